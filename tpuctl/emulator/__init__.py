@@ -1,0 +1,3 @@
+"""The local cloud: Google APIs on loopback, with real machines behind them."""
+
+__all__: list[str] = []
