@@ -1,0 +1,3 @@
+"""The official clients, their endpoints, errors and operations."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""Bundles, shipping, the supervisor on the machine, and logs."""
+
+__all__: list[str] = []

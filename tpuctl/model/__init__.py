@@ -1,0 +1,3 @@
+"""Values that the whole program speaks of."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""What can be found out about a script before anything is sent."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""Commands and files on machines, over SSH."""
+
+__all__: list[str] = []

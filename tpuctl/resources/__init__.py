@@ -1,0 +1,3 @@
+"""One file for the whole life of each kind of resource."""
+
+__all__: list[str] = []

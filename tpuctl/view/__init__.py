@@ -1,0 +1,3 @@
+"""Events and results, shown: in a terminal, as plain lines, as JSON."""
+
+__all__: list[str] = []
