@@ -1,0 +1,138 @@
+"""TPU types, zones and runtimes from the data file."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+__all__ = [
+    "AcceleratorType",
+    "Runtime",
+    "accelerator_type",
+    "accelerator_types",
+    "data",
+    "nearest",
+    "read_date",
+    "region_of",
+    "runtime",
+    "runtime_for",
+    "runtimes",
+    "zones",
+]
+
+
+@dataclass(frozen=True)
+class AcceleratorType:
+    """A TPU type as `acceleratorTypes` names it."""
+
+    name: str
+    generation: str
+    chips: int
+    cores: int  # TensorCores
+    workers: int  # machines
+    topology: str  # "2x2"; empty where nobody published it
+    price_class: str
+    zones: tuple[str, ...]
+    devices: int  # what TensorFlow counts: replicas of a TPUStrategy
+    hbm_gb_per_chip: int
+    has_tensorflow: bool
+    in_tpu_api: bool  # False: offered through Compute Engine or GKE alone
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A software version of TPU VMs."""
+
+    version: str
+    tensorflow: str | None  # None for the base runtimes
+    generations: tuple[str, ...]
+    hosts: str  # "one", "many" or "any"
+
+    def fits(self, accelerator: AcceleratorType) -> bool:
+        """Whether nodes of this type start with this runtime."""
+        hosts = "one" if accelerator.workers == 1 else "many"
+        return accelerator.generation in self.generations and self.hosts in (hosts, "any")
+
+
+@cache
+def data() -> dict[str, Any]:
+    """The parsed data file."""
+    return tomllib.loads(files(__package__).joinpath("tpu.toml").read_text("utf-8"))
+
+
+def read_date() -> str:
+    """The day the figures were read, as `2026-11-20`."""
+    return str(data()["read"])
+
+
+@cache
+def accelerator_types() -> Mapping[str, AcceleratorType]:
+    """All types by name, generation by generation, small ones first."""
+    table = data()
+    found = {}
+    for generation, rows in table["types"].items():
+        facts = table["generations"][generation]
+        for name, chips, cores, workers, topology, price_class in rows:
+            found[name] = AcceleratorType(
+                name=name,
+                generation=generation,
+                chips=chips,
+                cores=cores,
+                workers=workers,
+                topology=topology,
+                price_class=price_class,
+                zones=tuple(table["prices"][price_class]),
+                devices=chips * facts["devices_per_chip"],
+                hbm_gb_per_chip=facts["hbm_gb_per_chip"],
+                has_tensorflow=facts["tensorflow"],
+                in_tpu_api=facts["tpu_api"],
+            )
+    return found
+
+
+def accelerator_type(name: str) -> AcceleratorType | None:
+    return accelerator_types().get(name)
+
+
+@cache
+def zones() -> tuple[str, ...]:
+    """Every zone with some TPU type."""
+    return tuple(sorted({zone for prices in data()["prices"].values() for zone in prices}))
+
+
+def region_of(zone: str) -> str:
+    """`europe-west4-a` lies in `europe-west4`."""
+    return zone.rpartition("-")[0]
+
+
+@cache
+def runtimes() -> tuple[Runtime, ...]:
+    """All runtimes, newest TensorFlow first, base runtimes last."""
+    return tuple(
+        Runtime(
+            version=row["version"],
+            tensorflow=row.get("tensorflow"),
+            generations=tuple(row["generations"]),
+            hosts=row["hosts"],
+        )
+        for row in data()["runtimes"]
+    )
+
+
+def runtime(version: str) -> Runtime | None:
+    return next((known for known in runtimes() if known.version == version), None)
+
+
+def runtime_for(accelerator: AcceleratorType) -> Runtime | None:
+    """The newest TensorFlow runtime that fits the type, else its base runtime, else None."""
+    return next((known for known in runtimes() if known.fits(accelerator)), None)
+
+
+def nearest(word: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """The names most like a mistyped one, best first."""
+    return difflib.get_close_matches(word, list(known), n=count, cutoff=0.5)
