@@ -11,7 +11,7 @@ __all__ = ["Price", "node_price"]
 
 @dataclass(frozen=True)
 class Price:
-    """US dollars an hour for a whole node, as read on a day."""
+    """US dollars an hour for a whole node, with the date of the price list."""
 
     per_hour: float
     read: str
@@ -19,7 +19,7 @@ class Price:
 
     def __str__(self) -> str:
         kind = "spot, floats" if self.is_spot else "on demand"
-        return f"${self.per_hour:,.2f}/h ({kind}, read {self.read})"
+        return f"${self.per_hour:,.2f}/h ({kind}, prices of {self.read})"
 
 
 def node_price(accelerator: AcceleratorType, zone: str, *, spot: bool = False) -> Price | None:

@@ -66,7 +66,7 @@ def data() -> dict[str, Any]:
 
 
 def read_date() -> str:
-    """The day the figures were read, as `2026-11-20`."""
+    """When the figures were read, as in `mid-2026`."""
     return str(data()["read"])
 
 
