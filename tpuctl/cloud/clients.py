@@ -1,0 +1,177 @@
+"""The official clients, each made when first used, all from one endpoint.
+
+Facts they are built around: the TPU, project and service clients have no default timeout or
+retry; compute's operations would be polled at Google whatever the endpoint; proxy settings of
+the environment would be applied to loopback.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, TypeVar
+
+from tpuctl.cloud.endpoints import Endpoint
+from tpuctl.cloud.errors import convert, is_foreign
+from tpuctl.cloud.slim import compute_service
+from tpuctl.cloud.threads import in_thread
+from tpuctl.errors import Transient
+from tpuctl.waiting import Backoff, Clock, SystemClock
+
+__all__ = ["Cloud"]
+
+T = TypeVar("T")
+SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+RETRY = Backoff(first=0.5, most=8.0, factor=2.0)
+TRIES = 5
+
+
+class Cloud:
+    """Clients of one endpoint, for one project.
+
+    The properties are the clients themselves; `call` is how they are used: in a thread, with a
+    deadline, repeated when the failure is transient, with foreign errors converted.
+    """
+
+    def __init__(self, endpoint: Endpoint, project: str, clock: Clock | None = None) -> None:
+        self.endpoint = endpoint
+        self.project = project
+        self.clock = clock or SystemClock()
+        self._making = threading.RLock()
+
+    async def call(
+        self, what: str, method: Callable[..., T], *args: Any, timeout: float = 60.0, **fields: Any
+    ) -> T:
+        """`method(*args, timeout=timeout, **fields)`; `what` names it in an error.
+
+        Every method called here is safe to repeat: names are derived, so that a creation whose
+        answer was lost meets its own result and adopts it.
+        """
+        delays = RETRY.delays()
+        for attempt in range(1, TRIES + 1):
+            try:
+                return await in_thread(method, *args, timeout=timeout, **fields)
+            except Exception as error:
+                if not is_foreign(error):
+                    raise
+                ours = convert(error, what)
+                if not isinstance(ours, Transient) or attempt == TRIES:
+                    raise ours from error
+            await self.clock.sleep(next(delays))
+        raise AssertionError("the last try returns or raises")
+
+    def client(self, name: str) -> Any:
+        """The client of that name, made under a lock since calls come from several threads."""
+        with self._making:
+            return getattr(self, f"_{name}")
+
+    @cached_property
+    def _credentials(self) -> Any:
+        if self.endpoint.is_local:
+            from google.oauth2.credentials import Credentials
+
+            return Credentials(token=self.endpoint.token)  # type: ignore[no-untyped-call]
+        import google.auth
+
+        credentials, _ = google.auth.default(scopes=[SCOPE])
+        return credentials
+
+    def _rpc(self, client: Any, transport: Any) -> Any:
+        """A client over gRPC."""
+        if not self.endpoint.is_local:
+            return client(credentials=self._credentials)
+        import grpc
+
+        channel = grpc.insecure_channel(
+            self.endpoint.authority, options=[("grpc.enable_http_proxy", 0)]
+        )
+        channel = grpc.intercept_channel(channel, _token_interceptor(self.endpoint.token or ""))
+        return client(transport=transport(channel=channel))
+
+    @cached_property
+    def _tpu(self) -> Any:
+        from google.cloud.tpu_v2.services.tpu import TpuClient
+        from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
+
+        return self._rpc(TpuClient, TpuGrpcTransport)
+
+    @cached_property
+    def _projects(self) -> Any:
+        from google.cloud.resourcemanager_v3.services.projects import ProjectsClient
+        from google.cloud.resourcemanager_v3.services.projects.transports import (
+            ProjectsGrpcTransport,
+        )
+
+        return self._rpc(ProjectsClient, ProjectsGrpcTransport)
+
+    @cached_property
+    def _services(self) -> Any:
+        from google.cloud.service_usage_v1.services.service_usage import ServiceUsageClient
+        from google.cloud.service_usage_v1.services.service_usage.transports import (
+            ServiceUsageGrpcTransport,
+        )
+
+        return self._rpc(ServiceUsageClient, ServiceUsageGrpcTransport)
+
+    @cached_property
+    def _iam(self) -> Any:
+        from google.cloud.iam_admin_v1.services.iam import IAMClient
+        from google.cloud.iam_admin_v1.services.iam.transports import IAMGrpcTransport
+
+        return self._rpc(IAMClient, IAMGrpcTransport)
+
+    def _compute(self, service: str, client: str) -> Any:
+        from google.api_core.client_options import ClientOptions
+
+        options = ClientOptions(api_endpoint=self.endpoint.url) if self.endpoint.url else None
+        made = getattr(compute_service(service), client)(
+            credentials=self._credentials, client_options=options
+        )
+        if self.endpoint.is_local:
+            made.transport._session.trust_env = False
+        return made
+
+    @cached_property
+    def _networks(self) -> Any:
+        return self._compute("networks", "NetworksClient")
+
+    @cached_property
+    def _firewalls(self) -> Any:
+        return self._compute("firewalls", "FirewallsClient")
+
+    @cached_property
+    def _global_operations(self) -> Any:
+        return self._compute("global_operations", "GlobalOperationsClient")
+
+    @cached_property
+    def _storage(self) -> Any:
+        from google.cloud import storage
+
+        options = {"api_endpoint": self.endpoint.url} if self.endpoint.url else None
+        made = storage.Client(
+            project=self.project, credentials=self._credentials, client_options=options
+        )
+        if self.endpoint.is_local:
+            made._http.trust_env = False
+        return made
+
+
+def _token_interceptor(token: str) -> Any:
+    """Adds the local cloud's bearer token, which gRPC's own credentials refuse without TLS."""
+    import grpc
+
+    class Details(grpc.ClientCallDetails):  # type: ignore[misc]
+        def __init__(self, base: Any) -> None:
+            self.method = base.method
+            self.timeout = base.timeout
+            self.credentials = base.credentials
+            self.wait_for_ready = getattr(base, "wait_for_ready", None)
+            self.compression = getattr(base, "compression", None)
+            self.metadata = [*(base.metadata or ()), ("authorization", f"Bearer {token}")]
+
+    class Interceptor(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]
+        def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+            return continuation(Details(details), request)
+
+    return Interceptor()

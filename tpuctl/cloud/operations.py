@@ -1,0 +1,73 @@
+"""The one waiter for long operations of every API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.errors import NAMES, classify
+from tpuctl.cloud.slim import compute_types
+from tpuctl.errors import NotFound, OperationFailed
+from tpuctl.waiting import Backoff, wait_until
+
+__all__ = ["compute_operation", "long_operation"]
+
+POLL = Backoff(first=0.1, most=2.0, factor=1.6)
+
+
+async def long_operation(
+    cloud: Cloud, client: str, operation: Any, *, what: str, seconds: float
+) -> None:
+    """Wait for a `google.longrunning` operation; raise what it failed with.
+
+    Only the name, `done` and `error` are read. A vanished operation counts as ended: the caller
+    looks at the resource itself afterwards.
+    """
+    name = operation.name
+    if operation.done:
+        _raise_if_failed(operation, what)
+        return
+
+    async def probe() -> bool | None:
+        try:
+            now = await cloud.call(what, cloud.client(client).get_operation, {"name": name})
+        except NotFound:
+            return True
+        if not now.done:
+            return None
+        _raise_if_failed(now, what)
+        return True
+
+    await wait_until(probe, what=what, seconds=seconds, backoff=POLL, clock=cloud.clock)
+
+
+def _raise_if_failed(operation: Any, what: str) -> None:
+    if operation.HasField("error"):
+        status = NAMES.get(operation.error.code, "UNKNOWN")
+        raise classify(status, operation.error.message, what=what)
+
+
+async def compute_operation(cloud: Cloud, operation: Any, *, what: str, seconds: float) -> None:
+    """Wait for a global compute operation with the server's own long poll."""
+    done = compute_types().Operation.Status.DONE
+
+    async def probe() -> Any | None:
+        now = await cloud.call(
+            what,
+            cloud.client("global_operations").wait,
+            project=cloud.project,
+            operation=operation.name,
+            timeout=150.0,
+        )
+        return now if now.status == done else None
+
+    ended = operation
+    if operation.status != done:
+        ended = await wait_until(
+            probe, what=what, seconds=seconds, backoff=POLL, clock=cloud.clock
+        )
+    if ended.error.errors:
+        first = ended.error.errors[0]
+        raise classify("UNKNOWN", f"{first.code}: {first.message}", what=what)
+    if ended.http_error_status_code >= 400:
+        raise OperationFailed("The cloud failed the operation", f"{what}: {ended.http_error_message}")

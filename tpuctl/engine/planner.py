@@ -1,0 +1,45 @@
+"""From what was observed to a plan, without asking anybody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tpuctl.engine.graph import order, reverse
+from tpuctl.engine.resource import Resource
+from tpuctl.model.plan import Plan
+
+__all__ = ["Snapshot", "graph_of", "observe", "plan_down", "plan_up"]
+
+Snapshot = Mapping[str, Any | None]
+
+
+def graph_of(resources: Sequence[Resource]) -> dict[str, frozenset[str]]:
+    """Edges among these resources; those that lead elsewhere are dropped."""
+    known = {one.address for one in resources}
+    return {one.address: one.after & known for one in resources}
+
+
+async def observe(resources: Sequence[Resource]) -> Snapshot:
+    """Ask the cloud for everything at once."""
+    answers = await asyncio.gather(*(one.observe() for one in resources))
+    return {one.address: answer for one, answer in zip(resources, answers, strict=True)}
+
+
+def plan_up(resources: Sequence[Resource], snapshot: Snapshot) -> Plan:
+    """What brings the stack to its desired state. Raises Conflict for what is another's."""
+    after = graph_of(resources)
+    by_address = {one.address: one for one in resources}
+    return Plan(
+        tuple(by_address[address].diff(snapshot[address]) for address in order(after)), after
+    )
+
+
+def plan_down(resources: Sequence[Resource], snapshot: Snapshot) -> Plan:
+    """What takes the stack away: the same graph, walked from the other end."""
+    after = reverse(graph_of(resources))
+    by_address = {one.address: one for one in resources}
+    return Plan(
+        tuple(by_address[address].removal(snapshot[address]) for address in order(after)), after
+    )
