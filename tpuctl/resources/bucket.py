@@ -1,0 +1,131 @@
+"""The bucket beside the TPU: bundles, logs, records and the job's own output."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tpuctl.cloud.errors import ApiDisabled
+from tpuctl.engine.resource import Report
+from tpuctl.errors import Conflict, Denied, NotFound
+from tpuctl.model.names import BUNDLES, STACK_LABEL
+from tpuctl.model.plan import Action, Change
+from tpuctl.resources.base import StackResource
+
+__all__ = ["Bucket"]
+
+BUNDLE_DAYS = 30
+
+
+class Bucket(StackResource):
+    """Uniform access, never public; `down` leaves it unless told otherwise."""
+
+    kind = "bucket"
+    is_billable = True
+
+    def __init__(self, *handed: Any, delete: bool = False) -> None:
+        super().__init__(*handed)
+        self.is_to_go = delete or not self.stack.file.bucket.keep
+
+    @property
+    def name(self) -> str:
+        return self.stack.bucket
+
+    @property
+    def after(self) -> frozenset[str]:
+        return frozenset({"apis/needed"})
+
+    @property
+    def was_named(self) -> bool:
+        return self.stack.file.bucket.name != "auto"
+
+    async def observe(self) -> Any | None:
+        storage = self.cloud.client("storage")
+        try:
+            return await self.cloud.call(self.address, storage.get_bucket, self.name)
+        except (NotFound, ApiDisabled):
+            return None
+
+    def diff(self, observed: Any | None) -> Change:
+        if observed is None:
+            return self.create(f"in {self.stack.bucket_location}, the TPU's region")
+        self._check(observed)
+        where = str(observed.location).lower()
+        if where != self.stack.bucket_location and not self.stack.file.bucket.allow_egress:
+            raise Conflict(
+                "Bucket outside the TPU's region",
+                f"gs://{self.name} is in {where}, the node will be in "
+                f"{self.stack.bucket_location}: every byte between them is charged",
+                hint="Choose a zone beside the bucket, or accept the traffic with\n"
+                "    bucket: {allow_egress: true}",
+            )
+        return self.nothing(f"gs://{self.name} is there")
+
+    def removal(self, observed: Any | None) -> Change:
+        if observed is None:
+            return self.nothing("there is none")
+        if observed.labels.get(STACK_LABEL) != self.stack.name:
+            return self.leave("it was not made for this stack")
+        if not self.is_to_go:
+            return self.leave("asked to stay; `down --delete-bucket` takes it too")
+        return self.delete("made for this stack, with all that is in it")
+
+    async def apply(self, change: Change, report: Report) -> None:
+        if change.action is Action.DELETE:
+            await self._delete(report)
+            return
+        storage = self.cloud.client("storage")
+        bucket = storage.bucket(self.name)
+        bucket.labels = self.stack.names.labels
+        bucket.iam_configuration.uniform_bucket_level_access_enabled = True
+        bucket.iam_configuration.public_access_prevention = "enforced"
+        bucket.soft_delete_policy.retention_duration_seconds = 0  # checkpoints would be kept twice
+        bucket.add_lifecycle_delete_rule(age=BUNDLE_DAYS, matches_prefix=[f"{BUNDLES}/"])
+        try:
+            await self.cloud.call(
+                self.address, bucket.create, location=self.stack.bucket_location
+            )
+        except Conflict:
+            self._check(await self.observe())
+        except Denied as error:
+            if "already" in str(error):
+                self._check(None)
+            raise
+
+    async def _delete(self, report: Report) -> None:
+        """Empty it and delete it; whoever writes meanwhile makes it be emptied again."""
+        storage = self.cloud.client("storage")
+        bucket = storage.bucket(self.name)
+
+        def names(timeout: float) -> list[str]:
+            return [one.name for one in storage.list_blobs(self.name, timeout=timeout)]
+
+        for _ in range(5):
+            try:
+                found = await self.cloud.call(self.address, names)
+                for done, name in enumerate(found):
+                    report(f"deleting {len(found)} objects", done / len(found))
+                    await self._delete_object(bucket, name)
+                await self.cloud.call(self.address, bucket.delete)
+            except NotFound:
+                return
+            except Conflict:
+                continue
+            return
+        raise Conflict("Bucket is not empty", f"gs://{self.name} is being written to")
+
+    async def _delete_object(self, bucket: Any, name: str) -> None:
+        try:
+            await self.cloud.call(f"gs://{self.name}/{name}", bucket.blob(name).delete)
+        except NotFound:
+            pass
+
+    def _check(self, observed: Any | None) -> None:
+        if observed is not None and observed.labels.get(STACK_LABEL) == self.stack.name:
+            return
+        if observed is not None and self.was_named:
+            return
+        raise Conflict(
+            "Name taken",
+            f"gs://{self.name} exists and is not part of stack {self.stack.name}",
+            hint="Bucket names are global. Name one yourself with\n    bucket: {name: my-bucket}",
+        )

@@ -1,0 +1,93 @@
+"""The service account that the workers act as."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tpuctl.cloud.errors import ApiDisabled
+from tpuctl.engine.resource import Report
+from tpuctl.errors import Conflict, Denied, NotFound
+from tpuctl.model.plan import Action, Change
+from tpuctl.resources.base import StackResource
+
+__all__ = ["ServiceAccount"]
+
+
+class ServiceAccount(StackResource):
+    """Made for the stack and owned by it: its description says so."""
+
+    kind = "account"
+
+    @property
+    def name(self) -> str:
+        return self.stack.names.service_account
+
+    @property
+    def after(self) -> frozenset[str]:
+        return frozenset({"apis/needed"})
+
+    @property
+    def path(self) -> str:
+        return (
+            f"projects/{self.stack.project}/serviceAccounts/"
+            f"{self.stack.names.service_account_email}"
+        )
+
+    async def observe(self) -> Any | None:
+        client = self.cloud.client("iam")
+        try:
+            return await self.cloud.call(
+                self.address, client.get_service_account, {"name": self.path}
+            )
+        except (NotFound, ApiDisabled):
+            return None
+        except Denied as error:  # Google's answer where the project itself is not there yet
+            if "or it may not exist" in str(error):
+                return None
+            raise
+
+    def diff(self, observed: Any | None) -> Change:
+        if observed is None:
+            return self.create("the workers act as an account of their own")
+        self._check(observed)
+        return self.nothing("the account is there")
+
+    def removal(self, observed: Any | None) -> Change:
+        if observed is None:
+            return self.nothing("there is none")
+        if observed.description != self.stack.names.ownership:
+            return self.leave("it was not made for this stack")
+        return self.delete("made for this stack")
+
+    async def apply(self, change: Change, report: Report) -> None:
+        client = self.cloud.client("iam")
+        if change.action is Action.DELETE:
+            try:
+                await self.cloud.call(
+                    self.address, client.delete_service_account, {"name": self.path}
+                )
+            except NotFound:
+                pass
+            return
+        request = {
+            "name": f"projects/{self.stack.project}",
+            "account_id": self.name,
+            "service_account": {
+                "display_name": f"TPU workers of stack {self.stack.name}",
+                "description": self.stack.names.ownership,
+            },
+        }
+        try:
+            await self.cloud.call(self.address, client.create_service_account, request)
+        except Conflict:
+            self._check(await self.observe())
+
+    def _check(self, observed: Any | None) -> None:
+        if observed is None or observed.description != self.stack.names.ownership:
+            raise Conflict(
+                "Name taken",
+                f"service account {self.stack.names.service_account_email} exists and was not "
+                f"made for stack {self.stack.name}",
+                hint="Choose another stack name, or use that account with\n"
+                f"    tpu: {{service_account: {self.stack.names.service_account_email}}}",
+            )

@@ -1,0 +1,262 @@
+"""The network of the workers and the rule that lets SSH in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tpuctl.cloud.errors import ApiDisabled
+from tpuctl.cloud.operations import compute_operation
+from tpuctl.engine.resource import Report
+from tpuctl.errors import Conflict, Denied, NotFound, Transient
+from tpuctl.model.plan import Action, Change
+from tpuctl.resources.base import StackResource
+
+__all__ = ["Firewall", "Network", "Networks"]
+
+SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Networks:
+    """What was found: the network to use if it is there already, and our own if there is one."""
+
+    usable: str | None
+    own: str | None  # its description
+
+
+class Network(StackResource):
+    """`default` where the project has it, else one made for the stack."""
+
+    kind = "network"
+
+    @property
+    def name(self) -> str:
+        wanted = self.stack.file.network.name
+        return "main" if wanted == "auto" else wanted
+
+    @property
+    def after(self) -> frozenset[str]:
+        return frozenset({"apis/needed"})
+
+    async def observe(self) -> Networks | None:
+        wanted = self.stack.file.network.name
+        if wanted != "auto":
+            found = await self._get(wanted)
+            return Networks(wanted, None) if found is not None else None
+        own = await self._get(self.stack.names.network)
+        if own is not None:
+            return Networks(self.stack.names.network, own.description)
+        if await self._get("default") is not None:
+            return Networks("default", None)
+        return None
+
+    async def _get(self, name: str) -> Any | None:
+        client = self.cloud.client("networks")
+        try:
+            return await self.cloud.call(
+                f"network {name}", client.get, project=self.stack.project, network=name
+            )
+        except (NotFound, ApiDisabled):
+            return None
+        except Denied as error:
+            if "or it may not exist" in str(error):
+                return None
+            raise
+
+    async def chosen(self) -> str:
+        """The name of the network in use, asked of the cloud."""
+        found = await self.observe()
+        if found is None or found.usable is None:
+            raise NotFound("No network", f"stack {self.stack.name} has no network to use")
+        return found.usable
+
+    def diff(self, observed: Networks | None) -> Change:
+        if observed is None:
+            if self.stack.file.network.name != "auto":
+                raise NotFound(
+                    "No such network",
+                    f"project {self.stack.project} has no network {self.name}",
+                    hint="Leave network.name out to use `default` or have one made.",
+                )
+            return self.create("the project has no default network")
+        if observed.own is not None and observed.own != self.stack.names.ownership:
+            raise Conflict(
+                "Name taken",
+                f"network {observed.usable} exists and was not made for this stack",
+                hint=f"Use it with\n    network: {{name: {observed.usable}}}",
+            )
+        return self.nothing(f"network {observed.usable} is there")
+
+    def removal(self, observed: Networks | None) -> Change:
+        if observed is None or observed.own is None:
+            return self.leave("networks that tpuctl did not make are never deleted")
+        if observed.own != self.stack.names.ownership:
+            return self.leave("it was not made for this stack")
+        return self.delete("made for this stack")
+
+    async def apply(self, change: Change, report: Report) -> None:
+        client = self.cloud.client("networks")
+        name = self.stack.names.network
+        try:
+            if change.action is Action.DELETE:
+                operation = await self.cloud.call(
+                    self.address, client.delete_unary, project=self.stack.project, network=name
+                )
+            else:
+                operation = await self.cloud.call(
+                    self.address,
+                    client.insert_unary,
+                    project=self.stack.project,
+                    network_resource={
+                        "name": name,
+                        "description": self.stack.names.ownership,
+                        "auto_create_subnetworks": True,
+                    },
+                )
+        except NotFound:
+            return
+        except Conflict:
+            if change.action is Action.DELETE:
+                raise
+            self.diff(await self.observe())
+            return
+        await compute_operation(self.cloud, operation, what=self.address, seconds=SECONDS)
+
+
+class Firewall(StackResource):
+    """Lets SSH, and what `network.allow` names, in from the given addresses to our workers."""
+
+    kind = "firewall"
+
+    def __init__(self, network: Network, sources: tuple[str, ...]) -> None:
+        super().__init__(network.stack, network.cloud)
+        self.network = network
+        self.sources = sources
+
+    @property
+    def name(self) -> str:
+        return self.stack.names.ssh_rule
+
+    @property
+    def after(self) -> frozenset[str]:
+        return frozenset({self.network.address})
+
+    async def observe(self) -> Any | None:
+        client = self.cloud.client("firewalls")
+        try:
+            return await self.cloud.call(
+                self.address, client.get, project=self.stack.project, firewall=self.name
+            )
+        except (NotFound, ApiDisabled):
+            return None
+        except Denied as error:
+            if "or it may not exist" in str(error):
+                return None
+            raise
+
+    def diff(self, observed: Any | None) -> Change:
+        if observed is None:
+            return self.create(f"lets SSH in from {', '.join(self.sources)}")
+        self._check(observed)
+        fields = [
+            name
+            for name, have, want in (
+                ("sourceRanges", set(observed.source_ranges), set(self.sources)),
+                ("allowed", _ports(observed), self._wanted_ports()),
+                ("targetTags", set(observed.target_tags), {self.stack.names.tag}),
+            )
+            if have != want
+        ]
+        if fields:
+            return self.update(f"{' and '.join(fields)} changed", fields)
+        return self.nothing(f"lets SSH in from {', '.join(self.sources)}")
+
+    def removal(self, observed: Any | None) -> Change:
+        if observed is None:
+            return self.nothing("there is none")
+        if observed.description != self.stack.names.ownership:
+            return self.leave("it was not made for this stack")
+        return self.delete("made for this stack")
+
+    async def apply(self, change: Change, report: Report) -> None:
+        client = self.cloud.client("firewalls")
+        project = self.stack.project
+        try:
+            if change.action is Action.DELETE:
+                operation = await self.cloud.call(
+                    self.address, client.delete_unary, project=project, firewall=self.name
+                )
+            elif change.action is Action.UPDATE:
+                operation = await self.cloud.call(
+                    self.address,
+                    client.patch_unary,
+                    project=project,
+                    firewall=self.name,
+                    firewall_resource=await self._desired(),
+                )
+            else:
+                operation = await self._insert()
+        except NotFound:
+            if change.action is Action.DELETE:
+                return
+            raise
+        except Conflict:
+            self._check(await self.observe())
+            return
+        await compute_operation(self.cloud, operation, what=self.address, seconds=SECONDS)
+
+    async def _insert(self) -> Any:
+        """A network just made may not be ready for rules: compute then asks to try again."""
+        for left in range(9, -1, -1):
+            try:
+                return await self.cloud.call(
+                    self.address,
+                    self.cloud.client("firewalls").insert_unary,
+                    project=self.stack.project,
+                    firewall_resource=await self._desired(),
+                )
+            except Transient:
+                if not left:
+                    raise
+                await self.cloud.clock.sleep(3)
+        raise AssertionError("the last try returns or raises")
+
+    def _wanted_ports(self) -> set[tuple[str, str]]:
+        named = {"http": ("tcp", "80"), "https": ("tcp", "443")}
+        ports = {("tcp", "22")}
+        for entry in self.stack.file.network.allow:
+            protocol, _, port = entry.partition(":")
+            ports.add(named.get(entry, (protocol, port)))
+        return ports
+
+    async def _desired(self) -> dict[str, Any]:
+        network = await self.network.chosen()
+        return {
+            "name": self.name,
+            "description": self.stack.names.ownership,
+            "network": f"projects/{self.stack.project}/global/networks/{network}",
+            "direction": "INGRESS",
+            "source_ranges": list(self.sources),
+            "target_tags": [self.stack.names.tag],
+            "allowed": [
+                {"I_p_protocol": protocol, "ports": [port]}
+                for protocol, port in sorted(self._wanted_ports())
+            ],
+        }
+
+    def _check(self, observed: Any | None) -> None:
+        if observed is None or observed.description != self.stack.names.ownership:
+            raise Conflict(
+                "Name taken",
+                f"firewall rule {self.name} exists and was not made for this stack",
+                hint="Choose another stack name, or delete the rule yourself if it is yours.",
+            )
+
+
+def _ports(observed: Any) -> set[tuple[str, str]]:
+    return {
+        (str(allowed.I_p_protocol), str(port))
+        for allowed in observed.allowed
+        for port in allowed.ports
+    }
