@@ -146,10 +146,10 @@ class Cloud:
 
     @cached_property
     def _storage(self) -> Any:
-        from google.cloud import storage
+        from google.cloud.storage import Client
 
         options = {"api_endpoint": self.endpoint.url} if self.endpoint.url else None
-        made = storage.Client(
+        made = Client(
             project=self.project, credentials=self._credentials, client_options=options
         )
         if self.endpoint.is_local:

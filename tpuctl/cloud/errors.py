@@ -113,9 +113,7 @@ def is_foreign(error: BaseException) -> bool:
     import google.auth.exceptions as auth
     import requests
 
-    return isinstance(
-        error, api.GoogleAPIError | auth.GoogleAuthError | requests.RequestException
-    )
+    return isinstance(error, api.GoogleAPIError | auth.GoogleAuthError | requests.RequestException)
 
 
 def convert(error: BaseException, what: str) -> TpuctlError:

@@ -63,11 +63,11 @@ async def compute_operation(cloud: Cloud, operation: Any, *, what: str, seconds:
 
     ended = operation
     if operation.status != done:
-        ended = await wait_until(
-            probe, what=what, seconds=seconds, backoff=POLL, clock=cloud.clock
-        )
+        ended = await wait_until(probe, what=what, seconds=seconds, backoff=POLL, clock=cloud.clock)
     if ended.error.errors:
         first = ended.error.errors[0]
         raise classify("UNKNOWN", f"{first.code}: {first.message}", what=what)
     if ended.http_error_status_code >= 400:
-        raise OperationFailed("The cloud failed the operation", f"{what}: {ended.http_error_message}")
+        raise OperationFailed(
+            "The cloud failed the operation", f"{what}: {ended.http_error_message}"
+        )

@@ -61,6 +61,3 @@ class Names:
         At most 63 characters; both parts are within 26 and 30.
         """
         return f"{self.stack}-{self.project.replace(':', '-').replace('.', '-')}"
-
-    def node_path(self, zone: str) -> str:
-        return f"projects/{self.project}/locations/{zone}/nodes/{self.node}"

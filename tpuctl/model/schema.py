@@ -21,7 +21,9 @@ __all__ = [
 ]
 
 Name = Annotated[str, StringConstraints(pattern=f"^{STACK_NAME}$")]
-ProjectId = Annotated[str, StringConstraints(pattern=r"^([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]$")]
+ProjectId = Annotated[
+    str, StringConstraints(pattern=r"^([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]$")
+]
 Port = Annotated[str, StringConstraints(pattern=r"^(http|https|(tcp|udp):\d{1,5})$")]
 
 

@@ -68,10 +68,6 @@ class Stack:
         return self.file.tpu.service_account is None
 
     @property
-    def node_path(self) -> str:
-        return self.names.node_path(self.zone)
-
-    @property
     def price(self) -> Price | None:
         return node_price(self.accelerator, self.zone, spot=self.is_spot)
 
@@ -126,9 +122,7 @@ def load_stack(path: Path) -> Stack:
     names = Names(name, file.project.id)
     accelerator = accelerator_type(file.tpu.type)
     assert accelerator is not None
-    chosen = (
-        runtime_for(accelerator) if file.tpu.runtime == "auto" else runtime(file.tpu.runtime)
-    )
+    chosen = runtime_for(accelerator) if file.tpu.runtime == "auto" else runtime(file.tpu.runtime)
     assert chosen is not None
     zone = file.tpu.zones[0] if file.tpu.zones else _cheapest_zone(accelerator)
     location = file.bucket.location
@@ -232,7 +226,7 @@ def _drop(content: dict[str, Any], dotted: str) -> None:
 
 def _explain(found: dict[str, Any], lines: dict[str, int], shown: str) -> Diagnostic:
     """One of pydantic's findings in our words."""
-    steps = [part for part in found["loc"] if part not in ("literal['auto','all']", "tuple[int, ...]")]
+XX
     dotted = ".".join(str(part) for part in steps)
     where = _where(dotted, lines, shown)
     kind = found["type"]
@@ -285,9 +279,7 @@ def _without_repeats(problems: list[Diagnostic]) -> list[Diagnostic]:
     return list({(one.where, one.summary, one.detail): one for one in problems}.values())
 
 
-def _against_catalog(
-    file: StackFile, lines: dict[str, int], shown: str
-) -> Iterator[Diagnostic]:
+def _against_catalog(file: StackFile, lines: dict[str, int], shown: str) -> Iterator[Diagnostic]:
     accelerator = accelerator_type(file.tpu.type)
     where = _where("tpu.type", lines, shown)
     if accelerator is None:
@@ -310,7 +302,9 @@ def _against_catalog(
         return
     for index, zone in enumerate(file.tpu.zones):
         if zone not in accelerator.zones:
-            problem = "unknown zone" if zone not in zones() else f"{accelerator.name} is not offered"
+            problem = (
+                "unknown zone" if zone not in zones() else f"{accelerator.name} is not offered"
+            )
             yield Diagnostic(
                 "TPU type not offered in zone",
                 f"{zone}: {problem}",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import Any
 
 from tpuctl.cloud.errors import ApiDisabled
 from tpuctl.engine.resource import Report
-from tpuctl.errors import Conflict, Denied, NotFound
+from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.names import BUNDLES, STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.resources.base import StackResource
@@ -14,6 +16,7 @@ from tpuctl.resources.base import StackResource
 __all__ = ["Bucket"]
 
 BUNDLE_DAYS = 30
+AT_ONCE = 16
 
 
 class Bucket(StackResource):
@@ -81,15 +84,9 @@ class Bucket(StackResource):
         bucket.soft_delete_policy.retention_duration_seconds = 0  # checkpoints would be kept twice
         bucket.add_lifecycle_delete_rule(age=BUNDLE_DAYS, matches_prefix=[f"{BUNDLES}/"])
         try:
-            await self.cloud.call(
-                self.address, bucket.create, location=self.stack.bucket_location
-            )
+            await self.cloud.call(self.address, bucket.create, location=self.stack.bucket_location)
         except Conflict:
             self._check(await self.observe())
-        except Denied as error:
-            if "already" in str(error):
-                self._check(None)
-            raise
 
     async def _delete(self, report: Report) -> None:
         """Empty it and delete it; whoever writes meanwhile makes it be emptied again."""
@@ -102,9 +99,11 @@ class Bucket(StackResource):
         for _ in range(5):
             try:
                 found = await self.cloud.call(self.address, names)
-                for done, name in enumerate(found):
+                for done in range(0, len(found), AT_ONCE):
                     report(f"deleting {len(found)} objects", done / len(found))
-                    await self._delete_object(bucket, name)
+                    await asyncio.gather(
+                        *(self._delete_object(bucket, name) for name in found[done:][:AT_ONCE])
+                    )
                 await self.cloud.call(self.address, bucket.delete)
             except NotFound:
                 return
@@ -114,10 +113,8 @@ class Bucket(StackResource):
         raise Conflict("Bucket is not empty", f"gs://{self.name} is being written to")
 
     async def _delete_object(self, bucket: Any, name: str) -> None:
-        try:
+        with contextlib.suppress(NotFound):
             await self.cloud.call(f"gs://{self.name}/{name}", bucket.blob(name).delete)
-        except NotFound:
-            pass
 
     def _check(self, observed: Any | None) -> None:
         if observed is not None and observed.labels.get(STACK_LABEL) == self.stack.name:

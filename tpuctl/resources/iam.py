@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from tpuctl.cloud.errors import ApiDisabled
@@ -58,10 +59,8 @@ class BucketGrants(StackResource):
 
     async def apply(self, change: Change, report: Report) -> None:
         if change.action is Action.DELETE:
-            try:
+            with contextlib.suppress(NotFound):
                 await self._edit(grant=False)
-            except NotFound:
-                pass
             return
         await once_visible(
             lambda: self._edit(grant=True),

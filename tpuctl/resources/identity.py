@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from tpuctl.cloud.errors import ApiDisabled
@@ -62,12 +63,10 @@ class ServiceAccount(StackResource):
     async def apply(self, change: Change, report: Report) -> None:
         client = self.cloud.client("iam")
         if change.action is Action.DELETE:
-            try:
+            with contextlib.suppress(NotFound):
                 await self.cloud.call(
                     self.address, client.delete_service_account, {"name": self.path}
                 )
-            except NotFound:
-                pass
             return
         request = {
             "name": f"projects/{self.stack.project}",

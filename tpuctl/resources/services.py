@@ -11,9 +11,7 @@ from tpuctl.resources.base import StackResource
 
 __all__ = ["NEEDED", "Services"]
 
-NEEDED = frozenset(
-    f"{name}.googleapis.com" for name in ("compute", "iam", "storage", "tpu")
-)
+NEEDED = frozenset(f"{name}.googleapis.com" for name in ("compute", "iam", "storage", "tpu"))
 
 
 class Services(StackResource):

@@ -46,10 +46,27 @@ class TpuNode(StackResource):
         super().__init__(network.stack, network.cloud)
         self.network = network
         self.public_key = public_key  # called when needed: making a key is work
+        self.zone = self.stack.zone
+        self._name = self.stack.names.node
 
     @property
     def name(self) -> str:
-        return self.stack.names.node
+        return self._name
+
+    def elsewhere(self, zone: str, name: str) -> TpuNode:
+        """A node of the stack that its file no longer describes: it can be taken down."""
+        node = TpuNode(self.network, self.public_key)
+        node.zone, node._name = zone, name
+        return node
+
+    @property
+    def address(self) -> str:
+        at_home = self.zone == self.stack.zone
+        return f"{self.kind}/{self.name}" if at_home else f"{self.kind}/{self.zone}/{self.name}"
+
+    @property
+    def path(self) -> str:
+        return f"projects/{self.stack.project}/locations/{self.zone}/nodes/{self.name}"
 
     @property
     def after(self) -> frozenset[str]:
@@ -65,9 +82,7 @@ class TpuNode(StackResource):
     async def observe(self) -> Any | None:
         client = self.cloud.client("tpu")
         try:
-            return await self.cloud.call(
-                self.address, client.get_node, {"name": self.stack.node_path}
-            )
+            return await self.cloud.call(self.address, client.get_node, {"name": self.path})
         except (NotFound, ApiDisabled):
             return None
         except Denied as error:
@@ -78,7 +93,7 @@ class TpuNode(StackResource):
     def diff(self, observed: Any | None) -> Change:
         type_name = self.stack.accelerator.name
         if observed is None:
-            return self.create(f"no node in {self.stack.zone}: a {type_name} will be made")
+            return self.create(f"no node in {self.zone}: a {type_name} will be made")
         self.check_label(observed.labels)
         state = observed.state.name
         if state in BEYOND_USE:
@@ -128,7 +143,7 @@ class TpuNode(StackResource):
     async def _create(self, report: Report) -> None:
         client = self.cloud.client("tpu")
         request = {
-            "parent": f"projects/{self.stack.project}/locations/{self.stack.zone}",
+            "parent": f"projects/{self.stack.project}/locations/{self.zone}",
             "node_id": self.name,
             "node": await self._desired(),
         }
@@ -199,7 +214,7 @@ class TpuNode(StackResource):
     async def _start(self, report: Report) -> None:
         report("STARTING", None)
         operation = await self.cloud.call(
-            self.address, self.cloud.client("tpu").start_node, {"name": self.stack.node_path}
+            self.address, self.cloud.client("tpu").start_node, {"name": self.path}
         )
         await long_operation(
             self.cloud, "tpu", operation.operation, what=self.address, seconds=CREATE_SECONDS
@@ -216,7 +231,7 @@ class TpuNode(StackResource):
             self.address,
             self.cloud.client("tpu").update_node,
             {
-                "node": {"name": self.stack.node_path, "metadata": metadata},
+                "node": {"name": self.path, "metadata": metadata},
                 "update_mask": {"paths": ["metadata"]},
             },
         )
@@ -228,7 +243,7 @@ class TpuNode(StackResource):
         report("DELETING", None)
         try:
             operation = await self.cloud.call(
-                self.address, self.cloud.client("tpu").delete_node, {"name": self.stack.node_path}
+                self.address, self.cloud.client("tpu").delete_node, {"name": self.path}
             )
         except NotFound:
             return
