@@ -1,0 +1,191 @@
+"""A job as the bucket remembers it: what was submitted, and how each worker fared."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tpuctl.model.names import JOBS
+
+__all__ = [
+    "ENDED",
+    "EXIT_LOST",
+    "EXIT_STOPPED",
+    "EXIT_TIMED_OUT",
+    "JobRecord",
+    "JobStatus",
+    "WorkerRecord",
+    "WorkerState",
+    "first_failure",
+    "job_status",
+    "new_job_id",
+]
+
+EXIT_LOST = 69
+EXIT_TIMED_OUT = 124
+EXIT_STOPPED = 143
+
+WorkerState = Literal["preparing", "running", "succeeded", "failed", "stopped", "timed_out", "lost"]
+ENDED: frozenset[WorkerState] = frozenset({"succeeded", "failed", "stopped", "timed_out", "lost"})
+
+WORDS = """
+acorn amber anchor apple aspen basil beacon birch bramble breeze brook candle canyon cedar cherry
+cinder clover cobalt comet copper coral cosmos cotton cricket crystal dahlia delta ember falcon
+feather fern finch fjord forest garnet ginger glacier granite harbor hazel heron honey indigo iris
+ivory jade jasmine juniper kestrel lagoon lantern lark laurel lemon lilac linen lotus lunar lupin
+maple marble meadow mimosa mint mosaic myrtle nectar nutmeg ocean olive onyx opal orchid otter
+pebble pepper petal pine plum poplar poppy prairie quartz quill raven reed ripple river robin
+saffron sage sequoia sierra silver sorrel sparrow spruce summit swift tango teal thistle thyme
+tulip valley velvet violet walnut willow wren zephyr
+"""
+
+
+class WorkerRecord(BaseModel):
+    """What the supervisor of one worker says about one attempt. Unknown fields are ignored,
+    since a newer supervisor may have written it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    job: str
+    attempt: int
+    worker: int
+    state: WorkerState
+    exit_code: int | None = Field(None, description="128 + signal when a signal ended it.")
+    signal: int | None = None
+    started: datetime
+    finished: datetime | None = None
+    log_bytes: int | None = Field(None, description="Length of the whole log, once ended.")
+    first_cause: str = Field(
+        "",
+        description="Empty on success, else one word: script, signal, bundle, requirements, "
+        "command, stopped, max_hours, worker, terminated, lost, supervisor.",
+    )
+    detail: str = Field("", description="The first cause in a sentence.")
+    synced: bool | None = Field(None, description="None while the bucket's copy is not final.")
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def is_bystander(self) -> bool:
+        """Whether it ended only because another worker did."""
+        return self.state == "stopped" and self.first_cause == "worker"
+
+
+class JobRecord(BaseModel):
+    """`job.json`: written once, before anything starts. How the job fares is read from the
+    workers' records, so that two writers can never disagree about it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: Literal[1] = 1
+    id: str
+    stack: str
+    project: str
+    zone: str
+    node: str
+    bucket: str
+    script: str = Field(description="The script as submitted, relative to the bundle.")
+    args: tuple[str, ...] = ()
+    bundle: str = Field(description="SHA-256 of the bundle.")
+    bundle_bytes: int = 0
+    worker_count: int = Field(ge=1)
+    workers: tuple[int, ...] = Field(min_length=1, description="The workers that start it.")
+    attempt: int = Field(1, ge=1)
+    submitted: datetime
+    submitted_by: str = ""
+    env: tuple[str, ...] = Field((), description="Names of the variables set; never values.")
+    max_hours: float | None = None
+
+    @property
+    def prefix(self) -> str:
+        """Where the job's objects are in the bucket, without a slash at the end."""
+        return f"{JOBS}/{self.id}"
+
+    @property
+    def object_name(self) -> str:
+        return f"{self.prefix}/job.json"
+
+    @property
+    def attempt_prefix(self) -> str:
+        return f"{self.prefix}/attempts/{self.attempt}"
+
+    @property
+    def end_name(self) -> str:
+        """The object that ends the attempt on every worker, whoever wrote it."""
+        return f"{self.attempt_prefix}/end.json"
+
+    @property
+    def output(self) -> str:
+        """The gs:// folder that every attempt of the job shares."""
+        return f"gs://{self.bucket}/{self.prefix}/output"
+
+    @property
+    def folder(self) -> str:
+        """The attempt's folder on a worker, relative to the user's home."""
+        return f".tpuctl/jobs/{self.id}/{self.attempt}"
+
+    def log_name(self, worker: int) -> str:
+        return f"{self.attempt_prefix}/worker-{worker}.log"
+
+    def record_name(self, worker: int) -> str:
+        return f"{self.attempt_prefix}/worker-{worker}.json"
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """How a job fares, over all its workers."""
+
+    state: Literal[
+        "submitted", "preparing", "running", "succeeded", "failed", "stopped", "timed_out", "lost"
+    ]
+    exit_code: int | None = None  # None until every worker has ended
+    worker: int | None = None  # the one that decided, where one did
+    detail: str = ""
+    finished: datetime | None = None
+
+
+def job_status(record: JobRecord, workers: Mapping[int, WorkerRecord]) -> JobStatus:
+    """Sum up the workers that were to start the script.
+
+    The exit code is that of the worker that failed first; workers that ended because another
+    one did never decide. A job is over when all its workers are.
+    """
+    known = [workers[number] for number in record.workers if number in workers]
+    if not known:
+        return JobStatus("submitted")
+    if len(known) < len(record.workers) or not all(worker.has_ended for worker in known):
+        started = any(worker.state != "preparing" for worker in known)
+        return JobStatus("running" if started else "preparing")
+    finished = max((worker.finished for worker in known if worker.finished), default=None)
+    decisive = first_failure(known)
+    if decisive is None:
+        return JobStatus("succeeded", 0, finished=finished)
+    codes = {"stopped": EXIT_STOPPED, "timed_out": EXIT_TIMED_OUT, "lost": EXIT_LOST}
+    code = codes.get(decisive.state, decisive.exit_code)
+    assert decisive.state not in ("preparing", "running", "succeeded")
+    return JobStatus(
+        decisive.state, 1 if code is None else code, decisive.worker, decisive.detail, finished
+    )
+
+
+def first_failure(workers: Iterable[WorkerRecord]) -> WorkerRecord | None:
+    """The worker that ended first of those that did not succeed; bystanders come last."""
+    never = datetime.max.replace(tzinfo=UTC)
+    failed = [worker for worker in workers if worker.has_ended and worker.state != "succeeded"]
+    return min(
+        failed,
+        key=lambda worker: (worker.is_bystander, worker.finished or never, worker.worker),
+        default=None,
+    )
+
+
+def new_job_id(now: datetime, choice: random.Random) -> str:
+    """`<yyyymmdd>-<hhmmss>-<word>` in UTC: sorts by time and can be said aloud."""
+    return f"{now.astimezone(UTC):%Y%m%d-%H%M%S}-{choice.choice(WORDS.split())}"
