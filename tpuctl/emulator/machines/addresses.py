@@ -1,0 +1,130 @@
+"""Addresses: a loopback address and ports for each machine, kept over restarts.
+
+Linux answers on all of 127.0.0.0/8, so each machine has an address of its own there. Elsewhere
+all share 127.0.0.1 and differ by port.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from tpuctl.emulator.machine import Endpoint, MachineError
+
+__all__ = ["Addresses", "Reservation", "can_listen"]
+
+SHARED = "127.0.0.1"
+HIGH_PORTS = range(20000, 32000)  # below the ports that systems give to outgoing connections
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """What one machine listens on."""
+
+    address: str
+    ssh_port: int
+    metadata_port: int
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(self.address, self.ssh_port)
+
+
+def can_listen(address: str, port: int) -> bool:
+    """Whether a server of this user could listen there now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+            probe.listen(1)
+        except OSError:
+            return False
+    return True
+
+
+class Addresses:
+    """The reservations of one local cloud, in a file."""
+
+    def __init__(self, file: Path, *, ssh: Literal["auto", "high"] = "auto") -> None:
+        self._file = file
+        self._ssh = ssh
+        self._random = random.Random()
+        self._network: str | None = None  # "127.X.Y"; None: all machines share one address
+        self._reserved: dict[str, Reservation] = {}
+        if file.exists():
+            kept = json.loads(file.read_text("utf-8"))
+            self._network = kept["network"]
+            self._reserved = {
+                name: Reservation(**reservation) for name, reservation in kept["machines"].items()
+            }
+        else:
+            self._network = self._choose_network()
+
+    def reserve(self, names: Sequence[str]) -> list[Reservation]:
+        """One for each name, in order; the same as before for a name seen before."""
+        for name in names:
+            if name not in self._reserved:
+                self._reserved[name] = self._choose()
+        self._save()
+        return [self._reserved[name] for name in names]
+
+    def find(self, name: str) -> Reservation | None:
+        return self._reserved.get(name)
+
+    def release(self, name: str) -> None:
+        if self._reserved.pop(name, None) is not None:
+            self._save()
+
+    def _choose_network(self) -> str | None:
+        for _ in range(20):
+            network = f"127.{self._random.randint(16, 250)}.{self._random.randint(1, 250)}"
+            if can_listen(f"{network}.1", 0):
+                return network
+        return None
+
+    def _choose(self) -> Reservation:
+        address = self._free_address()
+        taken = {
+            port
+            for other in self._reserved.values()
+            if other.address == address
+            for port in (other.ssh_port, other.metadata_port)
+        }
+        own_address = self._network is not None
+        ssh_port = self._port(address, 22 if own_address and self._ssh == "auto" else None, taken)
+        taken.add(ssh_port)
+        metadata_port = self._port(address, 80 if own_address else None, taken)
+        return Reservation(address, ssh_port, metadata_port)
+
+    def _free_address(self) -> str:
+        if self._network is None:
+            return SHARED
+        taken = {other.address for other in self._reserved.values()}
+        first, second, third = (int(part) for part in self._network.split("."))
+        for index in range(254 * 64):
+            carried, last = divmod(index, 254)
+            address = f"{first}.{second}.{(third + carried) % 256}.{last + 1}"
+            if address not in taken:
+                return address
+        raise MachineError("The local cloud has no loopback address left for another machine.")
+
+    def _port(self, address: str, wanted: int | None, taken: Collection[int]) -> int:
+        if wanted is not None and can_listen(address, wanted):
+            return wanted
+        for port in self._random.sample(HIGH_PORTS, 200):
+            if port not in taken and can_listen(address, port):
+                return port
+        raise MachineError(f"No free port was found on {address}.")
+
+    def _save(self) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        machines = {name: asdict(kept) for name, kept in self._reserved.items()}
+        text = json.dumps({"network": self._network, "machines": machines}, indent=1)
+        fresh = self._file.with_suffix(".new")
+        fresh.write_text(text, "utf-8")
+        fresh.replace(self._file)

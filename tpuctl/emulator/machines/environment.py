@@ -1,0 +1,247 @@
+"""What a program finds on a machine: its folder, its Python, its variables, its trust."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import contextlib
+import hashlib
+import io
+import os
+import re
+import ssl
+import subprocess
+import venv
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import certifi
+
+from tpuctl.emulator.machine import MachineSpec
+from tpuctl.emulator.machines.images import base_interpreter, site_packages
+
+__all__ = ["Folder", "Surroundings", "hostname", "pip_configuration", "trusted_certificates"]
+
+SHELL = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
+PIP_OWN = {  # of the host's pip: said otherwise on a machine, or wrong there
+    *("PIP_CONFIG_FILE", "PIP_CACHE_DIR", "PIP_CERT", "PIP_CLIENT_CERT", "PIP_PROXY", "PIP_LOG"),
+    *("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIRE_VIRTUALENV", "PIP_SRC"),
+}
+
+
+def hostname(spec: MachineSpec) -> str:
+    """A TPU VM's name for itself: from the node, not equal to it."""
+    node = spec.name.rpartition("/workers/")[0]
+    return f"t1v-n-{hashlib.sha256(node.encode()).hexdigest()[:8]}-w-{spec.worker}"
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The machine's disk."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, home: Path, name: str) -> Folder:
+        """`name` is the machine's full resource name."""
+        short = "-".join(re.sub(r"[^a-z0-9-]", "-", part) for part in name.split("/")[-3::2])
+        return cls(home / "machines" / f"{short}-{hashlib.sha256(name.encode()).hexdigest()[:8]}")
+
+    @property
+    def homes(self) -> Path:
+        return self.path / "home"
+
+    @property
+    def temporary(self) -> Path:
+        return self.path / "tmp"
+
+    @property
+    def python(self) -> Path:
+        return self.path / "python"
+
+    @property
+    def image(self) -> Path:
+        """A link to the image's folder."""
+        return self.path / "image"
+
+    @property
+    def settings(self) -> Path:
+        return self.path / "etc"
+
+    @property
+    def host_key(self) -> Path:
+        return self.path / "hostkey"
+
+    @property
+    def console(self) -> Path:
+        return self.path / "console.log"
+
+    def home(self, user: str) -> Path:
+        """The user's home, made and furnished on first use."""
+        home = self.homes / user
+        if not home.exists():
+            home.mkdir(parents=True)
+            profile = _PROFILE.format(python=self.python, image=self.image)
+            (home / ".profile").write_text(profile, "utf-8")
+            (home / ".bashrc").write_text(_BASHRC, "utf-8")
+        return home
+
+    def make(self, image: Path) -> None:
+        """Lay the machine's disk out; what is there stays."""
+        for folder in (self.homes, self.temporary, self.settings):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.path.chmod(0o700)
+        self.image.unlink(missing_ok=True)
+        self.image.symlink_to(image)
+        self.temporary.chmod(0o1777)
+        self._make_python(image)
+
+    def _make_python(self, image: Path) -> None:
+        """The machine's own Python, over the image's packages: pip may add, the image stays."""
+        layer = site_packages(self.python) / "image.pth"
+        content = f"import site; site.addsitedir({str(site_packages(image))!r})\n"
+        if layer.exists() and layer.read_text("utf-8") == content:
+            return
+        venv.EnvBuilder(symlinks=True, clear=True).create(self.python)
+        layer.write_text(content, "utf-8")
+        for name in ("pip", "pip3"):
+            script = self.python / "bin" / name
+            script.write_text(_PIP.format(folder=self.python), "utf-8")
+            script.chmod(0o755)
+
+    def write_settings(self, spec: MachineSpec, users: Iterable[str], metadata_port: int) -> None:
+        """The few files of /etc that differ between machines."""
+        own = hostname(spec)
+        user_id, group_id = os.getuid(), os.getgid()
+        lines = [f"{u}:x:{user_id}:{group_id}::{self.homes / u}:{SHELL}" for u in users]
+        passwd = [*lines, *_other_lines("/etc/passwd", user_id)]
+        (self.settings / "passwd").write_text("\n".join(passwd) + "\n", "utf-8")
+        stem = own.rpartition("-")[0]
+        hosts = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
+        for worker, endpoint in enumerate(spec.endpoints):
+            hosts.append(f"{endpoint.address} {stem}-{worker}")
+        if metadata_port == 80:
+            hosts.append(f"{spec.endpoint.address} metadata.google.internal metadata")
+        hosts += _other_hosts()
+        (self.settings / "hosts").write_text("\n".join(hosts) + "\n", "utf-8")
+        (self.settings / "hostname").write_text(own + "\n", "utf-8")
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What is the same on all machines of a local cloud."""
+
+    certificates: Path  # the system's and our own, for every client library
+    pip_settings: Path
+    pip_variables: Mapping[str, str]
+    downloads: Path
+    proxy: str | None  # URL of the gateway, its credentials in it
+
+    def variables(
+        self, spec: MachineSpec, folder: Folder, metadata_port: int, user: str
+    ) -> dict[str, str]:
+        """The whole environment of a program on the machine: nothing of the caller's leaks in."""
+        home = str(folder.home(user))
+        address = spec.endpoint.address
+        local = ["localhost", "127.0.0.1", "::1", "127.0.0.0/8", "metadata.google.internal"]
+        local += sorted({endpoint.address for endpoint in spec.endpoints})
+        found = {
+            "HOME": home,
+            "USER": user,
+            "LOGNAME": user,
+            "SHELL": SHELL,
+            "LANG": "C.UTF-8",
+            "PATH": f"{folder.python}/bin:{folder.image}/bin:/usr/local/bin:/usr/bin:/bin",
+            "GCE_METADATA_HOST": f"{address}:{metadata_port}",
+            "GCE_METADATA_IP": f"{address}:{metadata_port}",
+            "no_proxy": ",".join(local),
+            "NO_PROXY": ",".join(local),
+            **dict(self.pip_variables),
+            "PIP_CONFIG_FILE": str(self.pip_settings),
+            "PIP_CACHE_DIR": str(self.downloads),
+            "PIP_CERT": str(self.certificates),
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        }
+        for name in ("CURL_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
+            found[name] = str(self.certificates)
+        if self.proxy is not None:
+            found |= {"https_proxy": self.proxy, "HTTPS_PROXY": self.proxy}
+        return found
+
+
+def trusted_certificates(own: bytes) -> bytes:
+    """All that the host's clients trust, and our own authority after it."""
+    defaults = ssl.get_default_verify_paths()
+    named = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE")
+    files = [os.environ.get(name) for name in named]
+    files += [defaults.cafile, "/etc/ssl/certs/ca-certificates.crt", certifi.where()]
+    seen: dict[bytes, None] = {}
+    pattern = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+    for file in dict.fromkeys(file for file in files if file):
+        with contextlib.suppress(OSError):
+            seen |= dict.fromkeys(pattern.findall(Path(file).read_bytes()))
+    seen |= dict.fromkeys(pattern.findall(own))
+    return b"\n".join(seen) + b"\n"
+
+
+def pip_configuration() -> tuple[str, dict[str, str]]:
+    """The host's pip configuration as one file's text, and its variables: indexes, mirrors."""
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith("PIP_") and name not in PIP_OWN
+    }
+    answer = subprocess.run(
+        [base_interpreter(), "-m", "pip", "--disable-pip-version-check", "config", "list"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    merged = configparser.RawConfigParser()
+    for line in answer.stdout.splitlines():
+        name, equals, value = line.partition("=")
+        section, dot, key = name.rpartition(".")
+        if not (equals and dot) or section.startswith(":env:"):
+            continue
+        if f"PIP_{key.upper().replace('-', '_')}" in PIP_OWN:
+            continue
+        if not merged.has_section(section):
+            merged.add_section(section)
+        with contextlib.suppress(ValueError, SyntaxError):
+            merged.set(section, key, str(ast.literal_eval(value)).replace("\n", "\n  "))
+    text = io.StringIO()
+    merged.write(text)
+    return text.getvalue(), variables
+
+
+def _other_lines(file: str, user_id: int) -> list[str]:
+    """Lines of the host's passwd for other users than the one whom machines run as."""
+    with contextlib.suppress(OSError):
+        entries = Path(file).read_text("utf-8", "replace").splitlines()
+        return [entry for entry in entries if entry.split(":")[2:3] != [str(user_id)]]
+    return []
+
+
+def _other_hosts() -> list[str]:
+    with contextlib.suppress(OSError):
+        entries = Path("/etc/hosts").read_text("utf-8", "replace").splitlines()
+        return [
+            entry for entry in entries if entry.strip() and "localhost" not in entry.split()[1:]
+        ]
+    return []
+
+
+_PIP = """#!/bin/sh
+exec {folder}/bin/python3 -m pip "$@"
+"""
+
+# Login shells read the system's profile, which sets PATH anew.
+_PROFILE = """PATH="{python}/bin:{image}/bin:$PATH"
+[ -n "$BASH_VERSION" ] && [ -f ~/.bashrc ] && . ~/.bashrc
+"""
+
+_BASHRC = """case $- in *i*) ;; *) return ;; esac
+PS1='\\u@\\h:\\w\\$ '
+"""

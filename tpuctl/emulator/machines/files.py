@@ -1,0 +1,108 @@
+"""SFTP and scp on a machine: the same files, writable and not, that its programs see."""
+
+# Paths come as bytes, which pathlib does not take.
+# ruff: noqa: PTH
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import asyncssh
+from asyncssh.constants import FXF_READ
+
+__all__ = ["MachineFiles"]
+
+Channel: TypeAlias = "asyncssh.SSHServerChannel[bytes]"
+
+
+class MachineFiles(asyncssh.SFTPServer):
+    """Relative paths begin at the user's home, /tmp is the machine's own, the rest read-only."""
+
+    def __init__(self, channel: Channel, home: Path, temporary: Path, writable: Sequence[Path]):
+        super().__init__(channel)
+        self._home = os.fsencode(home)
+        self._temporary = os.fsencode(temporary)
+        self._writable = [os.path.realpath(os.fsencode(path)) for path in writable]
+        self._own = [self._home, *(os.fsencode(path) for path in writable)]
+
+    def map_path(self, path: bytes) -> bytes:
+        absolute = os.path.join(self._home, path)
+        for folder in (b"/tmp", b"/var/tmp"):
+            inside = absolute == folder or absolute.startswith(folder + b"/")
+            # The machine's own disk may itself lie in the host's temporary folder.
+            if inside and not any(_is_within(absolute, own) for own in self._own):
+                return self._temporary + absolute[len(folder) :]
+        return absolute
+
+    def reverse_map_path(self, path: bytes) -> bytes:
+        if _is_within(path, self._temporary):
+            return b"/tmp" + path[len(self._temporary) :]
+        return path
+
+    def open(self, path: bytes, pflags: int, attrs: asyncssh.SFTPAttrs) -> object:
+        if pflags & ~FXF_READ:
+            self._require_writable(path)
+        return super().open(path, pflags, attrs)
+
+    def open56(
+        self, path: bytes, desired_access: int, flags: int, attrs: asyncssh.SFTPAttrs
+    ) -> object:
+        raise asyncssh.SFTPOpUnsupported("this server speaks version 3")
+
+    def setstat(self, path: bytes, attrs: asyncssh.SFTPAttrs) -> None:
+        self._require_writable(path)
+        super().setstat(path, attrs)
+
+    def lsetstat(self, path: bytes, attrs: asyncssh.SFTPAttrs) -> None:
+        self._require_writable(path)
+        super().lsetstat(path, attrs)
+
+    def remove(self, path: bytes) -> None:
+        self._require_writable(path, follow=False)
+        super().remove(path)
+
+    def mkdir(self, path: bytes, attrs: asyncssh.SFTPAttrs) -> None:
+        self._require_writable(path)
+        super().mkdir(path, attrs)
+
+    def rmdir(self, path: bytes) -> None:
+        self._require_writable(path, follow=False)
+        super().rmdir(path)
+
+    def rename(self, oldpath: bytes, newpath: bytes) -> None:
+        self._require_writable(oldpath, follow=False)
+        self._require_writable(newpath, follow=False)
+        super().rename(oldpath, newpath)
+
+    def posix_rename(self, oldpath: bytes, newpath: bytes) -> None:
+        self._require_writable(oldpath, follow=False)
+        self._require_writable(newpath, follow=False)
+        super().posix_rename(oldpath, newpath)
+
+    def symlink(self, oldpath: bytes, newpath: bytes) -> None:
+        self._require_writable(newpath, follow=False)
+        os.symlink(oldpath, self.map_path(newpath))
+
+    def link(self, oldpath: bytes, newpath: bytes) -> None:
+        self._require_writable(oldpath)
+        self._require_writable(newpath, follow=False)
+        super().link(oldpath, newpath)
+
+    def exit(self) -> None:
+        """Without an exit status OpenSSH's scp copies everything and then fails."""
+        self.channel.exit(0)
+
+    def _require_writable(self, path: bytes, *, follow: bool = True) -> None:
+        local = self.map_path(path)
+        folder, name = os.path.split(local.rstrip(b"/"))
+        real = os.path.realpath(local) if follow else os.path.join(os.path.realpath(folder), name)
+        if not any(_is_within(real, allowed) for allowed in self._writable):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+
+def _is_within(path: bytes, folder: bytes) -> bool:
+    return path == folder or path.startswith(folder.rstrip(b"/") + b"/")

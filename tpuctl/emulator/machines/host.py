@@ -1,0 +1,160 @@
+"""The machines of one local cloud, all served by this process."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from tpuctl.catalog import runtime
+from tpuctl.emulator.machine import Endpoint, MachineError, MachineSpec
+from tpuctl.emulator.machines.addresses import Addresses
+from tpuctl.emulator.machines.environment import (
+    Folder,
+    Surroundings,
+    pip_configuration,
+    trusted_certificates,
+)
+from tpuctl.emulator.machines.images import ImageStore
+from tpuctl.emulator.machines.one import Machine
+from tpuctl.emulator.machines.processes import reason_against_namespaces
+
+__all__ = ["LocalHost"]
+
+T = TypeVar("T")
+
+
+class LocalHost:
+    """Implements `tpuctl.emulator.machine.Host` on this computer.
+
+    `home` holds all that it keeps; `front` is the API server that answers for Google's hosts.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        front: tuple[str, int],
+        ssh: Literal["auto", "high"] = "auto",
+        images: ImageStore | None = None,
+        namespaces: bool = True,
+    ) -> None:
+        self._home = home.absolute()
+        self._front = front
+        self._images = images or ImageStore()
+        self._ssh = ssh
+        self._namespaces = namespaces
+        self._against: str | None = "not started"
+        self._machines: dict[str, Machine] = {}
+        self._booting: dict[str, asyncio.Lock] = {}
+        self._addresses: Addresses | None = None
+        self._surroundings: Surroundings | None = None
+
+    @property
+    def isolation(self) -> str:
+        """How machines are kept from the computer: "user namespaces", or "none: reason"."""
+        return "user namespaces" if self._against is None else f"none: {self._against}"
+
+    async def start(self) -> None:
+        """Get ready to reserve and boot."""
+        self._home.mkdir(parents=True, exist_ok=True)
+        self._home.chmod(0o700)
+        self._addresses = Addresses(self._home / "addresses.json", ssh=self._ssh)
+        self._against = "switched off"
+        if self._namespaces:
+            self._against = await reason_against_namespaces()
+        self._surroundings = await asyncio.to_thread(self._prepare_surroundings)
+
+    def _prepare_surroundings(self) -> Surroundings:
+        shared = self._home / "shared"
+        shared.mkdir(exist_ok=True)
+        certificates, pip_settings = shared / "certificates.pem", shared / "pip.conf"
+        certificates.write_bytes(trusted_certificates(b""))
+        text, variables = pip_configuration()
+        pip_settings.write_text(text, "utf-8")
+        self._images.downloads.mkdir(parents=True, exist_ok=True)
+        return Surroundings(
+            certificates=certificates,
+            pip_settings=pip_settings,
+            pip_variables=variables,
+            downloads=self._images.downloads,
+            proxy=None,
+        )
+
+    async def reserve(self, names: Sequence[str]) -> list[Endpoint]:
+        addresses = self._started(self._addresses)
+        return [reservation.endpoint for reservation in addresses.reserve(names)]
+
+    async def boot(self, spec: MachineSpec, progress: Callable[[str], None]) -> None:
+        async with self._booting.setdefault(spec.name, asyncio.Lock()):
+            if (running := self._machines.get(spec.name)) is not None:
+                running.reconfigure(spec)
+                return
+            image = await self._images.ensure(self._tensorflow(spec.runtime_version), progress)
+            reservation = self._started(self._addresses).reserve([spec.name])[0]
+            if reservation.endpoint != spec.endpoint:
+                raise MachineError(
+                    f"{spec.name} is reserved at {reservation.endpoint}, not {spec.endpoint}."
+                )
+            machine = Machine(
+                spec,
+                folder=Folder.of(self._home, spec.name),
+                reservation=reservation,
+                surroundings=self._started(self._surroundings),
+                image=image,
+                hidden=(str(self._home),),
+                is_isolated=self._against is None,
+            )
+            progress("Starting the machine")
+            await machine.start()
+            self._machines[spec.name] = machine
+
+    def reconfigure(self, spec: MachineSpec) -> None:
+        if (machine := self._machines.get(spec.name)) is not None:
+            machine.reconfigure(spec)
+
+    def set_event(self, name: str, key: str, value: str) -> None:
+        if (machine := self._machines.get(name)) is not None:
+            machine.set_event(key, value)
+
+    async def shut(self, name: str) -> None:
+        if (machine := self._machines.pop(name, None)) is not None:
+            await machine.stop()
+
+    async def discard(self, name: str) -> None:
+        await self.shut(name)
+        folder = Folder.of(self._home, name).path
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        self._started(self._addresses).release(name)
+        self._booting.pop(name, None)
+
+    def guest_attributes(self, name: str) -> Mapping[str, Mapping[str, str]]:
+        machine = self._machines.get(name)
+        return machine.guest_attributes() if machine is not None else {}
+
+    def count_running(self) -> int:
+        return len(self._machines)
+
+    async def close(self) -> None:
+        await asyncio.gather(*(self.shut(name) for name in list(self._machines)))
+
+    def _tensorflow(self, version: str) -> str | None:
+        """The runtime's TensorFlow; None for bare Python. Refuses what has no image here."""
+        known = runtime(version)
+        offered = self._images.offered()
+        if known is not None and (known.tensorflow is None or known.tensorflow in offered):
+            return known.tensorflow
+        have = ", ".join(f"TensorFlow {number}" for number in offered)
+        raise MachineError(
+            f"The local cloud has no image for runtime {version}"
+            + (f" (TensorFlow {known.tensorflow})" if known is not None else "")
+            + f": on this computer's Python it offers the runtimes with {have}, and base runtimes."
+        )
+
+    @staticmethod
+    def _started(value: T | None) -> T:
+        if value is None:
+            raise MachineError("The host of the machines is not started.")
+        return value

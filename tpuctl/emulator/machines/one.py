@@ -1,0 +1,141 @@
+"""One machine: its disk, its processes and its servers, from boot to shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tpuctl.emulator.machine import MachineSpec
+from tpuctl.emulator.machines.addresses import Reservation
+from tpuctl.emulator.machines.environment import SHELL, Folder, Surroundings, hostname
+from tpuctl.emulator.machines.files import MachineFiles
+from tpuctl.emulator.machines.images import base_interpreter
+from tpuctl.emulator.machines.processes import Init, Started, View
+from tpuctl.emulator.machines.session import Session
+from tpuctl.emulator.machines.ssh import Acceptor, allowed_keys, host_key
+
+__all__ = ["Machine"]
+
+SHUTDOWN_SECONDS = 3.0
+
+
+class Machine:
+    """Made from its spec; `start` and `stop` are called once each."""
+
+    def __init__(
+        self,
+        spec: MachineSpec,
+        *,
+        folder: Folder,
+        reservation: Reservation,
+        surroundings: Surroundings,
+        image: Path,
+        hidden: tuple[str, ...],
+        is_isolated: bool,
+    ) -> None:
+        self.spec = spec
+        self._folder = folder
+        self._reservation = reservation
+        self._surroundings = surroundings
+        self._image = image
+        self._hidden = hidden
+        self._is_isolated = is_isolated
+        self._init: Init | None = None
+        self._starting_init = asyncio.Lock()
+        self._acceptor: Acceptor | None = None
+        self._host_key_text = ""
+
+    async def start(self) -> None:
+        """Returns when SSH accepts connections. Raises MachineError, with nothing left running."""
+        await asyncio.to_thread(self._folder.make, self._image)
+        key = host_key(self._folder.host_key)
+        self._host_key_text = key.export_public_key().decode().strip()
+        acceptor = Acceptor(
+            self.spec.endpoint,
+            key,
+            self._session,
+            {endpoint.address for endpoint in self.spec.endpoints},
+        )
+        self._acceptor = acceptor
+        self.reconfigure(self.spec)
+        await acceptor.open()
+
+    def reconfigure(self, spec: MachineSpec) -> None:
+        """Take over changed metadata: keys count from the next login on."""
+        self.spec = spec
+        if self._acceptor is not None:
+            self._acceptor.allowed = allowed_keys(spec.metadata)
+            self._folder.write_settings(
+                spec, self._acceptor.allowed, self._reservation.metadata_port
+            )
+
+    def set_event(self, key: str, value: str) -> None:
+        """Change an instance value of the metadata server."""
+
+    def guest_attributes(self) -> Mapping[str, Mapping[str, str]]:
+        kind, key = self._host_key_text.split()[:2]
+        return {"hostkeys": {kind: key}}
+
+    async def stop(self) -> None:
+        """End its processes, asked to first, then its servers; the disk stays."""
+        async with self._starting_init:
+            if self._init is not None:
+                await self._init.halt(SHUTDOWN_SECONDS)
+        if self._acceptor is not None:
+            await self._acceptor.close()
+
+    def _session(self, user: str) -> Session:
+        home = self._folder.home(user)
+        writable = [self._folder.homes, self._folder.temporary, self._folder.python]
+
+        def files(channel: object) -> MachineFiles:
+            return MachineFiles(channel, home, self._folder.temporary, writable)  # type: ignore[arg-type]
+
+        return Session(functools.partial(self._run, user), files)
+
+    async def _run(
+        self,
+        user: str,
+        command: str | None,
+        *,
+        extra: Mapping[str, str],
+        files: tuple[int, int, int] | None,
+        terminal: tuple[int, int] | None,
+    ) -> tuple[Started, Callable[[int], None]]:
+        environment = self._surroundings.variables(
+            self.spec, self._folder, self._reservation.metadata_port, user
+        )
+        init = await self._first_process()
+        started = await init.spawn(
+            [SHELL] if command is None else [SHELL, "-c", command],
+            env=environment | dict(extra),
+            cwd=environment["HOME"],
+            files=files,
+            terminal=terminal,
+            name="-" + Path(SHELL).name if command is None else None,
+        )
+        return started, functools.partial(init.signal, started)
+
+    async def _first_process(self) -> Init:
+        """The machine's first process, begun when something is to run on it."""
+        async with self._starting_init:
+            if self._init is None or self._init.gone.is_set():
+                self._init = await Init.start(self._view() if self._is_isolated else None)
+            return self._init
+
+    def _view(self) -> View:
+        folder, settings = self._folder, self._folder.settings
+        interpreter = Path(base_interpreter()).resolve()
+        readable = [folder.path, self._image.resolve(), interpreter.parent.parent]
+        readable += [self._surroundings.certificates, self._surroundings.pip_settings]
+        writable = [folder.homes, folder.temporary, folder.python, self._surroundings.downloads]
+        return View(
+            writable=tuple(map(str, writable)),
+            readable=tuple(map(str, readable)),
+            temporary=str(folder.temporary),
+            hostname=hostname(self.spec),
+            hidden=self._hidden,
+            overlaid={f"/etc/{name}": str(settings / name) for name in ("passwd", "hosts")},
+        )

@@ -1,0 +1,236 @@
+"""A machine's processes as the server sees them: started and signalled through its first one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tpuctl.emulator.machine import MachineError
+from tpuctl.emulator.machines.images import base_interpreter
+
+__all__ = ["Exit", "Init", "Started", "View", "reason_against_namespaces"]
+
+PROGRAM = Path(__file__).with_name("sandbox.py")
+START_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class View:
+    """What a machine sees of the file system; everything not named here is read-only."""
+
+    writable: tuple[str, ...]
+    temporary: str  # becomes /tmp
+    hostname: str
+    readable: tuple[str, ...] = ()  # shown even inside what is hidden or covered
+    hidden: tuple[str, ...] = ()
+    overlaid: Mapping[str, str] = field(default_factory=dict)  # path: file shown there
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a process ended: a status, or a signal's number."""
+
+    status: int = 0
+    signal: int | None = None
+    has_core: bool = False
+
+    @property
+    def code(self) -> int:
+        """As shells count: 128 and the signal's number, or the status."""
+        return self.status if self.signal is None else 128 + self.signal
+
+
+@dataclass(frozen=True)
+class Started:
+    """A running process, the first of its group, and the terminal's other end if it has one."""
+
+    pid: int
+    exit: asyncio.Future[Exit]
+    terminal: int | None
+
+
+class Init:
+    """One machine's first process. Ends with the server, and everything on the machine with it."""
+
+    def __init__(self, process: asyncio.subprocess.Process, control: socket.socket) -> None:
+        self._process = process
+        self._control = control
+        self._buffer = b""
+        self._descriptors: list[int] = []
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._starting: asyncio.Future[dict[str, Any]] | None = None
+        self._running: dict[int, asyncio.Future[Exit]] = {}
+        self._one_at_a_time = asyncio.Lock()  # so that descriptors meet their own request
+        self._count = 0
+        self.gone = asyncio.Event()
+
+    @classmethod
+    async def start(cls, view: View | None) -> Init:
+        """Begin a machine; without a view it has no namespaces. Raises MachineError."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *(base_interpreter(), "-I", "-S", str(PROGRAM), str(theirs.fileno())),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
+                    start_new_session=True,  # a Ctrl-C meant for the server is not for machines
+                    cwd="/",
+                )
+            except OSError as problem:
+                ours.close()
+                raise MachineError(f"A machine could not be started: {problem}") from problem
+        ours.setblocking(False)
+        init = cls(process, ours)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(ours.fileno(), init._on_readable)
+        try:
+            await init._send({"view": None if view is None else asdict(view)})
+            await asyncio.wait_for(init._ready, START_SECONDS)
+        except (OSError, TimeoutError) as problem:
+            await init.halt(0)
+            raise MachineError(f"A machine could not be started: {problem!r}") from problem
+        except BaseException:
+            await init.halt(0)
+            raise
+        return init
+
+    async def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str,
+        files: tuple[int, int, int] | None = None,
+        terminal: tuple[int, int] | None = None,
+        name: str | None = None,
+    ) -> Started:
+        """Start a program in a session of its own, on three files or a new terminal.
+
+        `name` is what it is told to be called; the files stay the caller's to close.
+        """
+        async with self._one_at_a_time:
+            if self.gone.is_set():
+                raise MachineError("The machine is shut down.")
+            self._count += 1
+            self._starting = asyncio.get_running_loop().create_future()
+            request: dict[str, Any] = {
+                "do": "spawn",
+                "id": self._count,
+                "argv": list(argv),
+                "env": dict(env),
+                "cwd": cwd,
+                "name": name,
+                "terminal": list(terminal) if terminal else None,
+            }
+            await self._send(request, files or ())
+            answer = await self._starting
+            self._starting = None
+            master = self._descriptors.pop() if terminal else None
+        exit_ = self._running[answer["pid"]]
+        return Started(answer["pid"], exit_, master)
+
+    def signal(self, started: Started, number: int) -> None:
+        """Send a signal to the group that the process began; nothing if it has ended."""
+        if not started.exit.done() and not self.gone.is_set():
+            line = json.dumps({"do": "signal", "pid": started.pid, "signal": number}) + "\n"
+            with contextlib.suppress(OSError):
+                self._control.send(line.encode())
+
+    async def halt(self, grace: float) -> None:
+        """End all processes: asked to, and after `grace` seconds made to. Safe to repeat."""
+        if not self.gone.is_set() and grace > 0:
+            with contextlib.suppress(OSError):
+                await self._send({"do": "halt", "grace": grace})
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self.gone.wait(), grace + 2)
+        self._lose()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._process.wait(), 5)
+        if self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+
+    async def _send(self, request: dict[str, Any], files: Sequence[int] = ()) -> None:
+        line = json.dumps(request).encode() + b"\n"
+        if files:
+            sent = 0
+            while not sent:
+                try:
+                    sent = socket.send_fds(self._control, [line], files)
+                except BlockingIOError:
+                    await asyncio.sleep(0.005)
+            line = line[sent:]
+        await asyncio.get_running_loop().sock_sendall(self._control, line)
+
+    def _on_readable(self) -> None:
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._control, 1 << 16, 4)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, descriptors = b"", []
+        self._descriptors += descriptors
+        if not data:
+            self._lose()
+            return
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            self._take(json.loads(line))
+
+    def _take(self, event: dict[str, Any]) -> None:
+        if "ready" in event:
+            self._ready.set_result(None)
+        elif "failed" in event:
+            self._ready.set_exception(MachineError(event["failed"]))
+        elif "started" in event and self._starting is not None:
+            # Made here and not in spawn, since the exit may be told in the same breath.
+            self._running[event["pid"]] = asyncio.get_running_loop().create_future()
+            if not self._starting.done():
+                self._starting.set_result(event)
+        elif "exited" in event:
+            ended = Exit(event.get("status", 0), event.get("signal"), event.get("core", False))
+            waiting = self._running.pop(event["exited"], None)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(ended)
+
+    def _lose(self) -> None:
+        """Take note that the machine's processes are gone."""
+        if self.gone.is_set():
+            return
+        self.gone.set()
+        asyncio.get_running_loop().remove_reader(self._control.fileno())
+        self._control.close()
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        failure = MachineError("The machine's first process ended unexpectedly.")
+        for future in (self._ready, self._starting):
+            if future is not None and not future.done():
+                future.set_exception(failure)
+                future.exception()  # looked at, whether or not somebody still waits for it
+        for waiting in self._running.values():
+            if not waiting.done():
+                waiting.set_result(Exit(signal=signal.SIGKILL))
+
+
+async def reason_against_namespaces() -> str | None:
+    """Why machines cannot have namespaces of their own here; None if they can."""
+    with tempfile.TemporaryDirectory(prefix="tpuctl-probe-") as folder:
+        view = View(writable=(folder,), temporary=folder, hostname="probe")
+        try:
+            init = await Init.start(view)
+        except MachineError as problem:
+            return str(problem)
+        await init.halt(0)
+    return None

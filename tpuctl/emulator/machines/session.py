@@ -1,0 +1,372 @@
+"""One SSH session: a program on the machine, its streams carried as bytes at full speed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import struct
+import sys
+import termios
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Protocol, cast
+
+import asyncssh
+from asyncssh.constants import EXTENDED_DATA_STDERR as STDERR
+from asyncssh.stream import SSHServerStreamSession
+
+from tpuctl.emulator.machine import MachineError
+from tpuctl.emulator.machines.processes import Exit, Started
+
+__all__ = ["Programs", "Session"]
+
+SIGNALS = ("HUP", "INT", "KILL", "TERM", "QUIT", "USR1", "USR2")
+CHUNK = 1 << 18
+PIPE_BYTES = 1 << 20
+
+
+class Programs(Protocol):
+    """Starts what a session asks for, as the user who logged in."""
+
+    async def __call__(
+        self,
+        command: str | None,
+        *,
+        extra: Mapping[str, str],
+        files: tuple[int, int, int] | None,
+        terminal: tuple[int, int] | None,
+    ) -> tuple[Started, Callable[[int], None]]:
+        """A shell without a command. The second value signals the program's group."""
+        ...
+
+
+class Session(SSHServerStreamSession[bytes]):
+    """Serves exec, shell and terminals itself; SFTP and scp go to asyncssh's own servers."""
+
+    def __init__(
+        self, programs: Programs, files: Callable[[asyncssh.SSHChannel[bytes]], asyncssh.SFTPServer]
+    ) -> None:
+        super().__init__(None, files, 3, True)
+        self._programs = programs
+        self._channel: asyncssh.SSHServerChannel[bytes] | None = None
+        self._is_program = False
+        self._wants_terminal = False
+        self._inlet: _Inlet | None = None
+        self._outlets: list[_Outlet] = []
+        self._send_signal: Callable[[int], None] | None = None
+        self._early = deque[bytes]()
+        self._early_end = False
+        self._terminal: int | None = None
+        self._is_lost = False
+
+    def connection_made(self, chan: asyncssh.SSHChannel[bytes]) -> None:
+        self._channel = cast("asyncssh.SSHServerChannel[bytes]", chan)
+        chan.set_write_buffer_limits(high=4 << 20)
+        super().connection_made(chan)
+
+    def pty_requested(
+        self, term_type: str, term_size: tuple[int, int, int, int], term_modes: Mapping[int, int]
+    ) -> bool:
+        self._wants_terminal = True
+        return True
+
+    def shell_requested(self) -> bool:
+        self._is_program = True
+        return True
+
+    def exec_requested(self, command: str) -> bool:
+        self._is_program = not command.startswith("scp ")
+        return True
+
+    def session_started(self) -> None:
+        if not self._is_program:
+            super().session_started()
+            return
+        assert self._channel is not None
+        connection = self._channel.get_connection()
+        connection.create_task(self._run(self._channel))
+
+    async def _run(self, channel: asyncssh.SSHServerChannel[bytes]) -> None:
+        """From the start of the program to the end of its output."""
+        extra = {
+            name: value
+            for name, value in channel.get_environment().items()
+            if name == "LANG" or name.startswith("LC_")
+        }
+        command = channel.get_command()
+        try:
+            if self._wants_terminal:
+                columns, rows, *_ = channel.get_terminal_size()
+                extra["TERM"] = channel.get_terminal_type() or "dumb"
+                ended = await self._run_on_terminal(command, extra, (rows, columns))
+            else:
+                ended = await self._run_on_pipes(command, extra)
+        except MachineError as problem:
+            with contextlib.suppress(OSError):
+                channel.write(f"{problem}\n".encode(), STDERR)
+                channel.exit(255)
+            return
+        if ended.signal is None:
+            channel.exit(ended.status)
+        else:
+            name = signal.Signals(ended.signal).name.removeprefix("SIG")
+            channel.exit_with_signal(name, ended.has_core)
+
+    async def _run_on_pipes(self, command: str | None, extra: Mapping[str, str]) -> Exit:
+        (stdin, into), (out, stdout), (error, stderr) = _pipe(), _pipe(), _pipe()
+        try:
+            started, self._send_signal = await self._programs(
+                command, extra=extra, files=(stdin, stdout, stderr), terminal=None
+            )
+        except BaseException:
+            for descriptor in (into, out, error):
+                os.close(descriptor)
+            raise
+        finally:
+            for descriptor in (stdin, stdout, stderr):
+                os.close(descriptor)
+        self._connect(_Inlet(into, self._channel_()), [(out, None), (error, STDERR)])
+        # Like sshd: the session lasts until nobody holds its output open any more.
+        await asyncio.gather(*(outlet.ended for outlet in self._outlets))
+        return await started.exit
+
+    async def _run_on_terminal(
+        self, command: str | None, extra: Mapping[str, str], size: tuple[int, int]
+    ) -> Exit:
+        started, self._send_signal = await self._programs(
+            command, extra=extra, files=None, terminal=size
+        )
+        assert started.terminal is not None
+        self._terminal = started.terminal
+        os.set_blocking(self._terminal, False)
+        _apply_modes(self._terminal, self._channel_().get_terminal_modes())
+        self._connect(
+            _Inlet(os.dup(self._terminal), self._channel_(), is_terminal=True),
+            [(self._terminal, None)],
+        )
+        ended = await started.exit
+        # Background programs may hold the terminal; what was written before the end is sent.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._outlets[0].ended), 0.5)
+        self._outlets[0].close()
+        return ended
+
+    def _channel_(self) -> asyncssh.SSHServerChannel[bytes]:
+        assert self._channel is not None
+        return self._channel
+
+    def _connect(self, inlet: _Inlet, outputs: list[tuple[int, int | None]]) -> None:
+        self._inlet = inlet
+        channel = self._channel_()
+        self._outlets = [_Outlet(descriptor, channel, kind) for descriptor, kind in outputs]
+        if self._is_lost:
+            self._disconnect()
+            return
+        for data in self._early:
+            inlet.write(data)
+        self._early.clear()
+        if self._early_end:
+            inlet.end()
+
+    def _disconnect(self) -> None:
+        """Let go of the program; a terminal's closing tells its foreground group (SIGHUP)."""
+        if self._inlet is not None:
+            self._inlet.close()
+        for outlet in self._outlets:
+            outlet.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_lost = True
+        self._disconnect()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes, datatype: int | None) -> None:
+        if not self._is_program:
+            super().data_received(data, datatype)
+        elif self._inlet is None:
+            self._early.append(data)
+        else:
+            self._inlet.write(data)
+
+    def eof_received(self) -> bool:
+        if not self._is_program:
+            return super().eof_received()
+        self._early_end = True
+        if self._inlet is not None:
+            self._inlet.end()
+        return True  # the program may still have something to say
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        for outlet in self._outlets:
+            outlet.pause()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        for outlet in self._outlets:
+            outlet.resume()
+
+    def signal_received(self, signal: str) -> None:
+        if signal in SIGNALS and self._send_signal is not None:
+            self._send_signal(_number(signal))
+
+    def break_received(self, msec: int) -> bool:
+        return False
+
+    def soft_eof_received(self) -> None:
+        return None
+
+    def terminal_size_changed(self, width: int, height: int, pixwidth: int, pixheight: int) -> None:
+        if self._terminal is not None and not self._outlets[0].ended.done():
+            size = struct.pack("HHHH", height, width, pixwidth, pixheight)
+            with contextlib.suppress(OSError):
+                fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, size)
+
+
+class _Outlet:
+    """Carries what a program writes into the channel, no faster than the client takes it."""
+
+    def __init__(
+        self, descriptor: int, channel: asyncssh.SSHServerChannel[bytes], kind: int | None
+    ) -> None:
+        self._descriptor = descriptor
+        self._channel = channel
+        self._kind = kind
+        self._loop = asyncio.get_running_loop()
+        self._is_paused = False
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+        os.set_blocking(descriptor, False)
+        self._loop.add_reader(descriptor, self._on_readable)
+
+    def _on_readable(self) -> None:
+        try:
+            data = os.read(self._descriptor, CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:  # a terminal that nobody has open any more
+            data = b""
+        if not data:
+            self.close()
+            return
+        try:
+            self._channel.write(data, self._kind)
+        except OSError:  # the client is gone
+            self.close()
+
+    def pause(self) -> None:
+        if not self.ended.done() and not self._is_paused:
+            self._is_paused = True
+            self._loop.remove_reader(self._descriptor)
+
+    def resume(self) -> None:
+        if not self.ended.done() and self._is_paused:
+            self._is_paused = False
+            self._loop.add_reader(self._descriptor, self._on_readable)
+
+    def close(self) -> None:
+        if not self.ended.done():
+            self._loop.remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self.ended.set_result(None)
+
+
+class _Inlet:
+    """Carries what the client sends into the program, no faster than the program takes it."""
+
+    def __init__(
+        self,
+        descriptor: int,
+        channel: asyncssh.SSHServerChannel[bytes],
+        *,
+        is_terminal: bool = False,
+    ) -> None:
+        self._descriptor = descriptor
+        self._channel = channel
+        self._is_terminal = is_terminal
+        self._loop = asyncio.get_running_loop()
+        self._waiting = deque[memoryview]()
+        self._is_ending = False
+        self._is_open = True
+        os.set_blocking(descriptor, False)
+
+    def write(self, data: bytes) -> None:
+        if not self._is_open:
+            return
+        self._waiting.append(memoryview(data))
+        if len(self._waiting) == 1:
+            self._flush()
+            if self._waiting and self._is_open:
+                self._channel.pause_reading()
+                self._loop.add_writer(self._descriptor, self._on_writable)
+
+    def end(self) -> None:
+        """No more will come; a terminal stays open, as with sshd."""
+        self._is_ending = not self._is_terminal
+        if self._is_ending and not self._waiting:
+            self.close()
+
+    def _on_writable(self) -> None:
+        self._flush()
+        if not self._waiting:
+            if self._is_open:
+                self._loop.remove_writer(self._descriptor)
+            if self._is_ending:
+                self.close()
+            self._channel.resume_reading()
+
+    def _flush(self) -> None:
+        while self._waiting:
+            try:
+                written = os.write(self._descriptor, self._waiting[0])
+            except BlockingIOError:
+                return
+            except OSError:  # the program does not read any more
+                self.close()
+                return
+            if written < len(self._waiting[0]):
+                self._waiting[0] = self._waiting[0][written:]
+            else:
+                self._waiting.popleft()
+
+    def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._waiting.clear()
+            self._loop.remove_writer(self._descriptor)
+            os.close(self._descriptor)
+
+
+def _pipe() -> tuple[int, int]:
+    ends = os.pipe()
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # a user may own only so much of them
+            fcntl.fcntl(ends[0], fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    return ends
+
+
+def _number(name: str) -> int:
+    return signal.Signals[f"SIG{name}"]
+
+
+def _apply_modes(terminal: int, modes: Mapping[int, int]) -> None:
+    """Set the terminal as the client's own is set, where that matters to programs."""
+    known = (
+        (36, 0, termios.ICRNL),
+        (50, 3, termios.ISIG),
+        (51, 3, termios.ICANON),
+        (53, 3, termios.ECHO),
+        (70, 1, termios.OPOST),
+        (72, 1, termios.ONLCR),
+    )
+    try:
+        attributes = termios.tcgetattr(terminal)
+        for opcode, index, flag in known:
+            if opcode in modes:
+                attributes[index] &= ~flag
+                attributes[index] |= flag if modes[opcode] else 0
+        termios.tcsetattr(terminal, termios.TCSANOW, attributes)
+    except termios.error:
+        return

@@ -1,0 +1,178 @@
+"""SSH on a machine: who may come in, and where connections through it may lead."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeAlias, cast
+
+import asyncssh
+from asyncssh.constants import OPEN_ADMINISTRATIVELY_PROHIBITED
+
+from tpuctl.emulator.machine import Endpoint, MachineError
+from tpuctl.emulator.machines.session import Session
+
+__all__ = ["Acceptor", "allowed_keys", "host_key"]
+
+USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,63}")
+# Those that processors have instructions for: a machine must not be slower than its job.
+CIPHERS = ["aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes256-ctr"]
+LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+
+Connection: TypeAlias = asyncssh.SSHServerConnection
+
+
+def host_key(file: Path) -> asyncssh.SSHKey:
+    """The machine's key, made on its first boot."""
+    if not file.exists():
+        key = asyncssh.generate_private_key("ssh-ed25519")
+        fresh = file.with_name(file.name + ".new")
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(key.export_private_key("openssh"))
+        fresh.replace(file)
+    return asyncssh.read_private_key(file)
+
+
+def allowed_keys(metadata: Mapping[str, str]) -> dict[str, list[asyncssh.SSHKey]]:
+    """By user, from `ssh-keys`: lines `user:key`, perhaps with an expiry as gcloud writes it.
+
+    Lines that are not understood let nobody in, and do not keep the others from it.
+    """
+    allowed: dict[str, list[asyncssh.SSHKey]] = {}
+    for line in metadata.get("ssh-keys", "").splitlines():
+        user, colon, text = line.strip().partition(":")
+        if not colon or not USER.fullmatch(user) or _has_expired(text):
+            continue
+        with contextlib.suppress(asyncssh.KeyImportError, ValueError):
+            allowed.setdefault(user, []).append(asyncssh.import_public_key(text.strip()))
+    return allowed
+
+
+def _has_expired(text: str) -> bool:
+    _, marker, details = text.partition(" google-ssh ")
+    if not marker:
+        return False
+    try:
+        until = datetime.fromisoformat(json.loads(details)["expireOn"])
+    except (ValueError, KeyError, TypeError):
+        return True
+    return (until if until.tzinfo else until.replace(tzinfo=UTC)) < datetime.now(UTC)
+
+
+class Acceptor:
+    """The SSH server of one machine."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        key: asyncssh.SSHKey,
+        sessions: Callable[[str], Session],
+        reachable: Collection[str],
+    ) -> None:
+        self._endpoint = endpoint
+        self._key = key
+        self._sessions = sessions
+        self._reachable = set(reachable)
+        self._listener: asyncssh.SSHAcceptor | None = None
+        self.connections: set[Connection] = set()
+        self.allowed: dict[str, list[asyncssh.SSHKey]] = {}
+
+    async def open(self) -> None:
+        """Listen; raises MachineError if somebody else does already."""
+        address, port = self._endpoint.address, self._endpoint.ssh_port
+        try:
+            self._listener = await asyncssh.listen(
+                address,
+                port,
+                server_factory=lambda: _Gatekeeper(self),
+                server_host_keys=[self._key],
+                encoding=None,
+                line_editor=False,
+                encryption_algs=CIPHERS,
+                compression_algs=["none"],
+                gss_host=None,
+                config=None,
+                agent_forwarding=False,
+                reuse_address=True,
+                backlog=256,
+            )
+        except OSError as problem:
+            raise MachineError(
+                f"SSH cannot listen on {address} port {port}: {problem.strerror or problem}"
+            ) from problem
+
+    async def close(self) -> None:
+        """Stop listening and drop every connection, as a machine does that is switched off."""
+        if self._listener is not None:
+            self._listener.close()
+            await self._listener.wait_closed()
+            self._listener = None
+        for connection in list(self.connections):
+            connection.abort()
+
+    def start_session(self, user: str) -> Session:
+        return self._sessions(user)
+
+    def destinations(self, host: str) -> tuple[str, ...]:
+        """Where a forwarded connection may go, in order: this machine or its siblings."""
+        if host.lower() in LOOPBACK:
+            # What listens on "localhost" of a machine shares 127.0.0.1 with the host.
+            return (self._endpoint.address, "127.0.0.1")
+        return (host,) if host in self._reachable else ()
+
+
+class _Gatekeeper(asyncssh.SSHServer):
+    """Decides for one connection."""
+
+    def __init__(self, acceptor: Acceptor) -> None:
+        self._acceptor = acceptor
+        self._connection: Connection | None = None
+
+    def connection_made(self, conn: Connection) -> None:
+        self._connection = conn
+        self._acceptor.connections.add(conn)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._connection is not None:
+            self._acceptor.connections.discard(self._connection)
+
+    def begin_auth(self, username: str) -> bool:
+        return True
+
+    def password_auth_supported(self) -> bool:
+        return False
+
+    def kbdint_auth_supported(self) -> bool:
+        return False
+
+    def public_key_auth_supported(self) -> bool:
+        return True
+
+    def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
+        return key in self._acceptor.allowed.get(username, [])
+
+    def session_requested(self) -> Session:
+        assert self._connection is not None
+        return self._acceptor.start_session(self._connection.get_extra_info("username"))
+
+    async def connection_requested(
+        self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
+    ) -> asyncssh.SSHTCPSession[bytes]:
+        assert self._connection is not None
+        refusal = asyncssh.ChannelOpenError(
+            OPEN_ADMINISTRATIVELY_PROHIBITED,
+            f"machines of the local cloud forward to their own node only, not to {dest_host}",
+        )
+        for host in self._acceptor.destinations(dest_host):
+            try:
+                forwarder = await self._connection.forward_connection(host, dest_port)
+                return cast("asyncssh.SSHTCPSession[bytes]", forwarder)
+            except asyncssh.ChannelOpenError as problem:
+                refusal = problem
+        raise refusal
