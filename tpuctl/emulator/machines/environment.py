@@ -227,9 +227,7 @@ def _other_lines(file: str, user_id: int) -> list[str]:
 def _other_hosts() -> list[str]:
     with contextlib.suppress(OSError):
         entries = Path("/etc/hosts").read_text("utf-8", "replace").splitlines()
-        return [
-            entry for entry in entries if entry.strip() and "localhost" not in entry.split()[1:]
-        ]
+        return [entry for entry in entries if "localhost" not in entry.split()]
     return []
 
 

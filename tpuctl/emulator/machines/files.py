@@ -1,7 +1,7 @@
 """SFTP and scp on a machine: the same files, writable and not, that its programs see."""
 
 # Paths come as bytes, which pathlib does not take.
-# ruff: noqa: PTH
+# ruff: noqa: PTH118, PTH211
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ The end of the stream, whoever causes it, ends every process of the machine.
 """
 
 # Importing pathlib would make the start of a machine noticeably slower.
-# ruff: noqa: PTH
+# ruff: noqa: PTH102, PTH103, PTH110, PTH112, PTH114, PTH116, PTH119, PTH120, PTH123, PTH208
+# ruff: noqa: PTH211
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, cast
 
 import asyncssh
+from asyncssh.channel import SSHChannel
 from asyncssh.constants import EXTENDED_DATA_STDERR as STDERR
 from asyncssh.stream import SSHServerStreamSession
 
@@ -47,7 +48,7 @@ class Session(SSHServerStreamSession[bytes]):
     """Serves exec, shell and terminals itself; SFTP and scp go to asyncssh's own servers."""
 
     def __init__(
-        self, programs: Programs, files: Callable[[asyncssh.SSHChannel[bytes]], asyncssh.SFTPServer]
+        self, programs: Programs, files: Callable[[SSHChannel[bytes]], asyncssh.SFTPServer]
     ) -> None:
         super().__init__(None, files, 3, True)
         self._programs = programs
@@ -62,7 +63,7 @@ class Session(SSHServerStreamSession[bytes]):
         self._terminal: int | None = None
         self._is_lost = False
 
-    def connection_made(self, chan: asyncssh.SSHChannel[bytes]) -> None:
+    def connection_made(self, chan: SSHChannel[bytes]) -> None:
         self._channel = cast("asyncssh.SSHServerChannel[bytes]", chan)
         chan.set_write_buffer_limits(high=4 << 20)
         super().connection_made(chan)
