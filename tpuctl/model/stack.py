@@ -23,7 +23,7 @@ from tpuctl.model.schema import StackFile
 from tpuctl.model.stack_rules import chosen_zone, problems_of
 from tpuctl.model.stack_text import read_stack_text
 
-__all__ = ["Stack", "load_stack"]
+__all__ = ["Stack", "load_stack", "slug"]
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def load_stack(path: Path) -> Stack:
     chosen = runtime_for(accelerator) if auto else runtime(file.tpu.runtime)
     if chosen is None:
         raise AssertionError("the rules let no stack without a runtime pass")
-    names = Names(file.stack or _slug(path.resolve().parent.name), file.project.id)
+    names = Names(file.stack or slug(path.resolve().parent.name), file.project.id)
     zone = chosen_zone(file, accelerator)
     location = file.bucket.location.lower()
     return Stack(
@@ -111,7 +111,7 @@ def load_stack(path: Path) -> Stack:
     )
 
 
-def _slug(text: str) -> str:
+def slug(text: str) -> str:
     """A stack name from a folder's name."""
     slug = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:26].strip("-")
     return slug if re.fullmatch(STACK_NAME, slug) else f"stack-{slug}"[:26].strip("-")

@@ -1,3 +1,21 @@
 """Events and results, shown: in a terminal, as plain lines, as JSON."""
 
-__all__: list[str] = []
+from tpuctl.view.base import View
+from tpuctl.view.machine import Machine, envelope
+
+__all__ = ["Machine", "View", "choose", "envelope"]
+
+
+def choose(*, json: bool, events: bool, quiet: bool, no_color: bool) -> View:
+    """The view that fits the options and where stderr goes."""
+    import sys
+
+    if json:
+        return Machine(events=events)
+    if quiet or not sys.stderr.isatty():
+        from tpuctl.view.plain import Plain
+
+        return Plain(quiet=quiet)
+    from tpuctl.view.console import Console
+
+    return Console(no_color=no_color)

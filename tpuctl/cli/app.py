@@ -1,0 +1,286 @@
+"""The root of the command line: global options, wiring, exit codes, the one `except`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from tpuctl import __version__
+from tpuctl.errors import Diagnostic, TpuctlError, Usage
+
+if TYPE_CHECKING:
+    from tpuctl.api import Tpuctl
+    from tpuctl.view import View
+
+__all__ = ["CloudName", "State", "app", "run"]
+
+T = TypeVar("T")
+INTERRUPTED = 130
+BUG = 70
+
+
+class CloudName(StrEnum):
+    google = "google"
+    local = "local"
+
+
+@dataclass
+class State:
+    """What the global options say, and the answer of the command that ran."""
+
+    command: str = ""
+    stack_file: Path = Path("tpuctl.yaml")
+    cloud: CloudName = CloudName.google
+    json: bool = False
+    events: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    no_color: bool = False
+    yes: bool = False
+    data: Any = None
+    _view: View | None = field(default=None, repr=False)
+
+    @property
+    def view(self) -> View:
+        if self._view is None:
+            from tpuctl.view import choose
+
+            self._view = choose(
+                json=self.json, events=self.events, quiet=self.quiet, no_color=self.no_color
+            )
+        return self._view
+
+    def tpuctl(self) -> Tpuctl:
+        """The stack that the options name, with events going to the view."""
+        from tpuctl.api import Tpuctl
+
+        return Tpuctl(self.stack_file, cloud=self.cloud.value, emit=self.view.on)
+
+    def answer(self, data: Any, show: Callable[[], None] | None = None) -> None:
+        """The result: kept for the envelope, or shown on stdout."""
+        self.data = data
+        self.view.close()
+        if not self.json and show is not None:
+            show()
+
+    def wait_for(self, work: Awaitable[T]) -> T:
+        """Run a flow to its end."""
+        import asyncio
+
+        async def main() -> T:
+            return await work
+
+        return asyncio.run(main())
+
+    def confirm(self, question: str) -> None:
+        """Ask, unless --yes. Raises Usage where nobody can answer, Abort on a no."""
+        if self.yes:
+            return
+        if self.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise Usage(
+                "Not confirmed",
+                f"{question} Nobody can be asked without a terminal",
+                hint="Say yes beforehand with --yes.",
+                where="--yes",
+            )
+        self.view.close()
+        typer.confirm(question, default=True, abort=True, err=True)
+
+
+app = typer.Typer(
+    name="tpuctl",
+    help="From an empty Google Cloud project to a model training on a TPU, and back to zero cost.",
+    epilog="Options may stand anywhere before --, or be set as TPUCTL_CLOUD=local and so on. "
+    "First time? No account needed: tpuctl --cloud local init, then up, run, down.",
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tpuctl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    context: typer.Context,
+    stack_file: Annotated[
+        Path,
+        typer.Option(
+            "--stack-file", envvar="TPUCTL_STACK_FILE", show_envvar=False, help="The stack file."
+        ),
+    ] = Path("tpuctl.yaml"),
+    cloud: Annotated[
+        CloudName,
+        typer.Option(
+            "--cloud", envvar="TPUCTL_CLOUD", show_envvar=False, help="Which cloud to speak to."
+        ),
+    ] = CloudName.google,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json", envvar="TPUCTL_JSON", show_envvar=False, help="Answer in one JSON envelope."
+        ),
+    ] = False,
+    events: Annotated[
+        bool,
+        typer.Option(
+            "--events",
+            envvar="TPUCTL_EVENTS",
+            show_envvar=False,
+            help="With --json: events as JSON lines.",
+        ),
+    ] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet", "-q", envvar="TPUCTL_QUIET", show_envvar=False, help="Tell only problems."
+        ),
+    ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose",
+            "-v",
+            envvar="TPUCTL_VERBOSE",
+            show_envvar=False,
+            help="Tracebacks of bugs.",
+        ),
+    ] = False,
+    no_color: Annotated[
+        bool,
+        typer.Option("--no-color", envvar="TPUCTL_NO_COLOR", show_envvar=False, help="No colours."),
+    ] = False,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", "-y", envvar="TPUCTL_YES", show_envvar=False, help="Do not ask."),
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+    ] = False,
+) -> None:
+    state: State = context.obj
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit
+    state.command = context.invoked_subcommand
+    state.stack_file = stack_file
+    state.cloud = cloud
+    state.json = json
+    state.events = events
+    state.quiet = quiet
+    state.verbose = verbose
+    state.no_color = no_color
+    state.yes = yes
+
+
+@cache
+def _register() -> None:
+    """Make every command known. They import what they need when they run."""
+    from tpuctl.cli import catalog, job, local, stack
+
+    for module in (stack, job, catalog):
+        module.register(app)
+    app.add_typer(local.app, name="local", rich_help_panel="Local cloud")
+
+
+GLOBAL_FLAGS = {"--json", "--events", "--quiet", "-q", "--verbose", "-v", "--no-color", "--yes"}
+GLOBAL_FLAGS |= {"-y"}
+GLOBAL_VALUES = {"--stack-file", "--cloud"}
+
+
+def hoist(arguments: Sequence[str]) -> list[str]:
+    """Global options may stand anywhere before `--`: move them to the front, where click wants
+    them."""
+    front: list[str] = []
+    rest: list[str] = []
+    waiting = list(arguments)
+    while waiting:
+        one = waiting.pop(0)
+        if one == "--":
+            rest += [one, *waiting]
+            break
+        if one in GLOBAL_FLAGS or (one.split("=", 1)[0] in GLOBAL_VALUES and "=" in one):
+            front.append(one)
+        elif one in GLOBAL_VALUES:
+            front += [one, *waiting[:1]]
+            waiting = waiting[1:]
+        else:
+            rest.append(one)
+    return front + rest
+
+
+def run(arguments: Sequence[str]) -> int:
+    """The whole program; the exit code is design's table of exit codes."""
+    ours = list(arguments)
+    state = State(json="--json" in ours[: ours.index("--") if "--" in ours else None])
+    _register()
+    try:
+        code = app(hoist(arguments), standalone_mode=False, obj=state, prog_name="tpuctl")
+        exit_code = code if isinstance(code, int) else 0
+    except TpuctlError as error:
+        exit_code = error.exit_code
+        state.view.problems(error.diagnostics)
+    except typer.TyperException as error:
+        exit_code = Usage.exit_code
+        state.view.problems([_usage(error)])
+    except (KeyboardInterrupt, typer.Abort):
+        exit_code = INTERRUPTED
+        state.view.problems([Diagnostic("Interrupted", "nothing more was started")])
+    except BrokenPipeError:  # the reader of our output went away
+        _silence_stdout()
+        return 0
+    except Exception as error:
+        exit_code = BUG
+        state.view.problems([_bug(error, state.verbose)])
+    finally:
+        state.view.close()
+    if state.json:
+        _print_envelope(state, exit_code)
+    return exit_code
+
+
+def _usage(error: typer.TyperException) -> Diagnostic:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "tpuctl"
+    hint = f"See how it is used:\n    {path} --help"
+    return Diagnostic("Wrong usage", error.format_message(), hint)
+
+
+def _bug(error: Exception, verbose: bool) -> Diagnostic:
+    import traceback
+
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    detail = f"{type(error).__name__}: {error} (at {Path(where.filename).name}:{where.lineno})"
+    if verbose:
+        detail = "".join(traceback.format_exception(error)).rstrip()
+    hint = "This is a bug in tpuctl: please report it, with what --verbose adds to this."
+    return Diagnostic("Internal error", detail, hint)
+
+
+def _print_envelope(state: State, exit_code: int) -> None:
+    import json
+
+    from tpuctl.view import Machine, envelope
+
+    view = state.view
+    diagnostics = view.diagnostics if isinstance(view, Machine) else []
+    answer = envelope(state.command, exit_code, state.data, diagnostics)
+    print(json.dumps(answer, ensure_ascii=False, default=str), flush=True)
+
+
+def _silence_stdout() -> None:
+    """Keep the interpreter from failing again when it flushes stdout at exit."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,5 @@
+__all__ = ["register"]
+
+
+def register(app):
+    pass

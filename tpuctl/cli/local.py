@@ -1,0 +1,102 @@
+"""Commands for the local cloud: up, down, status, reset."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from tpuctl.cli.app import State
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="The local cloud: Google's APIs on this machine, with real machines behind them.",
+    invoke_without_command=True,
+)
+
+
+@app.callback()
+def root(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit
+    state: State = context.obj
+    state.command = f"local {context.invoked_subcommand}"
+
+
+def _facts(report: dict[str, Any]) -> None:
+    from tpuctl.view.tables import print_facts
+
+    print_facts([(name, str(value)) for name, value in report.items()])
+
+
+@app.command()
+def up(
+    context: typer.Context,
+    port: Annotated[
+        int | None, typer.Option("--port", min=1, max=65535, help="Listen on this port.")
+    ] = None,
+    pace: Annotated[
+        str | None,
+        typer.Option("--pace", help="How long operations take: instant, quick or real."),
+    ] = None,
+) -> None:
+    """Start the local cloud, if it does not run.
+
+    Example: tpuctl local up
+    """
+    from tpuctl.emulator import control
+
+    state: State = context.obj
+    cloud = control.start(control.default_home(), port=port, pace=pace)
+    data = {"url": cloud.url, "pace": cloud.pace, "folder": str(cloud.home), "pid": cloud.pid}
+    state.answer(data, lambda: _facts(data))
+
+
+@app.command()
+def down(context: typer.Context) -> None:
+    """Stop the local cloud and its machines; what was made there stays.
+
+    Example: tpuctl local down
+    """
+    from tpuctl.emulator import control
+
+    state: State = context.obj
+    stopped = control.stop(control.default_home())
+    text = "The local cloud has stopped." if stopped else "It was not running."
+    state.answer({"stopped": stopped}, lambda: print(text))
+
+
+@app.command()
+def status(context: typer.Context) -> int:
+    """Show whether the local cloud runs and what is in it. Exit code 1 if it does not run.
+
+    Example: tpuctl local status
+    """
+    from tpuctl.emulator import control
+
+    state: State = context.obj
+    cloud = control.status(control.default_home())
+    if cloud is None:
+        text = "The local cloud is not running. Start it with\n    tpuctl local up"
+        state.answer({"running": False}, lambda: print(text))
+        return 1
+    data = {"running": True, "url": cloud.url, "folder": str(cloud.home)} | control.report(cloud)
+    state.answer(data, lambda: _facts(data))
+    return 0
+
+
+@app.command()
+def reset(context: typer.Context) -> None:
+    """Stop the local cloud and forget everything in it. Machine images stay.
+
+    Example: tpuctl local reset --yes
+    """
+    from tpuctl.emulator import control
+
+    state: State = context.obj
+    home = control.default_home()
+    state.confirm(f"Delete everything in the local cloud at {home}?")
+    control.reset(home)
+    state.answer({"folder": str(home)}, lambda: print("The local cloud is empty."))

@@ -1,0 +1,72 @@
+"""Writes a stack file and a job to start from, out of the templates."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from tpuctl import assets
+from tpuctl.catalog import nearest
+from tpuctl.errors import Conflict, Usage
+from tpuctl.model.stack import slug
+
+__all__ = ["LOCAL_PROJECT", "Written", "list_templates", "write"]
+
+LOCAL_PROJECT = "local-project"  # a fresh local cloud has it
+
+
+@dataclass(frozen=True)
+class Written:
+    """The files made, and the script to run, relative to where the user is."""
+
+    files: tuple[Path, ...]
+    script: str
+
+
+def list_templates() -> list[str]:
+    return sorted(path.stem for path in (assets.templates() / "stacks").glob("*.yaml"))
+
+
+def write(template: str, folder: Path, *, name: str, project: str, local: bool) -> Written:
+    """Copy a template. Nothing is overwritten: what is in the way is named first."""
+    known = list_templates()
+    if template not in known:
+        like = nearest(template, known) or known
+        raise Usage(
+            "Unknown template",
+            f"there is no template {template}",
+            hint=f"Did you mean {', '.join(like)}?",
+        )
+    project = project or os.environ.get("GOOGLE_CLOUD_PROJECT", "")
+    if local:
+        project = project or LOCAL_PROJECT
+    if not project:
+        raise Usage(
+            "No project",
+            "the stack file needs the id of a Google Cloud project",
+            hint="Name it with\n    tpuctl init --project my-project\n"
+            "or rehearse without an account:\n    tpuctl --cloud local init",
+            where="--project",
+        )
+    stack_file = folder / "tpuctl.yaml"
+    source = assets.templates() / "jobs" / template
+    target = folder / template
+    for taken in (stack_file, target):
+        if taken.exists():
+            raise Conflict(
+                "Nothing is overwritten",
+                f"{taken} exists",
+                hint="Choose another place with --folder, or move it away.",
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    text = (assets.templates() / "stacks" / f"{template}.yaml").read_text("utf-8")
+    name = name or slug(folder.resolve().name)
+    stack_file.write_text(text.replace("{stack}", name).replace("{project}", project), "utf-8")
+    files = [stack_file]
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        files += sorted(path for path in target.rglob("*") if path.is_file())
+    scripts = [path for path in files if path.suffix == ".py" and path.stem == "pretrain"]
+    return Written(tuple(files), str(scripts[0]) if scripts else "SCRIPT")
