@@ -1,0 +1,133 @@
+"""Stack files: defaults resolved, and every mistake told once, by place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tpuctl.errors import InvalidStack
+from tpuctl.model.stack import load_stack, slug
+
+MINIMAL = "project: {id: my-project}\ntpu: {type: v3-8}\n"
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "tpuctl.yaml"
+    path.write_text(text, "utf-8")
+    return path
+
+
+def problems(folder: Path, text: str) -> list[tuple[str, str]]:
+    """Summary and line of each problem found."""
+    with pytest.raises(InvalidStack) as caught:
+        load_stack(write(folder, text))
+    assert caught.value.exit_code == 2
+    return [(one.summary, one.where.rpartition(":")[2]) for one in caught.value.diagnostics]
+
+
+def test_project_and_type_are_enough(tmp_path: Path) -> None:
+    folder = tmp_path / "My Model"
+    folder.mkdir()
+    stack = load_stack(write(folder, MINIMAL))
+    assert stack.name == "my-model"
+    assert stack.runtime.tensorflow == "2.18.0"
+    assert stack.zone in stack.accelerator.zones
+    assert stack.bucket_location == stack.zone.rpartition("-")[0]
+    assert stack.bucket == "my-model-my-project"
+
+
+def test_without_zones_the_cheapest_is_taken(tmp_path: Path) -> None:
+    stack = load_stack(write(tmp_path, MINIMAL))
+    # 2.0 dollars a chip in these, 2.2 in europe-west4-a, says the catalogue's source.
+    assert stack.zone in {"us-central1-a", "us-central1-b", "us-central1-f", "us-east1-d"}
+    assert stack.price is not None
+    assert stack.price.per_hour == pytest.approx(8.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("tpu: {type: v3-8}\n", ("Missing key", "tpuctl.yaml")),
+        ("project: {id: my-project}\ntpu: {}\n", ("Missing key", "2")),
+        (MINIMAL + "bukcet: {keep: true}\n", ("Unknown key", "3")),
+        (MINIMAL + "bucket:\n  keep: perhaps\n", ("Invalid value", "4")),
+        ("stack: Bert_KO\n" + MINIMAL, ("Invalid value", "1")),
+        ("project: {id: x}\ntpu: {type: v3-8}\n", ("Invalid value", "1")),
+        ("project: {id: my-project}\ntpu: {type: v3-9}\n", ("Unknown TPU type", "2")),
+        ("project: {id: my-project}\ntpu: {type: tpu7x-8}\n", ("TPU type outside the TPU API", "2")),
+        (
+            "project: {id: my-project}\ntpu:\n  type: v3-8\n  zones: [us-central1-a, asia-east1-c]\n",
+            ("TPU type not offered in zone", "4"),
+        ),
+        (
+            "project: {id: my-project}\ntpu:\n  type: v3-8\n  runtime: tpu-vm-tf-2.18.0-pjrt-v5e-and-v6\n",
+            ("Runtime does not fit the type", "4"),
+        ),
+        (
+            "project: {id: my-project}\ntpu:\n  type: v3-32\n  runtime: tpu-vm-tf-2.16.1-pjrt\n",
+            ("Runtime does not fit the type", "4"),
+        ),
+        (MINIMAL + "bucket: {location: asia-east1}\n", ("Bucket outside the TPU's region", "3")),
+        (MINIMAL + "job: {workers: [0, 1]}\n", ("No such worker", "3")),
+        (MINIMAL + "limits: {idle: 30m}\n", ("Not available yet", "3")),
+        (MINIMAL + "limits: {max_hours: -1}\n", ("Invalid value", "3")),
+        ("project: {id: my-project}\ntpu: {type: v3-8, kind: node}\n", ("Invalid value", "2")),
+        ("project: [\n", ("Stack file is not valid YAML", "2")),
+        ("", ("Stack file is not a mapping", "tpuctl.yaml")),
+        ("- a\n- b\n", ("Stack file is not a mapping", "tpuctl.yaml")),
+    ],
+)
+def test_each_mistake_is_told_by_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: tuple[str, str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert problems(tmp_path, text) == [expected]
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    text = "stack: UP\nproject: {id: my-project, owner: me}\ntpu: {typ: v3-8}\ncontroller: {disk_gb: 50}\n"
+    assert {summary for summary, _ in problems(tmp_path, text)} == {
+        "Invalid value",
+        "Unknown key",
+        "Missing key",
+        "Not available yet",
+    }
+
+
+def test_a_missing_file_names_init(tmp_path: Path) -> None:
+    with pytest.raises(InvalidStack) as caught:
+        load_stack(tmp_path / "tpuctl.yaml")
+    assert "tpuctl init" in caught.value.diagnostics[0].hint
+
+
+def test_the_nearest_key_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidStack) as caught:
+        load_stack(write(tmp_path, MINIMAL + "network: {alow: [http]}\n"))
+    assert "allow" in caught.value.diagnostics[0].hint
+
+
+@pytest.mark.parametrize(
+    ("type_name", "runtime", "wanted", "expected"),
+    [
+        ("v3-8", "auto", "auto", (0,)),
+        ("v3-32", "auto", "auto", (0,)),  # multi-host TensorFlow is driven from worker 0
+        ("v3-32", "auto", "all", (0, 1, 2, 3)),
+        ("v3-32", "tpu-ubuntu2204-base", "auto", (0, 1, 2, 3)),  # JAX starts everywhere
+        ("v3-32", "auto", "[1, 3]", (1, 3)),
+    ],
+)
+def test_which_workers_start_the_script(
+    tmp_path: Path, type_name: str, runtime: str, wanted: str, expected: tuple[int, ...]
+) -> None:
+    text = (
+        f"project: {{id: my-project}}\ntpu: {{type: {type_name}, runtime: {runtime}}}\n"
+        f"job: {{workers: {wanted}}}\n"
+    )
+    assert load_stack(write(tmp_path, text)).job_workers() == expected
+
+
+@pytest.mark.parametrize("text", ["", "1", "---", "Über Größe", "a" * 60, "9lives", "x_y.z"])
+def test_any_folder_name_gives_a_stack_name(tmp_path: Path, text: str) -> None:
+    stack = load_stack(write(tmp_path, f"stack: {slug(text)}\n" + MINIMAL))
+    assert stack.name == slug(text)

@@ -1,0 +1,60 @@
+"""The one polling loop, on a clock that never sleeps."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpuctl.errors import TimedOut
+from tpuctl.waiting import Backoff, wait_until
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.time = 100.0
+        self.slept: list[float] = []
+
+    def now(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.time += seconds
+
+
+async def test_delays_grow_to_their_limit() -> None:
+    clock = FakeClock()
+
+    async def probe() -> str | None:
+        return "there" if clock.time >= 110 else None
+
+    backoff = Backoff(first=1, most=4, factor=2)
+    assert await wait_until(probe, what="it", seconds=60, backoff=backoff, clock=clock) == "there"
+    assert clock.slept == [1, 2, 4, 4]
+
+
+async def test_the_last_try_falls_on_the_deadline() -> None:
+    clock = FakeClock()
+    tries: list[float] = []
+
+    async def probe() -> None:
+        tries.append(clock.time)
+
+    with pytest.raises(TimedOut, match="the node becoming READY"):
+        await wait_until(
+            probe,
+            what="the node becoming READY",
+            seconds=5,
+            backoff=Backoff(first=2, most=8, factor=2),
+            clock=clock,
+        )
+    assert tries[-1] == 105.0
+
+
+async def test_what_is_there_is_not_waited_for() -> None:
+    clock = FakeClock()
+
+    async def probe() -> int:
+        return 0  # false, but an answer
+
+    assert await wait_until(probe, what="it", seconds=1, clock=clock) == 0
+    assert clock.slept == []
