@@ -1,0 +1,68 @@
+# make demo   the main job on the local cloud, from nothing to nothing
+# make test   the whole suite, against the built wheel
+# Each sets up its own environment; all they need is Python 3.11 or 3.12, make and PyPI.
+
+SHELL := /bin/bash
+# The oldest Python that tpuctl runs on is also the one its machine images are offered for.
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := $(shell find tpuctl templates -type f -not -name '*.pyc' 2>/dev/null) pyproject.toml README.md
+
+.PHONY: help demo test soak check unit bench docs lock clean
+
+help:
+	@sed -n '1,3s/^# //p' Makefile
+	@echo "make check   format, lint, types, layers"
+	@echo "make unit    the quick tests alone"
+	@echo "make soak    whole runs of what the suite samples"
+	@echo "make bench   what is measured: ratios, printed"
+	@echo "make docs    the generated reference pages"
+	@echo "make lock    new pins for requirements/*.lock (needs uv)"
+
+$(VENV)/.ready: requirements/dev.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "tpuctl needs Python 3.11 or newer; name one with make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "Setting up $(VENV) with $$($(PYTHON) --version): about a minute the first time"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	@touch $@
+
+# The wheel that users get is what runs below, so that packaging mistakes fail early.
+$(VENV)/.installed: $(VENV)/.ready $(SOURCES)
+	@rm -rf build/dist
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir build/dist .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps build/dist/tpuctl-*.whl
+	@touch $@
+
+demo: $(VENV)/.installed
+	@$(BIN)/python tests/demo.py
+
+test: check
+	$(BIN)/pytest -m "not soak"
+
+unit: $(VENV)/.installed
+	$(BIN)/pytest tests/unit
+
+soak: $(VENV)/.installed
+	$(BIN)/pytest -m soak --timeout 1800
+
+check: $(VENV)/.installed
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: $(VENV)/.installed
+	@$(BIN)/python tests/benchmarks/run.py
+
+docs: $(VENV)/.installed
+	$(BIN)/python docs/generate.py
+
+LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet
+lock:
+	$(LOCK) pyproject.toml -o requirements/runtime.lock
+	$(LOCK) pyproject.toml --group dev -c requirements/runtime.lock -o requirements/dev.lock
+
+clean:
+	rm -rf build $(VENV)

@@ -1,0 +1,184 @@
+"""The main job on the local cloud, from nothing to nothing: `make demo`.
+
+Runs the same commands that a user types, as a user would see them, and ends with a table of
+what happened. Whatever fails, everything that was started is taken down.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "build" / "demo"
+TPUCTL = str(Path(sys.executable).parent / "tpuctl")
+console = Console(highlight=False)
+
+
+class DemoFailed(Exception):
+    """A step did not do what the demo is there to show."""
+
+
+@dataclass
+class Demo:
+    """Runs steps, times them, remembers what they showed."""
+
+    work: Path
+    rows: list[tuple[str, str, float]] = field(default_factory=list)
+
+    def environment(self) -> dict[str, str]:
+        return os.environ | {
+            "TPUCTL_CLOUD": "local",
+            "TPUCTL_LOCAL_HOME": str(FOLDER / "cloud"),
+            "TPUCTL_CONFIG_HOME": str(FOLDER / "config"),
+        }
+
+    def say(self, what: str, command: list[str]) -> None:
+        shown = " ".join(Path(command[0]).name if i == 0 else one for i, one in enumerate(command))
+        if console.is_terminal:
+            console.print()
+            console.print(Rule(Text(what, style="bold"), align="left"))
+            console.print(Text(f"$ {shown}", style="cyan"))
+        else:
+            print(f"\n== {what}\n$ {shown}", flush=True)
+
+    def step(self, what: str, *command: str) -> None:
+        """Run a command in front of the user."""
+        self.say(what, list(command))
+        started = time.monotonic()
+        code = subprocess.run(
+            command, cwd=self.work, env=self.environment(), check=False
+        ).returncode
+        self.rows.append(
+            (what, "done" if code == 0 else f"exit code {code}", time.monotonic() - started)
+        )
+        if code != 0:
+            raise DemoFailed(f"{what}: exit code {code}")
+
+    def ask(self, *command: str) -> str:
+        """Run a command for its answer."""
+        return subprocess.run(
+            command,
+            cwd=self.work,
+            env=self.environment(),
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+
+    def found(self, what: str, text: str) -> None:
+        self.rows.append((what, text, 0.0))
+
+    def table(self) -> None:
+        table = Table("step", "result", title="What happened", title_justify="left")
+        table.add_column("seconds", justify="right")
+        for what, result, seconds in self.rows:
+            table.add_row(what, result, f"{seconds:.1f}" if seconds else "")
+        console.print()
+        console.print(table)
+
+
+def losses(log: str) -> list[float]:
+    """The losses that the job printed, one JSON line each."""
+    found = []
+    for line in log.splitlines():
+        if line.startswith("{"):
+            entry = json.loads(line)
+            if "loss" in entry:
+                found.append(float(entry["loss"]))
+    return found
+
+
+def bucket_objects(work: Path) -> dict[str, int]:
+    """Names and sizes of what is in the stack's bucket, asked of the storage API."""
+    program = (
+        "import json\n"
+        "from tpuctl.api import Tpuctl\n"
+        "stack = Tpuctl('tpuctl.yaml', cloud='local')\n"
+        "storage = stack.cloud.client('storage')\n"
+        "found = {one.name: one.size for one in storage.list_blobs(stack.stack.bucket)}\n"
+        "print(json.dumps(found))\n"
+    )
+    answer: dict[str, int] = json.loads(Demo(work).ask(sys.executable, "-c", program))
+    return answer
+
+
+def main() -> int:
+    if FOLDER.exists():
+        # An earlier demo that was killed may have left its local cloud running.
+        FOLDER.joinpath("work").mkdir(parents=True, exist_ok=True)
+        subprocess.run(
+            [TPUCTL, "local", "reset", "--yes", "--quiet"],
+            cwd=FOLDER / "work",
+            env=Demo(FOLDER / "work").environment(),
+            check=False,
+            capture_output=True,
+        )
+        shutil.rmtree(FOLDER)
+    work = FOLDER / "work"
+    work.mkdir(parents=True)
+    demo = Demo(work)
+    started = time.monotonic()
+    try:
+        demo.step("Start the local cloud", TPUCTL, "local", "up")
+        demo.step("Write a stack and a job", TPUCTL, "init", "bert-pretraining", "--name", "demo")
+        demo.step(
+            "Gather Korean text",
+            sys.executable,
+            "bert-pretraining/gather.py",
+            "--output",
+            "bert-pretraining/data",
+        )
+        demo.step("Bring the stack up", TPUCTL, "up", "--yes")
+        demo.step("Pretrain BERT", TPUCTL, "run", "bert-pretraining/pretrain.py")
+        check_results(demo)
+        demo.step("Take the stack down", TPUCTL, "down", "--yes", "--delete-bucket")
+    except DemoFailed as error:
+        console.print(f"[bold red]The demo failed:[/] {error}")
+        return 1
+    except KeyboardInterrupt:
+        console.print("\nInterrupted: taking everything down.")
+        return 130
+    finally:
+        subprocess.run(
+            [TPUCTL, "local", "down", "--quiet"],
+            cwd=work,
+            env=demo.environment(),
+            check=False,
+            capture_output=True,
+        )
+        demo.found("All of it", f"{time.monotonic() - started:.0f} s")
+        demo.table()
+    return 0
+
+
+def check_results(demo: Demo) -> None:
+    """The loss fell, and the checkpoint and the log are in the bucket."""
+    jobs = json.loads(demo.ask(TPUCTL, "jobs", "--json"))["data"]
+    job = jobs[0]["id"]
+    series = losses(demo.ask(TPUCTL, "logs", job))
+    if len(series) < 2 or not series[-1] < series[0]:
+        raise DemoFailed(f"the loss did not fall: {series}")
+    demo.found("Loss", f"{series[0]:.2f} → {series[-1]:.2f}")
+    objects = bucket_objects(demo.work)
+    checkpoints = [name for name in objects if "/checkpoints/" in name and name.endswith(".index")]
+    logs = [name for name in objects if name.endswith("worker-0.log")]
+    if not checkpoints or not logs or not objects[logs[0]]:
+        raise DemoFailed(f"no checkpoint or no log among {sorted(objects)}")
+    demo.found("Checkpoint in the bucket", checkpoints[-1].rsplit("/", 1)[1])
+    demo.found("Log in the bucket", f"{objects[logs[0]]:,} bytes")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
