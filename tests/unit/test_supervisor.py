@@ -1,0 +1,401 @@
+"""The supervisor as it runs on a worker: real processes, no bucket, isolated Pythons.
+
+Processes are what is under test here, so nothing cheaper would do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tpuctl.jobs
+from tpuctl.model.job import WorkerRecord
+
+SHIPPED = ("supervisor.py", "keeper.py", "courier.py", "environment.py")
+OLDEST = Path("~/.pyenv/versions/3.8.18/bin/python3.8").expanduser()
+PYTHONS = [sys.executable, str(OLDEST)] if OLDEST.exists() else [sys.executable]
+PATIENCE = 30.0
+
+
+class Worker:
+    """A home folder with one job in it, driven by the shipped files."""
+
+    def __init__(self, home: Path, python: str) -> None:
+        self.home = home
+        self.python = python
+        self.folder = home / ".tpuctl/jobs/20260101-000000-acorn/1"
+        self.folder.mkdir(parents=True)
+        for name in SHIPPED:
+            shutil.copy(Path(tpuctl.jobs.__path__[0]) / name, self.folder / name)
+
+    def give(self, script: str, *args: str, **more: Any) -> None:
+        """Write the spec of a job that runs this script."""
+        (self.folder / "code").mkdir(exist_ok=True)
+        (self.folder / "code/job.py").write_text(script)
+        spec = {
+            "job": "20260101-000000-acorn",
+            "attempt": 1,
+            "worker": 0,
+            "argv": ["{python}", "job.py", *args],
+            "python": self.python,
+        }
+        (self.folder / "spec.json").write_text(json.dumps({**spec, **more}))
+
+    def argv(self, command: str, *options: str) -> list[str]:
+        script = str(self.folder / "supervisor.py")
+        return [self.python, "-S", "-I", script, command, str(self.folder), *options]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"HOME": str(self.home), "PATH": os.environ["PATH"]}
+
+    def run(self, command: str, *options: str) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            self.argv(command, *options),
+            env=self.environment,
+            capture_output=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
+    def open(self, command: str, *options: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self.argv(command, *options),
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def record(self, command: str, *options: str) -> WorkerRecord:
+        done = self.run(command, *options)
+        assert done.returncode == 0, done.stderr.decode()
+        return WorkerRecord.model_validate_json(done.stdout)
+
+    def follow(self, offset: int = 0) -> tuple[bytes, WorkerRecord]:
+        """Tail to the end: the bytes and the final record."""
+        done = self.run("tail", "--offset", str(offset), "--follow")
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout, WorkerRecord.model_validate_json(done.stderr)
+
+    def read(self, name: str) -> Any:
+        return json.loads((self.folder / name).read_text())
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, f"{what} did not happen"
+            time.sleep(0.02)
+
+    def until_logged(self, text: bytes) -> None:
+        log = self.folder / "log"
+        self.until(lambda: log.exists() and text in log.read_bytes(), f"{text!r} in the log")
+
+    def processes(self) -> dict[int, list[str]]:
+        """What runs on behalf of this worker, by its home in the environment."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    environment = (entry / "environ").read_bytes().split(b"\0")
+                    if f"HOME={self.home}".encode() in environment:
+                        line = (entry / "cmdline").read_bytes().decode().strip("\0").split("\0")
+                        found[int(entry.name)] = line
+                except OSError:
+                    continue
+        return found
+
+    def pid_of(self, script: str) -> int:
+        """The one process whose script, or last argument, is this."""
+        pids = []
+        for pid, line in self.processes().items():
+            scripts = [argument for argument in line if argument.endswith(".py")]
+            if Path(scripts[0] if scripts else line[-1]).name == script:
+                pids.append(pid)
+        assert len(pids) == 1, self.processes()
+        return pids[0]
+
+
+@pytest.fixture(params=PYTHONS, ids=lambda path: Path(path).name)
+def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Worker]:
+    worker = Worker(tmp_path, request.param)
+    yield worker
+    for pid in worker.processes():
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def test_start_returns_while_the_job_runs_and_tail_has_every_byte(worker: Worker) -> None:
+    worker.give(
+        "import sys\n"
+        "print('one'); print('two', file=sys.stderr)\n"
+        "sys.stdout.buffer.write(b'50%\\r100%\\r\\n\\x1b[31mred\\x1b[0m')\n"
+    )
+    assert worker.record("start").state in ("preparing", "running", "succeeded")
+    log, record = worker.follow()
+    assert log == b"one\ntwo\n50%\r100%\r\n\x1b[31mred\x1b[0m"
+    assert (record.state, record.exit_code) == ("succeeded", 0)
+    assert record.log_bytes == len(log)
+    assert record.first_cause == ""
+    assert record.finished is not None and record.finished >= record.started
+
+
+def test_record_has_the_fields_the_client_knows(worker: Worker) -> None:
+    worker.give("")
+    worker.record("start")
+    worker.follow()
+    assert set(worker.read("record.json")) - {"started_uptime"} == set(WorkerRecord.model_fields)
+
+
+def test_tail_starts_at_the_offset(worker: Worker) -> None:
+    worker.give("print('0123456789')")
+    worker.record("start")
+    worker.follow()
+    assert worker.follow(offset=4)[0] == b"456789\n"
+    assert worker.follow(offset=11)[0] == b""
+
+
+def test_tail_without_follow_ends_at_once(worker: Worker) -> None:
+    worker.give("import time\nprint('here')\ntime.sleep(600)")
+    worker.record("start")
+    worker.until_logged(b"here")
+    done = worker.run("tail")
+    assert done.stdout == b"here\n"
+    assert WorkerRecord.model_validate_json(done.stderr).state == "running"
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "signal_number", "cause"),
+    [
+        ("raise SystemExit(7)", 7, None, "script"),
+        ("raise ValueError('no')", 1, None, "script"),
+        ("import os; os.kill(os.getpid(), 11)", 139, 11, "signal"),
+        ("import os; os.kill(os.getpid(), 9)", 137, 9, "signal"),
+    ],
+)
+def test_exit_code_is_the_scripts(
+    worker: Worker, script: str, code: int, signal_number: int | None, cause: str
+) -> None:
+    worker.give(script)
+    worker.record("start")
+    _, record = worker.follow()
+    assert (record.state, record.exit_code, record.signal) == ("failed", code, signal_number)
+    assert record.first_cause == cause
+
+
+def test_a_command_that_is_not_there_is_127(worker: Worker) -> None:
+    worker.give("", argv=["no-such-program"])
+    worker.record("start")
+    log, record = worker.follow()
+    assert record.exit_code == 127
+    assert b"cannot start no-such-program: No such file or directory" in log
+
+
+def test_arguments_and_environment_arrive_as_given(worker: Worker) -> None:
+    script = "import os, sys; print(sys.argv[1:], os.environ['GREETING'], os.getcwd())"
+    worker.give(script, "--", "-x", "a b", "", env={"GREETING": "안녕"}, cwd="")
+    worker.record("start")
+    log, _ = worker.follow()
+    assert log.decode() == f"['--', '-x', 'a b', ''] 안녕 {worker.folder / 'code'}\n"
+
+
+def test_starting_again_adopts(worker: Worker) -> None:
+    worker.give("import time\nprint('began')\ntime.sleep(600)")
+    worker.record("start")
+    worker.until_logged(b"began")
+    first = worker.pid_of("job.py")
+    for _ in range(3):
+        assert worker.record("start").state == "running"
+    assert worker.pid_of("job.py") == first
+    assert (worker.folder / "log").read_bytes() == b"began\n"
+
+
+def test_starting_many_times_at_once_starts_one(worker: Worker) -> None:
+    worker.give("import time\nprint('began')\ntime.sleep(600)")
+    starts = [worker.open("start") for _ in range(5)]
+    for start in starts:
+        _, stderr = start.communicate(timeout=PATIENCE)
+        assert start.returncode == 0, stderr.decode()
+    worker.until_logged(b"began")
+    worker.pid_of("job.py")
+    assert (worker.folder / "log").read_bytes() == b"began\n"
+
+
+def test_starting_an_ended_job_does_not_run_it_again(worker: Worker) -> None:
+    worker.give("print('once')")
+    worker.record("start")
+    worker.follow()
+    assert worker.record("start").state == "succeeded"
+    assert worker.follow()[0] == b"once\n"
+
+
+def test_a_killed_supervisor_is_replaced_and_the_exit_code_kept(worker: Worker) -> None:
+    gate = worker.home / "gate"
+    worker.give(
+        "import os, sys, time\n"
+        "print('began')\n"
+        f"while not os.path.exists({str(gate)!r}): time.sleep(0.02)\n"
+        "print('ended'); sys.exit(5)\n"
+    )
+    worker.record("start")
+    worker.until_logged(b"began")
+    job = worker.pid_of("job.py")
+    os.kill(worker.pid_of("supervisor.py"), signal.SIGKILL)
+    assert worker.record("status").state == "running"
+    worker.pid_of("supervisor.py")  # a new one
+    tail = worker.open("tail", "--follow")
+    assert worker.pid_of("job.py") == job
+    gate.touch()
+    log, record = tail.communicate(timeout=PATIENCE)
+    assert log == b"began\nended\n"
+    assert WorkerRecord.model_validate_json(record).exit_code == 5
+
+
+def test_the_exit_is_known_though_nobody_supervised(worker: Worker) -> None:
+    worker.give("import time\nprint('began', flush=True)\ntime.sleep(0.5)\nraise SystemExit(9)")
+    worker.record("start")
+    worker.until_logged(b"began")
+    os.kill(worker.pid_of("supervisor.py"), signal.SIGKILL)
+    worker.until((worker.folder / "exit.json").exists, "the keeper's note")
+    _, record = worker.follow()
+    assert (record.state, record.exit_code) == ("failed", 9)
+
+
+def test_a_job_that_vanished_is_lost_and_not_started_again(worker: Worker) -> None:
+    worker.give("import time\nprint('began')\ntime.sleep(600)")
+    worker.record("start")
+    worker.until_logged(b"began")
+    for part in ("supervisor.py", "keeper.py", "job.py"):
+        os.kill(worker.pid_of(part), signal.SIGKILL)
+    worker.until(lambda: not worker.processes(), "the end of all processes")
+    log, record = worker.follow()
+    assert (record.state, record.first_cause) == ("failed", "lost")
+    assert log.count(b"began") == 1
+
+
+def test_stop_lets_the_job_save_and_ends_the_whole_tree(worker: Worker) -> None:
+    worker.give(
+        "import signal, subprocess, sys, time\n"
+        "child = [sys.executable, '-c', 'import time; time.sleep(600)', 'stray']\n"
+        "subprocess.Popen(child, start_new_session=True)\n"
+        "def save(*_):\n"
+        "    print('saved'); sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, save)\n"
+        "print('began'); time.sleep(600)\n"
+    )
+    worker.record("start")
+    worker.until_logged(b"began")
+    worker.pid_of("stray")
+    record = worker.record("stop", "--grace", "20")
+    assert (record.state, record.exit_code, record.first_cause) == ("stopped", 143, "stopped")
+    assert worker.follow()[0] == b"began\nsaved\n"
+    worker.until(lambda: not worker.processes(), "the end of all processes")
+
+
+def test_stop_kills_what_does_not_end(worker: Worker) -> None:
+    worker.give(
+        "import signal, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: print('no'))\n"
+        "print('began')\n"
+        "while True: time.sleep(1)\n"
+    )
+    worker.record("start")
+    worker.until_logged(b"began")
+    record = worker.record("stop", "--grace", "0.5")
+    assert (record.state, record.exit_code, record.signal) == ("stopped", 143, 9)
+    assert b"no\n" in worker.follow()[0]
+
+
+def test_stop_of_an_ended_job_changes_nothing(worker: Worker) -> None:
+    worker.give("raise SystemExit(3)")
+    worker.record("start")
+    worker.follow()
+    assert worker.record("stop").exit_code == 3
+
+
+def test_stop_works_though_the_supervisor_was_killed(worker: Worker) -> None:
+    worker.give("import time\nprint('began')\ntime.sleep(600)")
+    worker.record("start")
+    worker.until_logged(b"began")
+    os.kill(worker.pid_of("supervisor.py"), signal.SIGKILL)
+    assert worker.record("stop", "--grace", "5").state == "stopped"
+    worker.until(lambda: not worker.processes(), "the end of all processes")
+
+
+def test_what_a_script_leaves_running_ends_with_it(worker: Worker) -> None:
+    worker.give(
+        "import subprocess, sys\n"
+        "child = [sys.executable, '-c', 'import time; time.sleep(600)', 'stray']\n"
+        "subprocess.Popen(child, start_new_session=True)\n"
+    )
+    worker.record("start")
+    assert worker.follow()[1].state == "succeeded"
+    worker.until(lambda: not worker.processes(), "the end of all processes")
+
+
+def test_the_time_limit_ends_the_job(worker: Worker) -> None:
+    worker.give("import time\nprint('began')\ntime.sleep(600)", max_seconds=1)
+    worker.record("start")
+    _, record = worker.follow()
+    assert (record.state, record.exit_code) == ("timed_out", 124)
+    assert record.first_cause == "max_hours"
+
+
+def test_a_machine_going_down_is_not_the_jobs_fault(worker: Worker) -> None:
+    worker.give("import time\nprint('began')\ntime.sleep(600)")
+    worker.record("start")
+    worker.until_logged(b"began")
+    os.kill(worker.pid_of("supervisor.py"), signal.SIGTERM)
+    _, record = worker.follow()
+    assert (record.state, record.exit_code, record.first_cause) == ("failed", 143, "terminated")
+
+
+def test_another_workers_end_ends_this_one(worker: Worker) -> None:
+    worker.give("import time\nprint('began')\ntime.sleep(600)")
+    worker.record("start")
+    worker.until_logged(b"began")
+    (worker.folder / "end.json").write_text('{"worker": 3, "state": "failed"}')
+    _, record = worker.follow()
+    assert record.is_bystander
+    assert record.detail == "worker 3 ended first"
+
+
+def test_no_job_is_told_by_exit_code_3(worker: Worker) -> None:
+    for command in ("start", "status", "tail", "stop"):
+        done = worker.run(command)
+        assert done.returncode == 3
+        assert b"no job in" in done.stderr
+
+
+def test_a_bundle_that_is_not_there_fails_the_job(worker: Worker) -> None:
+    worker.give("")
+    shutil.rmtree(worker.folder / "code")
+    spec = worker.read("spec.json")
+    (worker.folder / "spec.json").write_text(json.dumps({**spec, "bundle": {"sha256": "0" * 64}}))
+    worker.record("start")
+    log, record = worker.follow()
+    assert (record.state, record.exit_code, record.first_cause) == ("failed", 1, "bundle")
+    assert b"was not put on this machine" in log
+
+
+def test_tail_ends_when_its_reader_leaves(worker: Worker) -> None:
+    worker.give("import time\nprint('began')\ntime.sleep(600)")
+    worker.record("start")
+    worker.until_logged(b"began")
+    tail = worker.open("tail", "--follow")
+    assert tail.stdout is not None and tail.stderr is not None
+    assert tail.stdout.read(6) == b"began\n"
+    tail.stdout.close()
+    tail.wait(timeout=PATIENCE)
+    tail.stderr.close()
