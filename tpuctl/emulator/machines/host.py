@@ -11,14 +11,16 @@ from typing import Literal, TypeVar
 from tpuctl.catalog import runtime
 from tpuctl.emulator.machine import Endpoint, MachineError, MachineSpec
 from tpuctl.emulator.machines.addresses import Addresses
+from tpuctl.emulator.machines.authority import Authority
 from tpuctl.emulator.machines.environment import (
     Folder,
     Surroundings,
     pip_configuration,
     trusted_certificates,
 )
+from tpuctl.emulator.machines.gateway import Gateway
 from tpuctl.emulator.machines.images import ImageStore
-from tpuctl.emulator.machines.one import Machine
+from tpuctl.emulator.machines.one import STARTUP, Machine
 from tpuctl.emulator.machines.processes import reason_against_namespaces
 
 __all__ = ["LocalHost"]
@@ -51,6 +53,7 @@ class LocalHost:
         self._booting: dict[str, asyncio.Lock] = {}
         self._addresses: Addresses | None = None
         self._surroundings: Surroundings | None = None
+        self._gateway: Gateway | None = None
 
     @property
     def isolation(self) -> str:
@@ -65,13 +68,16 @@ class LocalHost:
         self._against = "switched off"
         if self._namespaces:
             self._against = await reason_against_namespaces()
-        self._surroundings = await asyncio.to_thread(self._prepare_surroundings)
+        authority = await asyncio.to_thread(Authority, self._home / "authority")
+        self._gateway = Gateway(authority, self._front)
+        await self._gateway.open()
+        self._surroundings = await asyncio.to_thread(self._prepare_surroundings, self._gateway)
 
-    def _prepare_surroundings(self) -> Surroundings:
+    def _prepare_surroundings(self, gateway: Gateway) -> Surroundings:
         shared = self._home / "shared"
         shared.mkdir(exist_ok=True)
         certificates, pip_settings = shared / "certificates.pem", shared / "pip.conf"
-        certificates.write_bytes(trusted_certificates(b""))
+        certificates.write_bytes(trusted_certificates(gateway.authority.certificate_pem))
         text, variables = pip_configuration()
         pip_settings.write_text(text, "utf-8")
         self._images.downloads.mkdir(parents=True, exist_ok=True)
@@ -80,7 +86,7 @@ class LocalHost:
             pip_settings=pip_settings,
             pip_variables=variables,
             downloads=self._images.downloads,
-            proxy=None,
+            proxy=gateway.url,
         )
 
     async def reserve(self, names: Sequence[str]) -> list[Endpoint]:
@@ -92,6 +98,11 @@ class LocalHost:
             if (running := self._machines.get(spec.name)) is not None:
                 running.reconfigure(spec)
                 return
+            if STARTUP in spec.metadata and self._against is not None:
+                raise MachineError(
+                    f"{spec.node_id} has a startup-script. Machines cannot be kept from your "
+                    f"files on this computer ({self._against}), so startup scripts are refused."
+                )
             image = await self._images.ensure(self._tensorflow(spec.runtime_version), progress)
             reservation = self._started(self._addresses).reserve([spec.name])[0]
             if reservation.endpoint != spec.endpoint:
@@ -104,7 +115,7 @@ class LocalHost:
                 reservation=reservation,
                 surroundings=self._started(self._surroundings),
                 image=image,
-                hidden=(str(self._home),),
+                hidden=(str(self._home), *_private_folders()),
                 is_isolated=self._against is None,
             )
             progress("Starting the machine")
@@ -139,6 +150,8 @@ class LocalHost:
 
     async def close(self) -> None:
         await asyncio.gather(*(self.shut(name) for name in list(self._machines)))
+        if self._gateway is not None:
+            await self._gateway.close()
 
     def _tensorflow(self, version: str) -> str | None:
         """The runtime's TensorFlow; None for bare Python. Refuses what has no image here."""
@@ -158,3 +171,9 @@ class LocalHost:
         if value is None:
             raise MachineError("The host of the machines is not started.")
         return value
+
+
+def _private_folders() -> list[str]:
+    """Where the user's keys and credentials lie: machines see these empty."""
+    names = (".ssh", ".gnupg", ".config/gcloud", ".aws", ".azure", ".docker", ".kube")
+    return [str(Path.home() / name) for name in names]

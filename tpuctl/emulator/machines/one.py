@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tpuctl.emulator.machine import MachineSpec
 from tpuctl.emulator.machines.addresses import Reservation
+from tpuctl.emulator.machines.attributes import Tree, tree_of
 from tpuctl.emulator.machines.environment import SHELL, Folder, Surroundings, hostname
 from tpuctl.emulator.machines.files import MachineFiles
 from tpuctl.emulator.machines.images import base_interpreter
+from tpuctl.emulator.machines.metadata import MetadataServer
 from tpuctl.emulator.machines.processes import Init, Started, View
 from tpuctl.emulator.machines.session import Session
 from tpuctl.emulator.machines.ssh import Acceptor, allowed_keys, host_key
 
-__all__ = ["Machine"]
+__all__ = ["STARTUP", "Machine"]
 
 SHUTDOWN_SECONDS = 3.0
+STARTUP = "startup-script"
+ROOT = "root"  # whom startup scripts run as, in name
 
 
 class Machine:
@@ -46,6 +51,9 @@ class Machine:
         self._starting_init = asyncio.Lock()
         self._acceptor: Acceptor | None = None
         self._host_key_text = ""
+        self._events: dict[str, str] = {}
+        self._guest: dict[str, dict[str, str]] = {}
+        self._metadata = MetadataServer(self._tree, lambda: self.spec.access_token, self._keep)
 
     async def start(self) -> None:
         """Returns when SSH accepts connections. Raises MachineError, with nothing left running."""
@@ -59,8 +67,16 @@ class Machine:
             {endpoint.address for endpoint in self.spec.endpoints},
         )
         self._acceptor = acceptor
+        self._guest = {"hostkeys": dict([self._host_key_text.split()[:2]])}
         self.reconfigure(self.spec)
-        await acceptor.open()
+        await self._metadata.open(self.spec.endpoint.address, self._reservation.metadata_port)
+        try:
+            await acceptor.open()
+            if STARTUP in self.spec.metadata:
+                await self._run_startup_script(self.spec.metadata[STARTUP])
+        except BaseException:
+            await self.stop()
+            raise
 
     def reconfigure(self, spec: MachineSpec) -> None:
         """Take over changed metadata: keys count from the next login on."""
@@ -70,13 +86,16 @@ class Machine:
             self._folder.write_settings(
                 spec, self._acceptor.allowed, self._reservation.metadata_port
             )
+        self._metadata.changed()
 
     def set_event(self, key: str, value: str) -> None:
         """Change an instance value of the metadata server."""
+        self._events[key] = value
+        self._metadata.changed()
 
     def guest_attributes(self) -> Mapping[str, Mapping[str, str]]:
-        kind, key = self._host_key_text.split()[:2]
-        return {"hostkeys": {kind: key}}
+        """The host key, and what programs on the machine have written."""
+        return {space: dict(values) for space, values in self._guest.items()}
 
     async def stop(self) -> None:
         """End its processes, asked to first, then its servers; the disk stays."""
@@ -85,6 +104,36 @@ class Machine:
                 await self._init.halt(SHUTDOWN_SECONDS)
         if self._acceptor is not None:
             await self._acceptor.close()
+        await self._metadata.close()
+
+    def _tree(self) -> Tree:
+        return tree_of(self.spec, hostname(self.spec), self._events, self._guest)
+
+    def _keep(self, space: str, key: str, value: str | None) -> None:
+        if value is None:
+            self._guest.get(space, {}).pop(key, None)
+        else:
+            self._guest.setdefault(space, {})[key] = value
+
+    async def _run_startup_script(self, text: str) -> None:
+        """Start it as a machine does at boot: nobody waits for it, the console tells of it."""
+        script = self._folder.settings / "startup-script"
+        script.write_text(text, "utf-8")
+        script.chmod(0o700)
+        environment = self._variables(ROOT)
+        init = await self._first_process()
+        null = os.open(os.devnull, os.O_RDONLY)
+        console = os.open(self._folder.console, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            await init.spawn(
+                [str(script)] if text.startswith("#!") else [SHELL, str(script)],
+                env=environment,
+                cwd="/",
+                files=(null, console, console),
+            )
+        finally:
+            os.close(null)
+            os.close(console)
 
     def _session(self, user: str) -> Session:
         home = self._folder.home(user)
@@ -104,9 +153,7 @@ class Machine:
         files: tuple[int, int, int] | None,
         terminal: tuple[int, int] | None,
     ) -> tuple[Started, Callable[[int], None]]:
-        environment = self._surroundings.variables(
-            self.spec, self._folder, self._reservation.metadata_port, user
-        )
+        environment = self._variables(user)
         init = await self._first_process()
         started = await init.spawn(
             [SHELL] if command is None else [SHELL, "-c", command],
@@ -117,6 +164,11 @@ class Machine:
             name="-" + Path(SHELL).name if command is None else None,
         )
         return started, functools.partial(init.signal, started)
+
+    def _variables(self, user: str) -> dict[str, str]:
+        return self._surroundings.variables(
+            self.spec, self._folder, self._reservation.metadata_port, user
+        )
 
     async def _first_process(self) -> Init:
         """The machine's first process, begun when something is to run on it."""

@@ -1,0 +1,130 @@
+"""The local cloud's own certificate authority: it speaks for Google's hosts, to machines alone."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import ssl
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+__all__ = ["Authority"]
+
+LIFE = timedelta(days=3650)
+LEAF_LIFE = timedelta(days=365)
+EARLIER = timedelta(days=1)  # for clocks that differ
+
+
+class Authority:
+    """Keeps its key in the folder, readable by the user alone, and signs hosts on demand."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._key_file = folder / "authority.key"
+        self._certificate_file = folder / "authority.pem"
+        if not (self._key_file.exists() and self._certificate_file.exists()):
+            self._make()
+        key = serialization.load_pem_private_key(self._key_file.read_bytes(), None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        self._key = key
+        self.certificate_pem = self._certificate_file.read_bytes()
+        self._certificate = x509.load_pem_x509_certificate(self.certificate_pem)
+        self._contexts: dict[str, ssl.SSLContext] = {}
+
+    def context_for(self, host: str) -> ssl.SSLContext:
+        """A server's context that is this host to whoever trusts the authority."""
+        if host not in self._contexts:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            context.set_alpn_protocols(["http/1.1"])
+            # The standard library reads keys from files only.
+            with tempfile.TemporaryDirectory(prefix="tpuctl-") as folder:
+                file = Path(folder) / "host.pem"
+                file.touch(0o600)
+                file.write_bytes(self._sign(host))
+                context.load_cert_chain(file)
+            self._contexts[host] = context
+        return self._contexts[host]
+
+    def _make(self) -> None:
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name(
+            [x509.NameAttribute(NameOID.COMMON_NAME, "tpuctl local cloud (this computer only)")]
+        )
+        now = datetime.now(UTC)
+        usage = x509.KeyUsage(
+            digital_signature=True,
+            content_commitment=False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            key_cert_sign=True,
+            crl_sign=True,
+            encipher_only=False,
+            decipher_only=False,
+        )
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - EARLIER)
+            .not_valid_after(now + LIFE)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(usage, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+            .sign(key, hashes.SHA256())
+        )
+        self._certificate_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        self._key_file.unlink(missing_ok=True)
+        descriptor = os.open(self._key_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(_private(key))
+
+    def _sign(self, host: str) -> bytes:
+        """The host's key and certificate, and the authority's."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        now = datetime.now(UTC)
+        issuer = self._certificate.subject
+        own = self._key.public_key()
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host[:64])]))
+            .issuer_name(issuer)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - EARLIER)
+            .not_valid_after(now + LEAF_LIFE)
+            .add_extension(x509.SubjectAlternativeName([_general_name(host)]), critical=False)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(own), False)
+            .sign(self._key, hashes.SHA256())
+        )
+        return (
+            _private(key)
+            + certificate.public_bytes(serialization.Encoding.PEM)
+            + self.certificate_pem
+        )
+
+
+def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)

@@ -1,0 +1,86 @@
+"""HTTP/1.1 requests in a byte stream, followed closely enough to change their heads."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+__all__ = ["RequestFraming"]
+
+LONGEST_HEAD = 1 << 16
+DROPPED = {b"x-forwarded-proto", b"x-forwarded-for", b"proxy-authorization", b"proxy-connection"}
+
+
+class _Part(Enum):
+    HEAD = auto()
+    BODY = auto()  # of known length, or one chunk with its line end
+    CHUNK_SIZE = auto()
+    TRAILER = auto()
+
+
+class RequestFraming:
+    """Tells the server behind that the client speaks https; bodies pass as they come.
+
+    TensorFlow sends uploads with a length and chunked at once, which strict servers refuse:
+    the length goes, as RFC 9112 (6.3) has it.
+    """
+
+    def __init__(self) -> None:
+        self._part = _Part.HEAD
+        self._rest = b""  # of a head or a line that is not whole yet
+        self._left = 0
+        self._is_chunked = False
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """What to send on. Raises ValueError for what is no HTTP/1.1."""
+        out: list[bytes] = []
+        view = data
+        while view:
+            if self._part is _Part.BODY:
+                taken, view = view[: self._left], view[self._left :]
+                out.append(taken)
+                self._left -= len(taken)
+                if self._left == 0:
+                    self._part = _Part.CHUNK_SIZE if self._is_chunked else _Part.HEAD
+                continue
+            view, self._rest = self._rest + view, b""
+            end = b"\r\n\r\n" if self._part is _Part.HEAD else b"\r\n"
+            block, found, after = view.partition(end)
+            if not found:
+                if len(view) > LONGEST_HEAD:
+                    raise ValueError("a head without end")
+                self._rest = view
+                break
+            view = after
+            if self._part is _Part.HEAD:
+                out.append(self._change_head(block))
+            else:
+                out.append(block + found)
+                self._follow_line(block)
+        return out
+
+    def _follow_line(self, line: bytes) -> None:
+        if self._part is _Part.TRAILER:
+            if not line:
+                self._part = _Part.HEAD
+            return
+        size = int(line.partition(b";")[0].strip() or b"x", 16)
+        if size:
+            self._part, self._left = _Part.BODY, size + 2
+        else:
+            self._part = _Part.TRAILER
+
+    def _change_head(self, head: bytes) -> bytes:
+        request, *lines = head.lstrip(b"\r\n").split(b"\r\n")
+        if not request.endswith((b" HTTP/1.1", b" HTTP/1.0")):
+            raise ValueError("not HTTP/1.1")
+        named = [(line.partition(b":")[0].strip().lower(), line) for line in lines]
+        values = {name: line.partition(b":")[2].strip() for name, line in named}
+        self._is_chunked = b"chunked" in values.get(b"transfer-encoding", b"").lower()
+        dropped = DROPPED | ({b"content-length"} if self._is_chunked else set())
+        if self._is_chunked:
+            self._part = _Part.CHUNK_SIZE
+        else:
+            self._left = int(values.get(b"content-length", b"0"))
+            self._part = _Part.BODY if self._left else _Part.HEAD
+        kept = [line for name, line in named if name not in dropped]
+        return b"\r\n".join([request, *kept, b"X-Forwarded-Proto: https", b"", b""])
