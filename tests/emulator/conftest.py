@@ -1,0 +1,137 @@
+"""A local cloud in the test's own event loop, and the official clients pointed at it."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import requests
+from google.api_core.client_options import ClientOptions
+from google.oauth2.credentials import Credentials
+
+from tpuctl.emulator.server import Server
+
+_spec = importlib.util.spec_from_file_location(
+    "emulator_null_host", Path(__file__).with_name("null_host.py")
+)
+assert _spec is not None and _spec.loader is not None
+null_host = importlib.util.module_from_spec(_spec)
+sys.modules["emulator_null_host"] = null_host
+_spec.loader.exec_module(null_host)
+NullHost = null_host.NullHost
+
+PROJECT = "local-project"
+ZONE = "europe-west4-a"
+PARENT = f"projects/{PROJECT}/locations/{ZONE}"
+
+
+class Cloud:
+    """A running server and clients of it. The clients block: call them in `asyncio.to_thread`."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.url = server.url
+        self.token = server.token
+        self._channels: list[Any] = []
+
+    @property
+    def host(self) -> Any:
+        return self.server.host
+
+    def channel(self, token: str | None = None) -> Any:
+        """A gRPC channel that carries a token (none for "")."""
+        channel = grpc.insecure_channel(
+            f"127.0.0.1:{self.server.port}", options=[("grpc.enable_http_proxy", 0)]
+        )
+        self._channels.append(channel)
+        bearer = self.token if token is None else token
+        return grpc.intercept_channel(channel, _Bearer(bearer)) if bearer else channel
+
+    def options(self) -> dict[str, Any]:
+        return {
+            "credentials": Credentials(token=self.token),
+            "client_options": ClientOptions(api_endpoint=self.url),
+        }
+
+    def tpu(self, transport: str = "grpc") -> Any:
+        from google.cloud import tpu_v2
+        from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
+
+        if transport == "grpc":
+            return tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=self.channel()))
+        return tpu_v2.TpuClient(transport="rest", **self.options())
+
+    def storage(self, project: str = PROJECT) -> Any:
+        from google.cloud import storage
+
+        return storage.Client(
+            project=project,
+            credentials=Credentials(token=self.token),
+            client_options={"api_endpoint": self.url},
+        )
+
+    def request(self, verb: str, path: str, *, token: str | None = None, **more: Any) -> Any:
+        """A plain HTTP request with the bearer token."""
+        headers = {"Authorization": f"Bearer {self.token if token is None else token}"}
+        headers.update(more.pop("headers", {}))
+        with requests.Session() as session:
+            session.trust_env = False
+            return session.request(verb, self.url + path, headers=headers, timeout=30, **more)
+
+    def enable(self, *apis: str, project: str = PROJECT) -> None:
+        """Switch APIs on through the store, for tests that are not about that."""
+        from tpuctl.emulator.services.defaults import add_default_network
+
+        directory = self.server.world.projects
+        found = directory.require(project)
+        for api in apis:
+            directory.enable(found, f"{api}.googleapis.com")
+            if api == "compute":
+                add_default_network(self.server.store, found)
+
+    def close(self) -> None:
+        for channel in self._channels:
+            channel.close()
+
+
+class _Bearer(grpc.UnaryUnaryClientInterceptor):
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def intercept_unary_unary(self, call: Any, details: Any, request: Any) -> Any:
+        metadata = [*(details.metadata or []), ("authorization", f"Bearer {self._token}")]
+        return call(details._replace(metadata=metadata), request)
+
+
+MakeCloud = Callable[..., Any]
+
+
+@pytest.fixture
+async def make_cloud(tmp_path: Path) -> AsyncIterator[MakeCloud]:
+    """Start servers, each in the folder named; a folder used twice is a restart."""
+    clouds: list[Cloud] = []
+
+    async def make(folder: str = "home", *, pace: str = "instant", port: int = 0) -> Cloud:
+        server = Server(tmp_path / folder, NullHost, port=port, pace=pace)
+        await server.start()
+        clouds.append(Cloud(server))
+        return clouds[-1]
+
+    yield make
+    for cloud in clouds:
+        cloud.close()
+        if not cloud.host.is_closed:
+            await cloud.server.close()
+
+
+@pytest.fixture
+async def cloud(make_cloud: MakeCloud) -> Cloud:
+    """A fresh local cloud with Cloud TPU, Compute Engine and IAM enabled."""
+    made: Cloud = await make_cloud()
+    made.enable("tpu", "compute", "iam")
+    return made

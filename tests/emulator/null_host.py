@@ -1,0 +1,67 @@
+"""A host whose machines need nothing: the APIs can be tested without SSH or images."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tpuctl.emulator.machine import Endpoint, MachineError, MachineSpec
+
+
+class NullHost:
+    """Keeps what it was told. `broken` makes boots fail; `gate` holds them back while cleared."""
+
+    def __init__(self, home: Path, front: tuple[str, int]) -> None:
+        self.front = front
+        self.specs: dict[str, MachineSpec] = {}
+        self.running: set[str] = set()
+        self.discarded: list[str] = []
+        self.reserved: dict[str, Endpoint] = {}
+        self.broken = ""
+        self.ssh_port = 22
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.is_closed = False
+
+    async def start(self) -> None:
+        return None
+
+    async def reserve(self, names: Sequence[str]) -> list[Endpoint]:
+        for name in names:
+            if name not in self.reserved:
+                number = len(self.reserved) + 1
+                self.reserved[name] = Endpoint(f"127.0.9.{number}", self.ssh_port)
+        return [self.reserved[name] for name in names]
+
+    async def boot(self, spec: MachineSpec, progress: Callable[[str], None]) -> None:
+        progress(f"booting {spec.name}")
+        await self.gate.wait()
+        if self.broken:
+            raise MachineError(self.broken)
+        self.specs[spec.name] = spec
+        self.running.add(spec.name)
+
+    def reconfigure(self, spec: MachineSpec) -> None:
+        self.specs[spec.name] = spec
+
+    def set_event(self, name: str, key: str, value: str) -> None:
+        return None
+
+    async def shut(self, name: str) -> None:
+        self.running.discard(name)
+
+    async def discard(self, name: str) -> None:
+        self.running.discard(name)
+        self.reserved.pop(name, None)
+        self.discarded.append(name)
+
+    def guest_attributes(self, name: str) -> Mapping[str, Mapping[str, str]]:
+        return {"hostkeys": {"ssh-ed25519": f"KEY-OF-{name[-1]}"}}
+
+    def count_running(self) -> int:
+        return len(self.running)
+
+    async def close(self) -> None:
+        self.running.clear()
+        self.is_closed = True

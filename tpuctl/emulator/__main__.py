@@ -1,0 +1,64 @@
+"""`python -m tpuctl.emulator --home FOLDER`: serve a local cloud until told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import errno
+import gc
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+__all__ = ["main"]
+
+
+async def serve(home: Path, port: int, pace: str, ssh: str) -> int:
+    from tpuctl.emulator.machines import LocalHost
+    from tpuctl.emulator.server import Server, StartableHost
+
+    def make_host(folder: Path, front: tuple[str, int]) -> StartableHost:
+        return LocalHost(folder, front=front, ssh=ssh)
+
+    server = Server(home, make_host, port=port, pace=pace)
+    try:
+        await server.start()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            print(f"Port taken: {port}", file=sys.stderr)
+            return 3
+        raise
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, server.stopping.set)
+    server.write_address()
+    logging.info("serving %s from %s", server.url, home)
+    gc.collect()
+    gc.freeze()
+    await server.stopping.wait()
+    logging.info("stopping")
+    await server.close()
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tpuctl.emulator", description=__doc__)
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--pace", default="quick")
+    parser.add_argument("--ssh", default="auto", choices=("auto", "high"))
+    options = parser.parse_args()
+    # Machines are child processes; gRPC's own handling of forks is not needed and gets in the way.
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+    os.umask(0o077)
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("asyncssh").setLevel(logging.WARNING)
+    return asyncio.run(serve(options.home, options.port, options.pace, options.ssh))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,322 @@
+"""Starting, finding and stopping a local cloud from another process.
+
+cloud = start(default_home())          # there already, or started now
+report(cloud)["nodes"]
+stop(cloud.home)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from tpuctl.errors import Conflict, TpuctlError, Unreachable, Usage
+
+__all__ = ["LocalCloud", "default_home", "report", "reset", "start", "status", "stop"]
+
+_POLL_SECONDS = 0.03
+_STOP_SECONDS = 20.0
+_LOG_LINES = 15
+# All that a local cloud keeps in its folder. Images are cached elsewhere and stay.
+_OWN_NAMES = (
+    "addresses.json authority gateway machines metadata objects server.json server.log shared "
+    "state.sqlite state.sqlite-shm state.sqlite-wal token uploads"
+).split()
+
+
+@dataclass(frozen=True)
+class LocalCloud:
+    """A local cloud that answers."""
+
+    url: str  # http://127.0.0.1:PORT, without a trailing slash
+    token: str
+    port: int
+    pid: int
+    home: Path
+    pace: str
+
+
+def default_home() -> Path:
+    """The folder of the user's own local cloud; TPUCTL_LOCAL_HOME names another one."""
+    chosen = os.environ.get("TPUCTL_LOCAL_HOME")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    return Path(platformdirs.user_data_dir("tpuctl")) / "local"
+
+
+def status(home: Path) -> LocalCloud | None:
+    """The local cloud of this folder if it answers, else None. Starts nothing."""
+    try:
+        known = json.loads((home / "server.json").read_text("utf-8"))
+        token = (home / "token").read_text("ascii").strip()
+        cloud = LocalCloud(
+            url=known["url"],
+            token=token,
+            port=int(known["port"]),
+            pid=int(known["pid"]),
+            home=home,
+            pace=known["pace"],
+        )
+        answer = report(cloud)
+    except (OSError, ValueError, KeyError, TpuctlError):
+        return None
+    # Another program may have the port by now; only ours knows the token and its own folder.
+    is_ours = answer.get("pid") == cloud.pid and _is_same(Path(str(answer.get("home"))), home)
+    return cloud if is_ours else None
+
+
+def start(
+    home: Path,
+    *,
+    port: int | None = None,
+    pace: str | None = None,
+    ssh: str = "auto",
+    wait: float = 20.0,
+) -> LocalCloud:
+    """The local cloud of this folder, started if it does not run. Safe to call at once by many.
+
+    Without `port` it keeps the one it had before. One that runs already is returned as it is;
+    Conflict if it has another port or pace than asked for.
+    """
+    home = home.absolute()
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _lock(home):
+        running = status(home)
+        if running is not None:
+            return _as_asked(running, port, pace)
+        known = _known(home)
+        chosen_port = port if port is not None else int(known.get("port") or 0)
+        if chosen_port:
+            _require_free(chosen_port, home, is_asked_for=port is not None)
+        command = [sys.executable, "-m", "tpuctl.emulator", "--home", str(home)]
+        command += ["--port", str(chosen_port), "--ssh", ssh]
+        command += ["--pace", pace or str(known.get("pace") or "quick")]
+        return _spawn(command, home, wait)
+
+
+def report(cloud: LocalCloud) -> dict[str, Any]:
+    """What the server tells of itself: version, uptime, pace, and counts of what it holds."""
+    return _ask(cloud, "GET", "/_local/status")
+
+
+def stop(home: Path) -> bool:
+    """End the local cloud of this folder, machines included; False if none was running."""
+    home = home.absolute()
+    if not home.is_dir():
+        return False
+    with _lock(home):
+        cloud = status(home)
+        if cloud is None:
+            return _stop_silent(home)
+        with contextlib.suppress(TpuctlError):
+            _ask(cloud, "POST", "/_local/shutdown")
+        if not _until(lambda: not _is_alive(cloud.pid), _STOP_SECONDS):
+            _kill(cloud.pid, home)
+        return True
+
+
+def reset(home: Path) -> None:
+    """Stop the local cloud and delete all its state: nodes, buckets, projects, machines.
+
+    Cached machine images stay. Refuses a folder that is not a local cloud's.
+    """
+    home = home.absolute()
+    if not home.exists():
+        return
+    names = {path.name for path in home.iterdir()} - {"lock"}
+    if names and not {"token", "state.sqlite"} & names:
+        raise Usage(
+            "Not a local cloud's folder",
+            f"{home} holds other things: {', '.join(sorted(names)[:5])}",
+            hint="Name the folder of a local cloud, or an empty one.",
+        )
+    stop(home)
+    for name in _OWN_NAMES:
+        path = home / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _as_asked(running: LocalCloud, port: int | None, pace: str | None) -> LocalCloud:
+    for name, wanted, actual in (("port", port, running.port), ("pace", pace, running.pace)):
+        if wanted is not None and wanted != actual:
+            raise Conflict(
+                "The local cloud runs otherwise",
+                f"it runs with {name} {actual}, not {wanted} (process {running.pid})",
+                hint="Stop it first:\n  tpuctl local down",
+            )
+    return running
+
+
+def _spawn(command: list[str], home: Path, wait: float) -> LocalCloud:
+    log = home / "server.log"
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with open(log, "ab") as out:
+        offset = out.tell()
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            cwd=home,
+            env=environment,
+            start_new_session=True,
+        )
+    found: list[LocalCloud] = []
+
+    def answers() -> bool:
+        if process.poll() is not None:
+            return True
+        cloud = status(home)
+        if cloud is not None and cloud.pid == process.pid:
+            found.append(cloud)
+        return bool(found)
+
+    _until(answers, wait)
+    if found:
+        # It outlives this process on purpose; nobody is to be warned of that.
+        process.returncode = 0
+        return found[0]
+    with open(log, "rb") as file:
+        file.seek(offset)
+        lines = file.read().decode("utf-8", "replace").splitlines()[-_LOG_LINES:]
+    told = "\n".join(lines) or "it said nothing"
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+        raise Unreachable("The local cloud did not answer", f"nothing within {wait:.0f} s:\n{told}")
+    if any(line.startswith("Port taken") for line in lines):
+        raise _port_taken(int(command[command.index("--port") + 1]))
+    raise TpuctlError(
+        "The local cloud could not start",
+        f"it ended with code {process.returncode}:\n{told}",
+        hint=f"The whole log is in {log}",
+    )
+
+
+def _require_free(port: int, home: Path, *, is_asked_for: bool) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            raise _port_taken(port, home if not is_asked_for else None) from None
+
+
+def _port_taken(port: int, remembered_by: Path | None = None) -> Usage:
+    why = f" (the one that {remembered_by} had before)" if remembered_by else ""
+    return Usage(
+        "Port taken",
+        f"another program listens on 127.0.0.1:{port}{why}",
+        hint="End that program, or choose another port:\n  tpuctl local up --port N",
+    )
+
+
+def _ask(cloud: LocalCloud, verb: str, path: str) -> dict[str, Any]:
+    request = urllib.request.Request(
+        cloud.url + path, method=verb, headers={"Authorization": f"Bearer {cloud.token}"}
+    )
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=10) as answer:
+            value = json.loads(answer.read())
+    except (OSError, ValueError) as error:
+        raise Unreachable("The local cloud did not answer", f"{cloud.url}: {error}") from error
+    return dict(value)
+
+
+def _stop_silent(home: Path) -> bool:
+    """End a server that does not answer any more."""
+    pid = int(_known(home).get("pid") or 0)
+    if not pid or not _is_server_of(pid, home):
+        return False
+    return _kill(pid, home)
+
+
+def _kill(pid: int, home: Path) -> bool:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        # Asked again each time: a process id may be another program's by now.
+        if not _is_server_of(pid, home):
+            return True
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+        if _until(lambda: not _is_alive(pid), 5.0):
+            return True
+    return True
+
+
+def _is_server_of(pid: int, home: Path) -> bool:
+    """Whether the process is one that `start` started for this folder, by its command line."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        arguments = [os.fsdecode(word) for word in words]
+    except OSError:
+        listing = subprocess.run(
+            ["ps", "-ww", "-o", "command=", "-p", str(pid)],
+            capture_output=True,
+            text=True,
+            check=False,
+        ).stdout
+        return "tpuctl.emulator" in listing and f"--home {home}" in listing
+    return "tpuctl.emulator" in arguments and str(home) in arguments
+
+
+def _is_alive(pid: int) -> bool:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)  # where this process is the parent, no zombie stays
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _until(is_so: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
+def _known(home: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads((home / "server.json").read_text("utf-8")))
+    except (OSError, ValueError):
+        return {}
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+@contextlib.contextmanager
+def _lock(home: Path) -> Iterator[None]:
+    """One start or stop at a time, over all processes."""
+    descriptor = os.open(home / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,144 @@
+"""The one port: tells HTTP/2 (gRPC) from HTTP/1.1 by the first bytes of a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+from aiohttp import web
+
+__all__ = ["Front"]
+
+_PREFACE = b"PRI * HTTP/2.0"
+_LONGEST_HEAD = 64 * 1024
+
+
+class Front:
+    """Listens on loopback and hands each connection to the server that speaks its language."""
+
+    def __init__(self, http: web.Server, open_rpc: Callable[[], Awaitable[str]]) -> None:
+        """`open_rpc` gives the path of the gRPC server's socket, once that listens."""
+        self._http = http
+        self._open_rpc = open_rpc
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.BaseTransport] = set()
+
+    async def listen(self, port: int) -> int:
+        """Bind 127.0.0.1; port 0 picks one. Returns the port. OSError if it is taken."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: _Gate(self), "127.0.0.1", port, backlog=1024
+        )
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        self._http.pre_shutdown()
+        await self._http.shutdown(timeout=2.0)
+        for transport in list(self._open):
+            transport.close()
+
+    def make_http_protocol(self) -> asyncio.Protocol:
+        return cast(asyncio.Protocol, self._http())
+
+    async def splice(self, near: asyncio.Transport, first: bytes) -> None:
+        """Join a connection to the gRPC server."""
+        try:
+            path = await self._open_rpc()
+            loop = asyncio.get_running_loop()
+            self._open.add(near)
+            far, _ = await loop.create_unix_connection(
+                lambda: _Pipe(near, self._open.discard), path
+            )
+        except OSError:
+            near.close()
+            return
+        far.write(first)
+        near.set_protocol(_Pipe(far, self._open.discard, near))
+        near.resume_reading()
+
+
+class _Gate(asyncio.Protocol):
+    """Collects the first bytes, then steps aside."""
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+        self._transport: asyncio.Transport | None = None
+        self._head = b""
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        peer = transport.get_extra_info("peername")
+        if not peer or not ipaddress.ip_address(peer[0]).is_loopback:
+            transport.close()
+            return
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is None:
+            return
+        self._head += data
+        if self._head.startswith(_PREFACE):
+            self._transport.pause_reading()
+            self._task = asyncio.ensure_future(self._front.splice(self._transport, self._head))
+            return
+        if _PREFACE.startswith(self._head[: len(_PREFACE)]):
+            return  # still could be either
+        if b"\r\n\r\n" not in self._head and len(self._head) < _LONGEST_HEAD:
+            return
+        protocol = self._front.make_http_protocol()
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
+        protocol.data_received(_settle_framing(self._head))
+
+
+class _Pipe(asyncio.Protocol):
+    """What arrives here leaves there; a full buffer on one side pauses the other."""
+
+    def __init__(
+        self,
+        other: asyncio.Transport,
+        on_end: Callable[[asyncio.BaseTransport], None],
+        own: asyncio.Transport | None = None,
+    ) -> None:
+        self._other = other
+        self._on_end = on_end
+        self._own = own
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._own = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._other.write(data)
+
+    def pause_writing(self) -> None:
+        if not self._other.is_closing():
+            self._other.pause_reading()
+
+    def resume_writing(self) -> None:
+        if not self._other.is_closing():
+            self._other.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._own is not None:
+            self._on_end(self._own)
+        if not self._other.is_closing():
+            self._other.close()
+
+
+def _settle_framing(first: bytes) -> bytes:
+    """Drop Content-Length from a request that is also chunked.
+
+    TensorFlow's uploads carry both, each on a connection of its own; RFC 9112 section 6.3 lets
+    chunked win, and the HTTP parser behind this port refuses the pair.
+    """
+    head, separator, rest = first.partition(b"\r\n\r\n")
+    if not re.search(rb"\r\ntransfer-encoding:[^\r\n]*chunked", head, re.IGNORECASE):
+        return first
+    return re.sub(rb"\r\ncontent-length:[^\r\n]*", b"", head, flags=re.IGNORECASE) + (
+        separator + rest
+    )

@@ -1,0 +1,3 @@
+"""The emulated APIs, one module each."""
+
+__all__: list[str] = []

@@ -1,0 +1,403 @@
+"""Uploads: in one request, as multipart, or resumable over many requests."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from aiohttp import web
+
+from tpuctl.emulator.http import Request
+from tpuctl.emulator.services.storage_common import (
+    CHUNK,
+    Hasher,
+    claims_of,
+    read_body_json,
+)
+from tpuctl.emulator.services.storage_objects import Objects, Stored, described
+from tpuctl.emulator.status import ApiError, invalid, missing
+from tpuctl.emulator.store import Store
+
+__all__ = ["Uploads"]
+
+_LARGEST_METADATA = 1024 * 1024
+_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
+_KEPT_SECONDS = 7 * 24 * 3600.0  # how long an upload session lives, as Google's
+
+
+@dataclass
+class Session:
+    """A resumable upload under way, or ended (then `result` is the object)."""
+
+    id: str
+    bucket: str
+    name: str
+    draft: Path
+    resource: dict[str, Any]
+    query: dict[str, list[str]]
+    started: float
+    result: dict[str, Any] | None = None
+
+
+class Uploads:
+    """Bytes on their way to become objects. Bodies are never held in memory."""
+
+    def __init__(self, store: Store, objects: Objects) -> None:
+        self._store = store
+        self._objects = objects
+        self._files = objects.files
+        self._hashers: dict[str, Hasher] = {}  # of sessions written by this process so far
+        self._busy: set[str] = set()
+
+    async def start(self, request: Request, bucket: str) -> web.StreamResponse:
+        """POST to `/upload/…/o`: a whole upload, or the beginning of a resumable one."""
+        kind = request.first("uploadType")
+        if kind == "resumable":
+            return await self._begin(request, bucket)
+        if kind == "multipart":
+            return await self._multipart(request, bucket)
+        if kind in ("media", ""):
+            return await self._simple(request, bucket)
+        raise invalid(f"Invalid uploadType: {kind}", location=("parameter", "uploadType"))
+
+    async def receive_simple(self, request: Request, bucket: str, name: str) -> Stored:
+        """The request's body as an object."""
+        self._objects.check_write(bucket, name, request.query)
+        draft, hasher = self._files.new_draft(), Hasher()
+        try:
+            await _write(draft, hasher, _body(request))
+            hasher.check(claims_of(request.raw.headers.get("X-Goog-Hash", "")))
+            resource = _with_type({}, request)
+            body = described(hasher, resource)
+            return self._objects.commit(bucket, name, request.query, draft, hasher.size, body)
+        finally:
+            draft.unlink(missing_ok=True)
+
+    async def _simple(self, request: Request, bucket: str) -> web.StreamResponse:
+        stored = await self.receive_simple(request, bucket, request.first("name"))
+        return self._shown(request, self._objects.show(stored, request.base_url))
+
+    async def _multipart(self, request: Request, bucket: str) -> web.StreamResponse:
+        header = request.raw.headers.get("Content-Type", "")
+        # The boundary may stand bare or in either kind of quotes.
+        found = re.search(r"boundary=(?:\"([^\"]+)\"|'([^']+)'|([^\s;]+))", header)
+        if found is None:
+            raise invalid("Missing boundary in the Content-Type of a multipart upload.")
+        boundary = (found[1] or found[2] or found[3]).encode()
+        parts = _Parts(_body(request), boundary)
+        resource = read_body_json(await parts.read_metadata())
+        name = str(resource.get("name") or request.first("name"))
+        self._objects.check_write(bucket, name, request.query)
+        content_type = await parts.read_media_type()
+        if content_type and "contentType" not in resource:
+            resource["contentType"] = content_type
+        draft, hasher = self._files.new_draft(), Hasher()
+        try:
+            await _write(draft, hasher, parts.media())
+            hasher.check(resource)
+            hasher.check(claims_of(request.raw.headers.get("X-Goog-Hash", "")))
+            body = described(hasher, resource)
+            stored = self._objects.commit(bucket, name, request.query, draft, hasher.size, body)
+        finally:
+            draft.unlink(missing_ok=True)
+        return self._shown(request, self._objects.show(stored, request.base_url))
+
+    # Resumable uploads.
+
+    async def _begin(self, request: Request, bucket: str) -> web.StreamResponse:
+        resource = read_body_json(await request.read(_LARGEST_METADATA))
+        name = str(resource.get("name") or request.first("name"))
+        self._objects.check_write(bucket, name, request.query)
+        declared = request.raw.headers.get("X-Upload-Content-Type")
+        if declared and not resource.get("contentType"):
+            resource["contentType"] = declared
+        session = Session(
+            id=secrets.token_urlsafe(48),
+            bucket=bucket,
+            name=name,
+            draft=self._files.new_draft(),
+            resource=resource,
+            query=request.query,
+            started=time.time(),
+        )
+        session.draft.touch(mode=0o600)
+        self._save(session)
+        self._hashers[session.id] = Hasher()
+        query = {
+            **{key: values[-1] for key, values in request.query.items()},
+            "upload_id": session.id,
+        }
+        location = f"{request.base_url}{request.path}?{urlencode(query)}"
+        return web.Response(
+            status=200,
+            headers={
+                "Location": location,
+                "X-GUploader-UploadID": session.id,
+                "Content-Type": "text/plain; charset=utf-8",
+            },
+        )
+
+    async def proceed(self, request: Request) -> web.StreamResponse:
+        """PUT to a session's address: more bytes, or a question how many there are."""
+        session = self._must(request.first("upload_id"))
+        if session.result is not None:
+            await _drain(request)
+            return self._shown(request, session.result)
+        if session.id in self._busy:
+            raise ApiError("UNAVAILABLE", "Another request is writing to this upload session.")
+        self._busy.add(session.id)
+        try:
+            return await self._append(request, session)
+        finally:
+            self._busy.discard(session.id)
+
+    async def _append(self, request: Request, session: Session) -> web.StreamResponse:
+        header = request.raw.headers.get("Content-Range", "")
+        have = session.draft.stat().st_size
+        first, total = 0, None
+        is_question = False
+        if header:
+            found = _RANGE.fullmatch(header.strip())
+            if found is None:
+                raise invalid(f"Failed to parse Content-Range header: {header}")
+            is_question = found[1] is None
+            first = have if is_question else int(found[1])
+            total = None if found[3] == "*" else int(found[3])
+            if not is_question and (
+                int(found[2]) < first or (total is not None and int(found[2]) >= total)
+            ):
+                raise invalid(f"Failed to parse Content-Range header: {header}")
+        if first > have:
+            raise invalid(
+                "Invalid request.  According to the Content-Range header, the upload offset is "
+                f"{first} byte(s), which exceeds already uploaded size of {have} byte(s)."
+            )
+        if is_question:
+            await _drain(request)
+        else:
+            hasher = self._hasher(session, have)
+            try:
+                await _write(session.draft, hasher, _skip(_body(request), have - first), "ab")
+            except BaseException:
+                # What arrived stays: the sender asks how much that is and goes on from there.
+                self._hashers.pop(session.id, None)
+                raise
+            have = session.draft.stat().st_size
+            if not header:
+                total = have
+        if total is not None and have > total:
+            raise invalid("Invalid request.  More bytes were sent than the upload has.")
+        if total is None or have < total:
+            headers = {"X-GUploader-UploadID": session.id}
+            if have:
+                headers["Range"] = f"bytes=0-{have - 1}"
+            return web.Response(status=308, headers=headers)
+        claims = claims_of(request.raw.headers.get("X-Goog-Hash", ""))
+        return self._shown(request, self._finish(session, claims, request.base_url))
+
+    def cancel(self, request: Request) -> web.StreamResponse:
+        session = self._must(request.first("upload_id"))
+        self._store.run("DELETE FROM uploads WHERE id=?", session.id)
+        session.draft.unlink(missing_ok=True)
+        self._hashers.pop(session.id, None)
+        return web.Response(status=499)
+
+    def _finish(self, session: Session, claims: dict[str, str], base_url: str) -> dict[str, Any]:
+        size = session.draft.stat().st_size
+        hasher = self._hashers.pop(session.id, None)
+        if hasher is None or hasher.size != size:
+            hasher = _hash_file(session.draft)
+        hasher.check(session.resource)
+        hasher.check(claims)
+        body = described(hasher, session.resource)
+        with self._store.transaction():
+            stored = self._objects.commit(
+                session.bucket, session.name, session.query, session.draft, size, body
+            )
+            session.result = self._objects.show(stored, base_url)
+            self._save(session)
+        return session.result
+
+    def _hasher(self, session: Session, size: int) -> Hasher:
+        """The running checksums of what the session holds; anew after an interruption."""
+        hasher = self._hashers.get(session.id)
+        if hasher is None or hasher.size != size:
+            hasher = self._hashers[session.id] = _hash_file(session.draft)
+        return hasher
+
+    def _must(self, upload_id: str) -> Session:
+        row = self._store.row("SELECT * FROM uploads WHERE id=?", upload_id)
+        if row is None:
+            raise missing("Upload session not found.")
+        known = json.loads(row[3])
+        return Session(
+            row[0],
+            row[1],
+            row[2],
+            self._files.drafts / row[4],
+            known["resource"],
+            known["query"],
+            known["started"],
+            known["result"],
+        )
+
+    def _save(self, session: Session) -> None:
+        body = {
+            "resource": session.resource,
+            "query": session.query,
+            "started": session.started,
+            "result": session.result,
+        }
+        self._store.run(
+            "INSERT OR REPLACE INTO uploads VALUES (?,?,?,?,?)",
+            session.id,
+            session.bucket,
+            session.name,
+            json.dumps(body),
+            session.draft.name,
+        )
+
+    def sweep(self) -> None:
+        """Forget sessions past their week, and drafts that belong to none."""
+        live = set()
+        for upload_id, body, file in self._store.rows("SELECT id, body, file FROM uploads"):
+            if json.loads(body)["started"] < time.time() - _KEPT_SECONDS:
+                self._store.run("DELETE FROM uploads WHERE id=?", upload_id)
+            else:
+                live.add(file)
+        for path in self._files.drafts.iterdir():
+            if path.name not in live:
+                path.unlink(missing_ok=True)
+
+    @staticmethod
+    def _shown(request: Request, resource: dict[str, Any]) -> web.Response:
+        return web.Response(
+            body=json.dumps(resource).encode(),
+            content_type="application/json",
+            charset="UTF-8",
+            headers={"ETag": str(resource["etag"])},
+        )
+
+
+class _Parts:
+    """The two parts of a multipart/related body, the second as a stream.
+
+    Senders differ in their line ends: CRLF or bare LF, of which exactly one stands before a
+    delimiter.
+    """
+
+    _TAIL = 4096  # held back: the closing delimiter and whatever follows it
+
+    def __init__(self, chunks: AsyncIterator[bytes], boundary: bytes) -> None:
+        self._chunks = chunks
+        self._delimiter = b"--" + boundary
+        self._buffer = bytearray()
+
+    async def _more(self) -> bool:
+        chunk = await anext(self._chunks, None)
+        if chunk is None:
+            return False
+        self._buffer += chunk
+        return True
+
+    async def _until(self, pattern: bytes) -> bytes:
+        """Everything before a match, which is dropped too."""
+        compiled = re.compile(pattern)
+        while (found := compiled.search(self._buffer)) is None:
+            if len(self._buffer) > _LARGEST_METADATA or not await self._more():
+                raise invalid("Malformed multipart body.")
+        before = bytes(self._buffer[: found.start()])
+        del self._buffer[: found.end()]
+        return before
+
+    async def read_metadata(self) -> bytes:
+        delimiter = re.escape(self._delimiter)
+        await self._until(delimiter + rb"[ \t]*\r?\n")
+        await self._until(rb"(?:\r?\n){2}|^\r?\n")
+        return await self._until(rb"\r?\n" + delimiter + rb"[ \t]*\r?\n")
+
+    async def read_media_type(self) -> str:
+        head = await self._until(rb"(?:\r?\n){2}|^\r?\n")
+        found = re.search(rb"(?im)^content-type:[ \t]*([^\r\n]+)", head)
+        return found[1].decode("latin-1").strip() if found else ""
+
+    async def media(self) -> AsyncIterator[bytes]:
+        while await self._more():
+            if len(self._buffer) > self._TAIL + CHUNK:
+                ready = len(self._buffer) - self._TAIL
+                yield bytes(self._buffer[:ready])
+                del self._buffer[:ready]
+        end = self._buffer.rfind(self._delimiter + b"--")
+        if end < 0:
+            raise invalid("Malformed multipart body: it ends before its closing delimiter.")
+        if self._buffer[:end].endswith(b"\r\n"):
+            end -= 2
+        elif self._buffer[:end].endswith(b"\n"):
+            end -= 1
+        yield bytes(self._buffer[:end])
+
+
+async def _body(request: Request) -> AsyncIterator[bytes]:
+    await request.proceed()
+    async for chunk in request.raw.content.iter_any():
+        yield chunk
+
+
+async def _drain(request: Request) -> None:
+    async for _ in _body(request):
+        pass
+
+
+async def _skip(chunks: AsyncIterator[bytes], count: int) -> AsyncIterator[bytes]:
+    async for chunk in chunks:
+        if count >= len(chunk):
+            count -= len(chunk)
+            continue
+        yield chunk[count:]
+        count = 0
+
+
+async def _write(
+    path: Path, hasher: Hasher, chunks: AsyncIterator[bytes], mode: str = "wb"
+) -> None:
+    with open(path, mode) as out:
+        async for chunk in chunks:
+            out.write(chunk)
+            hasher.update(chunk)
+
+
+def _hash_file(path: Path) -> Hasher:
+    hasher = Hasher()
+    with open(path, "rb") as file:
+        while chunk := file.read(4 * CHUNK):
+            hasher.update(chunk)
+    return hasher
+
+
+def _with_type(resource: dict[str, Any], request: Request) -> dict[str, Any]:
+    declared = request.raw.headers.get("Content-Type", "")
+    if declared and "contentType" not in resource:
+        resource["contentType"] = declared
+    for header, field in (
+        ("Content-Encoding", "contentEncoding"),
+        ("Cache-Control", "cacheControl"),
+        ("Content-Disposition", "contentDisposition"),
+        ("Content-Language", "contentLanguage"),
+    ):
+        if request.raw.headers.get(header) and request.verb == "PUT":
+            resource[field] = request.raw.headers[header]
+    custom = {
+        key[len("x-goog-meta-") :].lower(): value
+        for key, value in request.raw.headers.items()
+        if key.lower().startswith("x-goog-meta-")
+    }
+    if custom:
+        resource["metadata"] = custom
+    return resource

@@ -1,0 +1,126 @@
+"""An API's refusal, and the two shapes in which Google's APIs say it: JSON and gRPC status."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["CODES", "ApiError", "invalid", "missing", "unimplemented"]
+
+# google.rpc.Code name: (its number, the HTTP status it maps to), as google/rpc/code.proto has them.
+CODES: Mapping[str, tuple[int, int]] = {
+    "CANCELLED": (1, 499),
+    "INVALID_ARGUMENT": (3, 400),
+    "DEADLINE_EXCEEDED": (4, 504),
+    "NOT_FOUND": (5, 404),
+    "ALREADY_EXISTS": (6, 409),
+    "PERMISSION_DENIED": (7, 403),
+    "RESOURCE_EXHAUSTED": (8, 429),
+    "FAILED_PRECONDITION": (9, 400),
+    "ABORTED": (10, 409),
+    "OUT_OF_RANGE": (11, 400),
+    "UNIMPLEMENTED": (12, 501),
+    "INTERNAL": (13, 500),
+    "UNAVAILABLE": (14, 503),
+    "UNAUTHENTICATED": (16, 401),
+}
+
+# The `reason` of the older `errors` list for each status, unless a refusal names its own.
+_REASONS: Mapping[str, str] = {
+    "INVALID_ARGUMENT": "invalid",
+    "NOT_FOUND": "notFound",
+    "ALREADY_EXISTS": "alreadyExists",
+    "PERMISSION_DENIED": "forbidden",
+    "RESOURCE_EXHAUSTED": "rateLimitExceeded",
+    "FAILED_PRECONDITION": "failedPrecondition",
+    "ABORTED": "conflict",
+    "UNAUTHENTICATED": "authError",
+    "UNAVAILABLE": "backendError",
+    "UNIMPLEMENTED": "notImplemented",
+}
+
+
+class ApiError(Exception):
+    """A refusal: `status` is a google.rpc.Code name, `details` are JSON forms with an `@type`."""
+
+    def __init__(
+        self,
+        status: str,
+        message: str,
+        *,
+        reason: str = "",
+        domain: str = "global",
+        details: Sequence[Mapping[str, Any]] = (),
+        http: int = 0,
+        location: tuple[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.reason = reason or _REASONS.get(status, "backendError")
+        self.domain = domain
+        self.details = tuple(details)
+        self.number, mapped = CODES[status]
+        self.http = http or mapped
+        self.location = location  # (locationType, location) of the older APIs
+
+    def as_platform(self) -> dict[str, Any]:
+        """The form of APIs on the common platform (TPU, projects, services, IAM)."""
+        error: dict[str, Any] = {
+            "code": self.http,
+            "message": self.message,
+            "status": self.status,
+        }
+        if self.details:
+            error["details"] = list(self.details)
+        return {"error": error}
+
+    def as_legacy(self) -> dict[str, Any]:
+        """The form of Compute Engine and Cloud Storage, with its list of `errors`."""
+        entry: dict[str, Any] = {
+            "message": self.message,
+            "domain": self.domain,
+            "reason": self.reason,
+        }
+        if self.location:
+            entry["locationType"], entry["location"] = self.location
+        error: dict[str, Any] = {"code": self.http, "message": self.message, "errors": [entry]}
+        if self.details:
+            error["status"] = self.status
+            error["details"] = list(self.details)
+        return {"error": error}
+
+    def as_json(self, family: str) -> bytes:
+        shape = self.as_platform() if family == "platform" else self.as_legacy()
+        return json.dumps(shape, indent=2).encode()
+
+    def as_status(self) -> Any:
+        """The google.rpc.Status message, details packed."""
+        from google.protobuf import json_format
+        from google.rpc import error_details_pb2, status_pb2  # the first for its descriptors
+
+        assert error_details_pb2 is not None
+        status = status_pb2.Status(code=self.number, message=self.message)
+        for detail in self.details:
+            json_format.ParseDict(dict(detail), status.details.add())
+        return status
+
+    def as_trailers(self) -> tuple[tuple[str, bytes], ...]:
+        """gRPC trailing metadata: the rich status, where there are details to tell."""
+        if not self.details:
+            return ()
+        return (("grpc-status-details-bin", self.as_status().SerializeToString()),)
+
+
+def invalid(message: str, **more: Any) -> ApiError:
+    return ApiError("INVALID_ARGUMENT", message, **more)
+
+
+def missing(message: str, **more: Any) -> ApiError:
+    return ApiError("NOT_FOUND", message, **more)
+
+
+def unimplemented(method: str) -> ApiError:
+    """What is not imitated says so by name; clients never retry it."""
+    return ApiError("UNIMPLEMENTED", f"{method} is not implemented by the local cloud.")

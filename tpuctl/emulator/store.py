@@ -1,0 +1,131 @@
+"""What the local cloud remembers, in one SQLite file that survives a kill at any moment."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Store"]
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS resources (
+  kind TEXT NOT NULL, name TEXT NOT NULL, body BLOB NOT NULL,
+  PRIMARY KEY (kind, name)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS operations (
+  name TEXT PRIMARY KEY, parent TEXT NOT NULL, effect TEXT NOT NULL, arguments TEXT NOT NULL,
+  started REAL NOT NULL, due REAL NOT NULL, ended REAL, detail TEXT NOT NULL DEFAULT '',
+  response BLOB, error BLOB) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS tokens (digest TEXT PRIMARY KEY, email TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS objects (
+  bucket TEXT NOT NULL, name TEXT NOT NULL, generation INTEGER NOT NULL,
+  metageneration INTEGER NOT NULL, size INTEGER NOT NULL, file TEXT NOT NULL, body TEXT NOT NULL,
+  PRIMARY KEY (bucket, name)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS uploads (
+  id TEXT PRIMARY KEY, bucket TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL,
+  file TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+
+class Store:
+    """Resources by kind and name, and the tables of operations, tokens and objects.
+
+    Every write outside `transaction()` is its own commit. The write-ahead log keeps what was
+    committed when the process is killed; it is not synced at each commit, so a power cut may
+    lose the last moments, never consistency.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._connection = sqlite3.connect(path, isolation_level=None)
+        self._connection.execute("PRAGMA journal_mode=WAL")
+        self._connection.execute("PRAGMA synchronous=NORMAL")
+        self._connection.executescript(_SCHEMA)
+        self._depth = 0
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All writes inside are kept, or none. Nothing may be awaited inside. Nests."""
+        if self._depth:
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+            return
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._depth = 1
+        try:
+            yield
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        else:
+            self._connection.execute("COMMIT")
+        finally:
+            self._depth = 0
+
+    def run(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        return self._connection.execute(statement, values)
+
+    def row(self, statement: str, *values: Any) -> tuple[Any, ...] | None:
+        found: tuple[Any, ...] | None = self._connection.execute(statement, values).fetchone()
+        return found
+
+    def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        return self._connection.execute(statement, values).fetchall()
+
+    # Resources.
+
+    def get(self, kind: str, name: str) -> bytes | None:
+        found = self.row("SELECT body FROM resources WHERE kind=? AND name=?", kind, name)
+        return bytes(found[0]) if found else None
+
+    def put(self, kind: str, name: str, body: bytes) -> None:
+        self.run("INSERT OR REPLACE INTO resources VALUES (?,?,?)", kind, name, body)
+
+    def delete(self, kind: str, name: str) -> bool:
+        return self.run("DELETE FROM resources WHERE kind=? AND name=?", kind, name).rowcount > 0
+
+    def list(self, kind: str, prefix: str = "") -> list[tuple[str, bytes]]:
+        """Name and body of all whose name starts with the prefix, in order of name."""
+        rows = self.rows(
+            "SELECT name, body FROM resources WHERE kind=? AND name>=? AND name<? ORDER BY name",
+            kind,
+            prefix,
+            prefix + "\U0010ffff",
+        )
+        return [(name, bytes(body)) for name, body in rows]
+
+    def count(self, kind: str) -> int:
+        found = self.row("SELECT count(*) FROM resources WHERE kind=?", kind)
+        return int(found[0]) if found else 0
+
+    # The same for resources kept as JSON.
+
+    def get_json(self, kind: str, name: str) -> dict[str, Any] | None:
+        body = self.get(kind, name)
+        return None if body is None else json.loads(body)
+
+    def put_json(self, kind: str, name: str, value: dict[str, Any]) -> None:
+        self.put(kind, name, json.dumps(value).encode())
+
+    def list_json(self, kind: str, prefix: str = "") -> list[dict[str, Any]]:
+        return [json.loads(body) for _, body in self.list(kind, prefix)]
+
+    def next(self, counter: str, at_least: int = 1) -> int:
+        """A number never given before under this counter's name, and growing."""
+        found = self.row(
+            "INSERT INTO counters VALUES (?,?) ON CONFLICT (name) "
+            "DO UPDATE SET value=max(value+1, excluded.value) RETURNING value",
+            counter,
+            at_least,
+        )
+        assert found is not None
+        return int(found[0])
+
+    def close(self) -> None:
+        self._connection.close()

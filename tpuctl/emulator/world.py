@@ -1,0 +1,79 @@
+"""What every emulated API is handed: the store, operations, paces, machines, callers, projects."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from tpuctl.emulator.access import Access
+from tpuctl.emulator.machine import Host
+from tpuctl.emulator.operations import Effect, Operations
+from tpuctl.emulator.pace import Pace
+from tpuctl.emulator.projects import Directory
+from tpuctl.emulator.store import Store
+
+__all__ = ["Caller", "Service", "World"]
+
+# Where each service lives; imported when first called, for Google's libraries are slow to load.
+_SERVICES: Mapping[str, str] = {
+    "tpu": "tpuctl.emulator.services.tpu:TpuService",
+    "projects": "tpuctl.emulator.services.projects:ProjectsService",
+    "services": "tpuctl.emulator.services.services:ServicesService",
+    "identity": "tpuctl.emulator.services.identity:IdentityService",
+    "compute": "tpuctl.emulator.services.compute:ComputeService",
+    "operations": "tpuctl.emulator.services.operations:OperationsService",
+}
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who sent a request."""
+
+    email: str
+
+
+class Service(Protocol):
+    """One emulated API."""
+
+    effects: Mapping[str, Effect]  # by name, as "tpu.nodes.create"
+
+    def handler(self, service: str) -> Any:
+        """The object whose methods answer this gRPC service."""
+        ...
+
+    async def resume(self) -> None:
+        """Take up, in a new process, what holds outside the store: machines."""
+        ...
+
+
+@dataclass
+class World:
+    """One local cloud, as its services see it."""
+
+    home: Path
+    store: Store
+    pace: Pace
+    access: Access
+    host: Host
+    operations: Operations = field(init=False)
+    projects: Directory = field(init=False)
+    _loaded: dict[str, Service] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.projects = Directory(self.store)
+        self.operations = Operations(self.store, self._find_effect)
+
+    def service(self, key: str) -> Service:
+        """The service of that key, made when first asked for."""
+        found = self._loaded.get(key)
+        if found is None:
+            module, _, name = _SERVICES[key].partition(":")
+            found = getattr(importlib.import_module(module), name)(self)
+            self._loaded[key] = found
+        return found
+
+    def _find_effect(self, name: str) -> Effect:
+        return self.service(name.partition(".")[0]).effects[name]
