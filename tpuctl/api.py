@@ -11,26 +11,29 @@ asyncio.run(stack.down(delete_bucket=True))
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tpuctl.model.events import Emit, Outcome, StepFinished, StepStarted, ignore
+from tpuctl.errors import TpuctlError
+from tpuctl.model.events import Emit, Outcome, StepFinished, StepProgress, StepStarted, ignore
 
 if TYPE_CHECKING:
     from tpuctl.cloud.clients import Cloud
     from tpuctl.cloud.endpoints import Endpoint
-    from tpuctl.engine.resource import Resource
+    from tpuctl.engine.resource import Report, Resource
     from tpuctl.flows.provision import NodeStatus, Remaining, Teardown
     from tpuctl.model.plan import Plan
     from tpuctl.model.stack import Stack
+    from tpuctl.remote.keys import KeyPair
+    from tpuctl.remote.ssh import SshTransport
 
 __all__ = ["Down", "Prepared", "StackStatus", "Tpuctl"]
-
-Confirm = Callable[[object], None]
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,14 @@ class Tpuctl:
 
         return Cloud(self.endpoint, self.stack.project)
 
+    @cached_property
+    def key(self) -> KeyPair:
+        """The SSH key: the one that the stack file names, else tpuctl's own, made when missing."""
+        from tpuctl.remote.keys import load_key, own_key
+
+        named = self.stack.file.access.ssh_key
+        return own_key() if named == "auto" else load_key(Path(named).expanduser())
+
     async def plan(self) -> Prepared:
         """What `up` would do, asking the cloud but changing nothing."""
         from tpuctl.cloud.address import own_address_range
@@ -120,13 +131,14 @@ class Tpuctl:
             self.stack,
             self.cloud,
             sources=allowed or (await own_address_range(self.endpoint),),
-            public_key=self.public_key,
+            public_key=lambda: self.key.public_line,
         )
         return Prepared(self.stack, await prepare_up(resources), resources)
 
     async def up(self, confirm: Callable[[Prepared], None] | None = None) -> Prepared:
         """Bring the stack up. `confirm` sees the plan first and raises to refuse it."""
         from tpuctl.flows.provision import apply_plan
+        from tpuctl.flows.workers import connect_workers
 
         prepared = await self.plan()
         if prepared.plan.is_empty:
@@ -135,13 +147,76 @@ class Tpuctl:
             confirm(prepared)
         await self._prepare_image()
         await apply_plan(prepared.plan, prepared.resources, self.emit)
-        await self._until_reachable()
+        async with self._step("ssh/workers", "connect", "jobs are sent over SSH"):
+            transports = await self.transports()
+            await connect_workers(self.cloud, list(transports.values()))
+            await asyncio.gather(*(one.close() for one in transports.values()))
         return prepared
+
+    async def node(self) -> NodeStatus:
+        """The stack's node. Raises NotFound when there is none."""
+        from tpuctl.errors import NotFound
+        from tpuctl.flows.provision import look_for_nodes
+
+        nodes = await look_for_nodes(self.stack, self.cloud)
+        if not nodes:
+            raise NotFound(
+                "No node",
+                f"stack {self.stack.name} has no node",
+                hint="Bring it up with\n    tpuctl up",
+            )
+        return min(nodes, key=lambda node: (node.zone != self.stack.zone, node.state != "READY"))
+
+    async def transports(self) -> dict[int, SshTransport]:
+        """A connection to each worker of the node, made when first used."""
+        from tpuctl.flows.workers import transports_of
+        from tpuctl.remote.keys import config_home
+
+        return await transports_of(
+            self.stack,
+            self.cloud,
+            await self.node(),
+            key=self.key.path,
+            known_hosts=config_home() / "known_hosts",
+            emit=self.emit,
+        )
+
+    @asynccontextmanager
+    async def _step(self, address: str, action: str, because: str) -> AsyncIterator[Report]:
+        """Tell the begin and the end of a step; gives what reports progress in between."""
+        started = time.monotonic()
+        self.emit(StepStarted(address, action, because))
+
+        def report(text: str, fraction: float | None = None) -> None:
+            self.emit(StepProgress(address, text, fraction))
+
+        try:
+            yield report
+        except BaseException:
+            self.emit(StepFinished(address, Outcome.FAILED, time.monotonic() - started))
+            raise
+        self.emit(StepFinished(address, Outcome.DONE, time.monotonic() - started))
+
+    async def _prepare_image(self) -> None:
+        """On the local cloud: make the machine's image before the node waits for it."""
+        if not self.endpoint.is_local:
+            return
+        from tpuctl.emulator.machine import MachineError
+        from tpuctl.emulator.machines import ImageStore
+
+        images = ImageStore()
+        tensorflow = self.stack.runtime.tensorflow
+        try:
+            if images.is_made(tensorflow):
+                return
+            name = f"image/tensorflow-{tensorflow}" if tensorflow else "image/python"
+            async with self._step(name, "make", "the machines of the local cloud run it") as report:
+                await images.ensure(tensorflow, lambda text: report(text, None))
+        except MachineError as error:
+            raise TpuctlError("Image cannot be made", str(error)) from error
 
     async def status(self) -> StackStatus:
         """What exists, asked of the cloud."""
-        import asyncio
-
         from tpuctl.flows.provision import look_for_nodes
         from tpuctl.resources.bucket import Bucket
 

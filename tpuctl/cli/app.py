@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tpuctl.api import Tpuctl
     from tpuctl.view import View
 
-__all__ = ["CloudName", "State", "app", "run"]
+__all__ = ["CloudName", "State", "app", "register", "run"]
 
 T = TypeVar("T")
 INTERRUPTED = 130
@@ -185,7 +185,7 @@ def root(
 
 
 @cache
-def _register() -> None:
+def register() -> None:
     """Make every command known. They import what they need when they run."""
     from tpuctl.cli import catalog, job, local, stack
 
@@ -224,7 +224,7 @@ def run(arguments: Sequence[str]) -> int:
     """The whole program; the exit code is design's table of exit codes."""
     ours = list(arguments)
     state = State(json="--json" in ours[: ours.index("--") if "--" in ours else None])
-    _register()
+    register()
     try:
         code = app(hoist(arguments), standalone_mode=False, obj=state, prog_name="tpuctl")
         exit_code = code if isinstance(code, int) else 0

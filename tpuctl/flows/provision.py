@@ -130,6 +130,7 @@ class NodeStatus:
     """What is known of a node of the stack."""
 
     name: str
+    id: str  # differs from that of any other node, earlier ones of the same name too
     zone: str
     state: str
     health: str
@@ -178,6 +179,7 @@ def node_status(node: Any) -> NodeStatus:
         ports = [ports[0] if ports else "22"] * len(endpoints)
     return NodeStatus(
         name=parts[-1],
+        id=str(node.id),
         zone=parts[3],
         state=node.state.name,
         health=node.health.name,

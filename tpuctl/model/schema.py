@@ -41,7 +41,7 @@ class TpuSection(Section):
     type: str = Field(description="The accelerator type, as `tpuctl types` lists them.")
     runtime: str = Field("auto", description="Software version; auto: the newest TensorFlow.")
     zones: tuple[str, ...] = Field(
-        (), description="Where to make the node; empty: the cheapest zone that offers the type."
+        (), description="Where to make the node: the first is used. Empty: the cheapest zone."
     )
     capacity: Literal["on-demand", "spot"] = Field(
         "on-demand", description="spot is cheaper and may be taken away at any time."

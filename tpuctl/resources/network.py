@@ -79,7 +79,7 @@ class Network(StackResource):
                     f"project {self.stack.project} has no network {self.name}",
                     hint="Leave network.name out to use `default` or have one made.",
                 )
-            return self.create("the project has no default network")
+            return self.create("the project's `default` if it has one, else one of the stack's own")
         if observed.own is not None and observed.own != self.stack.names.ownership:
             raise Conflict(
                 "Name taken",
@@ -89,7 +89,9 @@ class Network(StackResource):
         return self.nothing(f"network {observed.usable} is there")
 
     def removal(self, observed: Networks | None) -> Change:
-        if observed is None or observed.own is None:
+        if observed is None:
+            return self.nothing("there is none")
+        if observed.own is None:
             return self.leave("networks that tpuctl did not make are never deleted")
         if observed.own != self.stack.names.ownership:
             return self.leave("it was not made for this stack")
@@ -98,6 +100,8 @@ class Network(StackResource):
     async def apply(self, change: Change, report: Report) -> None:
         client = self.cloud.client("networks")
         name = self.stack.names.network
+        if change.action is Action.CREATE and await self.observe() is not None:
+            return  # enabling the compute API makes `default` in an ordinary project
         try:
             if change.action is Action.DELETE:
                 operation = await self.cloud.call(
