@@ -209,15 +209,13 @@ class Supervisor:
         stop = self.folder.read("stop.json")
         if stop is not None:
             self.grace = float(stop["grace"])
-            return ("stopped", "stopped", "stopped on request")
+            return ended_by(stop.get("worker"))
         limit = self.spec.get("max_seconds")
         if limit and time.monotonic() - self.record["started_uptime"] >= limit:
             return ("timed_out", "max_hours", f"ran for {limit / 3600:.6g} hours")
         end = self.folder.read("end.json")
-        if end is not None and end.get("worker") is None:
-            return ("stopped", "stopped", "stopped on request")
-        if end is not None and end["worker"] != self.spec["worker"]:
-            return ("stopped", "worker", "worker {} ended first".format(end["worker"]))
+        if end is not None and end.get("worker") != self.spec["worker"]:
+            return ended_by(end.get("worker"))
         return None
 
     def tell_keeper(self, number: int) -> bool:
@@ -337,6 +335,13 @@ class Supervisor:
         self.save(synced=synced)
 
 
+def ended_by(worker: int | None) -> tuple[str, str, str]:
+    """The reason to end when someone asked for it, or another worker ended."""
+    if worker is None:
+        return ("stopped", "stopped", "stopped on request")
+    return ("stopped", "worker", f"worker {worker} ended first")
+
+
 # Commands -----------------------------------------------------------------------------------
 
 
@@ -426,10 +431,10 @@ def tail(folder: Folder, offset: int, follow: bool) -> None:
     print(json.dumps(record), file=sys.stderr)
 
 
-def stop(folder: Folder, grace: float) -> dict[str, Any]:
+def stop(folder: Folder, grace: float, worker: int | None) -> dict[str, Any]:
     """End the job: SIGTERM, grace, SIGKILL, the whole tree. Returns once it has ended."""
     if (folder.read("record.json") or {}).get("state") not in ENDED and folder.read("spec.json"):
-        folder.write("stop.json", {"grace": grace})
+        folder.write("stop.json", {"grace": grace, "worker": worker})
     deadline = time.monotonic() + grace + 15
     record = ensure(folder)
     while record["state"] not in ENDED and time.monotonic() < deadline:
@@ -449,12 +454,13 @@ def main() -> int:
             command.add_argument("--follow", action="store_true")
         elif name == "stop":
             command.add_argument("--grace", type=float, default=30.0)
+            command.add_argument("--worker", type=int, help="the one whose end is the reason")
     given = parser.parse_args()
     folder = Folder(given.folder)
     if given.command == "tail":
         tail(folder, given.offset, given.follow)
     elif given.command == "stop":
-        print(json.dumps(stop(folder, given.grace)))
+        print(json.dumps(stop(folder, given.grace, given.worker)))
     else:
         print(json.dumps(ensure(folder)))
     return 0

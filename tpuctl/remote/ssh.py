@@ -1,0 +1,238 @@
+"""Workers over SSH: one connection each, host keys pinned, nothing read from the user's setup."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+
+from tpuctl.errors import Conflict, Transient, Unreachable
+from tpuctl.remote.transport import Progress, Result, Stream
+
+__all__ = ["Address", "SshTransport", "ask_host_key"]
+
+CONNECT_SECONDS = 15.0
+KEEPALIVE_SECONDS, KEEPALIVE_COUNT = 15, 3
+CHUNK = 1 << 18
+# The only shell there is: it keeps a partial file from ever being taken for the whole one.
+PUT = (
+    'mkdir -p "$(dirname "$1")" && cat > "$1.part" && '
+    'test "$(wc -c < "$1.part")" -eq "$2" && chmod "$3" "$1.part" && mv -f "$1.part" "$1"'
+)
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a worker's SSH server is, and the public host keys it must prove to have."""
+
+    host: str
+    port: int
+    user: str
+    host_keys: tuple[str, ...]  # "ssh-ed25519 AAAA…"
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class SshTransport:
+    """A Transport over asyncssh. The first call connects; a call after a drop connects again."""
+
+    def __init__(
+        self, worker: int, address: Address, key: Path, *, connect_seconds: float = CONNECT_SECONDS
+    ) -> None:
+        self._worker = worker
+        self.address = address
+        self._key = key
+        self._connect_seconds = connect_seconds
+        self._connection: asyncssh.SSHClientConnection | None = None
+        self._connecting = asyncio.Lock()
+
+    @property
+    def worker(self) -> int:
+        return self._worker
+
+    async def connect(self) -> None:
+        """Make the connection now, to see whether it can be made."""
+        await self._connected()
+
+    async def run(self, argv: Sequence[str], *, input: bytes | None = None) -> Result:
+        connection = await self._connected()
+        with self._converted():
+            done = await connection.run(
+                shlex.join(argv),
+                input=input,
+                stdin=asyncssh.DEVNULL if input is None else asyncssh.PIPE,
+                encoding=None,
+            )
+            return _result(done, done.stdout, done.stderr)
+
+    @asynccontextmanager
+    async def stream(self, argv: Sequence[str]) -> AsyncIterator[Stream]:
+        connection = await self._connected()
+        with self._converted():
+            process = await connection.create_process(
+                shlex.join(argv), stdin=asyncssh.DEVNULL, encoding=None
+            )
+        stream = _SshStream(self, process)
+        try:
+            yield stream
+        finally:
+            stream.close()
+
+    async def put(
+        self,
+        source: bytes | Path,
+        path: str,
+        *,
+        mode: int = 0o644,
+        progress: Progress | None = None,
+    ) -> None:
+        size = _size(source)
+        connection = await self._connected()
+        command = shlex.join(["sh", "-c", PUT, "sh", path, str(size), f"{mode:o}"])
+        with self._converted():
+            async with connection.create_process(command, encoding=None) as process:
+                try:
+                    done = 0
+                    for piece in _pieces(source):
+                        process.stdin.write(piece)
+                        await process.stdin.drain()
+                        done += len(piece)
+                        if progress is not None:
+                            progress(done, size)
+                    process.stdin.write_eof()
+                except (BrokenPipeError, asyncssh.BreakReceived):
+                    pass  # the command ended early, and says why below
+                stdout, stderr = await process.communicate()
+                result = _result(process, stdout, stderr)
+        result.checked(f"worker {self.worker}: writing {path}")
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+            await connection.wait_closed()
+
+    async def _connected(self) -> asyncssh.SSHClientConnection:
+        async with self._connecting:
+            if self._connection is None or self._connection.is_closed():
+                self._connection = await self._connect()
+            return self._connection
+
+    async def _connect(self) -> asyncssh.SSHClientConnection:
+        address = self.address
+        where = f"worker {self.worker} at {address}"
+        keys = [asyncssh.import_public_key(line) for line in address.host_keys]
+        try:
+            return await asyncssh.connect(
+                address.host,
+                address.port,
+                username=address.user,
+                client_keys=[str(self._key)],
+                known_hosts=(keys, [], []),
+                agent_path=None,
+                config=None,
+                preferred_auth="publickey",
+                connect_timeout=self._connect_seconds,
+                login_timeout=self._connect_seconds,
+                keepalive_interval=KEEPALIVE_SECONDS,
+                keepalive_count_max=KEEPALIVE_COUNT,
+            )
+        except asyncssh.HostKeyNotVerifiable as error:
+            raise Conflict(
+                "Worker's host key is not the expected one",
+                where,
+                hint="The machine was replaced, or someone is in between. Look at it with\n"
+                "    tpuctl status",
+            ) from error
+        except asyncssh.PermissionDenied as error:
+            raise Unreachable(
+                "Worker refused the SSH key",
+                f"{where}, user {address.user}, key {self._key}",
+                hint="Bring the node's keys up to date with\n    tpuctl up",
+            ) from error
+        except (asyncssh.Error, OSError) as error:
+            reason = getattr(error, "strerror", None) or str(error) or "no answer in time"
+            raise Unreachable(
+                "Worker cannot be reached",
+                f"{where}: {reason}",
+                hint="See whether the node is READY with\n    tpuctl status\n"
+                "Its network must let port 22 in from this machine's address.",
+            ) from error
+
+    @contextmanager
+    def _converted(self) -> Iterator[None]:
+        """Drops of the connection as Transient, naming the worker."""
+        try:
+            yield
+        except (asyncssh.Error, OSError) as error:
+            raise Transient(
+                "Connection to a worker dropped", f"worker {self.worker} at {self.address}: {error}"
+            ) from error
+
+
+class _SshStream:
+    def __init__(self, transport: SshTransport, process: asyncssh.SSHClientProcess[bytes]) -> None:
+        self._transport = transport
+        self._process = process
+        # Read from the start: a command that says much there would wait for ever otherwise.
+        self._stderr = asyncio.ensure_future(process.stderr.read())
+
+    def close(self) -> None:
+        self._stderr.cancel()
+        self._process.close()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        while True:
+            with self._transport._converted():
+                piece = await self._process.stdout.read(CHUNK)
+            if not piece:
+                return
+            yield piece
+
+    async def result(self) -> Result:
+        with self._transport._converted():
+            stderr = await self._stderr
+            await self._process.wait_closed()
+            if self._process.returncode is None:
+                raise asyncssh.ConnectionLost("the command's end was not reported")
+            return _result(self._process, b"", stderr)
+
+
+def _result(done: Any, stdout: Any, stderr: Any) -> Result:
+    if done.returncode is None:
+        raise asyncssh.ConnectionLost("the command's end was not reported")
+    code = done.returncode if done.returncode >= 0 else 128 - done.returncode
+    return Result(code, stdout or b"", stderr or b"")
+
+
+def _size(source: bytes | Path) -> int:
+    return len(source) if isinstance(source, bytes) else source.stat().st_size
+
+
+def _pieces(source: bytes | Path) -> Iterator[bytes]:
+    if isinstance(source, bytes):
+        for start in range(0, len(source), CHUNK):
+            yield source[start : start + CHUNK]
+        return
+    with source.open("rb") as file:
+        while piece := file.read(CHUNK):
+            yield piece
+
+
+async def ask_host_key(host: str, port: int) -> str:
+    """The public host key that a server shows, as "ssh-ed25519 AAAA…", without proof."""
+    try:
+        key = await asyncssh.get_server_host_key(host, port, config=None)
+    except (asyncssh.Error, OSError) as error:
+        raise Unreachable("Worker cannot be reached", f"{host}:{port}: {error}") from error
+    if key is None:
+        raise Unreachable("Worker cannot be reached", f"{host}:{port} shows no host key")
+    kind, text = key.export_public_key("openssh").decode().split()[:2]
+    return f"{kind} {text}"
