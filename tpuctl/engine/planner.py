@@ -8,6 +8,7 @@ from typing import Any
 
 from tpuctl.engine.graph import order, reverse
 from tpuctl.engine.resource import Resource
+from tpuctl.errors import Denied
 from tpuctl.model.plan import Plan
 
 __all__ = ["Snapshot", "graph_of", "observe", "plan_down", "plan_up"]
@@ -22,9 +23,24 @@ def graph_of(resources: Sequence[Resource]) -> dict[str, frozenset[str]]:
 
 
 async def observe(resources: Sequence[Resource]) -> Snapshot:
-    """Ask the cloud for everything at once."""
-    answers = await asyncio.gather(*(one.observe() for one in resources))
-    return {one.address: answer for one, answer in zip(resources, answers, strict=True)}
+    """Ask the cloud for everything at once.
+
+    A refusal about what stands on something absent means that it is absent too: Google says
+    "permission denied" of things in a project that does not exist. Any other failure is raised.
+    """
+    answers = await asyncio.gather(*(one.observe() for one in resources), return_exceptions=True)
+    found = {one.address: answer for one, answer in zip(resources, answers, strict=True)}
+    after = graph_of(resources)
+    absent: set[str] = set()
+    for address in order(after):
+        if isinstance(found[address], Denied) and after[address] & absent:
+            found[address] = None
+        if found[address] is None:
+            absent.add(address)
+    for answer in found.values():
+        if isinstance(answer, BaseException):
+            raise answer
+    return found
 
 
 def plan_up(resources: Sequence[Resource], snapshot: Snapshot) -> Plan:

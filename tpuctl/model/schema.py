@@ -33,7 +33,6 @@ class Section(BaseModel):
 
 class ProjectSection(Section):
     id: ProjectId = Field(description="The Google Cloud project everything is made in.")
-    create: bool = Field(False, description="Make the project when it does not exist.")
 
 
 class TpuSection(Section):
@@ -118,6 +117,7 @@ NOT_YET: frozenset[str] = frozenset(
         "limits.idle",
         "limits.max_cost",
         "project.billing_account",
+        "project.create",
         "project.parent",
         "tpu.queue",
     }

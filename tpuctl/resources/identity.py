@@ -7,7 +7,7 @@ from typing import Any
 
 from tpuctl.cloud.errors import ApiDisabled
 from tpuctl.engine.resource import Report
-from tpuctl.errors import Conflict, Denied, NotFound
+from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.plan import Action, Change
 from tpuctl.resources.base import StackResource
 
@@ -42,10 +42,6 @@ class ServiceAccount(StackResource):
             )
         except (NotFound, ApiDisabled):
             return None
-        except Denied as error:  # Google's answer where the project itself is not there yet
-            if "or it may not exist" in str(error):
-                return None
-            raise
 
     def diff(self, observed: Any | None) -> Change:
         if observed is None:

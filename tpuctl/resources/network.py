@@ -8,7 +8,7 @@ from typing import Any
 from tpuctl.cloud.errors import ApiDisabled
 from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
-from tpuctl.errors import Conflict, Denied, NotFound, Transient
+from tpuctl.errors import Conflict, NotFound, Transient
 from tpuctl.model.plan import Action, Change
 from tpuctl.resources.base import StackResource
 
@@ -59,10 +59,6 @@ class Network(StackResource):
             )
         except (NotFound, ApiDisabled):
             return None
-        except Denied as error:
-            if "or it may not exist" in str(error):
-                return None
-            raise
 
     async def chosen(self) -> str:
         """The name of the network in use, asked of the cloud."""
@@ -154,10 +150,6 @@ class Firewall(StackResource):
             )
         except (NotFound, ApiDisabled):
             return None
-        except Denied as error:
-            if "or it may not exist" in str(error):
-                return None
-            raise
 
     def diff(self, observed: Any | None) -> Change:
         if observed is None:

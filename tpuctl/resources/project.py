@@ -1,10 +1,9 @@
-"""The project that holds everything: used as it is, made only when the stack file says so."""
+"""The project that holds everything: used as it is."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tpuctl.cloud.operations import long_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Denied, NotFound
 from tpuctl.model.plan import Change
@@ -36,25 +35,16 @@ class Project(StackResource):
             raise
 
     def diff(self, observed: Any | None) -> Change:
-        if observed is not None:
-            return self.nothing("the project is there")
-        if self.stack.file.project.create:
-            return self.create("the stack file asks for it")
-        raise NotFound(
-            "No such project",
-            f"there is no project {self.name} that you may see",
-            hint="Set project.id to one of yours (`gcloud projects list`), or have it made with\n"
-            f"    project: {{id: {self.name}, create: true}}",
-        )
+        if observed is None:
+            raise NotFound(
+                "No such project",
+                f"there is no project {self.name} that you may see",
+                hint="Set project.id to one of yours. They are listed by\n    gcloud projects list",
+            )
+        return self.nothing("the project is there")
 
     def removal(self, observed: Any | None) -> Change:
         return self.leave("projects are never deleted")
 
     async def apply(self, change: Change, report: Report) -> None:
-        client = self.cloud.client("projects")
-        operation = await self.cloud.call(
-            self.address, client.create_project, {"project": {"project_id": self.name}}
-        )
-        await long_operation(
-            self.cloud, "projects", operation.operation, what=self.address, seconds=300
-        )
+        raise AssertionError("no plan has work for a project")

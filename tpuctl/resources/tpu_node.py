@@ -8,7 +8,7 @@ from typing import Any
 from tpuctl.cloud.errors import ApiDisabled
 from tpuctl.cloud.operations import long_operation
 from tpuctl.engine.resource import Report
-from tpuctl.errors import Conflict, Denied, NoCapacity, NotFound, OperationFailed
+from tpuctl.errors import Conflict, NoCapacity, NotFound, OperationFailed
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.resources.base import StackResource, once_visible
@@ -85,10 +85,6 @@ class TpuNode(StackResource):
             return await self.cloud.call(self.address, client.get_node, {"name": self.path})
         except (NotFound, ApiDisabled):
             return None
-        except Denied as error:
-            if "or it may not exist" in str(error):
-                return None
-            raise
 
     def diff(self, observed: Any | None) -> Change:
         type_name = self.stack.accelerator.name

@@ -1,0 +1,66 @@
+"""One local cloud for all tests of flows, spoken to over the wire as a user's would be."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator import control
+from tpuctl.model.events import Event
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def local_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[control.LocalCloud]:
+    """A running local cloud of its own, at the pace that does not wait."""
+    home = tmp_path_factory.mktemp("cloud") / "local"
+    patch = pytest.MonkeyPatch()
+    patch.setenv("TPUCTL_LOCAL_HOME", str(home))
+    patch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+    patch.setenv("TPUCTL_CLOUD", "local")
+    cloud = control.start(home, pace="instant")
+    yield cloud
+    control.stop(home)
+    patch.undo()
+
+
+@pytest.fixture
+def events() -> list[Event]:
+    return []
+
+
+@pytest.fixture
+def make_stack(
+    local_cloud: control.LocalCloud, tmp_path: Path, events: list[Event]
+) -> Callable[..., Tpuctl]:
+    """Writes a stack file and opens it. Every stack has another name unless one is given.
+
+    Bare Python machines by default: they need no download and start at once.
+    """
+
+    def make(
+        *,
+        name: str = "",
+        type_name: str = "v2-8",
+        runtime: str = "tpu-ubuntu2204-base",
+        zone: str = "us-central1-b",
+        extra: str = "",
+        emit: Callable[[Event], None] | None = None,
+    ) -> Tpuctl:
+        name = name or f"stack-{next(_numbers)}"
+        folder = tmp_path / f"{name}-{next(_numbers)}"
+        folder.mkdir()
+        path = folder / "tpuctl.yaml"
+        path.write_text(
+            f"stack: {name}\nproject: {{id: local-project}}\n"
+            f"tpu: {{type: {type_name}, runtime: {runtime}, zones: [{zone}]}}\n{extra}",
+            "utf-8",
+        )
+        return Tpuctl(path, cloud="local", emit=emit or events.append)
+
+    return make

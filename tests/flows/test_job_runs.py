@@ -1,0 +1,284 @@
+"""Jobs on machines of the local cloud: submitted, followed, stopped, found again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpuctl.api import Tpuctl
+from tpuctl.cloud.objects import ObjectStore
+from tpuctl.errors import NotFound, RemoteFailed
+from tpuctl.flows.follow import follow, latest, list_jobs, load, status, stop
+from tpuctl.flows.submit import Submission, submit
+from tpuctl.model.events import Event, LogChunk, Note, StepFinished, Warned
+from tpuctl.model.job import JobRecord, WorkerRecord
+from tpuctl.remote.transport import Transport
+
+MakeStack = Callable[..., Tpuctl]
+
+
+@dataclass
+class Bench:
+    """A stack that is up, with what the flows are handed."""
+
+    stack: Tpuctl
+    store: ObjectStore
+    transports: Mapping[int, Transport]
+    folder: Path
+    events: list[Event]
+
+    def submission(self, script: str, *args: str, **more: Any) -> Submission:
+        (self.folder / "job.py").write_text(script)
+        planned = Submission.of(self.stack.stack, self.folder / "job.py", args, cloud="local")
+        return replace(planned, **more)
+
+    async def submit(self, script: str, *args: str, **more: Any) -> JobRecord:
+        planned = self.submission(script, *args, **more)
+        return await submit(planned, self.store, self.transports, self.events.append)
+
+    async def follow(self, record: JobRecord, **more: Any) -> int:
+        more = {"transports": self.transports, **more}
+        work = follow(record, self.store, emit=self.events.append, **more)
+        return await asyncio.wait_for(work, 120)
+
+    def log(self, worker: int = 0) -> bytes:
+        """What was emitted of a worker's log; every chunk where the one before it ended."""
+        log = b""
+        for event in self.events:
+            if isinstance(event, LogChunk) and event.worker == worker:
+                assert event.offset == len(log)
+                log += event.data
+        return log
+
+    async def in_bucket(self, name: str) -> bytes:
+        return await self.store.get_bytes(name)
+
+
+@asynccontextmanager
+async def bench_on(stack: Tpuctl, folder: Path, events: list[Event]) -> AsyncIterator[Bench]:
+    await stack.up()
+    folder.mkdir()
+    store = ObjectStore(stack.cloud.client("storage"), stack.stack.bucket)
+    transports = await stack.transports()
+    events.clear()
+    try:
+        yield Bench(stack, store, transports, folder, events)
+    finally:
+        await asyncio.gather(*(transport.close() for transport in transports.values()))
+        await stack.down(delete_bucket=True)
+
+
+@pytest.fixture
+async def bench(make_stack: MakeStack, tmp_path: Path, events: list[Event]) -> AsyncIterator[Bench]:
+    async with bench_on(make_stack(), tmp_path / "job", events) as bench:
+        yield bench
+
+
+@pytest.fixture
+async def slice_bench(
+    make_stack: MakeStack, tmp_path: Path, events: list[Event]
+) -> AsyncIterator[Bench]:
+    """Four workers that all start the script."""
+    stack = make_stack(type_name="v3-32", zone="europe-west4-a")
+    async with bench_on(stack, tmp_path / "job", events) as bench:
+        yield bench
+
+
+async def test_a_job_runs_and_everything_is_in_the_bucket(bench: Bench) -> None:
+    (bench.folder / "greeting.txt").write_text("안녕\n")
+    record = await bench.submit(
+        "import sys; print(open('greeting.txt').read(), sys.argv[1:])", "--steps", "3"
+    )
+    assert await bench.follow(record) == 0
+    assert bench.log().decode() == "안녕\n ['--steps', '3']\n"
+    assert await bench.in_bucket(record.log_name(0)) == bench.log()
+    ended = WorkerRecord.model_validate_json(await bench.in_bucket(record.record_name(0)))
+    assert (ended.state, ended.exit_code, ended.log_bytes) == ("succeeded", 0, len(bench.log()))
+    assert JobRecord.model_validate_json(await bench.in_bucket(record.object_name)) == record
+    steps = [event.address for event in bench.events if isinstance(event, StepFinished)]
+    assert steps == ["job/bundle", "job/upload", "job/start"]
+
+
+async def test_the_script_knows_where_it_runs(bench: Bench) -> None:
+    record = await bench.submit(
+        "import json, os; print(json.dumps(dict(os.environ)))", env={"TOKEN": "hush", "A": "1"}
+    )
+    await bench.follow(record)
+    seen = json.loads(bench.log())
+    expected = {
+        "TPUCTL_JOB": record.id,
+        "TPUCTL_ATTEMPT": "1",
+        "TPUCTL_WORKER": "0",
+        "TPUCTL_WORKERS": "1",
+        "TPUCTL_BUCKET": record.bucket,
+        "TPUCTL_OUTPUT": f"gs://{record.bucket}/tpuctl/jobs/{record.id}/output",
+        "TPUCTL_CLOUD": "local",
+        "TPU_NAME": "local",
+        "TPU_ZONE": "us-central1-b",
+        "TPU_PROJECT": "local-project",
+        "PYTHONUNBUFFERED": "1",
+        "TOKEN": "hush",
+        "A": "1",
+    }
+    assert {name: seen.get(name) for name in expected} == expected
+    assert record.env == ("A", "TOKEN")
+    for entry in await bench.store.list("tpuctl/"):
+        if entry.name.endswith(".json"):
+            assert b"hush" not in await bench.in_bucket(entry.name)
+
+
+async def test_the_exit_code_is_the_jobs(bench: Bench) -> None:
+    record = await bench.submit("raise SystemExit(42)")
+    assert await bench.follow(record) == 42
+    told = [event.diagnostic for event in bench.events if isinstance(event, Warned)]
+    assert [diagnostic.summary for diagnostic in told] == ["Job failed"]
+    assert "exit code 42" in told[0].detail
+    assert (await status(bench.store, record)).exit_code == 42
+
+
+async def test_a_second_run_sends_no_bundle(bench: Bench) -> None:
+    first = await bench.submit("print(1)")
+    second = await bench.submit("print(1)")
+    uploads = [
+        event.because
+        for event in bench.events
+        if isinstance(event, StepFinished) and event.address == "job/upload"
+    ]
+    assert uploads == [f"to gs://{bench.store.name}", "the bucket has this bundle already"]
+    assert first.bundle == second.bundle
+    assert await bench.follow(first) == await bench.follow(second) == 0
+
+
+async def test_following_can_be_left_and_taken_up_without_losing_a_byte(bench: Bench) -> None:
+    record = await bench.submit(
+        "import time\nfor number in range(60):\n    print('line', number)\n    time.sleep(0.02)"
+    )
+    for _ in range(3):
+        task = asyncio.ensure_future(bench.follow(record, from_offsets={0: len(bench.log())}))
+        before = len(bench.log())
+        while len(bench.log()) == before and not task.done():
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.wait([task])
+    assert await bench.follow(record, from_offsets={0: len(bench.log())}) == 0
+    assert bench.log().decode() == "".join(f"line {number}\n" for number in range(60))
+
+
+async def test_the_log_is_there_after_the_machine_is_gone(bench: Bench) -> None:
+    record = await bench.submit("print('hello'); raise SystemExit(3)")
+    await bench.follow(record)
+    seen = bench.log()
+    bench.events.clear()
+    await bench.stack.down()
+    assert await bench.follow(record, transports={}) == 3
+    assert bench.log() == seen
+    assert await load(bench.store, record.id) == record
+
+
+async def test_the_bucket_copy_goes_on_when_the_machine_vanishes(bench: Bench) -> None:
+    record = await bench.submit("import time\nprint('began')\ntime.sleep(600)")
+    following = asyncio.ensure_future(bench.follow(record, is_gone=node_is_gone(bench)))
+    while not bench.log():
+        await asyncio.sleep(0.02)
+    await bench.stack.down()
+    assert await following == 69
+    assert bench.log() == b"began\n"
+
+
+def node_is_gone(bench: Bench) -> Callable[[], Any]:
+    async def is_gone() -> bool:
+        try:
+            await bench.stack.node()
+        except NotFound:
+            return True
+        return False
+
+    return is_gone
+
+
+async def test_a_log_grows_in_the_bucket_while_the_job_runs(bench: Bench) -> None:
+    record = await bench.submit("import time\nprint('began', flush=True)\ntime.sleep(600)")
+    for _ in range(300):
+        if await bench.store.exists(record.log_name(0)):
+            break
+        await asyncio.sleep(0.1)
+    assert await bench.in_bucket(record.log_name(0)) == b"began\n"
+    assert (await status(bench.store, record)).state == "running"
+    ended = await stop(record, bench.store, bench.transports, bench.events.append, grace=5)
+    assert (ended.state, ended.exit_code) == ("stopped", 143)
+    assert await bench.follow(record) == 143
+
+
+async def test_stop_through_the_bucket_when_no_machine_can_be_reached(bench: Bench) -> None:
+    record = await bench.submit("import time\nprint('began', flush=True)\ntime.sleep(600)")
+    await stop(record, bench.store, {}, bench.events.append)
+    assert [event for event in bench.events if isinstance(event, Note)]
+    assert await bench.follow(record) == 143
+
+
+async def test_jobs_are_found_again(bench: Bench) -> None:
+    assert await latest(bench.store) is None
+    assert await list_jobs(bench.store) == []
+    first = await bench.submit("print(1)")
+    await bench.follow(first)
+    second = await bench.submit("raise SystemExit(2)")
+    await bench.follow(second)
+    later, earlier = sorted((first, second), key=lambda record: record.id, reverse=True)
+    assert [job.record for job in await list_jobs(bench.store)] == [later, earlier]
+    codes = {job.record.id: job.status.exit_code for job in await list_jobs(bench.store)}
+    assert codes == {first.id: 0, second.id: 2}
+    assert await latest(bench.store) == later
+    with pytest.raises(NotFound):
+        await load(bench.store, "nothing")
+
+
+async def test_the_time_limit_of_the_stack(bench: Bench) -> None:
+    record = await bench.submit("import time\ntime.sleep(600)", max_hours=2 / 3600)
+    assert await bench.follow(record) == 124
+
+
+async def test_nothing_starts_when_one_worker_does_not(slice_bench: Bench) -> None:
+    bench = slice_bench
+    # The folder that jobs are put into is a file on worker 2: nothing can be put there.
+    await bench.transports[2].put(b"", ".tpuctl")
+    with pytest.raises(RemoteFailed, match="worker 2"):
+        await bench.submit("import time\nprint('began')\ntime.sleep(600)")
+    for worker in (0, 1, 3):
+        found = await bench.transports[worker].run(["sh", "-c", "cat .tpuctl/jobs/*/1/record.json"])
+        assert WorkerRecord.model_validate_json(found.stdout).state == "stopped"
+
+
+async def test_every_worker_starts_and_the_first_failure_ends_all(slice_bench: Bench) -> None:
+    bench = slice_bench
+    record = await bench.submit(
+        "import os, sys, time\n"
+        "worker = os.environ['TPUCTL_WORKER']\n"
+        "print('worker', worker, 'of', os.environ['TPUCTL_WORKERS'])\n"
+        "if worker == '2': time.sleep(2); sys.exit(9)\n"
+        "time.sleep(600)\n"
+    )
+    assert record.workers == (0, 1, 2, 3)
+    assert await bench.follow(record, shown=record.workers) == 9
+    for worker in record.workers:
+        assert bench.log(worker).decode() == f"worker {worker} of 4\n"
+    found = await status(bench.store, record)
+    assert (found.worker, found.exit_code) == (2, 9)
+
+
+async def test_workers_end_with_the_first_failure_though_nobody_watches(
+    slice_bench: Bench,
+) -> None:
+    bench = slice_bench
+    record = await bench.submit(
+        "import os, sys, time\n"
+        "if os.environ['TPUCTL_WORKER'] == '1': sys.exit(5)\n"
+        "time.sleep(600)\n"
+    )
+    assert await bench.follow(record, transports={}) == 5

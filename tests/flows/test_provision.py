@@ -1,0 +1,280 @@
+"""Stacks come up, stay, and go away, on the local cloud with the official clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpuctl.api import Tpuctl
+from tpuctl.cloud.operations import compute_operation
+from tpuctl.emulator import control
+from tpuctl.errors import Conflict, NotFound
+from tpuctl.model.events import Event, Outcome, StepFinished, StepStarted
+from tpuctl.model.plan import Action
+from tpuctl.resources.iam import ROLES
+from tpuctl.resources.services import NEEDED
+
+MakeStack = Callable[..., Tpuctl]
+
+
+async def ask(stack: Tpuctl, client: str, method: str, *arguments: Any, **fields: Any) -> Any:
+    return await stack.cloud.call(
+        method, getattr(stack.cloud.client(client), method), *arguments, **fields
+    )
+
+
+async def test_up_makes_everything_as_the_stack_file_says(make_stack: MakeStack) -> None:
+    stack = make_stack(extra="network: {tags: [mine], allow: ['tcp:6006']}\n")
+    await stack.up()
+    name = stack.stack.name
+
+    enabled = await ask(
+        stack,
+        "services",
+        "list_services",
+        {"parent": "projects/local-project", "filter": "state:ENABLED"},
+    )
+    assert {one.name.rsplit("/", 1)[1] for one in enabled} >= NEEDED
+
+    node = (await stack.status()).nodes[0]
+    assert (node.state, node.health, node.accelerator_type) == ("READY", "HEALTHY", "v2-8")
+    raw = await ask(
+        stack,
+        "tpu",
+        "get_node",
+        {"name": f"projects/local-project/locations/us-central1-b/nodes/{name}-tpu"},
+    )
+    assert raw.labels == {"tpuctl-stack": name}
+    assert set(raw.tags) == {f"{name}-tpu", "mine"}
+    account = f"{name}-tpu@local-project.iam.gserviceaccount.com"
+    assert raw.service_account.email == account
+
+    rule = await ask(stack, "firewalls", "get", project="local-project", firewall=f"{name}-ssh")
+    assert list(rule.target_tags) == [f"{name}-tpu"]
+    assert {port for allowed in rule.allowed for port in allowed.ports} == {"22", "6006"}
+
+    bucket = await ask(stack, "storage", "get_bucket", f"{name}-local-project")
+    assert bucket.location == "US-CENTRAL1"
+    assert bucket.iam_configuration.uniform_bucket_level_access_enabled
+    assert bucket.iam_configuration.public_access_prevention == "enforced"
+    assert bucket.soft_delete_policy.retention_duration_seconds == 0
+    policy = await stack.cloud.call("policy", bucket.get_iam_policy, requested_policy_version=3)
+    held = {one["role"] for one in policy.bindings if f"serviceAccount:{account}" in one["members"]}
+    assert held == set(ROLES)
+
+
+async def test_up_twice_does_nothing_the_second_time(
+    make_stack: MakeStack, events: list[Event]
+) -> None:
+    stack = make_stack()
+    await stack.up()
+    events.clear()
+    again = make_stack(name=stack.stack.name)  # as from another folder
+    prepared = await again.up()
+    assert prepared.plan.is_empty
+    assert {change.action for change in prepared.plan} == {Action.NOTHING}
+    assert not [event for event in events if isinstance(event, StepStarted)]
+
+
+async def test_independent_things_are_made_at_the_same_time(
+    make_stack: MakeStack, events: list[Event]
+) -> None:
+    await make_stack().up()
+    begun: set[str] = set()
+    overlapped: set[frozenset[str]] = set()
+    for event in events:
+        match event:
+            case StepStarted(address=address):
+                kind = address.partition("/")[0]
+                overlapped |= {frozenset({kind, other}) for other in begun}
+                begun.add(kind)
+            case StepFinished(address=address):
+                begun.discard(address.partition("/")[0])
+    assert frozenset({"bucket", "account"}) in overlapped
+    assert frozenset({"node", "firewall"}) in overlapped
+
+
+async def test_down_takes_everything_but_the_bucket_and_proves_it(make_stack: MakeStack) -> None:
+    stack = make_stack()
+    await stack.up()
+    down = await stack.down()
+    states = {one.address.partition("/")[0]: one.state for one in down.remaining}
+    assert states == {
+        "project": "kept",
+        "apis": "kept",
+        "network": "kept",  # the project's default, which is not ours
+        "firewall": "gone",
+        "bucket": "kept",
+        "grants": "gone",
+        "node": "gone",
+        "account": "gone",
+    }
+    assert down.leaks == ()
+    found = await stack.status()
+    assert found.nodes == ()
+    assert found.bucket == stack.stack.bucket
+
+    policy = await stack.cloud.call(
+        "policy", stack.cloud.client("storage").bucket(stack.stack.bucket).get_iam_policy
+    )
+    members = {member for one in policy.bindings for member in one["members"]}
+    assert not any(stack.stack.name in member for member in members if "serviceAccount" in member)
+
+
+async def test_down_with_the_bucket_leaves_nothing(make_stack: MakeStack) -> None:
+    stack = make_stack()
+    await stack.up()
+    bucket = stack.cloud.client("storage").bucket(stack.stack.bucket)
+    for number in range(40):
+        await stack.cloud.call("upload", bucket.blob(f"a/{number}").upload_from_string, "x")
+    down = await stack.down(delete_bucket=True)
+    assert {one.state for one in down.remaining if one.is_billable} == {"gone"}
+    assert (await stack.status()).bucket is None
+    again = await stack.down(delete_bucket=True)
+    assert again.leaks == ()
+
+
+async def test_down_finds_a_node_in_a_zone_that_the_file_no_longer_names(
+    make_stack: MakeStack,
+) -> None:
+    before = make_stack(zone="us-central1-b")
+    await before.up()
+    moved = make_stack(name=before.stack.name, zone="us-central1-c")
+    down = await moved.down()
+    assert "node/us-central1-b/" + before.stack.names.node in [
+        one.address for one in down.remaining
+    ]
+    assert (await before.status()).nodes == ()
+
+
+async def test_a_node_of_another_stack_is_refused(make_stack: MakeStack) -> None:
+    stack = make_stack()
+    operation = await ask(
+        (await _with_apis(stack)),
+        "tpu",
+        "create_node",
+        {
+            "parent": "projects/local-project/locations/us-central1-b",
+            "node_id": stack.stack.names.node,
+            "node": {
+                "accelerator_type": "v2-8",
+                "runtime_version": "tpu-ubuntu2204-base",
+                "labels": {"tpuctl-stack": "another"},
+            },
+        },
+    )
+    assert operation is not None
+    with pytest.raises(Conflict, match="another"):
+        await stack.up()
+    down = await stack.down()
+    assert [one.state for one in down.remaining if one.address.startswith("node/")] == ["kept"]
+
+
+async def _with_apis(stack: Tpuctl) -> Tpuctl:
+    """Enable the APIs as `up` does, and nothing else."""
+    from tpuctl.engine.apply import apply
+    from tpuctl.engine.planner import observe, plan_up
+    from tpuctl.model.events import ignore
+    from tpuctl.resources.services import Services
+
+    wanted = [Services(stack.stack, stack.cloud)]
+    await apply(plan_up(wanted, await observe(wanted)), wanted, ignore)
+    return stack
+
+
+async def test_a_changed_type_is_told_and_nothing_is_touched(make_stack: MakeStack) -> None:
+    stack = make_stack()
+    await stack.up()
+    bigger = make_stack(name=stack.stack.name, type_name="v3-8")
+    with pytest.raises(Conflict, match="v2-8"):
+        await bigger.up()
+    assert [node.state for node in (await stack.status()).nodes] == ["READY"]
+
+
+async def test_an_unknown_project_is_named(make_stack: MakeStack) -> None:
+    stack = make_stack()
+    text = stack.stack_file.read_text("utf-8")
+    stack.stack_file.write_text(text.replace("local-project", "absent-project"), "utf-8")
+    with pytest.raises(NotFound, match="absent-project"):
+        await stack.up()
+
+
+async def test_a_network_is_made_and_owned_where_there_is_no_default(
+    make_stack: MakeStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "cloud"
+    monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(home))
+    control.start(home, pace="instant")
+    try:
+        stack = await _with_apis(make_stack())
+        await _remove_default_network(stack)
+        await stack.up()
+        network = await ask(
+            stack, "networks", "get", project="local-project", network=stack.stack.names.network
+        )
+        assert network.auto_create_subnetworks
+        assert (await stack.plan()).plan.is_empty
+        down = await stack.down()
+        assert [one.state for one in down.remaining if one.address == "network/main"] == ["gone"]
+        with pytest.raises(NotFound):
+            await ask(stack, "networks", "get", project="local-project", network=network.name)
+    finally:
+        control.stop(home)
+
+
+async def _remove_default_network(stack: Tpuctl) -> None:
+    rules = await ask(stack, "firewalls", "list", project="local-project")
+    for rule in rules:
+        operation = await ask(
+            stack, "firewalls", "delete_unary", project="local-project", firewall=rule.name
+        )
+        await compute_operation(stack.cloud, operation, what=rule.name, seconds=30)
+    operation = await ask(
+        stack, "networks", "delete_unary", project="local-project", network="default"
+    )
+    await compute_operation(stack.cloud, operation, what="default", seconds=30)
+
+
+async def test_two_people_bring_the_same_stack_up(make_stack: MakeStack) -> None:
+    one = make_stack()
+    other = make_stack(name=one.stack.name)
+    await asyncio.gather(one.up(), other.up())
+    assert [node.state for node in (await one.status()).nodes] == ["READY"]
+    assert (await one.plan()).plan.is_empty
+    assert (await one.down(delete_bucket=True)).leaks == ()
+
+
+async def test_a_failure_is_told_once_at_its_root(
+    make_stack: MakeStack, events: list[Event]
+) -> None:
+    first = make_stack()
+    await first.up()
+    # The bucket of the first stack is in the way of the second, which names it as its own.
+    second = make_stack()
+    taken = make_stack(name=second.stack.name)
+    bucket = taken.cloud.client("storage").bucket(taken.stack.bucket)
+    await taken.cloud.call("bucket", bucket.create, location="us-central1")
+    with pytest.raises(Conflict, match=taken.stack.bucket):
+        await second.up()
+    assert not [
+        event
+        for event in events
+        if isinstance(event, StepFinished) and event.outcome is Outcome.FAILED
+    ]
+
+
+async def test_slices_have_a_machine_for_each_worker(make_stack: MakeStack) -> None:
+    stack = make_stack(type_name="v2-32", zone="europe-west4-a")
+    await stack.up()
+    node = await stack.node()
+    assert len(set(node.addresses)) == 4
+    transports = await stack.transports()
+    answers = await asyncio.gather(*(one.run(["hostname"]) for one in transports.values()))
+    assert len({answer.stdout for answer in answers}) in (1, 4)
+    assert all(answer.exit_code == 0 for answer in answers)
+    await asyncio.gather(*(one.close() for one in transports.values()))
+    await stack.down(delete_bucket=True)
