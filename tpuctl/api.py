@@ -15,23 +15,36 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tpuctl.errors import TpuctlError
-from tpuctl.model.events import Emit, Outcome, StepFinished, StepProgress, StepStarted, ignore
+from tpuctl.errors import NotFound, TpuctlError, Unreachable, Usage
+from tpuctl.model.events import (
+    Emit,
+    Event,
+    LogChunk,
+    Outcome,
+    StepFinished,
+    StepProgress,
+    StepStarted,
+    ignore,
+)
 
 if TYPE_CHECKING:
     from tpuctl.cloud.clients import Cloud
     from tpuctl.cloud.endpoints import Endpoint
+    from tpuctl.cloud.objects import ObjectStore
     from tpuctl.engine.resource import Report, Resource
+    from tpuctl.flows.follow import JobSummary
     from tpuctl.flows.provision import NodeStatus, Remaining, Teardown
+    from tpuctl.model.job import JobRecord, JobStatus
     from tpuctl.model.plan import Plan
     from tpuctl.model.stack import Stack
     from tpuctl.remote.keys import KeyPair
     from tpuctl.remote.ssh import SshTransport
+    from tpuctl.remote.transport import Transport
 
 __all__ = ["Down", "Prepared", "StackStatus", "Tpuctl"]
 
@@ -55,6 +68,28 @@ class Down:
     def leaks(self) -> tuple[Remaining, ...]:
         """What still costs money and was not asked to stay."""
         return tuple(one for one in self.remaining if one.state == "remains" and one.is_billable)
+
+
+class _Prefixing:
+    """Puts the worker's name before each line of several workers' logs."""
+
+    def __init__(self, emit: Emit, workers: Sequence[int]) -> None:
+        from tpuctl.jobs.logs import LinePrefixer
+
+        width = len(str(max(workers)))
+        self._emit = emit
+        self._prefixers = {one: LinePrefixer(f"[worker {one:>{width}}] ") for one in workers}
+
+    def __call__(self, event: Event) -> None:
+        if not isinstance(event, LogChunk):
+            self._emit(event)
+        elif data := self._prefixers[event.worker].feed(event.data):
+            self._emit(LogChunk(event.worker, data, event.offset))
+
+    def finish(self) -> None:
+        for worker, prefixer in self._prefixers.items():
+            if data := prefixer.finish():
+                self._emit(LogChunk(worker, data, 0))
 
 
 @dataclass(frozen=True)
@@ -155,7 +190,6 @@ class Tpuctl:
 
     async def node(self) -> NodeStatus:
         """The stack's node. Raises NotFound when there is none."""
-        from tpuctl.errors import NotFound
         from tpuctl.flows.provision import look_for_nodes
 
         nodes = await look_for_nodes(self.stack, self.cloud)
@@ -224,6 +258,143 @@ class Tpuctl:
             look_for_nodes(self.stack, self.cloud), Bucket(self.stack, self.cloud).observe()
         )
         return StackStatus(self.stack, tuple(nodes), bucket.name if bucket else None)
+
+    @cached_property
+    def store(self) -> ObjectStore:
+        """The objects of the stack's bucket."""
+        from tpuctl.cloud.objects import ObjectStore
+
+        return ObjectStore(self.cloud.client("storage"), self.stack.bucket)
+
+    async def submit(
+        self, script: str | Path, arguments: Sequence[str] = (), *, check: bool = True
+    ) -> JobRecord:
+        """Check the script, bundle it, ship it, start it on its workers."""
+        from tpuctl.flows.submit import Submission, submit
+        from tpuctl.preflight.script import check_script
+
+        path = Path(script)
+        if check:
+            check_script(path)
+        wanted = Submission.of(self.stack, path, tuple(arguments), cloud=self.cloud_name)
+        node = await self.node()
+        wanted = replace(wanted, zone=node.zone, node=node.name)
+        async with self._connections() as transports:
+            chosen = {worker: transports[worker] for worker in wanted.workers}
+            return await submit(wanted, self.store, chosen, self.emit)
+
+    async def follow(
+        self, record: JobRecord, *, all_workers: bool = False, offset: int = 0, show: bool = True
+    ) -> int:
+        """Emit the job's log until it has ended; its exit code.
+
+        The log of the first worker from byte `offset` on, or of all workers, line by line with
+        their names. Cancelling leaves the job alone.
+        """
+        from tpuctl.flows.follow import follow
+
+        emit: Emit = self.emit
+        shown = record.workers if all_workers else record.workers[:1]
+        prefixing = _Prefixing(emit, shown) if len(shown) > 1 else None
+        async with self._connections(required=False) as transports:
+            try:
+                return await follow(
+                    record,
+                    self.store,
+                    {one: transports[one] for one in record.workers if one in transports},
+                    prefixing or emit,
+                    from_offsets={} if prefixing else {shown[0]: offset},
+                    shown=shown if show else (),
+                    is_gone=self._is_node_gone,
+                )
+            finally:
+                if prefixing is not None:
+                    prefixing.finish()
+
+    async def run(self, script: str | Path, arguments: Sequence[str] = ()) -> int:
+        """Submit a script and follow it to its end; the job's exit code."""
+        return await self.follow(await self.submit(script, arguments))
+
+    async def log(self, record: JobRecord, *, all_workers: bool = False, offset: int = 0) -> None:
+        """Emit what the job has logged until now."""
+        from tpuctl.jobs.logs import log_so_far
+
+        shown = record.workers if all_workers else record.workers[:1]
+        prefixing = _Prefixing(self.emit, shown) if len(shown) > 1 else None
+        async with self._connections(required=False) as transports:
+            for worker in shown:
+                at = 0
+                async for data in log_so_far(record, worker, transports.get(worker), self.store):
+                    (prefixing or self.emit)(LogChunk(worker, data[max(0, offset - at) :], at))
+                    at += len(data)
+        if prefixing is not None:
+            prefixing.finish()
+
+    async def job(self, name: str = "") -> JobRecord:
+        """A job by its id or its word; the latest when none is given. Raises NotFound."""
+        from tpuctl.flows.follow import latest, load
+
+        if name:
+            return await load(self.store, name)
+        found = await latest(self.store)
+        if found is None:
+            raise NotFound(
+                "No job yet",
+                f"nothing was submitted to stack {self.stack.name}",
+                hint="Submit something with\n    tpuctl run SCRIPT",
+            )
+        return found
+
+    async def jobs(self) -> list[JobSummary]:
+        """All jobs of the stack, the latest first; none where there is no bucket."""
+        from tpuctl.flows.follow import list_jobs
+
+        try:
+            return await list_jobs(self.store)
+        except NotFound:
+            return []
+
+    async def stop(self, record: JobRecord) -> JobStatus:
+        """End the job on every worker: SIGTERM, then SIGKILL after a grace."""
+        from tpuctl.flows.follow import stop
+
+        async with self._connections(required=False) as transports:
+            return await stop(record, self.store, transports, self.emit)
+
+    async def ssh_command(self, worker: int, command: Sequence[str] = ()) -> list[str]:
+        """The command line of the `ssh` program that opens a shell on a worker."""
+        from tpuctl.remote.keys import config_home
+        from tpuctl.remote.ssh import program
+
+        transports = await self.transports()
+        if worker not in transports:
+            raise Usage(
+                "No such worker", f"the node has workers 0 to {len(transports) - 1}, not {worker}"
+            )
+        known_hosts = config_home() / "known_hosts" / f"{self.stack.name}-{worker}"
+        return program(transports[worker].address, self.key.path, known_hosts, command)
+
+    @asynccontextmanager
+    async def _connections(self, *, required: bool = True) -> AsyncIterator[dict[int, Transport]]:
+        """Transports to the node's workers, closed at the end; none where there is no node."""
+        try:
+            found = await self.transports()
+        except (NotFound, Unreachable):
+            if required:
+                raise
+            found = {}
+        try:
+            yield dict(found)
+        finally:
+            await asyncio.gather(*(one.close() for one in found.values()), return_exceptions=True)
+
+    async def _is_node_gone(self) -> bool:
+        """Whether the machines will never answer again."""
+        try:
+            node = await self.node()
+        except NotFound:
+            return True
+        return node.state in ("PREEMPTED", "TERMINATED", "DELETING", "STOPPED", "STOPPING")
 
     async def down(
         self,

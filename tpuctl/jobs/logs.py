@@ -17,7 +17,7 @@ from tpuctl.model.job import JobRecord, WorkerRecord
 from tpuctl.remote.transport import Transport
 from tpuctl.waiting import Backoff, Clock, SystemClock
 
-__all__ = ["LinePrefixer", "Store", "WorkerLog", "worker_records"]
+__all__ = ["LinePrefixer", "Store", "WorkerLog", "log_so_far", "worker_records"]
 
 NO_SUCH_JOB = 3  # of the supervisor: the machine is another one now
 RECONNECT = Backoff(first=0.05, most=5.0, factor=2.0)
@@ -165,6 +165,32 @@ async def _read(store: Store, name: str, offset: int) -> bytes:
         return await store.read_range(name, offset, CHUNK)
     except NotFound:
         return b""
+
+
+async def log_so_far(
+    record: JobRecord, worker: int, transport: Transport | None, store: Store
+) -> AsyncIterator[bytes]:
+    """What a worker has logged until now: from the machine, else from the bucket's copy."""
+    offset = 0
+    if transport is not None:
+        try:
+            async with transport.stream(command(record, "tail", "--offset", "0")) as stream:
+                async for chunk in stream.chunks():
+                    offset += len(chunk)
+                    yield chunk
+                if (await stream.result()).exit_code == 0:
+                    return
+        except Unreachable:
+            pass
+    while True:
+        try:
+            piece = await store.read_range(record.log_name(worker), offset)
+        except NotFound:
+            return
+        if not piece:
+            return
+        offset += len(piece)
+        yield piece
 
 
 async def worker_records(store: Store, job: JobRecord) -> Mapping[int, WorkerRecord]:

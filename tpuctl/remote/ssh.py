@@ -15,7 +15,7 @@ import asyncssh
 from tpuctl.errors import Conflict, Transient, Unreachable
 from tpuctl.remote.transport import Progress, Result, Stream
 
-__all__ = ["Address", "SshTransport", "ask_host_key"]
+__all__ = ["Address", "SshTransport", "ask_host_key", "program"]
 
 CONNECT_SECONDS = 15.0
 KEEPALIVE_SECONDS, KEEPALIVE_COUNT = 15, 3
@@ -236,3 +236,22 @@ async def ask_host_key(host: str, port: int) -> str:
         raise Unreachable("Worker cannot be reached", f"{host}:{port} shows no host key")
     kind, text = key.export_public_key("openssh").decode().split()[:2]
     return f"{kind} {text}"
+
+
+def program(
+    address: Address, key: Path, known_hosts: Path, command: Sequence[str] = ()
+) -> list[str]:
+    """The command line of the `ssh` program for the same connection; writes `known_hosts`."""
+    name = address.host if address.port == 22 else f"[{address.host}]:{address.port}"
+    known_hosts.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    known_hosts.write_text("".join(f"{name} {line}\n" for line in address.host_keys), "utf-8")
+    options = {
+        "IdentitiesOnly": "yes",
+        "StrictHostKeyChecking": "yes",
+        "UserKnownHostsFile": str(known_hosts),
+        "LogLevel": "ERROR",
+    }
+    spelled = [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
+    target = f"{address.user}@{address.host}"
+    line = [shlex.join(command)] if command else []
+    return ["ssh", "-i", str(key), "-p", str(address.port), *spelled, target, *line]

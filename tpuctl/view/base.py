@@ -11,7 +11,15 @@ from tpuctl.model.events import Event, LogChunk, Outcome, StepFinished
 
 __all__ = ["View", "ended", "indent", "write_log"]
 
-PAST = {"create": "created", "update": "updated", "delete": "deleted"}
+PAST = {
+    "connect": "connected",
+    "create": "created",
+    "delete": "deleted",
+    "make": "made",
+    "send": "sent",
+    "start": "started",
+    "update": "updated",
+}
 
 
 class View(Protocol):
@@ -32,7 +40,7 @@ def ended(event: StepFinished, action: str) -> str:
     """How a finished step is told: "created", "failed"…"""
     if event.outcome is Outcome.DONE:
         return PAST.get(action, action or "done")
-    return event.outcome.value
+    return str(event.outcome.value)
 
 
 def indent(text: str, by: str = "    ") -> str:

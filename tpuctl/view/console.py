@@ -83,6 +83,8 @@ class Console:
         else:
             line.append(ended(event, self._actions.get(event.address, "")), style=style)
             line.append(f"  {event.seconds:.1f} s", style="dim")
+            if event.outcome is Outcome.DONE and event.because:
+                line.append(f"  {event.because}", style="dim")
         if event.address in self._tasks:
             self._moving().remove_task(self._tasks.pop(event.address))
         self._print(line)

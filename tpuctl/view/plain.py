@@ -53,7 +53,8 @@ class Plain:
                 if outcome is Outcome.UNCHANGED:
                     self._line(f"ok {address}" + (f": {because}" if because else ""))
                 elif outcome is Outcome.DONE:
-                    self._line(f"{word} {address} ({seconds:.1f} s)")
+                    told = f": {because}" if because else ""
+                    self._line(f"{word} {address} ({seconds:.1f} s){told}")
                 elif outcome is Outcome.SKIPPED:
                     self._line(f"skipped {address}: {because} failed")
                 else:
