@@ -54,7 +54,7 @@ check: $(VENV)/.installed
 	$(BIN)/lint-imports --no-cache
 
 bench: $(VENV)/.installed
-	@$(BIN)/python tests/benchmarks/run.py
+	@$(BIN)/python tests/benchmarks/run.py $(ONLY)
 
 docs: $(VENV)/.installed
 	$(BIN)/python docs/generate.py
