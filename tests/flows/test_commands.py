@@ -1,0 +1,336 @@
+"""The commands as typed in a shell: what they print, how they end, what they leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator import control
+
+TPUCTL = [sys.executable, "-m", "tpuctl"]
+COUNTING = """
+import sys, time
+for number in range(int(sys.argv[1])):
+    print("line", number, flush=True)
+    time.sleep(float(sys.argv[2]))
+sys.exit(int(sys.argv[3]))
+"""
+
+
+class Shell:
+    """A folder with a stack that is up, and a way to type commands in it."""
+
+    def __init__(self, stack: Tpuctl) -> None:
+        self.stack = stack
+        self.folder = stack.stack_file.parent
+
+    def script(self, name: str, text: str) -> str:
+        folder = self.folder / name.removesuffix(".py")
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(text, "utf-8")
+        return str((folder / name).relative_to(self.folder))
+
+    def run(self, *arguments: str, env: dict[str, str] | None = None) -> tuple[int, str, str]:
+        done = subprocess.run(
+            [*TPUCTL, *arguments],
+            cwd=self.folder,
+            env=os.environ | (env or {}),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return done.returncode, done.stdout, done.stderr
+
+    def begin(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*TPUCTL, *arguments],
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def processes(self, part: str) -> str:
+        """What runs on worker 0 with `part` in its command line."""
+        found = self.run("ssh", "0", "--", "pgrep", "-af", part)[1]
+        return "\n".join(line for line in found.splitlines() if "pgrep" not in line)
+
+
+@pytest.fixture(scope="module")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("stack")
+
+
+@pytest.fixture(scope="module")
+def shell(local_cloud: control.LocalCloud, shared_folder: Path) -> Iterator[Shell]:
+    path = shared_folder / "tpuctl.yaml"
+    path.write_text(
+        "stack: commands\nproject: {id: local-project}\n"
+        "tpu: {type: v2-8, runtime: tpu-ubuntu2204-base, zones: [us-central1-b]}\n",
+        "utf-8",
+    )
+    shell = Shell(Tpuctl(path, cloud="local"))
+    code, _, told = shell.run("up", "--yes")
+    assert code == 0, told
+    yield shell
+    assert shell.run("down", "--yes", "--delete-bucket")[0] == 0
+
+
+def read_until(process: subprocess.Popen[str], wanted: str) -> str:
+    assert process.stdout is not None
+    seen = ""
+    while wanted not in seen:
+        line = process.stdout.readline()
+        assert line, f"ended without {wanted!r}: {process.stderr and process.stderr.read()}"
+        seen += line
+    return seen
+
+
+def expected(lines: int) -> str:
+    return "".join(f"line {number}\n" for number in range(lines))
+
+
+def test_run_shows_the_log_and_ends_with_the_jobs_code(shell: Shell) -> None:
+    script = shell.script("counting.py", COUNTING)
+    code, out, _ = shell.run("run", script, "--", "5", "0", "7")
+    assert (code, out) == (7, expected(5))
+
+
+def test_options_after_the_dashes_are_the_scripts(shell: Shell) -> None:
+    script = shell.script("arguments.py", "import sys\nprint(sys.argv[1:])\n")
+    code, out, _ = shell.run("run", script, "--", "--json", "--cloud", "x", "-y")
+    assert (code, out) == (0, "['--json', '--cloud', 'x', '-y']\n")
+
+
+def test_the_environment_tells_the_job_where_it_is(shell: Shell) -> None:
+    script = shell.script(
+        "environment.py",
+        "import json, os\n"
+        "print(json.dumps({n: v for n, v in os.environ.items() if n.startswith(('TPU'))}))\n",
+    )
+    code, out, _ = shell.run("run", script)
+    assert code == 0
+    seen = json.loads(out)
+    job = seen["TPUCTL_JOB"]
+    bucket = shell.stack.stack.bucket
+    assert seen["TPUCTL_OUTPUT"] == f"gs://{bucket}/tpuctl/jobs/{job}/output"
+    del seen["TPUCTL_JOB"], seen["TPUCTL_OUTPUT"]
+    assert {name: seen[name] for name in seen if name != "TPUCTL_MACHINE"} == {
+        "TPUCTL_ATTEMPT": "1",
+        "TPUCTL_WORKER": "0",
+        "TPUCTL_WORKERS": "1",
+        "TPUCTL_BUCKET": bucket,
+        "TPUCTL_CLOUD": "local",
+        "TPU_NAME": "local",
+        "TPU_ZONE": "us-central1-b",
+        "TPU_PROJECT": "local-project",
+    }
+
+
+def test_a_job_that_crashes_at_once_leaves_nothing_running(shell: Shell) -> None:
+    script = shell.script("crashing.py", "raise RuntimeError('at once')\n")
+    done = subprocess.run(
+        [*TPUCTL, "run", script], cwd=shell.folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "RuntimeError: at once" in done.stdout  # the job's own traceback, in its log
+    assert "Traceback" not in done.stderr
+    assert shell.processes("crashing.py") == ""
+
+
+def test_a_missing_or_broken_script_is_not_sent(shell: Shell) -> None:
+    before = json.loads(shell.run("jobs", "--json")[1])["data"]
+    assert shell.run("run", "absent.py")[0] == 2
+    broken = shell.script("broken.py", "if\n")
+    code, _, told = shell.run("run", broken)
+    assert code == 65
+    assert "broken.py:1" in told
+    assert json.loads(shell.run("jobs", "--json")[1])["data"] == before
+
+
+def test_ctrl_c_leaves_the_job_and_the_log_goes_on_at_the_byte(shell: Shell) -> None:
+    script = shell.script("counting.py", COUNTING)
+    process = shell.begin("run", script, "--", "25", "0.1", "3")
+    seen = read_until(process, "line 4\n")
+    process.send_signal(signal.SIGINT)
+    out, told = process.communicate(timeout=30)
+    seen += out
+    assert process.returncode == 130
+    command = next(line.split() for line in told.splitlines() if "logs -f" in line)
+    code, rest, _ = shell.run(*command[1:])
+    assert code == 3
+    assert seen + rest == expected(25)
+    assert shell.run("logs", command[3])[1] == expected(25)
+
+
+def test_a_second_ctrl_c_stops_the_job(shell: Shell) -> None:
+    script = shell.script("long.py", COUNTING)
+    process = shell.begin("run", script, "--", "1000", "0.1", "0")
+    read_until(process, "line 1\n")
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert shell.processes("long.py") == ""
+    assert json.loads(shell.run("jobs", "--json")[1])["data"][0]["state"] == "stopped"
+
+
+def test_a_killed_client_loses_nothing(shell: Shell) -> None:
+    script = shell.script("counting.py", COUNTING)
+    process = shell.begin("run", script, "--", "20", "0.1", "5")
+    read_until(process, "line 2\n")
+    process.kill()
+    process.communicate()
+    code, out, _ = shell.run("logs", "-f")
+    assert (code, out) == (5, expected(20))
+
+
+def test_detach_wait_and_stop(shell: Shell) -> None:
+    script = shell.script("counting.py", COUNTING)
+    code, out, _ = shell.run("run", "--detach", script, "--json", "--", "3", "0.1", "9")
+    job = json.loads(out)["data"]["job"]
+    assert code == 0
+    assert shell.run("wait", job)[0] == 9
+    code, out, _ = shell.run("run", "-d", script, "--json", "--", "600", "0.1", "0")
+    job = json.loads(out)["data"]["job"]
+    code, out, _ = shell.run("stop", job, "--json")
+    assert (code, json.loads(out)["data"]["state"]) == (0, "stopped")
+    assert shell.run("wait", job)[0] == 143
+    assert shell.run("stop", job)[0] == 0  # again: it stays as it is
+
+
+def test_another_laptop_is_refused_until_it_brings_the_stack_up(
+    shell: Shell, tmp_path: Path
+) -> None:
+    script = shell.script("counting.py", COUNTING)
+    other = {"TPUCTL_CONFIG_HOME": str(tmp_path / "other")}
+    code, _, told = shell.run("run", script, "--", "1", "0", "0", env=other)
+    assert code == 69
+    assert "SSH key" in told
+    assert "tpuctl up" in told
+    assert shell.run("up", "--yes", env=other)[0] == 0
+    assert shell.run("run", script, "--", "1", "0", "0", env=other)[0] == 0
+    assert shell.run("run", script, "--", "1", "0", "0")[0] == 0  # the first one still may
+
+
+def test_bytes_come_through_as_they_are(shell: Shell) -> None:
+    text = (
+        "import sys\n"
+        "out = sys.stdout.buffer\n"
+        "out.write(bytes(range(256)))\n"
+        "out.write('\\r10%\\r20%\\x1b[32m초록\\x1b[0m no newline'.encode())\n"
+    )
+    script = shell.script("bytes.py", text)
+    done = subprocess.run(
+        [*TPUCTL, "run", script], cwd=shell.folder, capture_output=True, check=False
+    )
+    assert done.returncode == 0
+    assert done.stdout == bytes(range(256)) + "\r10%\r20%\x1b[32m초록\x1b[0m no newline".encode()
+
+
+def test_max_hours_ends_the_job_with_124(shell: Shell) -> None:
+    script = shell.script("long.py", COUNTING)
+    original = (shell.folder / "tpuctl.yaml").read_text("utf-8")
+    short = shell.folder / "short.yaml"
+    short.write_text(original + "limits: {max_hours: 0.0004}\n", "utf-8")  # 1.4 seconds
+    code, _, told = shell.run("--stack-file", "short.yaml", "run", script, "--", "600", "0.1", "0")
+    assert code == 124
+    assert "limit" in told
+
+
+def test_records_and_logs_outlive_the_machine(
+    make_stack: Callable[..., Tpuctl],
+) -> None:
+    shell = Shell(make_stack())
+    script = shell.script("counting.py", COUNTING)
+    code, _, told = shell.run("run", script, "--", "1", "0", "0")
+    assert code == 1
+    assert "tpuctl up" in told, "a stack that is not up says how to bring it up"
+    assert shell.run("up", "--yes")[0] == 0
+    assert shell.run("run", script, "--", "4", "0", "6")[0] == 6
+    assert shell.run("down", "--yes")[0] == 0
+    assert shell.run("logs")[1] == expected(4)
+    code, out, _ = shell.run("logs", "-f")
+    assert (code, out) == (6, expected(4))
+    answer = json.loads(shell.run("jobs", "--json")[1])["data"]
+    assert [(one["state"], one["exit_code"]) for one in answer] == [("failed", 6)]
+    assert shell.run("down", "--yes", "--delete-bucket")[0] == 0
+
+
+def test_a_slice_runs_on_all_workers_that_are_to_start(
+    make_stack: Callable[..., Tpuctl],
+) -> None:
+    stack = make_stack(type_name="v2-32", zone="europe-west4-a")
+    shell = Shell(stack)
+    assert shell.run("up", "--yes")[0] == 0
+    script = shell.script(
+        "workers.py",
+        "import os\nprint('I am', os.environ['TPUCTL_WORKER'], 'of', os.environ['TPUCTL_WORKERS'])\n",
+    )
+    code, out, _ = shell.run("run", "--all-workers", script)
+    assert code == 0
+    assert sorted(out.splitlines()) == [f"[worker {n}] I am {n} of 4" for n in range(4)]
+    failing = shell.script(
+        "failing.py",
+        "import os, sys, time\n"
+        "if os.environ['TPUCTL_WORKER'] == '2':\n    sys.exit(11)\n"
+        "time.sleep(600)\n",
+    )
+    code, _, told = shell.run("run", failing)
+    assert code == 11
+    assert "worker 2" in told
+    assert shell.processes("failing.py") == ""
+    assert shell.run("down", "--yes", "--delete-bucket")[0] == 0
+
+
+def test_a_taken_port_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            [*TPUCTL, "local", "up", "--port", str(port)],
+            env=os.environ | {"TPUCTL_LOCAL_HOME": str(tmp_path / "cloud")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode not in (0, 70)
+    assert str(port) in done.stderr
+    assert "Traceback" not in done.stderr
+    left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, check=False)
+    assert left.returncode == 1, "a server was left running"
+
+
+def test_the_local_cloud_starts_stops_and_forgets(tmp_path: Path) -> None:
+    def local(*arguments: str) -> tuple[int, dict[str, object]]:
+        done = subprocess.run(
+            [*TPUCTL, "local", *arguments, "--json"],
+            env=os.environ | {"TPUCTL_LOCAL_HOME": str(tmp_path / "cloud")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, json.loads(done.stdout)["data"]
+
+    assert local("status") == (1, {"running": False})
+    code, first = local("up")
+    assert code == 0
+    assert local("up")[1]["pid"] == first["pid"], "a second start finds the first"
+    assert local("status")[1]["running"] is True
+    assert local("down") == (0, {"stopped": True})
+    assert local("down") == (0, {"stopped": False})
+    assert local("up")[1]["url"] == first["url"], "the port is kept"
+    assert local("reset", "--yes")[0] == 0
+    assert local("status")[0] == 1
