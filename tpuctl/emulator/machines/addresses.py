@@ -116,7 +116,7 @@ class Addresses:
     def _port(self, address: str, wanted: int | None, taken: Collection[int]) -> int:
         if wanted is not None and can_listen(address, wanted):
             return wanted
-        for port in self._random.sample(HIGH_PORTS, 200):
+        for port in self._random.sample(HIGH_PORTS, min(200, len(HIGH_PORTS))):
             if port not in taken and can_listen(address, port):
                 return port
         raise MachineError(f"No free port was found on {address}.")

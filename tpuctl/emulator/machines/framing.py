@@ -20,8 +20,9 @@ class _Part(Enum):
 class RequestFraming:
     """Tells the server behind that the client speaks https; bodies pass as they come.
 
-    TensorFlow sends uploads with a length and chunked at once, which strict servers refuse:
-    the length goes, as RFC 9112 (6.3) has it.
+    TensorFlow sends uploads with a length and a transfer encoding at once, which strict servers
+    refuse: of "chunked" and a length the length goes, as RFC 9112 (6.3) has it; "identity", which
+    says nothing, goes itself.
     """
 
     def __init__(self) -> None:
@@ -76,7 +77,7 @@ class RequestFraming:
         named = [(line.partition(b":")[0].strip().lower(), line) for line in lines]
         values = {name: line.partition(b":")[2].strip() for name, line in named}
         self._is_chunked = b"chunked" in values.get(b"transfer-encoding", b"").lower()
-        dropped = DROPPED | ({b"content-length"} if self._is_chunked else set())
+        dropped = DROPPED | {b"content-length" if self._is_chunked else b"transfer-encoding"}
         if self._is_chunked:
             self._part = _Part.CHUNK_SIZE
         else:

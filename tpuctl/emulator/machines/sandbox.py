@@ -388,7 +388,6 @@ def _become(request: dict[str, Any], files: list[int], *, controlling: bool) -> 
 
 
 def main(descriptor: int) -> None:
-    die_with_parent()
     control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)
     init = Init(control, namespaced=False)
@@ -398,6 +397,8 @@ def main(descriptor: int) -> None:
             libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         init.tell({"ready": True})
         init.serve()
+    # Without namespaces this would leave the others behind: there the end of the stream serves.
+    die_with_parent()
     try:
         enter_user_namespace()
         child = os.fork()

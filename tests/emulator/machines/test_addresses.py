@@ -1,0 +1,102 @@
+"""Which addresses and ports machines get, and that they keep them."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpuctl.emulator.machine import MachineError
+from tpuctl.emulator.machines import addresses
+from tpuctl.emulator.machines.addresses import Addresses, can_listen
+
+NAMES = [f"projects/p/locations/z/nodes/n/workers/{worker}" for worker in range(4)]
+has_loopback_network = pytest.mark.skipif(
+    not can_listen("127.77.66.55", 0), reason="the system has one loopback address only"
+)
+
+
+def test_reservations_are_repeated_and_outlive_the_process(tmp_path: Path) -> None:
+    first = Addresses(tmp_path / "addresses.json").reserve(NAMES)
+    again = Addresses(tmp_path / "addresses.json")
+    assert again.reserve(NAMES) == first
+    assert again.reserve([NAMES[2], NAMES[0]]) == [first[2], first[0]]
+    assert len({(one.address, one.ssh_port) for one in first}) == len(NAMES)
+
+
+@has_loopback_network
+def test_each_machine_has_an_address_and_a_released_one_is_given_again(tmp_path: Path) -> None:
+    kept = Addresses(tmp_path / "addresses.json")
+    first = kept.reserve(NAMES)
+    assert len({one.address for one in first}) == len(NAMES)
+    kept.release(NAMES[1])
+    assert kept.find(NAMES[1]) is None
+    assert kept.reserve(["another"])[0].address == first[1].address
+
+
+@has_loopback_network
+def test_two_local_clouds_do_not_meet(tmp_path: Path) -> None:
+    clouds = [Addresses(tmp_path / f"{number}.json") for number in range(3)]
+    given = [one.address for cloud in clouds for one in cloud.reserve(NAMES)]
+    assert len(set(given)) == 3 * len(NAMES)
+
+
+@has_loopback_network
+def test_port_22_where_it_is_allowed_and_free(tmp_path: Path) -> None:
+    kept = Addresses(tmp_path / "addresses.json")
+    [one] = kept.reserve(NAMES[:1])
+    assert (one.ssh_port == 22) == can_listen(one.address, 22)
+    assert (one.metadata_port == 80) == can_listen(one.address, 80)
+
+
+@has_loopback_network
+def test_a_port_that_somebody_has_is_not_chosen(tmp_path: Path, monkeypatch: Any) -> None:
+    kept = Addresses(tmp_path / "addresses.json", ssh="high")
+    [address] = [one.address for one in kept.reserve(["first"])]
+    monkeypatch.setattr(addresses, "HIGH_PORTS", range(23450, 23453))
+    kept.release("first")
+    with socket.socket() as other:
+        other.bind((address, 23451))
+        other.listen()
+        [one] = kept.reserve(["first"])
+    taken = {one.ssh_port, one.metadata_port}
+    assert one.address == address
+    assert one.ssh_port in (23450, 23452)
+    assert 23451 not in taken
+
+
+def test_one_shared_address_where_the_system_has_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        addresses, "can_listen", lambda host, port: host == "127.0.0.1" and can_listen(host, port)
+    )
+    given = Addresses(tmp_path / "addresses.json").reserve(NAMES)
+    assert {one.address for one in given} == {"127.0.0.1"}
+    ports = [port for one in given for port in (one.ssh_port, one.metadata_port)]
+    assert len(set(ports)) == 2 * len(NAMES)
+    assert not {22, 80} & set(ports)
+
+
+async def test_high_ports_serve(make_lab: Any) -> None:
+    lab = await make_lab(ssh="high")
+    spec = await lab.boot()
+    assert spec.endpoint.ssh_port > 1024
+    assert (await lab.run("echo high")).out == "high\n"
+
+
+async def test_a_port_taken_meanwhile_is_named(make_lab: Any) -> None:
+    lab = await make_lab(ssh="high")
+    spec = await lab.boot()
+    await lab.host.shut(spec.name)
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind((spec.endpoint.address, spec.endpoint.ssh_port))
+        other.listen()
+        with pytest.raises(MachineError, match=f"port {spec.endpoint.ssh_port}.*in use"):
+            await lab.host.boot(spec, lambda _: None)
+    assert lab.host.count_running() == 0
+    await lab.host.boot(spec, lambda _: None)
+    assert (await lab.run("echo up")).out == "up\n"

@@ -1,0 +1,251 @@
+"""The way out of machines: Google's hosts lead to the local API server, others where they lead."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import os
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpuctl.emulator.machines.authority import Authority
+from tpuctl.emulator.machines.framing import RequestFraming
+from tpuctl.emulator.machines.gateway import Gateway
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path, front: Any) -> AsyncIterator[Gateway]:
+    one = Gateway(Authority(tmp_path / "authority"), front.address)
+    await one.open()
+    yield one
+    await one.close()
+
+
+class TlsServer:
+    """Some host on the internet, under an authority of its own; answers "elsewhere"."""
+
+    def __init__(self, folder: Path) -> None:
+        self.authority = Authority(folder)
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    async def open(self) -> None:
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", 0, ssl=self.authority.context_for("127.0.0.1")
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(
+                b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\nelsewhere"
+            )
+            await writer.drain()
+            writer.close()
+
+    async def close(self) -> None:
+        assert self._server is not None
+        self._server.close()
+
+
+@pytest.fixture
+async def elsewhere(tmp_path: Path) -> AsyncIterator[TlsServer]:
+    server = TlsServer(tmp_path / "elsewhere")
+    await server.open()
+    yield server
+    await server.close()
+
+
+async def curl(*arguments: str, **environment: str) -> tuple[int, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        *("curl", "--silent", "--show-error", "--max-time", "20", *arguments),
+        env={"PATH": os.environ["PATH"]} | environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, error = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), error.decode()
+
+
+@pytest.mark.parametrize(
+    "host", ["storage.googleapis.com", "oauth2.googleapis.com", "a.b.googleapis.com"]
+)
+async def test_googles_hosts_are_the_front_to_curl_and_python(
+    make_lab: Any, front: Any, host: str
+) -> None:
+    lab = await make_lab(front=front.address)
+    await lab.boot()
+    url = f"https://{host}/storage/v1/b?project=lab"
+    assert (await lab.run(f"curl -sS -H 'Authorization: Bearer x' '{url}'")).out == "front"
+    program = f"import urllib.request as u; print(u.urlopen('{url}', data=b'body').read())"
+    assert (await lab.run(f'python3 -c "{program}"')).out == "b'front'\n"
+    by_curl, by_python = front.seen
+    assert (by_curl.host, by_curl.path) == (host, "/storage/v1/b?project=lab")
+    assert by_curl.headers["authorization"] == "Bearer x"
+    assert by_curl.headers["x-forwarded-proto"] == "https"
+    assert (by_python.method, by_python.body) == ("POST", b"body")
+
+
+async def test_who_does_not_trust_the_authority_is_not_deceived(gateway: Gateway) -> None:
+    status, _, error = await curl("https://storage.googleapis.com/", https_proxy=gateway.url)
+    assert status == 60, error  # curl: the peer's certificate is not trusted
+
+
+async def test_credentials_are_demanded(gateway: Gateway, front: Any) -> None:
+    parts = urlsplit(gateway.url)
+    for proxy in (f"http://127.0.0.1:{parts.port}", f"http://machine:no@127.0.0.1:{parts.port}"):
+        status, _, error = await curl("https://storage.googleapis.com/", https_proxy=proxy)
+        assert status != 0
+        assert "407" in error
+    assert front.seen == []
+
+
+async def test_other_hosts_are_tunnelled_as_they_are(
+    gateway: Gateway, elsewhere: TlsServer, front: Any, tmp_path: Path
+) -> None:
+    trusted = tmp_path / "elsewhere.pem"
+    trusted.write_bytes(elsewhere.authority.certificate_pem)
+    url = f"https://127.0.0.1:{elsewhere.port}/"
+    answer = await curl("--cacert", str(trusted), "--noproxy", "", "--proxy", gateway.url, url)
+    assert answer[:2] == (0, "elsewhere"), answer
+    assert front.seen == []
+
+
+async def test_the_computers_own_proxy_is_used_for_other_hosts_alone(
+    gateway: Gateway,
+    elsewhere: TlsServer,
+    front: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[bytes] = []
+
+    async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", elsewhere.port)
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+
+        async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(OSError):
+                while data := await source.read(65536):
+                    sink.write(data)
+                    await sink.drain()
+            sink.close()
+
+        await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
+
+    server = await asyncio.start_server(proxy, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    monkeypatch.setenv("https_proxy", f"http://me:p%40ss@127.0.0.1:{port}")
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.delenv("HTTPS_PROXY", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    bundle = tmp_path / "bundle.pem"
+    pems = elsewhere.authority.certificate_pem + gateway.authority.certificate_pem
+    bundle.write_bytes(pems)
+    common = ("--cacert", str(bundle), "--noproxy", "", "--proxy", gateway.url)
+    # The name cannot be resolved: only that proxy knows the way.
+    status, _, error = await curl(*common, "--insecure", "https://far.invalid:444/")
+    assert status == 0, error
+    head = asked[0].decode()
+    assert head.startswith("CONNECT far.invalid:444 HTTP/1.1\r\n")
+    assert base64.b64encode(b"me:p@ss").decode() in head
+    assert (await curl(*common, "https://storage.googleapis.com/x"))[1] == "front"
+    assert len(asked) == 1
+    server.close()
+
+
+async def test_what_cannot_be_reached_is_told(gateway: Gateway) -> None:
+    _, _, error = await curl("--noproxy", "", "--proxy", gateway.url, "https://127.0.0.1:9/")
+    assert "502" in error
+
+
+async def test_large_bodies_pass_both_ways_whole(gateway: Gateway, tmp_path: Path) -> None:
+    sent = os.urandom(20_000_000)
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert b"X-Forwarded-Proto: https" in head
+        body = await reader.readexactly(len(sent))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(echo, "127.0.0.1", 0)
+    other = Gateway(gateway.authority, server.sockets[0].getsockname())
+    await other.open()
+    authority, source, copy = (tmp_path / name for name in ("ca.pem", "source", "copy"))
+    authority.write_bytes(gateway.authority.certificate_pem)
+    source.write_bytes(sent)
+    status, _, error = await curl(
+        *("--cacert", str(authority), "--proxy", other.url, "-H", "Expect:"),
+        *("--data-binary", f"@{source}", "-o", str(copy), "https://storage.googleapis.com/o"),
+    )
+    assert status == 0, error
+    assert copy.read_bytes() == sent
+    await other.close()
+    server.close()
+
+
+def test_the_authority_is_kept_and_its_key_is_the_users_alone(tmp_path: Path) -> None:
+    first = Authority(tmp_path)
+    assert Authority(tmp_path).certificate_pem == first.certificate_pem
+    assert (tmp_path / "authority.key").stat().st_mode & 0o777 == 0o600
+    trusting = ssl.create_default_context(cadata=first.certificate_pem.decode())
+    assert trusting.cert_store_stats()["x509_ca"] == 1
+
+
+PLAIN = b"GET /a HTTP/1.1\r\nHost: h\r\nX-Forwarded-Proto: http\r\n\r\n"
+SIZED = b"PUT /b HTTP/1.1\r\nHost: h\r\nContent-Length: 12\r\n\r\nGET / \r\n\r\nxx"
+CHUNKED = (
+    b"POST /c HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"5;ext=1\r\nab\r\nc\r\nA\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\n"
+)
+MARK = b"X-Forwarded-Proto: https\r\n\r\n"
+CHANGED = {
+    PLAIN: b"GET /a HTTP/1.1\r\nHost: h\r\n" + MARK,
+    SIZED: SIZED.replace(b"12\r\n\r\n", b"12\r\n" + MARK),
+    # A length beside chunks goes (RFC 9112, 6.3).
+    CHUNKED: CHUNKED.replace(b"Content-Length: 3\r\n", b"").replace(
+        b"chunked\r\n\r\n", b"chunked\r\n" + MARK
+    ),
+}
+
+
+@given(
+    st.lists(st.sampled_from([PLAIN, SIZED, CHUNKED]), min_size=1, max_size=5),
+    st.lists(st.integers(1, 40), max_size=60),
+)
+def test_requests_are_told_apart_however_they_are_cut(
+    requests: list[bytes], cuts: list[int]
+) -> None:
+    stream, framing, out = b"".join(requests), RequestFraming(), []
+    for cut in cuts:
+        out += framing.feed(stream[:cut])
+        stream = stream[cut:]
+    out += framing.feed(stream)
+    assert b"".join(out) == b"".join(CHANGED[request] for request in requests)
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        b"PRI * HTTP/2.0\r\n\r\n",
+        b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"x" * 70_000,
+    ],
+)
+def test_what_is_no_http_is_refused(stream: bytes) -> None:
+    with pytest.raises(ValueError, match=r"HTTP|head|invalid literal"):
+        RequestFraming().feed(stream)

@@ -1,0 +1,97 @@
+"""How images are made, kept, and refused."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpuctl.catalog import runtimes
+from tpuctl.emulator.machine import MachineError
+from tpuctl.emulator.machines import ImageStore
+from tpuctl.emulator.machines.images import MARKER
+
+
+def test_every_offered_version_belongs_to_a_runtime_and_is_locked_by_hash(tmp_path: Path) -> None:
+    offered = ImageStore(tmp_path).offered()
+    assert set(offered) <= {known.tensorflow for known in runtimes()}
+    assert "2.18.0" in offered
+    for version, lock in offered.items():
+        text = lock.read_text()
+        pins = re.findall(r"^([a-z0-9_.-]+)==(\S+)", text, re.MULTILINE | re.IGNORECASE)
+        assert ("tensorflow-cpu", version) in pins
+        assert "://" not in text
+        blocks = re.split(r"\n(?=[a-zA-Z])", text.partition("\n")[2])
+        assert all("--hash=sha256:" in block for block in blocks)
+
+
+async def test_an_image_is_made_once_by_however_many_ask(tmp_path: Path) -> None:
+    told: list[str] = []
+    stores = [ImageStore(tmp_path) for _ in range(3)]
+    made = await asyncio.gather(*(store.ensure(None, told.append) for store in stores))
+    assert len(set(made)) == 1
+    assert len([line for line in told if line.startswith("Making")]) == 1
+    python = await asyncio.create_subprocess_exec(
+        made[0] / "bin" / "python3", "-m", "pip", "-V", stdout=asyncio.subprocess.DEVNULL
+    )
+    assert await python.wait() == 0
+
+
+async def test_what_a_killed_server_left_is_made_anew(tmp_path: Path) -> None:
+    store = ImageStore(tmp_path)
+    image = store.path_of(None)
+    (image / "bin").mkdir(parents=True)
+    (image / "bin" / "python3").write_text("half of it")
+    assert not store.is_made(None)
+    await store.ensure(None, lambda _: None)
+    assert (image / MARKER).exists()
+    assert (image / "bin" / "python3").read_bytes() != b"half of it"
+
+
+async def test_a_cancelled_making_leaves_no_image(tmp_path: Path) -> None:
+    store = ImageStore(tmp_path)
+    started = asyncio.Event()
+    making = asyncio.create_task(store.ensure(None, lambda _: started.set()))
+    await started.wait()
+    making.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await making
+    assert not store.is_made(None)
+
+
+async def test_pips_own_words_tell_why_an_image_could_not_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    empty = tmp_path / "pip.conf"
+    empty.write_text("")
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")  # pip's way to read no configuration
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
+    store = ImageStore(tmp_path / "cache")
+    with pytest.raises(MachineError, match=r"TensorFlow 2\.18\.0 could not be made") as failure:
+        await store.ensure("2.18.0", lambda _: None)
+    assert "No matching distribution" in str(failure.value)
+    assert not store.is_made("2.18.0")
+
+
+async def test_runtimes_without_an_image_are_refused_by_name(lab: Any) -> None:
+    with pytest.raises(MachineError, match=r"tpu-vm-tf-2\.4\.0-nothing.*TensorFlow 2\.18\.0"):
+        await lab.boot(runtime="tpu-vm-tf-2.4.0-nothing")
+    offered = ImageStore(lab.home).offered()
+    other = next(r for r in runtimes() if r.tensorflow and r.tensorflow not in offered)
+    with pytest.raises(MachineError, match=re.escape(other.version)):
+        await lab.boot(runtime=other.version)
+    assert lab.host.count_running() == 0
+
+
+def test_the_cache_is_where_the_variable_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPUCTL_IMAGE_CACHE", str(tmp_path / "elsewhere"))
+    assert ImageStore().cache == tmp_path / "elsewhere"

@@ -1,0 +1,222 @@
+"""What programs on a machine can see and change of the computer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpuctl.emulator.machine import MachineError
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def is_running(mark: str) -> bool:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if mark.encode() in (entry / "cmdline").read_bytes().replace(b"\0", b" "):
+                    return True
+    return False
+
+
+async def until(probe: Any, what: str) -> None:
+    for _ in range(200):
+        if probe():
+            return
+        await asyncio.sleep(0.05)
+    pytest.fail(f"it did not happen that {what}")
+
+
+@pytest.mark.parametrize("place", [Path.home(), REPOSITORY, Path("/etc"), Path("/usr/local")])
+async def test_nothing_outside_can_be_written(isolated: Any, place: Path) -> None:
+    await isolated.boot()
+    file = place / f"written-by-a-machine-{os.getpid()}"
+    done = await isolated.run(f"echo x > {file}")
+    assert done.status != 0
+    assert "Read-only" in done.error
+    assert not file.exists()
+
+
+async def test_the_users_files_can_be_read_but_not_their_keys(
+    make_lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = REPOSITORY / ".pytest_cache" / f"home-{os.getpid()}"  # machines have their own /tmp
+    (home / ".ssh").mkdir(parents=True)
+    (home / ".ssh" / "id_rsa").write_text("secret")
+    (home / "notes").write_text("mine\n")
+    monkeypatch.setenv("HOME", str(home))
+    try:
+        lab = await make_lab()
+        if lab.host.isolation != "user namespaces":
+            pytest.skip(lab.host.isolation)
+        await lab.boot()
+        done = await lab.run(f"cat {home}/notes {home}/.ssh/id_rsa")
+    finally:
+        (home / ".ssh" / "id_rsa").unlink()
+        (home / ".ssh").rmdir()
+        (home / "notes").unlink()
+        home.rmdir()
+    assert (done.out, done.status) == ("mine\n", 1)
+
+
+async def test_the_local_clouds_own_secrets_are_out_of_sight(isolated: Any) -> None:
+    await isolated.boot()
+    assert (isolated.home / "authority" / "authority.key").exists()
+    done = await isolated.run(f"cat {isolated.home}/authority/authority.key")
+    assert (done.out, done.status) == ("", 1)
+    assert (isolated.home / "authority" / "authority.key").stat().st_mode & 0o777 == 0o600
+
+
+async def test_machines_have_their_own_processes_tmp_name_and_devices(isolated: Any) -> None:
+    await isolated.boot(workers=2)
+    mine = f"sleep 43{os.getpid()}"
+    async with isolated.connect() as first, isolated.connect(worker=1) as second:
+        process = await first.create_process(f"echo first > /tmp/file; {mine}")
+        await until(lambda: is_running(mine), "it starts")
+        listed = "for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' < $f; echo; done; ls /tmp"
+        seen = (await second.run(listed)).stdout.decode()
+        names = [(await one.run("hostname")).stdout for one in (first, second)]
+        devices = (await first.run("ls /dev")).stdout.decode().split()
+        process.kill()
+    assert mine not in seen
+    assert str(os.getpid()) not in seen
+    assert "file" not in seen
+    assert names[0] != names[1]
+    assert names[0].endswith(b"-w-0\n")
+    assert {"null", "zero", "urandom", "shm", "pts"} <= set(devices)
+    assert not {"sda", "vda", "nvme0n1", "kmsg", "mem"} & set(devices)
+
+
+async def test_privileges_of_the_namespace_are_given_up(isolated: Any) -> None:
+    await isolated.boot()
+    done = await isolated.run(
+        "grep -E '^(CapEff|CapBnd|NoNewPrivs)' /proc/self/status; "
+        "mount -o remount,rw / 2>/dev/null && echo remounted; "
+        "mount -t tmpfs none /mnt 2>/dev/null && echo mounted"
+    )
+    values = dict(line.split(":\t") for line in done.out.splitlines() if ":\t" in line)
+    assert int(values["CapEff"], 16) == int(values["CapBnd"], 16) == 0
+    assert values["NoNewPrivs"] == "1"
+    assert "mounted" not in done.out
+
+
+async def test_packages_can_be_added_to_one_machine_alone(isolated: Any, tmp_path: Path) -> None:
+    await isolated.boot(workers=2)
+    project = (
+        "mkdir -p p && cd p && echo 'VALUE = 5' > only_here.py && "
+        'printf \'[project]\\nname = "only-here"\\nversion = "1"\\n'
+        '[build-system]\\nrequires = []\\nbuild-backend = "build"\\nbackend-path = ["."]\\n\' '
+        "> pyproject.toml && cat > build.py"
+    )
+    backend = b"""
+import zipfile
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    name = "only_here-1-py3-none-any.whl"
+    with zipfile.ZipFile(folder + "/" + name, "w") as wheel:
+        wheel.write("only_here.py")
+        info = "only_here-1.dist-info/"
+        wheel.writestr(info + "METADATA", "Metadata-Version: 2.1\\nName: only-here\\nVersion: 1\\n")
+        wheel.writestr(info + "WHEEL", "Wheel-Version: 1.0\\nTag: py3-none-any\\n")
+        wheel.writestr(info + "RECORD", "")
+    return name
+"""
+    check = "cd / && python3 -c 'import only_here; print(only_here.VALUE)'"
+    async with isolated.connect() as first, isolated.connect(worker=1) as second:
+        await first.run(project, input=backend, check=True)
+        installed = await first.run("pip install --no-index ./p")
+        assert installed.exit_status == 0, installed.stdout + installed.stderr
+        assert (await first.run(check)).stdout == b"5\n"
+        assert (await second.run(check)).exit_status == 1
+
+
+async def test_startup_scripts_run_at_boot_on_isolated_machines(isolated: Any) -> None:
+    script = "#!/bin/sh\necho from the script\nid -u > /tmp/ran.new && mv /tmp/ran.new /tmp/ran\n"
+    await isolated.boot(startup_script=script)
+    [folder] = (isolated.home / "machines").iterdir()
+    await until((folder / "tmp" / "ran").exists, "the script runs")
+    assert (folder / "console.log").read_text() == "from the script\n"
+
+
+async def test_without_isolation_startup_scripts_are_refused_and_the_reason_is_told(
+    make_lab: Any,
+) -> None:
+    lab = await make_lab(namespaces=False)
+    assert lab.host.isolation == "none: switched off"
+    with pytest.raises(MachineError, match=r"startup-script.*switched off"):
+        await lab.boot(startup_script="touch ~/ran")
+    assert lab.host.count_running() == 0
+
+
+SERVER = """
+import asyncio, sys
+from pathlib import Path
+import asyncssh
+from tpuctl.emulator.machine import MachineSpec
+from tpuctl.emulator.machines import ImageStore, LocalHost
+
+async def main(home, cache, mark, namespaces):
+    host = LocalHost(Path(home), front=("127.0.0.1", 9), images=ImageStore(Path(cache)),
+                     namespaces=namespaces == "True")
+    await host.start()
+    name = "projects/p/locations/z/nodes/n/workers/0"
+    endpoints = tuple(await host.reserve([name]))
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    keys = {"ssh-keys": "anna:" + key.export_public_key().decode()}
+    spec = MachineSpec(name, "n", 0, endpoints, "p", 1, "z", "v3-8", "tpu-ubuntu2204-base",
+                       "a@b", "t", keys)
+    await host.boot(spec, lambda line: None)
+    async with asyncssh.connect(endpoints[0].address, endpoints[0].ssh_port, username="anna",
+                                client_keys=[key], known_hosts=None, config=None) as connection:
+        await connection.run(f"setsid {mark} >/dev/null 2>&1 </dev/null & exit 0")
+        print("ready", flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("namespaces", [True, False])
+async def test_a_killed_server_leaves_no_process_behind(
+    make_lab: Any, images: Any, tmp_path: Path, namespaces: bool
+) -> None:
+    if namespaces and (await make_lab()).host.isolation != "user namespaces":
+        pytest.skip("machines are not isolated here")
+    mark = f"sleep {45 if namespaces else 44}{os.getpid()}"
+    server = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", SERVER, str(tmp_path / "k"), str(images.cache), mark),
+        str(namespaces),
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert server.stdout is not None
+        assert await asyncio.wait_for(server.stdout.readline(), 60) == b"ready\n"
+        assert is_running(mark)
+    finally:
+        server.send_signal(signal.SIGKILL)
+        await server.wait()
+    await until(lambda: not is_running(mark), "the machine's processes end")
+
+
+async def test_sockets_of_the_computers_services_are_out_of_reach(isolated: Any) -> None:
+    await isolated.boot()
+    folder = Path("/run") / f"tpuctl-test-{os.getpid()}"
+    try:
+        folder.mkdir()
+    except OSError:
+        pytest.skip("this user may not write to /run")
+    try:
+        with socket.socket(socket.AF_UNIX) as service:
+            service.bind(str(folder / "socket"))
+            assert (await isolated.run(f"test -e {folder}/socket")).status == 1
+    finally:
+        (folder / "socket").unlink()
+        folder.rmdir()

@@ -1,0 +1,346 @@
+"""Machines over real SSH, by asyncssh's client and by OpenSSH's programs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+import pytest
+
+needs_openssh = pytest.mark.skipif(
+    not (shutil.which("ssh") and shutil.which("scp")), reason="OpenSSH's client is not installed"
+)
+
+
+async def refused(lab: Any, **options: Any) -> bool:
+    with contextlib.suppress(asyncssh.PermissionDenied):
+        async with lab.connect(**options):
+            return False
+    return True
+
+
+async def until(probe: Any, what: str) -> None:
+    for _ in range(200):
+        if probe():
+            return
+        await asyncio.sleep(0.05)
+    pytest.fail(f"it did not happen that {what}")
+
+
+def running(mark: str) -> list[str]:
+    """Command lines on this computer that hold the mark."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                if mark in line:
+                    found.append(line)
+    return found
+
+
+async def test_only_the_key_and_user_in_the_metadata_come_in(lab: Any) -> None:
+    await lab.boot()
+    assert (await lab.run("whoami; echo $USER")).out.split()[-1] == "anna"
+    assert await refused(lab, key=asyncssh.generate_private_key("ssh-ed25519"))
+    assert await refused(lab, user="bert")
+    assert await refused(lab, user="root")
+
+
+async def test_passwords_are_not_even_asked_for(lab: Any) -> None:
+    spec = await lab.boot()
+    with pytest.raises(asyncssh.PermissionDenied) as denied:
+        await asyncssh.connect(
+            spec.endpoint.address,
+            spec.endpoint.ssh_port,
+            username="anna",
+            password="anna",
+            client_keys=None,
+            known_hosts=None,
+            config=None,
+            agent_path=None,
+        )
+    assert "password" not in str(denied.value).lower()
+
+
+async def test_keys_are_taken_over_while_the_machine_runs(lab: Any) -> None:
+    await lab.boot()
+    other = asyncssh.generate_private_key("ecdsa-sha2-nistp256")
+    text = other.export_public_key().decode().strip()
+    lab.change(ssh_keys=f"no key at all\nanna:ssh-rsa rubbish\nbert:{text} bert@home")
+    assert await refused(lab)
+    assert not await refused(lab, user="bert", key=other)
+    ended = 'google-ssh {"userName":"bert","expireOn":"2020-01-01T00:00:00+0000"}'
+    lab.change(ssh_keys=f"bert:{text} {ended}")
+    assert await refused(lab, user="bert", key=other)
+    lab.change(ssh_keys=f"bert:{text} {ended.replace('2020', '2199')}")
+    assert not await refused(lab, user="bert", key=other)
+
+
+async def test_host_keys_differ_between_machines_and_stay_over_reboots(lab: Any) -> None:
+    spec = await lab.boot(workers=2)
+    first, second = (lab.host.guest_attributes(one.name)["hostkeys"] for one in lab.specs)
+    assert first != second
+    await lab.host.shut(spec.name)
+    await lab.host.boot(spec, lambda _: None)
+    assert lab.host.guest_attributes(spec.name)["hostkeys"] == first
+
+
+@pytest.mark.parametrize("status", [0, 1, 7, 127, 255])
+async def test_exit_status(lab: Any, status: int) -> None:
+    await lab.boot()
+    assert (await lab.run(f"exit {status}")).status == status
+
+
+async def test_output_and_errors_are_apart_and_the_end_by_a_signal_is_told(either: Any) -> None:
+    await either.boot()
+    done = await either.run("echo out; echo err >&2; kill -USR1 $$")
+    assert (done.out, done.error, done.signal) == ("out\n", "err\n", "USR1")
+
+
+async def test_a_signal_reaches_the_whole_group(either: Any) -> None:
+    await either.boot()
+    async with either.connect() as connection:
+        process = await connection.create_process("sleep 1234.5 | sleep 1234.5; echo no")
+        await until(lambda: len(running("sleep 1234.5")) >= 2, "the sleeps start")
+        process.send_signal("TERM")
+        done = await asyncio.wait_for(process.wait(), 20)
+    assert done.exit_signal is not None
+    assert done.exit_signal[0] == "TERM"
+    assert done.stdout == b""
+    assert not running("sleep 1234.5")
+
+
+async def test_fifty_megabytes_arrive_as_they_left_both_ways(lab: Any) -> None:
+    await lab.boot()
+    sent = os.urandom(50_000_000)
+    async with lab.connect() as connection:
+        done = await asyncio.wait_for(connection.run("tee copy", input=sent), 120)
+        summed = await connection.run("sha256sum < copy")
+    digest = hashlib.sha256(sent).hexdigest()
+    assert hashlib.sha256(done.stdout).hexdigest() == digest
+    assert summed.stdout.split()[0].decode() == digest
+
+
+async def test_a_program_that_does_not_read_or_write_holds_nobody_up(lab: Any) -> None:
+    await lab.boot()
+    async with lab.connect() as connection:
+        deaf = await connection.create_process("exec sleep 1235.5")
+        deaf.stdin.write(b"x" * 10_000_000)  # more than any pipe holds
+        loud = await connection.create_process("yes")  # and nobody takes its output
+        assert (await asyncio.wait_for(connection.run("echo hello"), 20)).stdout == b"hello\n"
+        deaf.kill()
+        loud.kill()
+
+
+async def test_a_program_that_closes_its_input_early_is_no_failure(lab: Any) -> None:
+    await lab.boot()
+    done = await lab.run("head -c 3; exec <&-; sleep 0.2; echo", input=b"abcdef" * 1_000_000)
+    assert (done.out, done.status) == ("abc\n", 0)
+
+
+SHOW_SIZES = """
+import os, signal
+def show(*_):
+    columns, rows = os.get_terminal_size()
+    os.write(1, f"{rows} {columns}\\n".encode())
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+signal.signal(signal.SIGWINCH, show)
+os.write(1, b"ready\\n")
+while True:
+    signal.pause()
+"""
+
+
+async def test_terminal_size_name_and_control_characters(either: Any) -> None:
+    await either.boot()
+    async with either.connect() as connection:
+        process = await connection.create_process(
+            f"stty size; echo $TERM; test -t 0 -a -t 2 && tty; exec python3 -c '{SHOW_SIZES}'",
+            term_type="xterm-256color",
+            term_size=(101, 33),
+        )
+        shown = await asyncio.wait_for(process.stdout.readuntil(b"ready\r\n"), 20)
+        size, term, terminal, _ = shown.decode().split("\r\n")[:4]
+        assert (size, term) == ("33 101", "xterm-256color")
+        assert terminal.startswith("/dev/")
+        process.change_terminal_size(55, 22)
+        assert await asyncio.wait_for(process.stdout.readuntil(b"22 55\r\n"), 20)
+        process.stdin.write(b"\x03")
+        done = await asyncio.wait_for(process.wait(), 20)
+    assert done.exit_signal is not None
+    assert done.exit_signal[0] == "INT"
+
+
+async def test_a_login_shell_finds_the_machines_python_in_spite_of_the_systems_profile(
+    lab: Any,
+) -> None:
+    await lab.boot()
+    async with lab.connect() as connection:
+        done = await asyncio.wait_for(
+            connection.run(None, input=b"shopt -q login_shell && type -P python3; exit 4\n"), 30
+        )
+    assert done.stdout.decode().strip().endswith("/python/bin/python3")
+    assert str(lab.home) in done.stdout.decode()
+    assert done.exit_status == 4
+
+
+async def test_the_environment_is_clean(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-for-machines")
+    monkeypatch.setenv("PYTHONPATH", "/nowhere")
+    monkeypatch.setenv("CLOUDSDK_CORE_PROJECT", "mine")
+    await lab.boot()
+    shown = await lab.run("env", env={"LC_TIME": "C", "GIT_AUTHOR_NAME": "x"})
+    names = {line.partition("=")[0] for line in shown.out.splitlines()}
+    foreign = {"AWS_SECRET_ACCESS_KEY", "PYTHONPATH", "CLOUDSDK_CORE_PROJECT", "GIT_AUTHOR_NAME"}
+    assert names.isdisjoint(foreign)
+    assert {"LC_TIME", "HOME", "LANG", "GCE_METADATA_HOST", "https_proxy"} <= names
+    assert (await lab.run("pwd")).out.strip() == (await lab.run("echo $HOME")).out.strip()
+
+
+async def test_a_detached_program_outlives_its_connection_but_not_its_machine(
+    either: Any,
+) -> None:
+    await either.boot()
+    mark = f"sleep 40{os.getpid()}"
+    await either.run(f"setsid nohup {mark} >/dev/null 2>&1 </dev/null & disown; exit 0")
+    await until(lambda: running(mark), "it starts")
+    assert (await either.run("echo again")).out == "again\n"
+    assert running(mark)
+    await either.host.shut(either.name)
+    assert not running(mark)
+
+
+async def test_a_lost_connection_hangs_up_a_terminals_programs_only(either: Any) -> None:
+    await either.boot()
+    with_terminal, without = f"sleep 41{os.getpid()}", f"sleep 42{os.getpid()}"
+    async with either.connect() as connection:
+        await connection.create_process(with_terminal, term_type="xterm")
+        await connection.create_process(without)
+        await until(lambda: running(with_terminal) and running(without), "both start")
+        connection.abort()
+    await until(lambda: not running(with_terminal), "the terminal's program is hung up")
+    assert running(without)  # as sshd leaves it
+
+
+async def test_shutting_drops_connections_and_booting_again_keeps_the_disk(lab: Any) -> None:
+    spec = await lab.boot()
+    async with lab.connect() as connection:
+        await connection.run("echo kept > file")
+        await lab.host.shut(spec.name)
+        await asyncio.wait_for(connection.wait_closed(), 10)
+    assert lab.host.count_running() == 0
+    await lab.host.boot(spec, lambda _: None)
+    assert (await lab.run("cat file")).out == "kept\n"
+    await lab.host.discard(spec.name)
+    assert not list((lab.home / "machines").iterdir())
+
+
+async def test_files_by_sftp(lab: Any, tmp_path: Path) -> None:
+    await lab.boot()
+    async with lab.connect() as connection, connection.start_sftp_client() as sftp:
+        async with sftp.open("note.txt", "wb") as file:
+            await file.write(b"at home")
+        await sftp.mkdir("folder")
+        async with sftp.open("/tmp/scratch", "wb") as file:
+            await file.write(b"in the machine's own /tmp")
+        assert sorted(await sftp.listdir(".")) == [
+            *(".", "..", ".bashrc", ".profile", "folder", "note.txt"),
+        ]
+        with pytest.raises(asyncssh.SFTPError):
+            await sftp.open(str(tmp_path / "outside"), "wb")
+        await sftp.symlink(str(tmp_path), "way-out")
+        with pytest.raises(asyncssh.SFTPError):
+            await sftp.open("way-out/outside", "wb")
+        with pytest.raises(asyncssh.SFTPError):
+            await sftp.remove(str(lab.home / "addresses.json"))
+        shown = await connection.run("cat note.txt; test -d folder")
+    assert (shown.stdout, shown.exit_status) == (b"at home", 0)
+    assert not (tmp_path / "outside").exists()
+    assert not Path("/tmp/scratch").exists()
+    [found] = (lab.home / "machines").glob("*/tmp/scratch")
+    assert found.read_bytes() == b"in the machine's own /tmp"
+
+
+async def test_forwarding_leads_to_the_machine_and_nowhere_else(lab: Any) -> None:
+    spec = await lab.boot()
+    own = spec.endpoint.address
+    serve = (
+        "import http.server,sys; h=http.server.SimpleHTTPRequestHandler; "
+        f"s=http.server.HTTPServer(('{own}',0),h); print(s.server_port,flush=True); "
+        "s.handle_request()"
+    )
+    async with lab.connect() as connection:
+        process = await connection.create_process(f'python3 -c "{serve}"')
+        port = int(await asyncio.wait_for(process.stdout.readline(), 20))
+        reader, writer = await connection.open_connection("localhost", port)
+        writer.write(b"GET / HTTP/1.0\r\n\r\n")
+        assert b"200 OK" in await asyncio.wait_for(reader.read(), 20)
+        writer.close()
+        with pytest.raises(asyncssh.ChannelOpenError, match="own node"):
+            await connection.open_connection("192.0.2.1", 80)
+
+
+async def run_program(*command: str) -> tuple[int, bytes, bytes]:
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, error = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode is not None
+    return process.returncode, out, error
+
+
+@needs_openssh
+async def test_openssh_runs_and_copies(lab: Any, private_key_file: Path, tmp_path: Path) -> None:
+    spec = await lab.boot()
+    address, port = spec.endpoint.address, str(spec.endpoint.ssh_port)
+    published = lab.host.guest_attributes(spec.name)["hostkeys"]["ssh-ed25519"]
+    known = tmp_path / "known_hosts"
+    known.write_text(f"machine ssh-ed25519 {published}\n")
+    options = ["-F", "none", "-i", str(private_key_file), "-o", f"UserKnownHostsFile={known}"]
+    options += ["-o", "HostKeyAlias=machine", "-o", "StrictHostKeyChecking=yes"]
+    options += ["-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes", "-o", "IdentityAgent=none"]
+
+    status, out, _ = await run_program(
+        "ssh", *options, "-p", port, f"anna@{address}", "echo $USER; exit 9"
+    )
+    assert (status, out) == (9, b"anna\n")
+    status, out, _ = await run_program(
+        "ssh", *options, "-tt", "-p", port, f"anna@{address}", "test -t 1 && echo terminal"
+    )
+    assert (status, out) == (0, b"terminal\r\n")
+
+    source, back = tmp_path / "source.bin", tmp_path / "back.bin"
+    source.write_bytes(os.urandom(3_000_000))
+    for flags in ([], ["-O"]):  # by SFTP, and by the older protocol
+        copy = ["scp", *flags, *options, "-P", port]
+        assert await run_program(*copy, str(source), f"anna@{address}:copy.bin") == (0, b"", b"")
+        assert await run_program(*copy, f"anna@{address}:copy.bin", str(back)) == (0, b"", b"")
+        assert back.read_bytes() == source.read_bytes()
+        back.unlink()
+
+
+@needs_openssh
+async def test_openssh_refuses_another_host_key(
+    lab: Any, private_key_file: Path, tmp_path: Path
+) -> None:
+    spec = await lab.boot()
+    wrong = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode().split()[1]
+    known = tmp_path / "known_hosts"
+    known.write_text(f"machine ssh-ed25519 {wrong}\n")
+    status, _, error = await run_program(
+        *("ssh", "-F", "none", "-i", str(private_key_file), "-o", f"UserKnownHostsFile={known}"),
+        *("-o", "HostKeyAlias=machine", "-o", "StrictHostKeyChecking=yes", "-o", "BatchMode=yes"),
+        *("-p", str(spec.endpoint.ssh_port), f"anna@{spec.endpoint.address}", "true"),
+    )
+    assert status == 255
+    assert b"verification failed" in error
