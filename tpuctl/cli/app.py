@@ -79,7 +79,7 @@ class State:
 
         return asyncio.run(main())
 
-    def confirm(self, question: str) -> None:
+    def confirm(self, question: str, *, default: bool = True) -> None:
         """Ask, unless --yes. Raises Usage where nobody can answer, Abort on a no."""
         if self.yes:
             return
@@ -91,7 +91,7 @@ class State:
                 where="--yes",
             )
         self.view.close()
-        typer.confirm(question, default=True, abort=True, err=True)
+        typer.confirm(question, default=default, abort=True, err=True)
 
 
 app = typer.Typer(
@@ -234,9 +234,13 @@ def run(arguments: Sequence[str]) -> int:
     except typer.TyperException as error:
         exit_code = Usage.exit_code
         state.view.problems([_usage(error)])
-    except (KeyboardInterrupt, typer.Abort):
+    except typer.Abort:
         exit_code = INTERRUPTED
-        state.view.problems([Diagnostic("Interrupted", "nothing more was started")])
+        state.view.problems([Diagnostic("Not confirmed", "nothing was changed")])
+    except KeyboardInterrupt:
+        exit_code = INTERRUPTED
+        hint = "Repeat the command to go on where it stopped."
+        state.view.problems([Diagnostic("Interrupted", "what was begun may be half done", hint)])
     except BrokenPipeError:  # the reader of our output went away
         _silence_stdout()
         return 0

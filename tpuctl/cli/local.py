@@ -97,6 +97,6 @@ def reset(context: typer.Context) -> None:
 
     state: State = context.obj
     home = control.default_home()
-    state.confirm(f"Delete everything in the local cloud at {home}?")
+    state.confirm(f"Delete everything in the local cloud at {home}?", default=False)
     control.reset(home)
     state.answer({"folder": str(home)}, lambda: print("The local cloud is empty."))

@@ -167,7 +167,7 @@ def down(
         state.view.close()
         if not state.json:
             show_plan(teardown.plan)
-        state.confirm("Take this away?")
+        state.confirm("Take this away?", default=not delete_bucket)
 
     done = state.wait_for(state.tpuctl().down(delete_bucket=delete_bucket, confirm=confirm))
 
