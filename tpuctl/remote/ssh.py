@@ -139,6 +139,7 @@ class SshTransport:
                 agent_path=None,
                 config=None,
                 preferred_auth="publickey",
+                compression_algs=None,  # bundles are compressed, logs are to be fast
                 connect_timeout=self._connect_seconds,
                 login_timeout=self._connect_seconds,
                 keepalive_interval=KEEPALIVE_SECONDS,

@@ -1,0 +1,153 @@
+"""Job ids, names in the bucket, and how workers sum up to a job; prefixes of log lines."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpuctl.jobs.logs import LinePrefixer
+from tpuctl.model.job import JobRecord, WorkerRecord, job_status, new_job_id
+
+NOON = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)
+
+
+def job(*workers: int) -> JobRecord:
+    return JobRecord(
+        id="20260304-120000-acorn",
+        stack="s",
+        project="p",
+        zone="z",
+        node="n",
+        bucket="b",
+        script="job.py",
+        bundle="0" * 64,
+        worker_count=max(workers) + 1,
+        workers=workers,
+        submitted=NOON,
+    )
+
+
+def ended(worker: int, state: str, second: int = 0, **more: Any) -> WorkerRecord:
+    return WorkerRecord.model_validate(
+        {
+            "job": "20260304-120000-acorn",
+            "attempt": 1,
+            "worker": worker,
+            "state": state,
+            "started": NOON,
+            "finished": NOON + timedelta(seconds=second),
+            **more,
+        }
+    )
+
+
+def test_ids_sort_by_time_in_utc_and_end_in_a_word() -> None:
+    elsewhere = NOON.astimezone(timezone(timedelta(hours=9)))
+    stamp, time, word = new_job_id(elsewhere, random.Random(1)).split("-")
+    assert (stamp, time) == ("20260304", "120000")
+    assert word.isalpha() and word.islower()
+
+
+def test_ids_of_one_second_differ() -> None:
+    choice = random.Random(1)
+    assert len({new_job_id(NOON, choice) for _ in range(20)}) > 10
+
+
+def test_names_in_the_bucket_are_those_of_the_contract() -> None:
+    record = job(0, 2)
+    assert record.object_name == "tpuctl/jobs/20260304-120000-acorn/job.json"
+    prefix = "tpuctl/jobs/20260304-120000-acorn/attempts/1"
+    assert record.log_name(2) == f"{prefix}/worker-2.log"
+    assert record.record_name(2) == f"{prefix}/worker-2.json"
+    assert record.output.startswith("gs://b/tpuctl/jobs/20260304-120000-acorn/")
+
+
+@pytest.mark.parametrize(
+    ("workers", "state", "code", "worker"),
+    [
+        ([], "submitted", None, None),
+        ([ended(0, "preparing"), ended(1, "preparing")], "preparing", None, None),
+        ([ended(0, "running"), ended(1, "preparing")], "running", None, None),
+        ([ended(0, "succeeded")], "running", None, None),  # worker 1 has not been heard of
+        ([ended(0, "failed", exit_code=3), ended(1, "running")], "running", None, None),
+        ([ended(0, "succeeded"), ended(1, "succeeded")], "succeeded", 0, None),
+        (
+            [ended(0, "failed", 2, exit_code=3), ended(1, "failed", 1, exit_code=4)],
+            "failed",
+            4,
+            1,
+        ),
+        (
+            [
+                ended(0, "stopped", 1, exit_code=143, first_cause="worker"),
+                ended(1, "failed", 2, exit_code=9),
+            ],
+            "failed",
+            9,
+            1,
+        ),
+        ([ended(0, "succeeded"), ended(1, "failed", exit_code=75)], "failed", 75, 1),
+        ([ended(0, "stopped", exit_code=143), ended(1, "succeeded")], "stopped", 143, 0),
+        ([ended(0, "timed_out"), ended(1, "stopped", first_cause="worker")], "timed_out", 124, 0),
+        ([ended(0, "lost"), ended(1, "stopped", first_cause="worker")], "lost", 69, 0),
+    ],
+)  # fmt: skip
+def test_workers_sum_up(
+    workers: list[WorkerRecord], state: str, code: int | None, worker: int | None
+) -> None:
+    found = job_status(job(0, 1), {record.worker: record for record in workers})
+    assert (found.state, found.exit_code, found.worker) == (state, code, worker)
+
+
+def test_workers_that_do_not_start_the_script_do_not_count() -> None:
+    found = job_status(job(0), {0: ended(0, "succeeded"), 1: ended(1, "failed", exit_code=1)})
+    assert found.state == "succeeded"
+
+
+def test_records_of_a_newer_supervisor_are_read() -> None:
+    record = ended(0, "succeeded", new_field="x")
+    assert WorkerRecord.model_validate_json(record.model_dump_json()) == record
+
+
+def test_a_secret_cannot_hide_in_a_record() -> None:
+    text = job(0).model_copy(update={"env": ("TOKEN",)}).model_dump_json()
+    assert '"env":["TOKEN"]' in text
+
+
+def prefixed(*chunks: bytes) -> bytes:
+    prefixer = LinePrefixer("w3 | ")
+    return b"".join(prefixer.feed(chunk) for chunk in chunks) + prefixer.finish()
+
+
+def test_lines_get_the_name_and_keep_their_ends() -> None:
+    assert prefixed(b"one\ntwo\r\n10%\r20%\r", b"\nlast") == (
+        b"w3 | one\nw3 | two\r\nw3 | 10%\rw3 | 20%\r\nw3 | last\n"
+    )
+
+
+def test_nothing_is_held_back_longer_than_its_line() -> None:
+    prefixer = LinePrefixer("w | ")
+    assert prefixer.feed(b"a\nb") == b"w | a\n"
+    assert prefixer.feed(b"c\n") == b"w | bc\n"
+    assert prefixer.finish() == b""
+
+
+@given(st.binary(max_size=60), st.lists(st.integers(0, 60), max_size=5))
+def test_where_chunks_are_cut_does_not_matter(data: bytes, cuts: list[int]) -> None:
+    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    pieces = [data[a:b] for a, b in itertools.pairwise(places)]
+    assert prefixed(*pieces) == prefixed(data)
+
+
+@given(st.text("ab\r\n", max_size=40))
+def test_prefixes_are_all_that_is_added(text: str) -> None:
+    data = text.encode()
+    plain = prefixed(data).replace(b"w3 | ", b"")
+    ends_open = bool(data) and not data.endswith((b"\n", b"\r"))
+    assert plain == data + (b"\n" if ends_open else b"")

@@ -1,0 +1,290 @@
+"""SSH against a real server on loopback: commands, files, keys, drops, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tpuctl.errors import Conflict, RemoteFailed, Transient, Unreachable, Usage
+from tpuctl.remote.keys import KeyPair, config_home, load_key, own_key
+from tpuctl.remote.ssh import Address, SshTransport
+
+
+class Server:
+    """An SSH server that runs commands in a home of its own."""
+
+    def __init__(self, home: Path, accepted: str) -> None:
+        self.home = home
+        self.accepted = asyncssh.import_authorized_keys(accepted)
+        self.host_key = asyncssh.generate_private_key("ssh-ed25519")
+        self.connections: list[asyncssh.SSHServerConnection] = []
+        self.children: list[asyncio.subprocess.Process] = []
+
+    async def start(self) -> None:
+        self.acceptor = await asyncssh.listen(
+            "127.0.0.1",
+            0,
+            server_host_keys=[self.host_key],
+            server_factory=lambda: Welcome(self),
+            process_factory=self.handle,
+            authorized_client_keys=self.accepted,
+            encoding=None,
+        )
+
+    async def handle(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
+        child = await asyncio.create_subprocess_shell(
+            process.command or "",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=self.home,
+            env={"HOME": str(self.home), "PATH": os.environ["PATH"]},
+            start_new_session=True,
+        )
+        self.children.append(child)
+        assert child.stdin and child.stdout and child.stderr
+        feeding = asyncio.ensure_future(pump(process.stdin, child.stdin))
+        try:
+            pouring = (pump(child.stdout, process.stdout), pump(child.stderr, process.stderr))
+            await asyncio.gather(*pouring)
+            code = await child.wait()
+        except (OSError, asyncssh.Error):
+            child.kill()
+            await child.wait()
+            return
+        finally:
+            feeding.cancel()
+            await asyncio.wait([feeding])
+        if code < 0:
+            process.exit_with_signal({9: "KILL", 15: "TERM"}[-code])
+        else:
+            process.exit(code)
+
+    def drop(self) -> None:
+        """End every connection as a dead network does."""
+        for connection in self.connections:
+            connection.abort()
+        self.connections.clear()
+
+    async def close(self) -> None:
+        self.drop()
+        self.acceptor.close()
+        await self.acceptor.wait_closed()
+        for child in self.children:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            await child.wait()
+
+    @property
+    def address(self) -> Address:
+        public = self.host_key.export_public_key("openssh").decode().strip()
+        return Address("127.0.0.1", self.acceptor.get_port(), "someone", (public,))
+
+
+async def pump(source: Any, target: Any) -> None:
+    """Copy until the end, and pass the end on to a child's input."""
+    with contextlib.suppress(OSError, asyncssh.Error):
+        while data := await source.read(1 << 16):
+            target.write(data)
+            await target.drain()
+    if isinstance(target, asyncio.StreamWriter):
+        target.close()
+
+
+class Welcome(asyncssh.SSHServer):
+    def __init__(self, server: Server) -> None:
+        self.server = server
+
+    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        self.server.connections.append(conn)
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> KeyPair:
+    return own_key(tmp_path / "keys")
+
+
+@pytest.fixture
+async def server(tmp_path: Path, key: KeyPair) -> AsyncIterator[Server]:
+    home = tmp_path / "home"
+    home.mkdir()
+    server = Server(home, key.public_line)
+    await server.start()
+    yield server
+    await server.close()
+
+
+@pytest.fixture
+async def transport(server: Server, key: KeyPair) -> AsyncIterator[SshTransport]:
+    transport = SshTransport(3, server.address, key.path)
+    yield transport
+    await transport.close()
+
+
+async def test_run_gives_output_and_exit_code(transport: SshTransport) -> None:
+    done = await transport.run(["sh", "-c", "echo out; echo err >&2; exit 7"])
+    assert (done.exit_code, done.stdout, done.stderr) == (7, b"out\n", b"err\n")
+
+
+async def test_arguments_arrive_as_given(transport: SshTransport) -> None:
+    done = await transport.run(["printf", "%s|", "a b", "$HOME", "", "'", "*"])
+    assert done.stdout == b"a b|$HOME||'|*|"
+
+
+async def test_a_signal_is_128_and_its_number(transport: SshTransport) -> None:
+    done = await transport.run(["sh", "-c", "kill -9 $$"])
+    assert done.exit_code == 137
+
+
+async def test_input_is_bytes(transport: SshTransport) -> None:
+    data = bytes(range(256)) * 5000
+    assert (await transport.run(["cat"], input=data)).stdout == data
+
+
+async def test_one_connection_serves_all(server: Server, transport: SshTransport) -> None:
+    await asyncio.gather(*(transport.run(["true"]) for _ in range(8)))
+    assert len(server.connections) == 1
+
+
+async def test_checked_says_what_failed(transport: SshTransport) -> None:
+    done = await transport.run(["sh", "-c", "echo no room >&2; exit 1"])
+    with pytest.raises(RemoteFailed, match="copying: exit code 1: no room"):
+        done.checked("copying")
+
+
+async def test_stream_gives_chunks_then_the_result(transport: SshTransport) -> None:
+    async with transport.stream(["sh", "-c", "seq 200000; echo done >&2; exit 4"]) as stream:
+        data = b"".join([chunk async for chunk in stream.chunks()])
+        result = await stream.result()
+    assert data == b"".join(b"%d\n" % number for number in range(1, 200001))
+    assert (result.exit_code, result.stderr) == (4, b"done\n")
+
+
+async def test_put_writes_bytes_and_files_with_their_mode(
+    server: Server, transport: SshTransport, tmp_path: Path
+) -> None:
+    await transport.put(b"secret", "deep/er/a file", mode=0o600)
+    written = server.home / "deep/er/a file"
+    assert written.read_bytes() == b"secret"
+    assert written.stat().st_mode & 0o777 == 0o600
+    big = tmp_path / "big"
+    big.write_bytes(os.urandom(3_000_000))
+    told: list[tuple[int, int]] = []
+    await transport.put(big, "big", mode=0o755, progress=lambda *done: told.append(done))
+    assert (server.home / "big").read_bytes() == big.read_bytes()
+    assert (server.home / "big").stat().st_mode & 0o777 == 0o755
+    assert told[-1] == (3_000_000, 3_000_000)
+    assert told == sorted(told)
+
+
+async def test_put_that_cannot_be_says_so(server: Server, transport: SshTransport) -> None:
+    (server.home / "file").touch()
+    with pytest.raises(RemoteFailed, match="worker 3: writing file/x"):
+        await transport.put(b"x" * 1_000_000, "file/x")
+
+
+async def test_a_put_that_is_cut_leaves_nothing_behind(
+    server: Server, transport: SshTransport
+) -> None:
+    await transport.put(b"old", "data")
+
+    def cut(done: int, size: int) -> None:
+        if done > size // 2:
+            server.drop()
+
+    with pytest.raises(Transient):
+        await transport.put(b"n" * 20_000_000, "data", progress=cut)
+    assert (server.home / "data").read_bytes() == b"old"
+
+
+async def test_a_drop_is_transient_and_the_next_call_connects_again(
+    server: Server, transport: SshTransport
+) -> None:
+    async with transport.stream(["sh", "-c", "echo first; exec sleep 60"]) as stream:
+        chunks = stream.chunks()
+        assert await anext(chunks) == b"first\n"
+        server.drop()
+        with pytest.raises(Transient, match="worker 3"):
+            await anext(chunks, b"")
+            await stream.result()
+    assert (await transport.run(["echo", "again"])).stdout == b"again\n"
+
+
+async def test_another_host_key_is_refused(server: Server, key: KeyPair) -> None:
+    other = asyncssh.generate_private_key("ssh-ed25519").export_public_key("openssh").decode()
+    wrong = SshTransport(0, replace(server.address, host_keys=(other,)), key.path)
+    with pytest.raises(Conflict, match="host key is not the expected one"):
+        await wrong.run(["true"])
+
+
+async def test_an_unknown_key_is_refused_with_what_to_do(server: Server, tmp_path: Path) -> None:
+    stranger = SshTransport(0, server.address, own_key(tmp_path / "other").path)
+    with pytest.raises(Unreachable, match="refused the SSH key") as refused:
+        await stranger.run(["true"])
+    assert "tpuctl up" in refused.value.diagnostics[0].hint
+
+
+async def test_nobody_there_names_worker_and_address(server: Server, key: KeyPair) -> None:
+    address = server.address
+    await server.close()
+    gone = SshTransport(5, address, key.path)
+    with pytest.raises(Unreachable, match=f"worker 5 at 127.0.0.1:{address.port}"):
+        await gone.run(["true"])
+    await server.start()  # for the fixture to close
+
+
+async def test_silence_ends_in_time(key: KeyPair) -> None:
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    silent = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    port = silent.sockets[0].getsockname()[1]
+    public = " ".join(key.public_line.split()[:2])
+    transport = SshTransport(
+        0, Address("127.0.0.1", port, "someone", (public,)), key.path, connect_seconds=0.3
+    )
+    with pytest.raises(Unreachable, match="worker 0"):
+        await transport.run(["true"])
+    silent.close()
+    await silent.wait_closed()
+
+
+def test_own_key_is_made_once_and_private(tmp_path: Path) -> None:
+    first = own_key(tmp_path / "ssh")
+    assert first.path.stat().st_mode & 0o777 == 0o600
+    assert first.public_line.startswith("ssh-ed25519 ")
+    assert own_key(tmp_path / "ssh") == first
+    assert [path.name for path in first.path.parent.iterdir()] == ["id_ed25519"]
+
+
+def test_the_configuration_folder_can_be_moved(tmp_path: Path) -> None:
+    assert config_home({"TPUCTL_CONFIG_HOME": str(tmp_path)}) == tmp_path
+    assert config_home({}).name == "tpuctl"
+
+
+def test_a_key_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Usage, match="cannot be read"):
+        load_key(tmp_path / "none")
+    (tmp_path / "public").write_text("ssh-ed25519 AAAA")
+    with pytest.raises(Usage, match="cannot be used"):
+        load_key(tmp_path / "public")
+    locked = Ed25519PrivateKey.generate().private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"x"),
+    )
+    (tmp_path / "locked").write_bytes(locked)
+    with pytest.raises(Usage, match="cannot be used"):
+        load_key(tmp_path / "locked")
