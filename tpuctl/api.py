@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from tpuctl.cloud.endpoints import Endpoint
     from tpuctl.cloud.objects import ObjectStore
     from tpuctl.engine.resource import Report, Resource
-    from tpuctl.flows.follow import JobSummary
-    from tpuctl.flows.provision import NodeStatus, Remaining, Teardown
-    from tpuctl.model.job import JobRecord, JobStatus
+    from tpuctl.flows.provision import Teardown
+    from tpuctl.model.job import JobRecord, JobStatus, JobSummary
     from tpuctl.model.plan import Plan
     from tpuctl.model.stack import Stack
+    from tpuctl.model.status import NodeStatus, Remaining
     from tpuctl.remote.keys import KeyPair
     from tpuctl.remote.ssh import SshTransport
     from tpuctl.remote.transport import Transport

@@ -278,7 +278,8 @@ def test_a_slice_runs_on_all_workers_that_are_to_start(
     assert shell.run("up", "--yes")[0] == 0
     script = shell.script(
         "workers.py",
-        "import os\nprint('I am', os.environ['TPUCTL_WORKER'], 'of', os.environ['TPUCTL_WORKERS'])\n",
+        "import os\n"
+        "print('I am', os.environ['TPUCTL_WORKER'], 'of', os.environ['TPUCTL_WORKERS'])\n",
     )
     code, out, _ = shell.run("run", "--all-workers", script)
     assert code == 0

@@ -9,7 +9,7 @@ import pytest
 from tpuctl.errors import InvalidStack
 from tpuctl.model.stack import load_stack, slug
 
-MINIMAL = "project: {id: my-project}\ntpu: {type: v3-8}\n"
+MINIMAL = f"{NAMED}tpu: {{type: v3-8}}\n"
 
 
 def write(folder: Path, text: str) -> Path:
@@ -49,30 +49,33 @@ def test_without_zones_the_cheapest_is_taken(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("tpu: {type: v3-8}\n", ("Missing key", "tpuctl.yaml")),
-        ("project: {id: my-project}\ntpu: {}\n", ("Missing key", "2")),
+        (NAMED + "tpu: {}\n", ("Missing key", "2")),
         (MINIMAL + "bukcet: {keep: true}\n", ("Unknown key", "3")),
         (MINIMAL + "bucket:\n  keep: perhaps\n", ("Invalid value", "4")),
         ("stack: Bert_KO\n" + MINIMAL, ("Invalid value", "1")),
         ("project: {id: x}\ntpu: {type: v3-8}\n", ("Invalid value", "1")),
-        ("project: {id: my-project}\ntpu: {type: v3-9}\n", ("Unknown TPU type", "2")),
-        ("project: {id: my-project}\ntpu: {type: tpu7x-8}\n", ("TPU type outside the TPU API", "2")),
+        (NAMED + "tpu: {type: v3-9}\n", ("Unknown TPU type", "2")),
         (
-            "project: {id: my-project}\ntpu:\n  type: v3-8\n  zones: [us-central1-a, asia-east1-c]\n",
+            NAMED + "tpu: {type: tpu7x-8}\n",
+            ("TPU type outside the TPU API", "2"),
+        ),
+        (
+            NAMED + "tpu:\n  type: v3-8\n  zones: [us-central1-a, asia-east1-c]\n",
             ("TPU type not offered in zone", "4"),
         ),
         (
-            "project: {id: my-project}\ntpu:\n  type: v3-8\n  runtime: tpu-vm-tf-2.18.0-pjrt-v5e-and-v6\n",
+            NAMED + "tpu:\n  type: v3-8\n  runtime: tpu-vm-tf-2.18.0-pjrt-v5e-and-v6\n",
             ("Runtime does not fit the type", "4"),
         ),
         (
-            "project: {id: my-project}\ntpu:\n  type: v3-32\n  runtime: tpu-vm-tf-2.16.1-pjrt\n",
+            NAMED + "tpu:\n  type: v3-32\n  runtime: tpu-vm-tf-2.16.1-pjrt\n",
             ("Runtime does not fit the type", "4"),
         ),
         (MINIMAL + "bucket: {location: asia-east1}\n", ("Bucket outside the TPU's region", "3")),
         (MINIMAL + "job: {workers: [0, 1]}\n", ("No such worker", "3")),
         (MINIMAL + "limits: {idle: 30m}\n", ("Not available yet", "3")),
         (MINIMAL + "limits: {max_hours: -1}\n", ("Invalid value", "3")),
-        ("project: {id: my-project}\ntpu: {type: v3-8, kind: node}\n", ("Invalid value", "2")),
+        (NAMED + "tpu: {type: v3-8, kind: node}\n", ("Invalid value", "2")),
         ("project: [\n", ("Stack file is not valid YAML", "2")),
         ("", ("Stack file is not a mapping", "tpuctl.yaml")),
         ("- a\n- b\n", ("Stack file is not a mapping", "tpuctl.yaml")),
@@ -86,7 +89,10 @@ def test_each_mistake_is_told_by_place(
 
 
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
-    text = "stack: UP\nproject: {id: my-project, owner: me}\ntpu: {typ: v3-8}\ncontroller: {disk_gb: 50}\n"
+    text = (
+        "stack: UP\nproject: {id: my-project, owner: me}\ntpu: {typ: v3-8}\n"
+        "controller: {disk_gb: 50}\n"
+    )
     assert {summary for summary, _ in problems(tmp_path, text)} == {
         "Invalid value",
         "Unknown key",

@@ -149,9 +149,7 @@ class Cloud:
         from google.cloud.storage import Client
 
         options = {"api_endpoint": self.endpoint.url} if self.endpoint.url else None
-        made = Client(
-            project=self.project, credentials=self._credentials, client_options=options
-        )
+        made = Client(project=self.project, credentials=self._credentials, client_options=options)
         if self.endpoint.is_local:
             made._http.trust_env = False
         return made

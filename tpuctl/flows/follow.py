@@ -5,29 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, Diagnostic, NotFound
 from tpuctl.jobs import ship
 from tpuctl.jobs.logs import WorkerLog, worker_records
 from tpuctl.model.events import Emit, LogChunk, Note, Warned
-from tpuctl.model.job import ENDED, JobRecord, JobStatus, WorkerRecord, job_status
+from tpuctl.model.job import ENDED, JobRecord, JobStatus, JobSummary, WorkerRecord, job_status
 from tpuctl.model.names import JOBS
 from tpuctl.remote.transport import Transport
 
-__all__ = ["JobSummary", "follow", "latest", "list_jobs", "load", "status", "stop"]
+__all__ = ["follow", "latest", "list_jobs", "load", "status", "stop"]
 
 NOT_SHOWN = 1 << 62  # an offset past any log: the end is awaited, and no byte is sent
 READERS = 16
-
-
-@dataclass(frozen=True)
-class JobSummary:
-    """A job and how it fares, as far as the bucket knows."""
-
-    record: JobRecord
-    status: JobStatus
 
 
 async def follow(

@@ -17,6 +17,7 @@ from tpuctl.model.events import Emit, Outcome
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Plan, Result
 from tpuctl.model.stack import Stack
+from tpuctl.model.status import NodeStatus, Remaining
 from tpuctl.resources.bucket import Bucket
 from tpuctl.resources.iam import BucketGrants
 from tpuctl.resources.identity import ServiceAccount
@@ -26,8 +27,6 @@ from tpuctl.resources.services import Services
 from tpuctl.resources.tpu_node import TpuNode
 
 __all__ = [
-    "NodeStatus",
-    "Remaining",
     "Teardown",
     "apply_plan",
     "look_for_nodes",
@@ -98,16 +97,6 @@ async def apply_plan(plan: Plan, resources: Sequence[Resource], emit: Emit) -> d
     return results
 
 
-@dataclass(frozen=True)
-class Remaining:
-    """One line of the proof that `down` ends with."""
-
-    address: str
-    state: str  # "gone", "kept" or "remains"
-    why: str
-    is_billable: bool
-
-
 async def prove_down(teardown: Teardown) -> tuple[Remaining, ...]:
     """Ask the cloud again for everything that was to go, and say what is still there."""
     snapshot: Snapshot = await observe(teardown.resources)
@@ -123,28 +112,6 @@ async def prove_down(teardown: Teardown) -> tuple[Remaining, ...]:
             state = "kept" if now.action.value == "leave" else "gone"
         proof.append(Remaining(one.address, state, now.because, one.is_billable))
     return tuple(proof)
-
-
-@dataclass(frozen=True)
-class NodeStatus:
-    """What is known of a node of the stack."""
-
-    name: str
-    id: str  # differs from that of any other node, earlier ones of the same name too
-    zone: str
-    state: str
-    health: str
-    accelerator_type: str
-    runtime: str
-    created: datetime | None
-    addresses: tuple[str, ...]
-    ssh_ports: tuple[int, ...]
-
-    def hours(self, now: datetime | None = None) -> float:
-        """How long it has existed."""
-        if self.created is None:
-            return 0.0
-        return max(0.0, ((now or datetime.now(UTC)) - self.created).total_seconds() / 3600)
 
 
 async def look_for_nodes(stack: Stack, cloud: Cloud) -> list[NodeStatus]:

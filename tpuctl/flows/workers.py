@@ -9,9 +9,9 @@ from typing import Any
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Diagnostic, NotFound, TpuctlError, Unreachable
-from tpuctl.flows.provision import NodeStatus
 from tpuctl.model.events import Emit, Warned
 from tpuctl.model.stack import Stack
+from tpuctl.model.status import NodeStatus
 from tpuctl.remote.ssh import Address, SshTransport, ask_host_key
 from tpuctl.waiting import Backoff, wait_until
 

@@ -19,6 +19,7 @@ __all__ = [
     "EXIT_TIMED_OUT",
     "JobRecord",
     "JobStatus",
+    "JobSummary",
     "WorkerRecord",
     "WorkerState",
     "first_failure",
@@ -149,6 +150,14 @@ class JobStatus:
     worker: int | None = None  # the one that decided, where one did
     detail: str = ""
     finished: datetime | None = None
+
+
+@dataclass(frozen=True)
+class JobSummary:
+    """A job and how it fares, as far as the bucket knows."""
+
+    record: JobRecord
+    status: JobStatus
 
 
 def job_status(record: JobRecord, workers: Mapping[int, WorkerRecord]) -> JobStatus:

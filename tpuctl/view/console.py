@@ -87,7 +87,7 @@ class Console:
                 line.append(f"  {event.because}", style="dim")
         if event.address in self._tasks:
             self._moving().remove_task(self._tasks.pop(event.address))
-        self._print(line)
+        self._print(line, cut=True)
         if not self._tasks:
             self._still()
 
@@ -112,11 +112,14 @@ class Console:
             self._progress = None
             self._tasks.clear()
 
-    def _print(self, text: Text) -> None:
+    def _print(self, text: Text, *, cut: bool = False) -> None:
         if not self._log_is_at_line_start:
             self.rich.print()
             self._log_is_at_line_start = True
-        self.rich.print(text, soft_wrap=True)
+        if cut:
+            self.rich.print(text, no_wrap=True, overflow="ellipsis")
+        else:
+            self.rich.print(text, soft_wrap=True)
 
     def _diagnostic(self, level: str, style: str, one: Diagnostic) -> None:
         head = Text.assemble((f"{level}: ", style), (one.summary, "bold"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tpuctl.view.tables import print_table
 
 if TYPE_CHECKING:
-    from tpuctl.flows.follow import JobSummary
+    from tpuctl.model.job import JobSummary
 
 __all__ = ["job_data", "show_jobs"]
 

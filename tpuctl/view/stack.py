@@ -10,7 +10,7 @@ from tpuctl.model.stack import Stack
 from tpuctl.view.tables import money, print_facts, print_table, span
 
 if TYPE_CHECKING:
-    from tpuctl.flows.provision import NodeStatus, Remaining
+    from tpuctl.model.status import NodeStatus, Remaining
 
 __all__ = [
     "plan_data",
