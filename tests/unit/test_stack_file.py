@@ -9,7 +9,8 @@ import pytest
 from tpuctl.errors import InvalidStack
 from tpuctl.model.stack import load_stack, slug
 
-MINIMAL = f"{NAMED}tpu: {{type: v3-8}}\n"
+NAMED = "project: {id: my-project}\n"
+MINIMAL = NAMED + "tpu: {type: v3-8}\n"
 
 
 def write(folder: Path, text: str) -> Path:
