@@ -1,0 +1,44 @@
+"""Text files as documents of sentences.
+
+A text file is UTF-8 with one sentence on each line and an empty line between documents.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+__all__ = ["documents", "fingerprint", "normalise"]
+
+
+def normalise(line: str) -> str:
+    """Return a line in NFC with single spaces.
+
+    NFC puts the letters of a decomposed syllable together, which is how macOS stores Korean. It
+    changes nothing else: NFKC would also turn the free-standing letters of "ㅋㅋ" and "ㅎㅏ"
+    into syllable parts.
+    """
+    return " ".join(unicodedata.normalize("NFC", line).split())
+
+
+def documents(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Yield each document as its list of sentences; empty ones are left out."""
+    sentences: list[str] = []
+    for line in lines:
+        sentence = normalise(line)
+        if sentence:
+            sentences.append(sentence)
+        elif sentences:
+            yield sentences
+            sentences = []
+    if sentences:
+        yield sentences
+
+
+def fingerprint(*parts: Any) -> str:
+    """Return a short hash of plain values, the same in every process."""
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]

@@ -1,0 +1,99 @@
+"""Files in a folder or in a bucket (gs://…), reached the same way."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+
+from errors import JobError
+
+__all__ = [
+    "join",
+    "lines",
+    "read_json",
+    "read_text",
+    "sha256",
+    "text_files",
+    "write_json",
+    "write_text",
+    "writing",
+]
+
+
+def join(folder: str, *names: str) -> str:
+    """Put a path together; works for gs:// on every system."""
+    return "/".join([folder.rstrip("/"), *names])
+
+
+def text_files(folder: str) -> list[str]:
+    """Return the `.txt` files of a folder in order of name; none when there is no such folder."""
+    try:
+        return sorted(tf.io.gfile.glob(join(folder, "*.txt")))
+    except tf.errors.NotFoundError:
+        return []
+
+
+def lines(path: str) -> Iterator[str]:
+    """Yield the lines of a UTF-8 text file."""
+    try:
+        with tf.io.gfile.GFile(path, "r") as file:
+            yield from file
+    except UnicodeDecodeError as error:
+        raise JobError(f"{path} is not UTF-8 text: {error.reason}", 2) from error
+    except tf.errors.OpError as error:
+        raise JobError(f"cannot read {path}: {error.message}") from error
+
+
+def sha256(path: str) -> str:
+    """Return the hash of a file's content."""
+    digest = hashlib.sha256()
+    with tf.io.gfile.GFile(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def read_text(path: str) -> str | None:
+    """Return a file's text, or None when there is no such file."""
+    try:
+        with tf.io.gfile.GFile(path, "r") as file:
+            return str(file.read())
+    except tf.errors.NotFoundError:
+        return None
+
+
+def read_json(path: str) -> dict[str, Any]:
+    """Return a file's JSON object; empty when the file is missing or was cut short."""
+    try:
+        value = json.loads(read_text(path) or "{}")
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a file, making its folder."""
+    with writing(path):
+        tf.io.gfile.makedirs(path.rpartition("/")[0] or ".")
+        with tf.io.gfile.GFile(path, "w") as file:
+            file.write(text)
+
+
+def write_json(path: str, value: dict[str, Any]) -> None:
+    """Write a file with one JSON object."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True) + "\n")
+
+
+@contextmanager
+def writing(path: str) -> Iterator[None]:
+    """Turn a refusal to write into an error that names the place."""
+    try:
+        yield
+    except (tf.errors.OpError, OSError) as error:
+        reason = getattr(error, "message", None) or str(error)
+        raise JobError(f"cannot write {path}: {reason.splitlines()[0]}") from error

@@ -1,0 +1,102 @@
+"""BERT with its masked language modelling head, every shape fixed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+from transformers import BertConfig
+from transformers.models.bert.modeling_tf_bert import TFBertForMaskedLM
+
+from options import SIZES
+from schedule import warmup_then_linear
+
+__all__ = ["WarmupThenLinear", "build_network", "build_optimizer", "masked_logits", "masked_loss"]
+
+POSITIONS = 512  # BERT's own, so that longer sequences can be trained later
+
+
+def build_network(
+    size: str, vocabulary_size: int, sequence_length: int, dropout: float
+) -> TFBertForMaskedLM:
+    """Return a new network with random weights; call it within the strategy's scope."""
+    layers, hidden, heads = SIZES[size]
+    network = TFBertForMaskedLM(
+        BertConfig(
+            vocab_size=vocabulary_size,
+            hidden_size=hidden,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            intermediate_size=4 * hidden,
+            max_position_embeddings=max(POSITIONS, sequence_length),
+            hidden_dropout_prob=dropout,
+            attention_probs_dropout_prob=dropout,
+        )
+    )
+    network.build()
+    return network
+
+
+def masked_logits(network: TFBertForMaskedLM, batch: dict[str, Any], training: bool) -> Any:
+    """Return vocabulary scores [batch, predictions, vocabulary] for the masked positions only.
+
+    The vocabulary head is the dearest part of a small BERT: it need not see the other positions.
+    """
+    hidden = network.bert(
+        batch["input_ids"],
+        attention_mask=batch["input_mask"],
+        token_type_ids=batch["segment_ids"],
+        training=training,
+    )[0]
+    masked = tf.gather(hidden, batch["masked_lm_positions"], axis=1, batch_dims=1)
+    return tf.cast(network.mlm(masked, training=training), tf.float32)
+
+
+def masked_loss(logits: Any, batch: dict[str, Any]) -> tuple[Any, Any]:
+    """Return the summed loss and the number of right guesses.
+
+    Unused places count through their weight of zero: leaving them out with a boolean mask would
+    make the shapes dynamic.
+    """
+    weights = batch["masked_lm_weights"]
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(batch["masked_lm_ids"], logits)
+    guesses = tf.argmax(logits, axis=-1, output_type=tf.int32)
+    right = tf.cast(tf.equal(guesses, batch["masked_lm_ids"]), tf.float32)
+    return tf.reduce_sum(losses * weights), tf.reduce_sum(right * weights)
+
+
+class WarmupThenLinear(tf_keras.optimizers.schedules.LearningRateSchedule):
+    """`warmup_then_linear` for an optimizer."""
+
+    def __init__(self, peak: float, warmup_steps: int, total_steps: int) -> None:
+        self.peak, self.warmup_steps, self.total_steps = peak, warmup_steps, total_steps
+
+    def __call__(self, step: Any) -> Any:
+        return warmup_then_linear(
+            tf.cast(step, tf.float32),
+            self.peak,
+            float(self.warmup_steps),
+            float(self.total_steps),
+            tf.minimum,
+            tf.maximum,
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        return vars(self)
+
+
+def build_optimizer(
+    variables: list[Any], schedule: WarmupThenLinear, weight_decay: float, clip_norm: float
+) -> tf_keras.optimizers.Optimizer:
+    """Return AdamW with its state made; biases and normalisations do not decay."""
+    optimizer = tf_keras.optimizers.AdamW(
+        schedule,
+        weight_decay=weight_decay,
+        beta_2=0.98,
+        epsilon=1e-6,
+        global_clipnorm=clip_norm,
+    )
+    optimizer.exclude_from_weight_decay(var_names=["LayerNorm", "bias"])
+    optimizer.build(variables)
+    return optimizer

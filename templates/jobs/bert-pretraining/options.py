@@ -1,0 +1,126 @@
+"""The command line of `pretrain.py`: every choice with its default, checked before any work."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from errors import JobError
+from masking import default_predictions
+
+__all__ = ["SIZES", "STAGES", "check", "parse"]
+
+HERE = Path(__file__).resolve().parent
+STAGES = ("tokenizer", "records", "train")
+
+# name: layers, hidden size, attention heads; the inner layer is four times the hidden size
+SIZES = {"tiny": (2, 128, 2), "mini": (4, 256, 4), "small": (4, 512, 8), "base": (12, 768, 12)}
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Return the options; wrong usage ends the process with code 2, as argparse does."""
+    parser = argparse.ArgumentParser(
+        prog="pretrain.py",
+        description="Pretrain a small BERT on text: vocabulary, records, training.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    place = parser.add_argument_group("where")
+    place.add_argument(
+        "--text", help="folder of .txt files, may be gs://; data/ when it has some, else sample/"
+    )
+    place.add_argument(
+        "--output",
+        default=os.environ.get("TPUCTL_OUTPUT") or "output",
+        help="folder for all results, may be gs://; from TPUCTL_OUTPUT when that is set",
+    )
+    place.add_argument("--until", choices=STAGES, default="train", help="stop after this stage")
+
+    data = parser.add_argument_group("data")
+    data.add_argument("--vocabulary-size", type=positive, default=3000)
+    data.add_argument("--sequence-length", type=positive, default=64)
+    data.add_argument("--predictions", type=positive, help="per sequence; 15 %%, at most 20")
+    data.add_argument("--duplication", type=positive, default=5, help="maskings of each text")
+    data.add_argument("--shards", type=positive, default=4, help="record files")
+
+    model = parser.add_argument_group("model and training")
+    model.add_argument("--size", choices=SIZES, default="tiny")
+    model.add_argument("--dropout", type=share, help="0.1; none for tiny, which cannot overfit")
+    model.add_argument("--batch", type=positive, default=64, help="sequences, over all replicas")
+    model.add_argument("--steps", type=positive, default=500)
+    model.add_argument("--warmup-steps", type=count, help="a tenth of the steps")
+    model.add_argument("--learning-rate", type=positive_number, default=2e-3)
+    model.add_argument("--weight-decay", type=share, default=0.01)
+    model.add_argument("--clip-norm", type=positive_number, default=1.0)
+    model.add_argument("--seed", type=count, default=1)
+
+    run = parser.add_argument_group("the run")
+    run.add_argument("--device", choices=("auto", "tpu", "gpu", "cpu"), default="auto")
+    run.add_argument("--replicas", type=positive, help="on CPU; as many as the slice would have")
+    run.add_argument("--steps-per-call", type=positive, default=20, help="also the log's interval")
+    run.add_argument("--checkpoint-minutes", type=positive_number, default=10.0)
+    run.add_argument("--checkpoint-steps", type=count, default=0, help="0: by minutes alone")
+    run.add_argument("--keep-checkpoints", type=positive, default=3)
+
+    options = parser.parse_args(arguments)
+    if options.predictions is None:
+        options.predictions = default_predictions(options.sequence_length)
+    if options.dropout is None:
+        options.dropout = 0.0 if options.size == "tiny" else 0.1
+    if options.warmup_steps is None:
+        options.warmup_steps = options.steps // 10
+    if options.text is None:
+        given = HERE / "data"
+        options.text = str(given if any(given.glob("*.txt")) else HERE / "sample")
+    return options
+
+
+def check(options: argparse.Namespace, replicas: int) -> None:
+    """Raise JobError for choices that are fine alone but do not go together."""
+    if options.batch % replicas:
+        below = options.batch - options.batch % replicas
+        raise JobError(
+            f"--batch {options.batch} cannot be shared equally by {replicas} replicas; "
+            f"try {below or replicas} or {below + replicas}",
+            2,
+        )
+    if options.sequence_length < 16:
+        raise JobError("--sequence-length must be at least 16", 2)
+    if options.vocabulary_size < 100:
+        raise JobError("--vocabulary-size must be at least 100", 2)
+    if not 0 < options.predictions <= options.sequence_length - 2:
+        raise JobError(
+            f"--predictions {options.predictions} do not fit into "
+            f"--sequence-length {options.sequence_length}",
+            2,
+        )
+    if options.warmup_steps >= options.steps:
+        raise JobError("--warmup-steps must be fewer than --steps", 2)
+
+
+def positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+def count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError("must not be negative")
+    return value
+
+
+def positive_number(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError("must be above 0")
+    return value
+
+
+def share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError("must be from 0 to below 1")
+    return value
