@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import tempfile
@@ -21,6 +22,7 @@ __all__ = ["Exit", "Init", "Started", "View", "reason_against_namespaces"]
 
 PROGRAM = Path(__file__).with_name("sandbox.py")
 START_SECONDS = 20.0
+STUCK_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,8 @@ class Init:
         self._buffer = b""
         self._descriptors: list[int] = []
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._starting: asyncio.Future[dict[str, Any]] | None = None
+        self._starting: dict[int, asyncio.Future[Started]] = {}
         self._running: dict[int, asyncio.Future[Exit]] = {}
-        self._one_at_a_time = asyncio.Lock()  # so that descriptors meet their own request
         self._count = 0
         self.gone = asyncio.Event()
 
@@ -96,7 +97,7 @@ class Init:
         loop = asyncio.get_running_loop()
         loop.add_reader(ours.fileno(), init._on_readable)
         try:
-            await init._send({"view": None if view is None else asdict(view)})
+            init._send({"view": None if view is None else asdict(view)})
             await asyncio.wait_for(init._ready, START_SECONDS)
         except (OSError, TimeoutError) as problem:
             await init.halt(0)
@@ -120,39 +121,37 @@ class Init:
 
         `name` is what it is told to be called; the files stay the caller's to close.
         """
-        async with self._one_at_a_time:
-            if self.gone.is_set():
-                raise MachineError("The machine is shut down.")
-            self._count += 1
-            self._starting = asyncio.get_running_loop().create_future()
-            request: dict[str, Any] = {
-                "do": "spawn",
-                "id": self._count,
-                "argv": list(argv),
-                "env": dict(env),
-                "cwd": cwd,
-                "name": name,
-                "terminal": list(terminal) if terminal else None,
-            }
-            await self._send(request, files or ())
-            answer = await self._starting
-            self._starting = None
-            master = self._descriptors.pop() if terminal else None
-        exit_ = self._running[answer["pid"]]
-        return Started(answer["pid"], exit_, master)
+        if self.gone.is_set():
+            raise MachineError("The machine is shut down.")
+        self._count += 1
+        starting: asyncio.Future[Started] = asyncio.get_running_loop().create_future()
+        self._starting[self._count] = starting
+        request: dict[str, Any] = {
+            "do": "spawn",
+            "id": self._count,
+            "argv": list(argv),
+            "env": dict(env),
+            "cwd": cwd,
+            "name": name,
+            "terminal": list(terminal) if terminal else None,
+        }
+        try:
+            self._send(request, files or ())
+        except OSError as problem:
+            raise MachineError(f"The machine does not answer: {problem}") from problem
+        return await starting
 
     def signal(self, started: Started, number: int) -> None:
         """Send a signal to the group that the process began; nothing if it has ended."""
         if not started.exit.done() and not self.gone.is_set():
-            line = json.dumps({"do": "signal", "pid": started.pid, "signal": number}) + "\n"
             with contextlib.suppress(OSError):
-                self._control.send(line.encode())
+                self._send({"do": "signal", "pid": started.pid, "signal": number})
 
     async def halt(self, grace: float) -> None:
         """End all processes: asked to, and after `grace` seconds made to. Safe to repeat."""
         if not self.gone.is_set() and grace > 0:
             with contextlib.suppress(OSError):
-                await self._send({"do": "halt", "grace": grace})
+                self._send({"do": "halt", "grace": grace})
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self.gone.wait(), grace + 2)
         self._lose()
@@ -162,17 +161,17 @@ class Init:
             self._process.kill()
             await self._process.wait()
 
-    async def _send(self, request: dict[str, Any], files: Sequence[int] = ()) -> None:
+    def _send(self, request: dict[str, Any], files: Sequence[int] = ()) -> None:
+        """Without awaiting: nobody else may come between the parts of a request."""
         line = json.dumps(request).encode() + b"\n"
-        if files:
-            sent = 0
-            while not sent:
-                try:
-                    sent = socket.send_fds(self._control, [line], files)
-                except BlockingIOError:
-                    await asyncio.sleep(0.005)
-            line = line[sent:]
-        await asyncio.get_running_loop().sock_sendall(self._control, line)
+        while line:
+            try:
+                sent = socket.send_fds(self._control, [line], files)
+            except BlockingIOError:
+                if not select.select([], [self._control], [], STUCK_SECONDS)[1]:
+                    raise TimeoutError("it takes no more requests") from None
+                continue
+            line, files = line[sent:], ()
 
     def _on_readable(self) -> None:
         try:
@@ -194,16 +193,21 @@ class Init:
             self._ready.set_result(None)
         elif "failed" in event:
             self._ready.set_exception(MachineError(event["failed"]))
-        elif "started" in event and self._starting is not None:
+        elif "started" in event:
             # Made here and not in spawn, since the exit may be told in the same breath.
-            self._running[event["pid"]] = asyncio.get_running_loop().create_future()
-            if not self._starting.done():
-                self._starting.set_result(event)
+            ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+            self._running[event["pid"]] = ended
+            master = self._descriptors.pop(0) if event["terminal"] else None
+            starting = self._starting.pop(event["started"])
+            if not starting.done():
+                starting.set_result(Started(event["pid"], ended, master))
+            elif master is not None:
+                os.close(master)  # nobody waits any more: the program is hung up
         elif "exited" in event:
-            ended = Exit(event.get("status", 0), event.get("signal"), event.get("core", False))
             waiting = self._running.pop(event["exited"], None)
             if waiting is not None and not waiting.done():
-                waiting.set_result(ended)
+                core = event.get("core", False)
+                waiting.set_result(Exit(event.get("status", 0), event.get("signal"), core))
 
     def _lose(self) -> None:
         """Take note that the machine's processes are gone."""
@@ -215,8 +219,9 @@ class Init:
         for descriptor in self._descriptors:
             os.close(descriptor)
         failure = MachineError("The machine's first process ended unexpectedly.")
-        for future in (self._ready, self._starting):
-            if future is not None and not future.done():
+        unanswered: list[asyncio.Future[Any]] = [self._ready, *self._starting.values()]
+        for future in unanswered:
+            if not future.done():
                 future.set_exception(failure)
                 future.exception()  # looked at, whether or not somebody still waits for it
         for waiting in self._running.values():

@@ -4,11 +4,12 @@ Runs as a program of its own, under `python -I -S`, with the standard library al
 argument is the descriptor of a stream socket. The first line read there is the configuration;
 every further line is a request, every line written is an event, all of them JSON objects:
 
-    {"do": "spawn", "id", "argv", "env", "cwd", "terminal"}   with stdin, stdout, stderr attached,
-        or none and "terminal": [rows, columns]     -> {"started": id, "pid"}, the master attached
-    {"do": "signal", "pid", "signal"}               to the process group that a spawn began
-    {"do": "halt", "grace"}                         -> end of the stream when nothing is left
-                                                    <- {"exited": pid, "status"} or {…, "signal"}
+    {"do": "spawn", "id", "argv", "name", "env", "cwd", "terminal"}
+        with stdin, stdout and stderr attached, or none and "terminal": [rows, columns];
+        -> {"started": id, "pid", "terminal"}, the terminal's other end attached if there is one;
+        later {"exited": pid, "status"} or {"exited": pid, "signal", "core"}
+    {"do": "signal", "pid", "signal"}    to the process group that a spawn began
+    {"do": "halt", "grace"}              the stream ends when no process is left
 
 The end of the stream, whoever causes it, ends every process of the machine.
 """
@@ -281,7 +282,8 @@ class Init:
         for descriptor in set(files):
             os.close(descriptor)
         self.groups.add(child)
-        self.tell({"started": request["id"], "pid": child}, master)
+        answer = {"started": request["id"], "pid": child, "terminal": master is not None}
+        self.tell(answer, master)
         if master is not None:
             os.close(master)
 
