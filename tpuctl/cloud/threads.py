@@ -36,7 +36,7 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
         failure: BaseException | None = None
         try:
             value = function(*args, **kwargs)
-        except BaseException as error:  # noqa: BLE001 - handed to the waiter
+        except BaseException as error:
             failure = error
         # The loop may have closed meanwhile; nobody is waiting then.
         with contextlib.suppress(RuntimeError):
