@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import json
 import os
-import select
 import signal
 import socket
 import tempfile
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,7 +22,6 @@ __all__ = ["Exit", "Init", "Started", "View", "reason_against_namespaces"]
 
 PROGRAM = Path(__file__).with_name("sandbox.py")
 START_SECONDS = 20.0
-STUCK_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,8 @@ class Init:
         self._process = process
         self._control = control
         self._buffer = b""
-        self._descriptors: list[int] = []
+        self._descriptors: list[int] = []  # received, in order, and not handed out yet
+        self._outgoing: deque[tuple[bytes, tuple[int, ...]]] = deque()
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._starting: dict[int, asyncio.Future[Started]] = {}
         self._running: dict[int, asyncio.Future[Exit]] = {}
@@ -135,25 +135,20 @@ class Init:
             "name": name,
             "terminal": list(terminal) if terminal else None,
         }
-        try:
-            self._send(request, files or ())
-        except OSError as problem:
-            raise MachineError(f"The machine does not answer: {problem}") from problem
+        self._send(request, files or ())
         return await starting
 
     def signal(self, started: Started, number: int) -> None:
         """Send a signal to the group that the process began; nothing if it has ended."""
         if not started.exit.done() and not self.gone.is_set():
-            with contextlib.suppress(OSError):
-                self._send({"do": "signal", "pid": started.pid, "signal": number})
+            self._send({"do": "signal", "pid": started.pid, "signal": number})
 
     async def halt(self, grace: float) -> None:
         """End all processes: asked to, and after `grace` seconds made to. Safe to repeat."""
         if not self.gone.is_set() and grace > 0:
-            with contextlib.suppress(OSError):
-                self._send({"do": "halt", "grace": grace})
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self.gone.wait(), grace + 2)
+            self._send({"do": "halt", "grace": grace})
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.gone.wait(), grace + 2)
         self._lose()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._process.wait(), 5)
@@ -162,16 +157,33 @@ class Init:
             await self._process.wait()
 
     def _send(self, request: dict[str, Any], files: Sequence[int] = ()) -> None:
-        """Without awaiting: nobody else may come between the parts of a request."""
+        """Queue a request, with copies of the files: the caller may close its own at once."""
         line = json.dumps(request).encode() + b"\n"
-        while line:
+        self._outgoing.append((line, tuple(os.dup(descriptor) for descriptor in files)))
+        if len(self._outgoing) == 1:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Write while the other side takes it; the rest when it is ready again."""
+        loop = asyncio.get_running_loop()
+        while self._outgoing and not self.gone.is_set():
+            line, files = self._outgoing[0]
             try:
                 sent = socket.send_fds(self._control, [line], files)
             except BlockingIOError:
-                if not select.select([], [self._control], [], STUCK_SECONDS)[1]:
-                    raise TimeoutError("it takes no more requests") from None
-                continue
-            line, files = line[sent:], ()
+                loop.add_writer(self._control.fileno(), self._flush)
+                return
+            except OSError:
+                self._lose()
+                return
+            for descriptor in files:
+                os.close(descriptor)
+            if sent < len(line):
+                self._outgoing[0] = (line[sent:], ())
+            else:
+                self._outgoing.popleft()
+        if not self.gone.is_set():
+            loop.remove_writer(self._control.fileno())
 
     def _on_readable(self) -> None:
         try:
@@ -214,10 +226,15 @@ class Init:
         if self.gone.is_set():
             return
         self.gone.set()
-        asyncio.get_running_loop().remove_reader(self._control.fileno())
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._control.fileno())
+        loop.remove_writer(self._control.fileno())
         self._control.close()
-        for descriptor in self._descriptors:
+        unsent = [descriptor for _, files in self._outgoing for descriptor in files]
+        for descriptor in [*self._descriptors, *unsent]:
             os.close(descriptor)
+        self._outgoing.clear()
+        self._descriptors.clear()
         failure = MachineError("The machine's first process ended unexpectedly.")
         unanswered: list[asyncio.Future[Any]] = [self._ready, *self._starting.values()]
         for future in unanswered:

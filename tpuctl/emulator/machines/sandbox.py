@@ -269,13 +269,15 @@ class Init:
                 self.signal_all(number)
 
     def spawn(self, request: dict[str, Any]) -> None:
-        files, self.attached = self.attached, []
+        files: list[int] = []
         master = None
         if request["terminal"]:
             master, terminal = os.openpty()
             rows, columns = request["terminal"]
             fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
             files = [terminal, terminal, terminal]
+        else:  # in order: one read may bring the descriptors of a later request too
+            files, self.attached = self.attached[:3], self.attached[3:]
         child = os.fork()
         if child == 0:
             _become(request, files, controlling=master is not None)

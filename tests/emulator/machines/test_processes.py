@@ -1,0 +1,88 @@
+"""A machine's first process under a crowd of requests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tpuctl.emulator.machine import MachineError
+from tpuctl.emulator.machines.processes import Init
+
+PLAIN = {"PATH": os.defpath}
+
+
+@pytest.fixture
+async def init() -> AsyncIterator[Init]:
+    one = await Init.start(None)
+    yield one
+    await one.halt(0.2)
+
+
+async def say(init: Init, number: int, *, on_terminal: bool) -> tuple[str, int]:
+    """What the program wrote, and its code."""
+    command = ["/bin/sh", "-c", f"echo {number}; read line; exit {number % 100}"]
+    if on_terminal:
+        started = await init.spawn(command, env=PLAIN, cwd="/", terminal=(24, 80))
+        assert started.terminal is not None
+        os.write(started.terminal, b"\n")
+        ended = await started.exit
+        text = os.read(started.terminal, 100).decode().replace("\r\n", "")
+        os.close(started.terminal)
+        return text, ended.code
+    null = os.open(os.devnull, os.O_RDWR)
+    out, into = os.pipe()
+    try:
+        started = await init.spawn(command, env=PLAIN, cwd="/", files=(null, into, null))
+    finally:
+        os.close(into)
+        os.close(null)
+    ended = await started.exit
+    text = os.read(out, 100).decode().strip()
+    os.close(out)
+    return text, ended.code
+
+
+async def test_many_at_once_each_with_its_own_files_and_exit(init: Init) -> None:
+    before = len(list(Path("/dev/fd").iterdir()))
+    asked = [say(init, number, on_terminal=number % 3 == 0) for number in range(300)]
+    for number, (text, code) in enumerate(await asyncio.gather(*asked)):
+        assert text == str(number)
+        assert code == number % 100
+    assert len(list(Path("/dev/fd").iterdir())) == before
+
+
+async def test_who_gives_up_waiting_disturbs_nobody(init: Init) -> None:
+    async def give_up(number: int) -> None:
+        started = asyncio.create_task(
+            init.spawn(["/bin/sh", "-c", "read line"], env=PLAIN, cwd="/", terminal=(1, 1))
+        )
+        await asyncio.sleep(0)
+        started.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await started
+
+    crowd = [give_up(n) if n % 2 else say(init, n, on_terminal=n % 4 == 0) for n in range(60)]
+    answers = await asyncio.gather(*crowd)
+    assert [text for text, _ in answers[::2]] == [str(number) for number in range(0, 60, 2)]
+
+
+async def test_what_cannot_be_run_says_so(init: Init) -> None:
+    out, into = os.pipe()
+    null = os.open(os.devnull, os.O_RDWR)
+    started = await init.spawn(["/no/such/shell"], env=PLAIN, cwd="/", files=(null, into, into))
+    os.close(into)
+    os.close(null)
+    assert (await started.exit).code == 127
+    assert os.read(out, 200) == b"/no/such/shell: No such file or directory\n"
+    os.close(out)
+
+
+async def test_nothing_is_started_on_a_machine_that_is_shut_down(init: Init) -> None:
+    await init.halt(0)
+    with pytest.raises(MachineError, match="shut down"):
+        await init.spawn(["/bin/sh"], env=PLAIN, cwd="/", terminal=(1, 1))
