@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from tpuctl.catalog import runtimes
-from tpuctl.emulator.machine import MachineError
+from tpuctl.emulator.machine import MachineError, MachineSpec
 from tpuctl.emulator.machines import ImageStore
 from tpuctl.emulator.machines.images import MARKER
+
+NODE = "projects/lab/locations/z/nodes/bert"
 
 
 def test_every_offered_version_belongs_to_a_runtime_and_is_locked_by_hash(tmp_path: Path) -> None:
@@ -78,6 +80,25 @@ async def test_pips_own_words_tell_why_an_image_could_not_be_made(
         await store.ensure("2.18.0", lambda _: None)
     assert "No matching distribution" in str(failure.value)
     assert not store.is_made("2.18.0")
+
+
+async def test_a_node_deleted_while_its_image_is_made_does_not_come_up(
+    make_lab: Any, tmp_path: Path
+) -> None:
+    lab = await make_lab(images=ImageStore(tmp_path / "fresh"))
+    [name] = names = [f"{NODE}/workers/0"]
+    [endpoint] = await lab.host.reserve(names)
+    told = asyncio.Event()
+    spec = MachineSpec(
+        *(name, "bert", 0, (endpoint,), "lab", 1, "z", "v3-8"),
+        *("tpu-ubuntu2204-base", "job@lab", "token"),
+    )
+    booting = asyncio.create_task(lab.host.boot(spec, lambda _: told.set()))
+    await told.wait()
+    await lab.host.discard(name)
+    with pytest.raises(MachineError, match="shut down while it started"):
+        await booting
+    assert lab.host.count_running() == 0
 
 
 async def test_runtimes_without_an_image_are_refused_by_name(lab: Any) -> None:

@@ -31,9 +31,12 @@ async def say(init: Init, number: int, *, on_terminal: bool) -> tuple[str, int]:
         assert started.terminal is not None
         os.write(started.terminal, b"\n")
         ended = await started.exit
-        text = os.read(started.terminal, 100).decode().replace("\r\n", "")
+        text = b""
+        with contextlib.suppress(OSError):  # so ends a terminal that nobody has open any more
+            while data := os.read(started.terminal, 100):
+                text += data
         os.close(started.terminal)
-        return text, ended.code
+        return text.decode().replace("\r\n", ""), ended.code
     null = os.open(os.devnull, os.O_RDWR)
     out, into = os.pipe()
     try:

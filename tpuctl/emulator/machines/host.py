@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -50,7 +51,8 @@ class LocalHost:
         self._namespaces = namespaces
         self._against: str | None = "not started"
         self._machines: dict[str, Machine] = {}
-        self._booting: dict[str, asyncio.Lock] = {}
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._endings: defaultdict[str, int] = defaultdict(int)
         self._addresses: Addresses | None = None
         self._surroundings: Surroundings | None = None
         self._gateway: Gateway | None = None
@@ -94,16 +96,19 @@ class LocalHost:
         return [reservation.endpoint for reservation in addresses.reserve(names)]
 
     async def boot(self, spec: MachineSpec, progress: Callable[[str], None]) -> None:
-        async with self._booting.setdefault(spec.name, asyncio.Lock()):
+        if STARTUP in spec.metadata and self._against is not None:
+            raise MachineError(
+                f"{spec.node_id} has a startup-script. Machines cannot be kept from your "
+                f"files on this computer ({self._against}), so startup scripts are refused."
+            )
+        ended_before = self._endings[spec.name]
+        image = await self._images.ensure(self._tensorflow(spec.runtime_version), progress)
+        async with self._turns[spec.name]:
+            if self._endings[spec.name] != ended_before:
+                raise MachineError(f"{spec.name} was shut down while it started.")
             if (running := self._machines.get(spec.name)) is not None:
                 running.reconfigure(spec)
                 return
-            if STARTUP in spec.metadata and self._against is not None:
-                raise MachineError(
-                    f"{spec.node_id} has a startup-script. Machines cannot be kept from your "
-                    f"files on this computer ({self._against}), so startup scripts are refused."
-                )
-            image = await self._images.ensure(self._tensorflow(spec.runtime_version), progress)
             reservation = self._started(self._addresses).reserve([spec.name])[0]
             if reservation.endpoint != spec.endpoint:
                 raise MachineError(
@@ -131,15 +136,17 @@ class LocalHost:
             machine.set_event(key, value)
 
     async def shut(self, name: str) -> None:
-        if (machine := self._machines.pop(name, None)) is not None:
-            await machine.stop()
+        self._endings[name] += 1  # a boot that is still waiting for its image comes too late
+        async with self._turns[name]:
+            if (machine := self._machines.pop(name, None)) is not None:
+                await machine.stop()
 
     async def discard(self, name: str) -> None:
         await self.shut(name)
-        folder = Folder.of(self._home, name).path
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-        self._started(self._addresses).release(name)
-        self._booting.pop(name, None)
+        async with self._turns[name]:
+            folder = Folder.of(self._home, name).path
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            self._started(self._addresses).release(name)
 
     def guest_attributes(self, name: str) -> Mapping[str, Mapping[str, str]]:
         machine = self._machines.get(name)
