@@ -133,6 +133,16 @@ def test_ignore_files_above_count_within_the_repository(source: Path, into: Path
     assert names(build_bundle(script, into)) == ["a.log", "job.py", "keep"]
 
 
+@pytest.mark.parametrize("rule", ["/build/", "bert", "build/*"])
+def test_a_folder_that_its_repository_ignores_is_shipped_whole(
+    source: Path, into: Path, rule: str
+) -> None:
+    (source / ".git").mkdir(parents=True)
+    (source / ".gitignore").write_text(f"{rule}\n*.csv\n")
+    script = tree(source / "build/bert", a__csv="", __gitignore="*.log", b__log="")
+    assert names(build_bundle(script, into)) == [".gitignore", "a.csv", "job.py"]
+
+
 def test_include_and_exclude_of_the_stack(source: Path, into: Path) -> None:
     script = tree(
         source,

@@ -199,7 +199,11 @@ def _rules_of(folder: Path) -> Rules:
 
 
 def _rules_above(root: Path) -> Rules:
-    """Ignore files between the repository's root and the folder; none outside a repository."""
+    """Ignore files between the repository's root and the folder; none outside a repository.
+
+    A repository that ignores the folder itself has nothing to say about what is in it: whoever
+    runs a script from there means it.
+    """
     above: list[Path] = []
     folder = root
     while not (folder / ".git").exists():
@@ -207,7 +211,18 @@ def _rules_above(root: Path) -> Rules:
             return ()
         folder = folder.parent
         above.append(folder)
-    return tuple(rule for folder in reversed(above) for rule in _rules_of(folder))
+    rules = tuple(rule for folder in reversed(above) for rule in _rules_of(folder))
+    inside = [root, *above[:-1]]  # below the repository's root
+    return (
+        ()
+        if any(_is_ignored(folder, True, _outside(folder, rules)) for folder in inside)
+        else rules
+    )
+
+
+def _outside(folder: Path, rules: Rules) -> Rules:
+    """The rules of the folders around this one."""
+    return tuple(rule for rule in rules if folder != rule[0] and folder.is_relative_to(rule[0]))
 
 
 # What is refused and warned about -----------------------------------------------------------
