@@ -1,4 +1,4 @@
-"""Files that are shipped or copied rather than imported, in a wheel or in a checkout."""
+"""Files that are copied rather than imported, in a wheel or in a checkout."""
 
 from __future__ import annotations
 
@@ -6,19 +6,14 @@ from pathlib import Path
 
 from tpuctl.errors import TpuctlError
 
-__all__ = ["supervisor", "templates"]
+__all__ = ["templates"]
 
 PACKAGE = Path(__file__).parent
 
 
 def templates() -> Path:
-    """The folder with stack files, jobs and pipelines to copy."""
+    """The folder with stack files and jobs to copy."""
     for folder in (PACKAGE / "templates", PACKAGE.parent / "templates"):
         if folder.is_dir():
             return folder
     raise TpuctlError("Incomplete installation", f"no templates beside {PACKAGE}")
-
-
-def supervisor() -> Path:
-    """The one file that runs on the workers."""
-    return PACKAGE / "jobs" / "supervisor.py"

@@ -1,0 +1,63 @@
+"""What users get: the built wheel has everything, and it is what the suite runs."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import tpuctl
+from tpuctl import assets
+from tpuctl.jobs.ship import SHIPPED
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_suite_runs_the_installed_package() -> None:
+    if "PYTHONPATH" in os.environ:
+        pytest.skip("PYTHONPATH chooses another tpuctl")
+    assert not Path(tpuctl.__file__).is_relative_to(ROOT / "tpuctl")
+    assert importlib.metadata.version("tpuctl") == tpuctl.__version__
+
+
+def test_templates_and_shipped_files_come_along() -> None:
+    source = ROOT / "templates"
+    wanted = {
+        path.relative_to(source)
+        for path in source.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert wanted
+    for path in wanted:
+        assert (assets.templates() / path).read_bytes() == (source / path).read_bytes()
+    package = Path(tpuctl.__file__).parent
+    for name in SHIPPED:
+        assert (package / "jobs" / name).read_bytes() == (
+            ROOT / "tpuctl" / "jobs" / name
+        ).read_bytes()
+    assert list((package / "emulator" / "images").glob("*.txt"))
+
+
+def test_locks_name_no_registry() -> None:
+    locks = [*(ROOT / "requirements").glob("*.lock"), *ROOT.glob("tpuctl/emulator/images/*.txt")]
+    assert len(locks) >= 3
+    for lock in locks:
+        text = lock.read_text("utf-8")
+        assert "://" not in text
+        assert "index-url" not in text
+        assert "--hash=sha256:" in text
+
+
+def test_each_dependency_has_its_reason() -> None:
+    text = (ROOT / "docs" / "design" / "dependencies.md").read_text("utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    named = {name.strip() for row in rows for name in row.split("|")[1].split(",")}
+    assert len(project["dependencies"]) > 10
+    for requirement in project["dependencies"]:
+        name = requirement.split(">")[0]
+        # The table writes google-cloud-tpu, -compute, … for short.
+        assert {name, name.removeprefix("google-cloud")} & named, f"{name} has no reason"
