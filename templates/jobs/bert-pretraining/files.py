@@ -32,27 +32,23 @@ def join(folder: str, *names: str) -> str:
 
 def text_files(folder: str) -> list[str]:
     """Return the `.txt` files of a folder in order of name; none when there is no such folder."""
-    try:
-        return sorted(tf.io.gfile.glob(join(folder, "*.txt")))
-    except tf.errors.NotFoundError:
-        return []
+    with reading(folder):
+        try:
+            return sorted(tf.io.gfile.glob(join(folder, "*.txt")))
+        except tf.errors.NotFoundError:
+            return []
 
 
 def lines(path: str) -> Iterator[str]:
     """Yield the lines of a UTF-8 text file."""
-    try:
-        with tf.io.gfile.GFile(path, "r") as file:
-            yield from file
-    except UnicodeDecodeError as error:
-        raise JobError(f"{path} is not UTF-8 text: {error.reason}", 2) from error
-    except tf.errors.OpError as error:
-        raise JobError(f"cannot read {path}: {error.message}") from error
+    with reading(path), tf.io.gfile.GFile(path, "r") as file:
+        yield from file
 
 
 def sha256(path: str) -> str:
     """Return the hash of a file's content."""
     digest = hashlib.sha256()
-    with tf.io.gfile.GFile(path, "rb") as file:
+    with reading(path), tf.io.gfile.GFile(path, "rb") as file:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
@@ -60,11 +56,12 @@ def sha256(path: str) -> str:
 
 def read_text(path: str) -> str | None:
     """Return a file's text, or None when there is no such file."""
-    try:
-        with tf.io.gfile.GFile(path, "r") as file:
-            return str(file.read())
-    except tf.errors.NotFoundError:
-        return None
+    with reading(path):
+        try:
+            with tf.io.gfile.GFile(path, "r") as file:
+                return str(file.read())
+        except tf.errors.NotFoundError:
+            return None
 
 
 def read_json(path: str) -> dict[str, Any]:
@@ -90,10 +87,25 @@ def write_json(path: str, value: dict[str, Any]) -> None:
 
 
 @contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Turn a refusal to read into an error that names the place."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise JobError(f"{path} is not UTF-8 text: {error.reason}", 2) from error
+    except (tf.errors.OpError, OSError) as error:
+        raise JobError(f"cannot read {path}: {reason(error)}") from error
+
+
+@contextmanager
 def writing(path: str) -> Iterator[None]:
     """Turn a refusal to write into an error that names the place."""
     try:
         yield
     except (tf.errors.OpError, OSError) as error:
-        reason = getattr(error, "message", None) or str(error)
-        raise JobError(f"cannot write {path}: {reason.splitlines()[0]}") from error
+        raise JobError(f"cannot write {path}: {reason(error)}") from error
+
+
+def reason(error: Exception) -> str:
+    lines_said = str(getattr(error, "message", "") or error).splitlines()
+    return lines_said[0] if lines_said else type(error).__name__

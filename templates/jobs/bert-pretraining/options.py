@@ -79,9 +79,9 @@ def check(options: argparse.Namespace, replicas: int) -> None:
     """Raise JobError for choices that are fine alone but do not go together."""
     if options.batch % replicas:
         below = options.batch - options.batch % replicas
+        near = f"{below} or {below + replicas}" if below else f"{replicas}"
         raise JobError(
-            f"--batch {options.batch} cannot be shared equally by {replicas} replicas; "
-            f"try {below or replicas} or {below + replicas}",
+            f"--batch {options.batch} cannot be shared equally by {replicas} replicas; try {near}",
             2,
         )
     if options.sequence_length < 16:

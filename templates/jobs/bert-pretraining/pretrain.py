@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import signal
 import sys
 import time
 import traceback
@@ -74,6 +75,8 @@ def run(options: argparse.Namespace) -> int:
     text_hash = fingerprint([files.sha256(path) for path in paths])
     say(f"text: {options.text} ({', '.join(path.rpartition('/')[2] for path in paths)})")
     say(f"output: {options.output}")
+    # First of all outputs, so that a place that cannot be written is found before the work.
+    files.write_json(files.join(options.output, "options.json"), vars(options))
 
     tokenizer = tokenizer_stage(options, paths, text_hash)
     if options.until == "tokenizer":
@@ -95,6 +98,8 @@ def run(options: argparse.Namespace) -> int:
     say(f"compiled the training loop for {choice.replicas} replicas ({elapsed(began)})")
     stop.deferred = True
     summary = trainer.run()
+    if stop.signal is not None:
+        say(f"{signal.Signals(stop.signal).name}: saving before the end")
     say(f"checkpoint: {trainer.save()}")
     if stop.signal is not None:
         say(f"stopped at step {trainer.step} of {options.steps}; the next run goes on from there")

@@ -40,8 +40,8 @@ class Stop:
     def _asked(self, number: int, frame: Any) -> None:
         if self.signal is not None or not self.deferred:
             sys.exit(128 + number)
+        # Nothing is printed here: the signal may have come in the middle of a print.
         self.signal = number
-        print(f"{signal.Signals(number).name}: saving before the end", flush=True)
 
 
 class Trainer:

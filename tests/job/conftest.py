@@ -1,0 +1,78 @@
+"""The bundled job's modules, and a Python with TensorFlow to run those that need it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+JOB = TESTS.parent / "templates" / "jobs" / "bert-pretraining"
+PURE = ("accelerators", "corpus", "errors", "gather", "masking", "options", "schedule")
+
+
+def support() -> ModuleType:
+    spec = importlib.util.spec_from_file_location(
+        "tpuctl_tests_job_environment", TESTS / "support" / "job_environment.py"
+    )
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def job() -> Iterator[SimpleNamespace]:
+    """The job's modules that need no TensorFlow, without their names staying importable."""
+    before = {name: sys.modules.pop(name) for name in PURE if name in sys.modules}
+    sys.path.insert(0, str(JOB))
+    try:
+        yield SimpleNamespace(**{name: importlib.import_module(name) for name in PURE})
+    finally:
+        sys.path.remove(str(JOB))
+        for name in PURE:
+            sys.modules.pop(name, None)
+        sys.modules.update(before)
+
+
+@pytest.fixture(scope="session")
+def job_python() -> Path:
+    """A Python with TensorFlow and the job's requirements."""
+    return Path(support().job_python())
+
+
+@pytest.fixture
+def job_environment() -> dict[str, str]:
+    """The environment of a job's process; nothing of the caller's TPU, bucket or metadata."""
+    dropped = ("TPU", "GCE_", "GOOGLE_", "TF_", "PYTHON")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    return {**kept, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+@pytest.fixture
+def run_check(
+    job_python: Path, job_environment: dict[str, str], tmp_path: Path
+) -> Callable[[str], None]:
+    """Run one of the scripts in `checks/`, which fails by an assertion."""
+
+    def run(name: str) -> None:
+        result = subprocess.run(
+            [job_python, TESTS / "job" / "checks" / name, tmp_path],
+            env={**job_environment, "PYTHONPATH": str(JOB), "TF_USE_LEGACY_KERAS": "1"},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert result.returncode == 0, result.stdout + result.stderr
+        assert result.stdout.splitlines()[-1:] == ["checked"]
+
+    return run

@@ -1,0 +1,17 @@
+"""Vocabulary, records and network, in a Python that has TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+
+
+def test_vocabulary_and_records(run_check: Callable[[str], None]) -> None:
+    run_check("data.py")
+
+
+def test_network_loss_and_optimizer(run_check: Callable[[str], None]) -> None:
+    run_check("network.py")

@@ -1,0 +1,254 @@
+"""The job's parts that need no TensorFlow: masking, the schedule, options, slices' replicas."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+LENGTH, PREDICTIONS, VOCABULARY = 32, 5, 200
+
+
+def masked(job: SimpleNamespace, block: list[int], seed: Any = 0) -> Any:
+    special = job.masking.SpecialTokens(padding=0, start=2, separator=3, mask=4)
+    generator = random.Random(seed)
+    return job.masking.mask(block, special, LENGTH, PREDICTIONS, VOCABULARY, generator)
+
+
+blocks = st.lists(st.integers(5, VOCABULARY - 1), min_size=8, max_size=LENGTH - 2)
+
+
+@given(block=blocks, seed=st.integers(0, 10**6))
+def test_a_masked_sequence_can_be_put_back_together(
+    job: SimpleNamespace, block: list[int], seed: int
+) -> None:
+    sequence = masked(job, block, seed)
+    real = int(sum(sequence.masked_lm_weights))
+    tokens = list(sequence.input_ids)
+    for position, token in zip(
+        sequence.masked_lm_positions[:real], sequence.masked_lm_ids[:real], strict=True
+    ):
+        tokens[position] = token
+    assert tokens == [2, *block, 3] + [0] * (LENGTH - 2 - len(block))
+    assert sequence.input_mask == [1] * (len(block) + 2) + [0] * (LENGTH - 2 - len(block))
+
+
+@given(block=blocks, seed=st.integers(0, 10**6))
+def test_every_field_has_one_length_and_positions_are_inside(
+    job: SimpleNamespace, block: list[int], seed: int
+) -> None:
+    sequence = masked(job, block, seed)
+    for name in ("input_ids", "input_mask", "segment_ids"):
+        assert len(getattr(sequence, name)) == LENGTH
+    for name in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"):
+        assert len(getattr(sequence, name)) == PREDICTIONS
+    real = int(sum(sequence.masked_lm_weights))
+    positions = sequence.masked_lm_positions[:real]
+    assert 1 <= real <= PREDICTIONS
+    assert positions == sorted(set(positions))
+    assert positions[0] >= 1 and positions[-1] <= len(block)
+    assert sequence.masked_lm_weights == [1.0] * real + [0.0] * (PREDICTIONS - real)
+
+
+def test_masking_hides_80_changes_10_and_leaves_10_percent(job: SimpleNamespace) -> None:
+    kinds = {"hidden": 0, "changed": 0, "left": 0}
+    for seed in range(3000):
+        sequence = masked(job, list(range(100, 120)), seed)
+        real = int(sum(sequence.masked_lm_weights))
+        for n in range(real):
+            shown = sequence.input_ids[sequence.masked_lm_positions[n]]
+            assert shown not in (0, 2, 3)
+            truth = sequence.masked_lm_ids[n]
+            kinds["hidden" if shown == 4 else "left" if shown == truth else "changed"] += 1
+    total = sum(kinds.values())
+    assert total == 3000 * 3  # 15 % of 20
+    assert kinds["hidden"] / total == pytest.approx(0.8, abs=0.02)
+    assert kinds["changed"] / total == pytest.approx(0.1, abs=0.02)
+
+
+def test_masking_follows_the_seed(job: SimpleNamespace) -> None:
+    block = list(range(100, 130))
+    assert masked(job, block, "1/0/0") == masked(job, block, "1/0/0")
+    assert masked(job, block, "1/0/0") != masked(job, block, "1/0/1")
+
+
+def test_a_block_too_long_is_refused(job: SimpleNamespace) -> None:
+    with pytest.raises(ValueError, match="do not fit"):
+        masked(job, [9] * (LENGTH - 1))
+
+
+@given(
+    sentences=st.lists(st.lists(st.integers(5, 99), max_size=40), max_size=12),
+    room=st.integers(8, 30),
+)
+def test_packing_keeps_order_and_loses_only_short_rests(
+    job: SimpleNamespace, sentences: list[list[int]], room: int
+) -> None:
+    blocks = list(job.masking.pack(sentences, room))
+    assert all(8 <= len(block) <= room for block in blocks)
+    tokens = iter([token for sentence in sentences for token in sentence])
+    # Each block's tokens come in the text's order, after those of the block before.
+    assert all(token in tokens for block in blocks for token in block)
+
+
+def test_packing_starts_a_block_with_a_sentence_that_does_not_fit(job: SimpleNamespace) -> None:
+    sentences = [[1] * 6, [2] * 3, [3] * 8, [4] * 25]
+    assert list(job.masking.pack(sentences, 10)) == [
+        [1] * 6 + [2] * 3,
+        [3] * 8,
+        [4] * 10,
+        [4] * 10,
+    ]
+
+
+def test_predictions_are_15_percent_and_at_most_20(job: SimpleNamespace) -> None:
+    lengths = {16: 3, 64: 10, 128: 20, 512: 20}
+    assert {n: job.masking.default_predictions(n) for n in lengths} == lengths
+
+
+def test_the_rate_rises_to_the_peak_and_falls_to_zero(job: SimpleNamespace) -> None:
+    rates = [job.schedule.warmup_then_linear(step, 1.0, 10, 110) for step in range(110)]
+    assert rates[:2] == pytest.approx([1 / 11, 2 / 11])
+    assert max(rates) == rates[10] == 1.0
+    assert rates[60] == pytest.approx(0.5)
+    assert rates[109] == pytest.approx(0.01)
+    assert rates[:10] == sorted(rates[:10]) and rates[10:] == sorted(rates[10:], reverse=True)
+    assert job.schedule.warmup_then_linear(200, 1.0, 10, 110) == 0.0
+    assert job.schedule.warmup_then_linear(0, 1.0, 0, 5) == 1.0
+
+
+def test_documents_are_apart_by_empty_lines(job: SimpleNamespace) -> None:
+    text = "\n하나\n  둘   셋\n\n \n넷\n"
+    assert list(job.corpus.documents(text.splitlines())) == [["하나", "둘 셋"], ["넷"]]
+
+
+def test_normalising_joins_syllables_and_keeps_free_letters(job: SimpleNamespace) -> None:
+    assert job.corpus.normalise("\u1112\u1161\u11ab") == "\ud55c"
+    assert job.corpus.normalise("ㅋㅋ ㅎㅏ Ａ") == "ㅋㅋ ㅎㅏ Ａ"
+
+
+@pytest.mark.parametrize(
+    ("accelerator_type", "replicas"),
+    [
+        ("v2-8", 8),
+        ("v3-32", 32),
+        ("v4-8", 4),
+        ("v5p-16", 8),
+        ("v5litepod-4", 4),
+        ("v6e-8", 8),
+    ],
+)
+def test_replicas_of_slices(job: SimpleNamespace, accelerator_type: str, replicas: int) -> None:
+    assert job.accelerators.replicas_of(accelerator_type) == replicas
+
+
+@pytest.mark.parametrize("name", ["", "v2", "v9-8", "v2-", "v2-8-x", "n1-standard-1", "v4-1"])
+def test_unknown_slices_are_refused(job: SimpleNamespace, name: str) -> None:
+    with pytest.raises(ValueError, match="not a TPU type"):
+        job.accelerators.replicas_of(name)
+
+
+@pytest.mark.parametrize(
+    ("environment", "chips", "address"),
+    [
+        ({}, False, None),
+        ({}, True, "local"),
+        ({"TPU_NAME": "local"}, True, "local"),
+        ({"TPU_NAME": "local"}, False, None),
+        ({"TPU_NAME": "my-node"}, False, "my-node"),
+        ({"TPU_NAME": "my-node"}, True, "my-node"),
+        ({"TPU_NAME": "my-node", "TPUCTL_CLOUD": "local"}, False, None),
+    ],
+)
+def test_which_tpu_is_meant(
+    job: SimpleNamespace, environment: dict[str, str], chips: bool, address: str | None
+) -> None:
+    assert job.accelerators.tpu_address(environment, chips) == address
+
+
+def test_chips_are_device_files(job: SimpleNamespace, tmp_path: Path) -> None:
+    (tmp_path / "vfio").mkdir()
+    (tmp_path / "vfio" / "vfio").touch()
+    assert not job.accelerators.has_chips(tmp_path)
+    (tmp_path / "accel0").touch()
+    assert job.accelerators.has_chips(tmp_path)
+
+
+class Metadata(BaseHTTPRequestHandler):
+    """Answers like a machine's metadata server, which wants its header."""
+
+    def do_GET(self) -> None:
+        right = self.headers.get("Metadata-Flavor") == "Google"
+        found = self.path == "/computeMetadata/v1/instance/attributes/accelerator-type"
+        self.send_response(200 if right and found else 403)
+        self.end_headers()
+        self.wfile.write(b"v3-8\n")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def metadata() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Metadata) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_the_slice_is_asked_of_the_metadata_server(
+    job: SimpleNamespace, metadata: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # would swallow the question
+    assert job.accelerators.slice_type({"GCE_METADATA_HOST": metadata}) == "v3-8"
+    assert job.accelerators.slice_type({"GCE_METADATA_HOST": "127.0.0.1:1"}) is None
+    assert job.accelerators.slice_type({}) is None
+
+
+def test_options_have_defaults_that_go_together(
+    job: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPUCTL_OUTPUT", "gs://bucket/out")
+    options = job.options.parse([])
+    for replicas in (1, 2, 4, 8, 16, 32):
+        job.options.check(options, replicas)
+    assert options.output == "gs://bucket/out"
+    assert options.predictions == 10 and options.warmup_steps == options.steps // 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "replicas", "said"),
+    [
+        (["--batch", "30"], 8, "try 24 or 32"),
+        (["--batch", "4"], 8, "try 8$"),
+        (["--sequence-length", "8", "--predictions", "1"], 1, "at least 16"),
+        (["--predictions", "63"], 1, "do not fit"),
+        (["--steps", "5", "--warmup-steps", "5"], 1, "fewer than --steps"),
+        (["--vocabulary-size", "50"], 1, "at least 100"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    job: SimpleNamespace, arguments: list[str], replicas: int, said: str
+) -> None:
+    with pytest.raises(job.errors.JobError, match=said) as caught:
+        job.options.check(job.options.parse(arguments), replicas)
+    assert caught.value.exit_code == 2
+
+
+def test_fingerprints_tell_values_apart(job: SimpleNamespace) -> None:
+    one = job.corpus.fingerprint("records", {"a": 1, "b": [2.5]})
+    assert one == job.corpus.fingerprint("records", json.loads('{"b": [2.5], "a": 1}'))
+    assert one != job.corpus.fingerprint("records", {"a": 1, "b": [2.6]})
+    assert not math.isnan(int(one, 16))

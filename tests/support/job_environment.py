@@ -1,0 +1,49 @@
+"""A Python in which the bundled job runs, made as a machine and the job's supervisor make it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tpuctl.emulator.machines.images import ImageStore
+
+__all__ = ["JOB", "job_python"]
+
+ROOT = Path(__file__).resolve().parents[2]
+JOB = ROOT / "templates" / "jobs" / "bert-pretraining"
+INSTALLER = ROOT / "tpuctl" / "jobs" / "environment.py"
+TENSORFLOW = "2.18.0"
+
+
+def job_python() -> Path:
+    """Return the interpreter of the job's environment; what is missing is made and kept.
+
+    TPUCTL_TEST_JOB_PYTHON names another one to use instead.
+    """
+    chosen = os.environ.get("TPUCTL_TEST_JOB_PYTHON")
+    if chosen:
+        return Path(chosen)
+    store = ImageStore()
+    image = asyncio.run(store.ensure(TENSORFLOW, lambda line: print(line, file=sys.stderr)))
+    home = store.cache / "job-tests"
+    home.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = ["make", folder, JOB / "requirements.txt", image / "bin" / "python3"]
+        made = subprocess.run(
+            [image / "bin" / "python3", "-S", "-I", INSTALLER, *arguments],
+            env={**os.environ, "HOME": str(home), "PIP_CACHE_DIR": str(store.downloads)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        log = Path(folder, "log")
+        if made.returncode:
+            said = log.read_text("utf-8", "replace") if log.exists() else ""
+            raise RuntimeError(f"no environment for the job:\n{said}{made.stdout}{made.stderr}")
+        environment = json.loads(Path(folder, "environment.json").read_text("utf-8"))
+    return Path(environment["home"], "bin", "python")
