@@ -37,7 +37,7 @@ class Cloud:
         self.server = server
         self.url = server.url
         self.token = server.token
-        self._channels: list[Any] = []
+        self._closing: list[Callable[[], Any]] = []
 
     @property
     def host(self) -> Any:
@@ -48,7 +48,7 @@ class Cloud:
         channel = grpc.insecure_channel(
             f"127.0.0.1:{self.server.port}", options=[("grpc.enable_http_proxy", 0)]
         )
-        self._channels.append(channel)
+        self._closing.append(channel.close)
         bearer = self.token if token is None else token
         return grpc.intercept_channel(channel, _Bearer(bearer)) if bearer else channel
 
@@ -64,16 +64,23 @@ class Cloud:
 
         if transport == "grpc":
             return tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=self.channel()))
-        return tpu_v2.TpuClient(transport="rest", **self.options())
+        return self.keep(tpu_v2.TpuClient(transport="rest", **self.options()))
+
+    def keep(self, client: Any) -> Any:
+        """Have a client's connections closed at the end."""
+        self._closing.append(client.transport.close)
+        return client
 
     def storage(self, project: str = PROJECT) -> Any:
         from google.cloud import storage
 
-        return storage.Client(
+        client = storage.Client(
             project=project,
             credentials=Credentials(token=self.token),
             client_options={"api_endpoint": self.url},
         )
+        self._closing.append(client._http.close)
+        return client
 
     def request(self, verb: str, path: str, *, token: str | None = None, **more: Any) -> Any:
         """A plain HTTP request with the bearer token."""
@@ -95,8 +102,8 @@ class Cloud:
                 add_default_network(self.server.store, found)
 
     def close(self) -> None:
-        for channel in self._channels:
-            channel.close()
+        for close in self._closing:
+            close()
 
 
 class _Bearer(grpc.UnaryUnaryClientInterceptor):

@@ -11,11 +11,12 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Literal
 
 __all__ = ["main"]
 
 
-async def serve(home: Path, port: int, pace: str, ssh: str) -> int:
+async def serve(home: Path, port: int, pace: str, ssh: Literal["auto", "high"]) -> int:
     from tpuctl.emulator.machines import LocalHost
     from tpuctl.emulator.server import Server, StartableHost
 

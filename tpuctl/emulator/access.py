@@ -22,7 +22,7 @@ class Access:
     def __init__(self, token: str, store: Store) -> None:
         self.token = token
         self._store = store
-        self._emails = {digest: email for digest, email in store.rows("SELECT * FROM tokens")}
+        self._emails = dict(store.rows("SELECT digest, email FROM tokens"))
 
     @staticmethod
     def read_or_make_token(path: Path) -> str:

@@ -35,9 +35,21 @@ _STOP_SECONDS = 20.0
 _LOG_LINES = 15
 # All that a local cloud keeps in its folder. Images are cached elsewhere and stay.
 _OWN_NAMES = (
-    "addresses.json authority gateway machines metadata objects server.json server.log shared "
-    "state.sqlite state.sqlite-shm state.sqlite-wal token uploads"
-).split()
+    "addresses.json",
+    "authority",
+    "gateway",
+    "machines",
+    "metadata",
+    "objects",
+    "server.json",
+    "server.log",
+    "shared",
+    "state.sqlite",
+    "state.sqlite-shm",
+    "state.sqlite-wal",
+    "token",
+    "uploads",
+)
 
 
 @dataclass(frozen=True)
@@ -169,7 +181,7 @@ def _as_asked(running: LocalCloud, port: int | None, pace: str | None) -> LocalC
 def _spawn(command: list[str], home: Path, wait: float) -> LocalCloud:
     log = home / "server.log"
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    with open(log, "ab") as out:
+    with log.open("ab") as out:
         offset = out.tell()
         process = subprocess.Popen(
             command,
@@ -195,7 +207,7 @@ def _spawn(command: list[str], home: Path, wait: float) -> LocalCloud:
         # It outlives this process on purpose; nobody is to be warned of that.
         process.returncode = 0
         return found[0]
-    with open(log, "rb") as file:
+    with log.open("rb") as file:
         file.seek(offset)
         lines = file.read().decode("utf-8", "replace").splitlines()[-_LOG_LINES:]
     told = "\n".join(lines) or "it said nothing"

@@ -1,4 +1,4 @@
-"""HTTP/1.1: checks the token, then hands a request to storage, to an API, or to the control page."""
+"""HTTP/1.1: checks the token, then hands a request to storage, an API, or the control page."""
 
 from __future__ import annotations
 
@@ -194,7 +194,8 @@ def _no_such_path(raw: web.BaseRequest, path: str) -> web.Response:
         status=404,
         text=(
             "<!DOCTYPE html>\n<html lang=en><title>Error 404 (Not Found)!!1</title>\n"
-            f"<p>The requested URL <code>{escape(_without_token(path))}</code> was not found on this server.\n"
+            f"<p>The requested URL <code>{escape(_without_token(path))}</code> was not found "
+            "on this server.\n"
         ),
         content_type="text/html",
         charset="UTF-8",

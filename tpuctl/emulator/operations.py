@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import secrets
@@ -144,10 +145,8 @@ class Operations:
         if record.is_done:
             return record
         event = self._ended.setdefault(name, asyncio.Event())
-        try:
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(event.wait(), seconds)
-        except TimeoutError:
-            pass
         return self.get(name)
 
     def message(self, record: Record) -> Any:

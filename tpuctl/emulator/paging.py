@@ -21,7 +21,7 @@ def write_token(last: str) -> str:
 def read_token(token: str) -> str:
     try:
         padded = token + "=" * (-len(token) % 4)
-        return base64.urlsafe_b64decode(padded.encode()).decode()
+        return base64.b64decode(padded.encode(), altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError) as error:
         raise invalid(f"Invalid page token: {token!r}.") from error
 

@@ -118,7 +118,7 @@ class Directory:
 
     def enabled(self, project: Project) -> list[str]:
         prefix = f"{project['id']}/"
-        return [name.removeprefix(prefix) for name, _ in self._store.list("enabled", prefix)]
+        return [name.removeprefix(prefix) for name, _ in self._store.items("enabled", prefix)]
 
 
 def consumer_of(request: Any) -> str | None:

@@ -176,7 +176,9 @@ class Router:
                 rest_base = getattr(rest, f"_Base{surface.client}RestTransport")
             except ModuleNotFoundError:
                 pass  # a client that speaks gRPC only
-            table = getattr(base, f"{surface.client}Transport")
+            table = getattr(base, f"{surface.client}Transport", None)
+            if table is None:
+                return []
             found = methods_of(surface.service, table, rest_base)
             self._methods[surface.service] = found
         return found

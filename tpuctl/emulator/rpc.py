@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import shutil
 import tempfile
 from typing import Any
@@ -37,7 +36,7 @@ class RpcServer:
         async with self._lock:
             if self._server is None:
                 await self._listen()
-        return os.path.join(self._folder, "rpc")
+        return f"{self._folder}/rpc"
 
     async def _listen(self) -> None:
         import grpc
@@ -69,7 +68,7 @@ class RpcServer:
         import grpc
 
         self.calls += 1
-        headers = {key: value for key, value in context.invocation_metadata()}
+        headers = dict(context.invocation_metadata())
         try:
             caller = Caller(self._access.require(headers.get("authorization")))
             return await self._router.call_grpc(method, data, caller)

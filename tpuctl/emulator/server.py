@@ -54,7 +54,7 @@ class Server:
     async def start(self) -> None:
         """Open the state, listen, and take up what an earlier process left unfinished."""
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.chmod(self.home, 0o700)
+        self.home.chmod(0o700)
         self.token = Access.read_or_make_token(self.home / "token")
         self.store = Store(self.home / "state.sqlite")
         access = Access(self.token, self.store)
@@ -88,7 +88,7 @@ class Server:
         await self._front.close()
         if self._http is not None:
             await self._rpc.close()
-            await self.world.operations.close()
+            await self.world.close()
         await self.host.close()
         self.store.close()
 
@@ -147,4 +147,4 @@ class Server:
             ),
             "utf-8",
         )
-        os.replace(draft, path)
+        draft.replace(path)

@@ -90,7 +90,7 @@ class Store:
     def delete(self, kind: str, name: str) -> bool:
         return self.run("DELETE FROM resources WHERE kind=? AND name=?", kind, name).rowcount > 0
 
-    def list(self, kind: str, prefix: str = "") -> list[tuple[str, bytes]]:
+    def items(self, kind: str, prefix: str = "") -> list[tuple[str, bytes]]:
         """Name and body of all whose name starts with the prefix, in order of name."""
         rows = self.rows(
             "SELECT name, body FROM resources WHERE kind=? AND name>=? AND name<? ORDER BY name",
@@ -114,7 +114,7 @@ class Store:
         self.put(kind, name, json.dumps(value).encode())
 
     def list_json(self, kind: str, prefix: str = "") -> list[dict[str, Any]]:
-        return [json.loads(body) for _, body in self.list(kind, prefix)]
+        return [json.loads(body) for _, body in self.items(kind, prefix)]
 
     def next(self, counter: str, at_least: int = 1) -> int:
         """A number never given before under this counter's name, and growing."""

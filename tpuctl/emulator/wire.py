@@ -41,8 +41,25 @@ _MIXINS: Mapping[str, str] = {
 }
 # Query parameters of Google's own front end, no fields of any request.
 _SYSTEM_PARAMETERS = frozenset(
-    "alt $alt key access_token oauth_token fields $fields prettyPrint $prettyPrint quotaUser "
-    "userIp uploadType upload_protocol callback $.xgafv $userProject trace".split()
+    (
+        "alt",
+        "$alt",
+        "key",
+        "access_token",
+        "oauth_token",
+        "fields",
+        "$fields",
+        "prettyPrint",
+        "$prettyPrint",
+        "quotaUser",
+        "userIp",
+        "uploadType",
+        "upload_protocol",
+        "callback",
+        "$.xgafv",
+        "$userProject",
+        "trace",
+    )
 )
 _VARIABLE = re.compile(r"\{([a-zA-Z0-9_.]+)(?:=([^}]*))?\}")
 _SEGMENTS = {"*": "[^/:]+", "**": ".+"}
@@ -255,8 +272,10 @@ def _payload_complaint(text: str) -> str:
     unknown = re.search(r'has no field named "([^"]+)"(?: at "([^"]*)")?', text)
     if unknown is None:
         return f"Invalid JSON payload received. {text}"
-    # The place that the parser tells begins with the message's own name.
-    place = (unknown[2] or "").partition(".")[2].rpartition(".")[0]
+    # The place that the parser tells begins with the message's own name; Google spells the rest
+    # as the proto does.
+    place = (unknown[2] or "").partition(".")[2]
+    place = re.sub(r"([A-Z])", lambda match: "_" + match[1].lower(), place)
     where = f" at '{place}'" if place else ""
     return f'Invalid JSON payload received. Unknown name "{unknown[1]}"{where}: Cannot find field.'
 

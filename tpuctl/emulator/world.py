@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -60,6 +61,7 @@ class World:
     host: Host
     operations: Operations = field(init=False)
     projects: Directory = field(init=False)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
     _loaded: dict[str, Service] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -74,6 +76,19 @@ class World:
             found = getattr(importlib.import_module(module), name)(self)
             self._loaded[key] = found
         return found
+
+    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that nobody waits for; it is cancelled when the cloud closes."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Stop operations and background work. What is pending stays in the store."""
+        await self.operations.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _find_effect(self, name: str) -> Effect:
         return self.service(name.partition(".")[0]).effects[name]

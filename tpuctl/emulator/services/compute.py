@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.machinery
 import importlib.util
 import re
 import sys
@@ -52,26 +53,30 @@ def collection_of(path: str) -> tuple[str, str] | None:
     `…/zones/Z/instances/I/stop` is about `instances`; operations have a client for each scope.
     """
     _load_types()
-    parts = path.removeprefix("/compute/v1").split("/")[3:]
-    scope = {"global": "global", "zones": "zone", "regions": "region"}.get(
-        parts[0] if parts else "", ""
-    )
-    skip = {"global": 1, "zone": 2, "region": 2}.get(scope, 0)
-    if parts[:1] == ["aggregated"]:
-        skip = 1
-    rest = [part for part in parts[skip:] if part]
-    if not rest or (scope == "" and rest[0] not in ("aggregated",) and len(rest) == 1):
-        name = "projects" if not scope else {"zone": "zones", "region": "regions"}.get(scope, "")
-    else:
-        name = re.sub(r"(?<!^)([A-Z])", r"_\1", rest[0]).lower()
-    for module in (f"{scope}_{name}", f"{'region_' if scope == 'region' else ''}{name}", name):
-        if re.fullmatch(r"[a-z][a-z0-9_]*", module):
-            spec = importlib.util.find_spec(f"{_PACKAGE}.services")
-            folders = (spec.submodule_search_locations or []) if spec else []
-            for folder in folders:
-                if importlib.machinery.PathFinder.find_spec(module, [folder]) is not None:
-                    return module, "".join(part.capitalize() for part in module.split("_"))
+    parts = [part for part in path.removeprefix("/compute/v1").split("/")[3:] if part]
+    folders = importlib.import_module(f"{_PACKAGE}.services").__path__
+    for module in _candidates(parts):
+        if importlib.machinery.PathFinder.find_spec(module, list(folders)) is not None:
+            return module, "".join(part.capitalize() for part in module.split("_"))
     return None
+
+
+def _candidates(parts: list[str]) -> list[str]:
+    """Module names that may be about what follows the project in a path, best first."""
+    first, rest = (parts[0], parts[1:]) if parts else ("", [])
+    if first == "aggregated":
+        named, scopes = rest, ["", "global_"]
+    elif first == "global":
+        named, scopes = rest, ["global_", ""]
+    elif first in ("zones", "regions"):
+        scope = first.removesuffix("s") + "_"
+        named, scopes = (rest[1:], [scope, ""]) if len(rest) > 1 else ([first], [""])
+    else:
+        return ["projects"] if len(parts) < 2 else []
+    if not named or not re.fullmatch(r"[a-z][A-Za-z0-9]*", named[0]):
+        return []
+    name = re.sub(r"([A-Z])", r"_\1", named[0]).lower()
+    return [scope + name for scope in scopes]
 
 
 class ComputeService:

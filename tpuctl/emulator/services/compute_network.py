@@ -33,6 +33,7 @@ _NETWORKS = "compute.networks"
 _FIREWALLS = "compute.firewalls"
 
 Row = dict[str, Any]
+Rows = list[Row]
 
 
 class _Collection:
@@ -178,7 +179,7 @@ class Networks(_Collection):
         if self.store.count("tpu.node"):
             from tpuctl.emulator.services.tpu_nodes import KIND, Node
 
-            for node_name, body in self.store.list(KIND, f"projects/{project}/"):
+            for node_name, body in self.store.items(KIND, f"projects/{project}/"):
                 if Node.FromString(body).network_config.network == name:
                     users.append(node_name)
         if users:
@@ -259,7 +260,7 @@ class Subnetworks:
         scope = f"projects/{project}/regions/{request.region}/subnetworks"
         return listed(request, "SubnetworkList", "compute#subnetworkList", rows, scope)
 
-    def _rows(self, project_name: str, region: str) -> list[Row]:
+    def _rows(self, project_name: str, region: str) -> Rows:
         project = self._service.project(project_name)
         regions = _regions()
         if region not in regions:

@@ -143,7 +143,7 @@ class IdentityService:
             if key in (account["email"], account["unique_id"]):
                 project = self._world.projects.find(found[1])
                 if found[1] == "-" or (project and project["id"] == account["project"]):
-                    return account
+                    return dict(account)
         raise missing(f"Unknown service account: {key}")
 
     def _switch(self, name: str, *, disabled: bool) -> None:

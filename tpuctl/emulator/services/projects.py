@@ -222,7 +222,7 @@ def _message(project: Project) -> Any:
         name=f"projects/{project['number']}",
         parent=project["parent"],
         project_id=project["id"],
-        state=messages.Project.State[project["state"]],
+        state=getattr(messages.Project.State, project["state"]),
         display_name=project["display_name"],
         labels=project["labels"],
         etag=f'W/"{int(project["updated"] * 1e6):x}"',

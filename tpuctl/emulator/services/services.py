@@ -22,10 +22,27 @@ _LARGEST_BATCH = 20
 _API = re.compile(r"[a-z][a-z0-9-]*\.googleapis\.com")
 # What can be listed as not enabled; any other name of Google's can still be enabled.
 _KNOWN = (
-    "aiplatform billingbudgets cloudbilling cloudbuild cloudquotas cloudresourcemanager compute "
-    "iam iamcredentials iap logging monitoring oslogin secretmanager serviceusage storage "
-    "storage-api storage-component sts tpu"
-).split()
+    "aiplatform",
+    "billingbudgets",
+    "cloudbilling",
+    "cloudbuild",
+    "cloudquotas",
+    "cloudresourcemanager",
+    "compute",
+    "iam",
+    "iamcredentials",
+    "iap",
+    "logging",
+    "monitoring",
+    "oslogin",
+    "secretmanager",
+    "serviceusage",
+    "storage",
+    "storage-api",
+    "storage-component",
+    "sts",
+    "tpu",
+)
 # Enabling the one brings the others. From the APIs' consoles, not tried against Google.
 _NEEDS = {"tpu.googleapis.com": (), "compute.googleapis.com": ("oslogin.googleapis.com",)}
 
@@ -144,7 +161,7 @@ class ServicesService(OperationsService):
         return resources.Service.pb()(
             name=f"{parent}/services/{api}",
             parent=parent,
-            state=resources.State[state],
+            state=getattr(resources.State, state),
             config={"name": api, "title": title_of(api)},
         )
 

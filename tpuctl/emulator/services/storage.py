@@ -50,7 +50,7 @@ class StorageService:
         objects = self._objects
         # By verb and the shape of the path: letters stand, * is any one segment.
         self._table: dict[tuple[str, str], Handler] = {
-            ("GET", "b"): buckets.list,
+            ("GET", "b"): buckets.list_all,
             ("POST", "b"): buckets.insert,
             ("GET", "b/*"): buckets.get,
             ("PATCH", "b/*"): buckets.patch,
@@ -61,7 +61,7 @@ class StorageService:
             ("GET", "b/*/iam/testPermissions"): buckets.test_permissions,
             ("GET", "b/*/storageLayout"): buckets.storage_layout,
             ("GET", "b/*/managedFolders"): self._no_folders,
-            ("GET", "b/*/o"): objects.list,
+            ("GET", "b/*/o"): objects.list_all,
             ("GET", "b/*/o/*"): objects.get,
             ("PATCH", "b/*/o/*"): objects.patch,
             ("PUT", "b/*/o/*"): objects.update,
@@ -109,7 +109,7 @@ class StorageService:
 
     async def _download(self, request: Request, bucket: str, name: str) -> web.StreamResponse:
         stored = self._objects.must(request.query, bucket, name, is_read=True)
-        with open(self._objects.files.path(stored.file), "rb") as file:
+        with self._objects.files.open(stored.file) as file:
             return await send_media(request, stored, file)
 
     async def _json(self, request: Request, parts: list[str]) -> web.StreamResponse:

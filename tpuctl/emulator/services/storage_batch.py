@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable
+from email.message import Message
 from email.parser import BytesParser
 from http.client import responses
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -37,8 +38,8 @@ async def answer_batch(
         raise invalid(f"The batch request has more than {_MOST_CALLS} calls.")
     pieces = []
     for part in parts:
-        content = part.get_payload(decode=True) if hasattr(part, "get_payload") else b""
-        if not isinstance(content, bytes):
+        content = part.get_payload(decode=True) if isinstance(part, Message) else None
+        if not isinstance(part, Message) or not isinstance(content, bytes):
             raise invalid("Failed to parse batch request.")
         status, text = await _answer_part(request, content, answer)
         identity = str(part.get("Content-ID", "")).strip("<>")

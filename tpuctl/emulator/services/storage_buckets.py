@@ -30,13 +30,32 @@ _LABEL_KEY = re.compile(r"[^\W\dA-Z][\w-]{0,62}")
 _LABEL_VALUE = re.compile(r"[\w-]{0,63}")
 _MULTI_REGIONS = ("US", "EU", "ASIA")
 _CLASSES = (
-    "STANDARD NEARLINE COLDLINE ARCHIVE MULTI_REGIONAL REGIONAL DURABLE_REDUCED_AVAILABILITY"
-).split()
+    "STANDARD",
+    "NEARLINE",
+    "COLDLINE",
+    "ARCHIVE",
+    "MULTI_REGIONAL",
+    "REGIONAL",
+    "DURABLE_REDUCED_AVAILABILITY",
+)
 # What only the service itself sets.
 _OUTPUT_ONLY = (
-    "kind id selfLink projectNumber metageneration generation timeCreated updated etag "
-    "locationType acl defaultObjectAcl owner softDeleteTime hardDeleteTime"
-).split()
+    "kind",
+    "id",
+    "selfLink",
+    "projectNumber",
+    "metageneration",
+    "generation",
+    "timeCreated",
+    "updated",
+    "etag",
+    "locationType",
+    "acl",
+    "defaultObjectAcl",
+    "owner",
+    "softDeleteTime",
+    "hardDeleteTime",
+)
 
 
 class Buckets:
@@ -101,7 +120,7 @@ class Buckets:
         check_conditions(call.query, _state(bucket), is_read=True)
         return Answer(self.show(bucket, call.base_url))
 
-    def list(self, call: Call) -> Answer:
+    def list_all(self, call: Call) -> Answer:
         project = self._project(call)
         prefix = call.first("prefix")
         rows = [

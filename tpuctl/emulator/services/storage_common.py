@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import google_crc32c
 
@@ -19,6 +19,7 @@ __all__ = [
     "CHUNK",
     "Answer",
     "Call",
+    "Checksum",
     "Files",
     "Hasher",
     "NotModified",
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 CHUNK = 256 * 1024
+Checksum: Any = google_crc32c.Checksum  # the package has no types
 
 _NAMES = ("GenerationMatch", "GenerationNotMatch", "MetagenerationMatch", "MetagenerationNotMatch")
 
@@ -149,7 +151,7 @@ class Hasher:
     def __init__(self) -> None:
         self.size = 0
         self._md5 = hashlib.md5(usedforsecurity=False)
-        self._crc = google_crc32c.Checksum()
+        self._crc = Checksum()
 
     def update(self, data: bytes) -> None:
         self.size += len(data)
@@ -206,7 +208,7 @@ class Files:
         name = secrets.token_hex(16)
         path = self.path(name)
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        os.replace(draft, path)
+        draft.replace(path)
         return name
 
     def share(self, file: str) -> str:
@@ -219,6 +221,10 @@ class Files:
 
     def path(self, file: str) -> Path:
         return self.objects / file[:2] / file
+
+    def open(self, file: str) -> BinaryIO:
+        """Its bytes, to be read; they stay readable if the object goes."""
+        return self.path(file).open("rb")
 
     def remove(self, file: str) -> None:
         """Readers that have it open read on."""

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import google_crc32c
-
 from tpuctl.emulator.paging import read_token, write_token
 from tpuctl.emulator.projects import now_text
 from tpuctl.emulator.services.storage_buckets import Buckets, merge
@@ -21,6 +19,7 @@ from tpuctl.emulator.services.storage_common import (
     CHUNK,
     Answer,
     Call,
+    Checksum,
     Files,
     Hasher,
     check_conditions,
@@ -36,9 +35,17 @@ __all__ = ["Objects", "Stored"]
 _MOST_SOURCES = 32
 _LONGEST_NAME = 1024
 _SETTABLE = (
-    "cacheControl contentDisposition contentEncoding contentLanguage contentType customTime "
-    "eventBasedHold metadata storageClass temporaryHold"
-).split()
+    "cacheControl",
+    "contentDisposition",
+    "contentEncoding",
+    "contentLanguage",
+    "contentType",
+    "customTime",
+    "eventBasedHold",
+    "metadata",
+    "storageClass",
+    "temporaryHold",
+)
 
 
 @dataclass(frozen=True)
@@ -194,7 +201,7 @@ class Objects:
         self._save(changed)
         return Answer(self.show(changed, call.base_url))
 
-    def list(self, call: Call) -> Answer:
+    def list_all(self, call: Call) -> Answer:
         """In order of name as UTF-8 bytes; `versions` is ignored, there is only one of each."""
         bucket = call.parts[1]
         self._buckets.must(bucket)
@@ -289,7 +296,7 @@ class Objects:
         sources = self._sources(bucket, wanted.get("sourceObjects"))
         draft = self.files.new_draft()
         # Opened before anything is awaited: the sources stay readable if they are deleted.
-        opened = [open(self.files.path(source.file), "rb") for source in sources]
+        opened = [self.files.open(source.file) for source in sources]
         try:
             crc32c = await asyncio.to_thread(_concatenate, opened, draft)
         finally:
@@ -356,15 +363,15 @@ def described(hasher: Hasher, resource: dict[str, Any]) -> dict[str, Any]:
 
 
 def _stored(row: tuple[Any, ...]) -> Stored:
-    *fields, body = row
-    return Stored(*fields, body=json.loads(body))
+    bucket, name, generation, metageneration, size, file, body = row
+    return Stored(bucket, name, generation, metageneration, size, file, json.loads(body))
 
 
 def _concatenate(sources: list[Any], target: Path) -> str:
     import base64
 
-    checksum = google_crc32c.Checksum()
-    with open(target, "wb") as out:
+    checksum = Checksum()
+    with target.open("wb") as out:
         for source in sources:
             while chunk := source.read(4 * CHUNK):
                 checksum.update(chunk)

@@ -21,13 +21,13 @@ from tpuctl.emulator.services.storage_common import (
     claims_of,
     read_body_json,
 )
+from tpuctl.emulator.services.storage_multipart import LARGEST_METADATA, Parts
 from tpuctl.emulator.services.storage_objects import Objects, Stored, described
 from tpuctl.emulator.status import ApiError, invalid, missing
 from tpuctl.emulator.store import Store
 
 __all__ = ["Uploads"]
 
-_LARGEST_METADATA = 1024 * 1024
 _RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
 _KEPT_SECONDS = 7 * 24 * 3600.0  # how long an upload session lives, as Google's
 
@@ -91,7 +91,7 @@ class Uploads:
         if found is None:
             raise invalid("Missing boundary in the Content-Type of a multipart upload.")
         boundary = (found[1] or found[2] or found[3]).encode()
-        parts = _Parts(_body(request), boundary)
+        parts = Parts(_body(request), boundary)
         resource = read_body_json(await parts.read_metadata())
         name = str(resource.get("name") or request.first("name"))
         self._objects.check_write(bucket, name, request.query)
@@ -112,7 +112,7 @@ class Uploads:
     # Resumable uploads.
 
     async def _begin(self, request: Request, bucket: str) -> web.StreamResponse:
-        resource = read_body_json(await request.read(_LARGEST_METADATA))
+        resource = read_body_json(await request.read(LARGEST_METADATA))
         name = str(resource.get("name") or request.first("name"))
         self._objects.check_write(bucket, name, request.query)
         declared = request.raw.headers.get("X-Upload-Content-Type")
@@ -286,64 +286,6 @@ class Uploads:
         )
 
 
-class _Parts:
-    """The two parts of a multipart/related body, the second as a stream.
-
-    Senders differ in their line ends: CRLF or bare LF, of which exactly one stands before a
-    delimiter.
-    """
-
-    _TAIL = 4096  # held back: the closing delimiter and whatever follows it
-
-    def __init__(self, chunks: AsyncIterator[bytes], boundary: bytes) -> None:
-        self._chunks = chunks
-        self._delimiter = b"--" + boundary
-        self._buffer = bytearray()
-
-    async def _more(self) -> bool:
-        chunk = await anext(self._chunks, None)
-        if chunk is None:
-            return False
-        self._buffer += chunk
-        return True
-
-    async def _until(self, pattern: bytes) -> bytes:
-        """Everything before a match, which is dropped too."""
-        compiled = re.compile(pattern)
-        while (found := compiled.search(self._buffer)) is None:
-            if len(self._buffer) > _LARGEST_METADATA or not await self._more():
-                raise invalid("Malformed multipart body.")
-        before = bytes(self._buffer[: found.start()])
-        del self._buffer[: found.end()]
-        return before
-
-    async def read_metadata(self) -> bytes:
-        delimiter = re.escape(self._delimiter)
-        await self._until(delimiter + rb"[ \t]*\r?\n")
-        await self._until(rb"(?:\r?\n){2}|^\r?\n")
-        return await self._until(rb"\r?\n" + delimiter + rb"[ \t]*\r?\n")
-
-    async def read_media_type(self) -> str:
-        head = await self._until(rb"(?:\r?\n){2}|^\r?\n")
-        found = re.search(rb"(?im)^content-type:[ \t]*([^\r\n]+)", head)
-        return found[1].decode("latin-1").strip() if found else ""
-
-    async def media(self) -> AsyncIterator[bytes]:
-        while await self._more():
-            if len(self._buffer) > self._TAIL + CHUNK:
-                ready = len(self._buffer) - self._TAIL
-                yield bytes(self._buffer[:ready])
-                del self._buffer[:ready]
-        end = self._buffer.rfind(self._delimiter + b"--")
-        if end < 0:
-            raise invalid("Malformed multipart body: it ends before its closing delimiter.")
-        if self._buffer[:end].endswith(b"\r\n"):
-            end -= 2
-        elif self._buffer[:end].endswith(b"\n"):
-            end -= 1
-        yield bytes(self._buffer[:end])
-
-
 async def _body(request: Request) -> AsyncIterator[bytes]:
     await request.proceed()
     async for chunk in request.raw.content.iter_any():
@@ -367,7 +309,7 @@ async def _skip(chunks: AsyncIterator[bytes], count: int) -> AsyncIterator[bytes
 async def _write(
     path: Path, hasher: Hasher, chunks: AsyncIterator[bytes], mode: str = "wb"
 ) -> None:
-    with open(path, mode) as out:
+    with path.open(mode) as out:
         async for chunk in chunks:
             out.write(chunk)
             hasher.update(chunk)
@@ -375,7 +317,7 @@ async def _write(
 
 def _hash_file(path: Path) -> Hasher:
     hasher = Hasher()
-    with open(path, "rb") as file:
+    with path.open("rb") as file:
         while chunk := file.read(4 * CHUNK):
             hasher.update(chunk)
     return hasher

@@ -67,7 +67,7 @@ class Xml:
             raise ApiError("UNIMPLEMENTED", "Buckets are served by the JSON API alone.")
         if request.verb in ("GET", "HEAD"):
             stored = self._objects.must(request.query, bucket, name, is_read=True)
-            with open(self._objects.files.path(stored.file), "rb") as file:
+            with self._objects.files.open(stored.file) as file:
                 return await send_media(request, stored, file)
         if request.verb == "PUT":
             stored = await self._uploads.receive_simple(request, bucket, name)

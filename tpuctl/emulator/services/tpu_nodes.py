@@ -55,7 +55,7 @@ class Nodes:
         self._store.put(KIND, node.name, node.SerializeToString())
 
     def all(self, prefix: str = "") -> list[Any]:
-        return [Node.FromString(body) for _, body in self._store.list(KIND, prefix)]
+        return [Node.FromString(body) for _, body in self._store.items(KIND, prefix)]
 
     def begin(self, verb: str, node: Any, **more: Any) -> Record:
         """Start one of the effects on a node."""
@@ -116,9 +116,7 @@ class Nodes:
         """Boot the machines of every node that was READY when the last process ended."""
         for node in self.all():
             if node.state == State.READY:
-                task = asyncio.create_task(self._boot_again(node))
-                self._again = getattr(self, "_again", set()) | {task}
-                task.add_done_callback(lambda done: self._again.discard(done))
+                self._world.in_background(self._boot_again(node))
 
     async def _boot_again(self, node: Any) -> None:
         try:
@@ -183,8 +181,7 @@ class Nodes:
         if node is None or node.state == State.DELETING:
             return
         self._store.delete(KIND, node.name)
-        task = asyncio.get_running_loop().create_task(self._discard_machines(node))
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._world.in_background(self._discard_machines(node))
 
     def _stopped(self, arguments: Arguments) -> Any:
         node = self._must(arguments)
@@ -215,8 +212,7 @@ class Nodes:
             node.metadata[PORT_KEY] = arguments["port"]
         self.save(node)
         if node.state == State.READY:
-            task = asyncio.get_running_loop().create_task(self._reconfigure(node))
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._world.in_background(self._reconfigure(node))
         return node
 
     async def _reconfigure(self, node: Any) -> None:

@@ -180,7 +180,7 @@ class Offer:
         return _location(request.name)
 
     def _require_project(self, name: str) -> None:
-        self._projects.require((name.split("/") + [""])[1], "tpu.googleapis.com")
+        self._projects.require(name.partition("/")[2].partition("/")[0], "tpu.googleapis.com")
 
 
 def _location(name: str) -> Any:

@@ -1,0 +1,211 @@
+"""The one port: who may come in, and what is said where nothing answers."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import grpc
+import pytest
+from google.longrunning import operations_pb2
+
+PARENT = "projects/local-project/locations/europe-west4-a"
+
+
+@pytest.mark.parametrize(
+    ("path", "family"),
+    [
+        (f"/v2/{PARENT}/nodes", "platform"),
+        ("/v3/projects/local-project", "platform"),
+        ("/storage/v1/b?project=local-project", "legacy"),
+        ("/compute/v1/projects/local-project", "legacy"),
+        ("/_local/status", "platform"),
+        ("/t/wrong/storage/v1/b", "platform"),
+        ("/nothing/here", "platform"),
+    ],
+)
+@pytest.mark.parametrize("token", ["", "wrong", "wrong\u00e4"])
+async def test_rest_without_the_token_is_refused(
+    cloud: Any, path: str, family: str, token: str
+) -> None:
+    headers = {"Authorization": f"Bearer {token}".encode()} if token else {"Authorization": ""}
+    answer = await asyncio.to_thread(cloud.request, "GET", path, headers=headers)
+    assert answer.status_code == 401
+    error = answer.json()["error"]
+    assert error["code"] == 401
+    if family == "platform":
+        assert error["status"] == "UNAUTHENTICATED"
+    else:
+        assert error["errors"][0]["reason"] in ("authError", "required")
+
+
+@pytest.mark.parametrize("token", ["", "wrong"])
+async def test_grpc_without_the_token_is_refused(cloud: Any, token: str) -> None:
+    call = cloud.channel(token).unary_unary("/google.cloud.tpu.v2.Tpu/ListNodes")
+    with pytest.raises(grpc.RpcError) as caught:
+        await asyncio.to_thread(call, b"", timeout=10)
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_the_token_may_stand_in_the_path(cloud: Any) -> None:
+    path = f"/t/{cloud.token}/v3/projects/local-project"
+    answer = await asyncio.to_thread(cloud.request, "GET", path, headers={"Authorization": ""})
+    assert answer.json()["projectId"] == "local-project"
+
+
+async def test_a_machines_token_opens_the_apis_but_not_the_control_page(cloud: Any) -> None:
+    token = cloud.server.world.access.token_for("someone@local-project.iam.gserviceaccount.com")
+    answer = await asyncio.to_thread(
+        cloud.request, "GET", "/v3/projects/local-project", token=token
+    )
+    assert answer.status_code == 200
+    answer = await asyncio.to_thread(cloud.request, "POST", "/_local/shutdown", token=token)
+    assert answer.status_code == 403
+    assert not cloud.server.stopping.is_set()
+
+
+async def test_an_unknown_path_is_not_found(cloud: Any) -> None:
+    answer = await asyncio.to_thread(cloud.request, "GET", "/v9/nothing/here")
+    assert answer.status_code == 404
+    assert "/v9/nothing/here" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "name"),
+    [
+        ("POST", f"/v2/{PARENT}/queuedResources", "google.cloud.tpu.v2.Tpu/CreateQueuedResource"),
+        ("GET", f"/v2/{PARENT}/queuedResources/q", "google.cloud.tpu.v2.Tpu/GetQueuedResource"),
+        ("POST", "/v3/projects/local-project:move", "Projects/MoveProject"),
+        (
+            "POST",
+            "/compute/v1/projects/local-project/zones/europe-west4-a/instances",
+            "google.cloud.compute.v1.Instances/Insert",
+        ),
+        (
+            "GET",
+            "/projects/local-project/zones/europe-west4-a/operations/o",
+            "google.cloud.compute.v1.ZoneOperations/Get",
+        ),
+        ("GET", "/compute/v1/projects/local-project/aggregated/instances", "AggregatedList"),
+        ("GET", "/storage/v1/b/a-bucket/acl", "storage.bucketAccessControls"),
+    ],
+)
+async def test_rest_methods_not_imitated_say_so_by_name(
+    cloud: Any, verb: str, path: str, name: str
+) -> None:
+    answer = await asyncio.to_thread(cloud.request, verb, path, data="{}" if verb == "POST" else "")
+    assert answer.status_code == 501
+    assert name in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "google.cloud.tpu.v2.Tpu/CreateQueuedResource",
+        "google.cloud.tpu.v1.Tpu/CreateNode",
+        "google.cloud.tpu.v2alpha1.Tpu/ListReservations",
+        "google.iam.admin.v1.IAM/CreateRole",
+        "google.longrunning.Operations/CancelOperation",
+        "no.such.Service/Method",
+        "google.cloud.tpu.v2.Tpu/NoSuchMethod",
+    ],
+)
+async def test_grpc_methods_not_imitated_say_so_by_name(cloud: Any, method: str) -> None:
+    call = cloud.channel().unary_unary(f"/{method}")
+    with pytest.raises(grpc.RpcError) as caught:
+        await asyncio.to_thread(call, b"", timeout=20)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    for part in method.split("/"):
+        assert part in caught.value.details()
+
+
+async def test_grpc_bytes_that_are_no_message_are_refused(cloud: Any) -> None:
+    call = cloud.channel().unary_unary("/google.cloud.tpu.v2.Tpu/GetNode")
+    with pytest.raises(grpc.RpcError) as caught:
+        await asyncio.to_thread(call, b"\xff\xff\xff", timeout=10)
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"{", "Invalid JSON payload"),
+        (b"[1]", "Invalid JSON payload"),
+        (b'"x"', "Invalid JSON payload"),
+        (b'{"noSuchField": 1}', 'Unknown name "noSuchField"'),
+        (b'{"networkConfig": {"noSuchField": 1}}', "\"noSuchField\" at 'node.network_config'"),
+        (b'{"labels": []}', "Invalid JSON payload"),
+        (b'{"labels": {"a": 1}}', "Invalid JSON payload"),
+        (b'{"networkConfig": 7}', "Invalid JSON payload"),
+        (b'{"tags": "x"}', "Invalid JSON payload"),
+        (b'{"id": "many"}', "Invalid JSON payload"),
+        (b'{"createTime": "yesterday"}', "Invalid JSON payload"),
+        (b'{"state": "NO_SUCH"}', "Invalid JSON payload"),
+        (b"\xff\xfe", "Invalid JSON payload"),
+        (b"[" * 50000, "Invalid JSON payload"),
+    ],
+)
+async def test_a_body_that_is_no_request_is_an_invalid_argument(
+    cloud: Any, body: bytes, told: str
+) -> None:
+    path = f"/v2/{PARENT}/nodes?nodeId=n"
+    answer = await asyncio.to_thread(cloud.request, "POST", path, data=body)
+    assert answer.status_code == 400, answer.text
+    error = answer.json()["error"]
+    assert error["status"] == "INVALID_ARGUMENT"
+    assert told in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("noSuch=1", "Cannot bind query parameter"),
+        ("pageSize=many", "Invalid"),
+        ("pageSize=-1", "page_size"),
+        ("pageToken=%00%ff", "token"),
+    ],
+)
+async def test_a_query_that_is_no_request_is_an_invalid_argument(
+    cloud: Any, query: str, told: str
+) -> None:
+    answer = await asyncio.to_thread(cloud.request, "GET", f"/v2/{PARENT}/nodes?{query}")
+    assert answer.status_code == 400, answer.text
+    assert told in answer.json()["error"]["message"]
+
+
+async def test_enums_are_numbers_for_clients_that_ask_for_that(cloud: Any) -> None:
+    path = "/v3/projects/local-project"
+    names = await asyncio.to_thread(cloud.request, "GET", path)
+    numbers = await asyncio.to_thread(
+        cloud.request, "GET", path + "?%24alt=json%3Benum-encoding%3Dint"
+    )
+    assert (names.json()["state"], numbers.json()["state"]) == ("ACTIVE", 1)
+
+
+async def test_bytes_that_are_no_http_do_not_hang_the_server(cloud: Any) -> None:
+    def talk(data: bytes) -> bytes:
+        with socket.create_connection(("127.0.0.1", cloud.server.port), timeout=10) as near:
+            near.sendall(data)
+            near.shutdown(socket.SHUT_WR)
+            return near.recv(100)
+
+    for data in (b"\x16\x03\x01 hello", b"PRI", b"GET", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nxx"):
+        await asyncio.to_thread(talk, data)
+    answer = await asyncio.to_thread(cloud.request, "GET", "/_local/status")
+    assert answer.json()["nodes"] == 0
+
+
+async def test_operations_of_every_api_are_found_over_grpc(cloud: Any) -> None:
+    def find() -> Any:
+        made = cloud.request("POST", "/v3/projects", json={"projectId": "second-one"}).json()
+        call = cloud.channel().unary_unary(
+            "/google.longrunning.Operations/WaitOperation",
+            request_serializer=operations_pb2.WaitOperationRequest.SerializeToString,
+            response_deserializer=operations_pb2.Operation.FromString,
+        )
+        return made, call(operations_pb2.WaitOperationRequest(name=made["name"]), timeout=20)
+
+    made, operation = await asyncio.to_thread(find)
+    assert operation.name == made["name"]
+    assert operation.done

@@ -1,0 +1,71 @@
+"""The multipart/related body of an upload: metadata first, then bytes of any number."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+
+from tpuctl.emulator.services.storage_common import CHUNK
+from tpuctl.emulator.status import invalid
+
+__all__ = ["LARGEST_METADATA", "Parts"]
+
+LARGEST_METADATA = 1024 * 1024
+
+
+class Parts:
+    """The two parts of a multipart/related body, the second as a stream.
+
+    Senders differ in their line ends: CRLF or bare LF, of which exactly one stands before a
+    delimiter.
+    """
+
+    _TAIL = 4096  # held back: the closing delimiter and whatever follows it
+
+    def __init__(self, chunks: AsyncIterator[bytes], boundary: bytes) -> None:
+        self._chunks = chunks
+        self._delimiter = b"--" + boundary
+        self._buffer = bytearray()
+
+    async def _more(self) -> bool:
+        chunk = await anext(self._chunks, None)
+        if chunk is None:
+            return False
+        self._buffer += chunk
+        return True
+
+    async def _until(self, pattern: bytes) -> bytes:
+        """Everything before a match, which is dropped too."""
+        compiled = re.compile(pattern)
+        while (found := compiled.search(self._buffer)) is None:
+            if len(self._buffer) > LARGEST_METADATA or not await self._more():
+                raise invalid("Malformed multipart body.")
+        before = bytes(self._buffer[: found.start()])
+        del self._buffer[: found.end()]
+        return before
+
+    async def read_metadata(self) -> bytes:
+        delimiter = re.escape(self._delimiter)
+        await self._until(delimiter + rb"[ \t]*\r?\n")
+        await self._until(rb"(?:\r?\n){2}|^\r?\n")
+        return await self._until(rb"\r?\n" + delimiter + rb"[ \t]*\r?\n")
+
+    async def read_media_type(self) -> str:
+        head = await self._until(rb"(?:\r?\n){2}|^\r?\n")
+        found = re.search(rb"(?im)^content-type:[ \t]*([^\r\n]+)", head)
+        return found[1].decode("latin-1").strip() if found else ""
+
+    async def media(self) -> AsyncIterator[bytes]:
+        while await self._more():
+            if len(self._buffer) > self._TAIL + CHUNK:
+                ready = len(self._buffer) - self._TAIL
+                yield bytes(self._buffer[:ready])
+                del self._buffer[:ready]
+        end = self._buffer.rfind(self._delimiter + b"--")
+        if end < 0:
+            raise invalid("Malformed multipart body: it ends before its closing delimiter.")
+        if self._buffer[:end].endswith(b"\r\n"):
+            end -= 2
+        elif self._buffer[:end].endswith(b"\n"):
+            end -= 1
+        yield bytes(self._buffer[:end])
