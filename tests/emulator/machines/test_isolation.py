@@ -52,17 +52,19 @@ async def test_the_users_files_can_be_read_but_not_their_keys(
     (home / ".ssh").mkdir(parents=True)
     (home / ".ssh" / "id_rsa").write_text("secret")
     (home / "notes").write_text("mine\n")
+    (home / ".netrc").write_text("secret")
     monkeypatch.setenv("HOME", str(home))
     try:
         lab = await make_lab()
         if lab.host.isolation != "user namespaces":
             pytest.skip(lab.host.isolation)
         await lab.boot()
-        done = await lab.run(f"cat {home}/notes {home}/.ssh/id_rsa")
+        done = await lab.run(f"cat {home}/notes {home}/.netrc {home}/.ssh/id_rsa")
     finally:
         (home / ".ssh" / "id_rsa").unlink()
         (home / ".ssh").rmdir()
         (home / "notes").unlink()
+        (home / ".netrc").unlink()
         home.rmdir()
     assert (done.out, done.status) == ("mine\n", 1)
 

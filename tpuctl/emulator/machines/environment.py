@@ -115,7 +115,8 @@ class Folder:
         own = hostname(spec)
         user_id, group_id = os.getuid(), os.getgid()
         lines = [f"{u}:x:{user_id}:{group_id}::{self.homes / u}:{SHELL}" for u in users]
-        passwd = [*lines, *_other_lines("/etc/passwd", user_id)]
+        # The first line with a number names its owner: users come before the host's own.
+        passwd = [*lines, *_lines_of("/etc/passwd")]
         (self.settings / "passwd").write_text("\n".join(passwd) + "\n", "utf-8")
         stem = own.rpartition("-")[0]
         hosts = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
@@ -123,9 +124,10 @@ class Folder:
             hosts.append(f"{endpoint.address} {stem}-{worker}")
         if metadata_port == 80:
             hosts.append(f"{spec.endpoint.address} metadata.google.internal metadata")
-        hosts += _other_hosts()
+        hosts += [line for line in _lines_of("/etc/hosts") if "localhost" not in line.split()]
         (self.settings / "hosts").write_text("\n".join(hosts) + "\n", "utf-8")
         (self.settings / "hostname").write_text(own + "\n", "utf-8")
+        (self.settings / "empty").touch()
 
 
 @dataclass(frozen=True)
@@ -216,18 +218,9 @@ def pip_configuration() -> tuple[str, dict[str, str]]:
     return text.getvalue(), variables
 
 
-def _other_lines(file: str, user_id: int) -> list[str]:
-    """Lines of the host's passwd for other users than the one whom machines run as."""
+def _lines_of(file: str) -> list[str]:
     with contextlib.suppress(OSError):
-        entries = Path(file).read_text("utf-8", "replace").splitlines()
-        return [entry for entry in entries if entry.split(":")[2:3] != [str(user_id)]]
-    return []
-
-
-def _other_hosts() -> list[str]:
-    with contextlib.suppress(OSError):
-        entries = Path("/etc/hosts").read_text("utf-8", "replace").splitlines()
-        return [entry for entry in entries if "localhost" not in entry.split()]
+        return [line for line in Path(file).read_text("utf-8", "replace").splitlines() if line]
     return []
 
 

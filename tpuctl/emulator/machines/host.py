@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,14 @@ from tpuctl.emulator.machines.processes import reason_against_namespaces
 __all__ = ["LocalHost"]
 
 T = TypeVar("T")
+
+# Where the user's keys and credentials lie: machines see these empty.
+PRIVATE_FOLDERS = (
+    *(".ssh", ".gnupg", ".aws", ".azure", ".docker", ".kube", ".password-store"),
+    *(".config/gcloud", ".config/gh", ".config/tpuctl"),
+)
+PRIVATE_FILES = (".netrc", ".pypirc", ".git-credentials", ".npmrc", ".boto")
+MOST_FILES = 1 << 16  # open at once: a slice of many workers has many streams
 
 
 class LocalHost:
@@ -54,7 +63,7 @@ class LocalHost:
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._endings: defaultdict[str, int] = defaultdict(int)
         self._addresses: Addresses | None = None
-        self._surroundings: Surroundings | None = None
+        self._preparing: asyncio.Task[Surroundings] | None = None
         self._gateway: Gateway | None = None
 
     @property
@@ -66,6 +75,10 @@ class LocalHost:
         """Get ready to reserve and boot."""
         self._home.mkdir(parents=True, exist_ok=True)
         self._home.chmod(0o700)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         self._addresses = Addresses(self._home / "addresses.json", ssh=self._ssh)
         self._against = "switched off"
         if self._namespaces:
@@ -73,7 +86,10 @@ class LocalHost:
         authority = await asyncio.to_thread(Authority, self._home / "authority")
         self._gateway = Gateway(authority, self._front)
         await self._gateway.open()
-        self._surroundings = await asyncio.to_thread(self._prepare_surroundings, self._gateway)
+        # Asking pip takes a moment, and only a booting machine wants the answer.
+        self._preparing = asyncio.create_task(
+            asyncio.to_thread(self._prepare_surroundings, self._gateway)
+        )
 
     def _prepare_surroundings(self, gateway: Gateway) -> Surroundings:
         shared = self._home / "shared"
@@ -118,9 +134,10 @@ class LocalHost:
                 spec,
                 folder=Folder.of(self._home, spec.name),
                 reservation=reservation,
-                surroundings=self._started(self._surroundings),
+                surroundings=await asyncio.shield(self._started(self._preparing)),
                 image=image,
-                hidden=(str(self._home), *_private_folders()),
+                hidden=(str(self._home), *(str(Path.home() / name) for name in PRIVATE_FOLDERS)),
+                private_files=tuple(str(Path.home() / name) for name in PRIVATE_FILES),
                 is_isolated=self._against is None,
             )
             progress("Starting the machine")
@@ -159,6 +176,8 @@ class LocalHost:
         await asyncio.gather(*(self.shut(name) for name in list(self._machines)))
         if self._gateway is not None:
             await self._gateway.close()
+        if self._preparing is not None:
+            await asyncio.wait([self._preparing])
 
     def _tensorflow(self, version: str) -> str | None:
         """The runtime's TensorFlow; None for bare Python. Refuses what has no image here."""
@@ -178,9 +197,3 @@ class LocalHost:
         if value is None:
             raise MachineError("The host of the machines is not started.")
         return value
-
-
-def _private_folders() -> list[str]:
-    """Where the user's keys and credentials lie: machines see these empty."""
-    names = (".ssh", ".gnupg", ".config/gcloud", ".aws", ".azure", ".docker", ".kube")
-    return [str(Path.home() / name) for name in names]

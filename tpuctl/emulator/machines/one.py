@@ -38,6 +38,7 @@ class Machine:
         surroundings: Surroundings,
         image: Path,
         hidden: tuple[str, ...],
+        private_files: tuple[str, ...],
         is_isolated: bool,
     ) -> None:
         self.spec = spec
@@ -46,6 +47,7 @@ class Machine:
         self._surroundings = surroundings
         self._image = image
         self._hidden = hidden
+        self._private_files = private_files
         self._is_isolated = is_isolated
         self._init: Init | None = None
         self._starting_init = asyncio.Lock()
@@ -137,10 +139,11 @@ class Machine:
 
     def _session(self, user: str) -> Session:
         home = self._folder.home(user)
-        writable = [self._folder.homes, self._folder.temporary, self._folder.python]
+        temporary = self._folder.temporary if self._is_isolated else Path("/tmp")
+        writable = [self._folder.homes, temporary, self._folder.python]
 
         def files(channel: object) -> MachineFiles:
-            return MachineFiles(channel, home, self._folder.temporary, writable)  # type: ignore[arg-type]
+            return MachineFiles(channel, home, temporary, writable)  # type: ignore[arg-type]
 
         return Session(functools.partial(self._run, user), files)
 
@@ -166,9 +169,11 @@ class Machine:
         return started, functools.partial(init.signal, started)
 
     def _variables(self, user: str) -> dict[str, str]:
-        return self._surroundings.variables(
+        found = self._surroundings.variables(
             self.spec, self._folder, self._reservation.metadata_port, user
         )
+        # Without a view of its own, this is as near as the machine comes to its own /tmp.
+        return found if self._is_isolated else found | {"TMPDIR": str(self._folder.temporary)}
 
     async def _first_process(self) -> Init:
         """The machine's first process, begun when something is to run on it."""
@@ -183,11 +188,13 @@ class Machine:
         readable = [folder.path, self._image.resolve(), interpreter.parent.parent]
         readable += [self._surroundings.certificates, self._surroundings.pip_settings]
         writable = [folder.homes, folder.temporary, folder.python, self._surroundings.downloads]
+        overlaid = {f"/etc/{name}": settings / name for name in ("passwd", "hosts", "hostname")}
+        overlaid |= dict.fromkeys(self._private_files, settings / "empty")
         return View(
             writable=tuple(map(str, writable)),
             readable=tuple(map(str, readable)),
             temporary=str(folder.temporary),
             hostname=hostname(self.spec),
             hidden=self._hidden,
-            overlaid={f"/etc/{name}": str(settings / name) for name in ("passwd", "hosts")},
+            overlaid={path: str(file) for path, file in overlaid.items()},
         )

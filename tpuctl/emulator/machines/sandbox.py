@@ -375,7 +375,7 @@ def _become(request: dict[str, Any], files: list[int], *, controlling: bool) -> 
         moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 10) for descriptor in files]
         for number, descriptor in enumerate(moved):
             os.dup2(descriptor, number, inheritable=True)
-        os.closerange(3, 1024)
+        os.closerange(3, 1 << 16)
         # Python ignores these two; a program that is started expects the system's defaults.
         for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(ignored, signal.SIG_DFL)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import re
 import signal
 import struct
 import sys
@@ -25,6 +26,7 @@ from tpuctl.emulator.machines.processes import Exit, Started
 __all__ = ["Programs", "Session"]
 
 SIGNALS = ("HUP", "INT", "KILL", "TERM", "QUIT", "USR1", "USR2")
+SCP_SERVER = re.compile(r"scp (-\S+ )*-\w*[tf]\b")
 CHUNK = 1 << 18
 PIPE_BYTES = 1 << 20
 
@@ -79,7 +81,7 @@ class Session(SSHServerStreamSession[bytes]):
         return True
 
     def exec_requested(self, command: str) -> bool:
-        self._is_program = not command.startswith("scp ")
+        self._is_program = not SCP_SERVER.match(command)
         return True
 
     def session_started(self) -> None:
@@ -105,7 +107,7 @@ class Session(SSHServerStreamSession[bytes]):
                 ended = await self._run_on_terminal(command, extra, (rows, columns))
             else:
                 ended = await self._run_on_pipes(command, extra)
-        except MachineError as problem:
+        except (MachineError, OSError) as problem:
             with contextlib.suppress(OSError):
                 channel.write(f"{problem}\n".encode(), STDERR)
                 channel.exit(255)
