@@ -93,9 +93,16 @@ def whole_log() -> bytes:
     ).encode()
 
 
-@pytest.mark.parametrize("has_bucket", [False, True])
+@pytest.mark.parametrize(
+    ("has_bucket", "seed", "cuts"),
+    [
+        (False, 1, 60),
+        (True, 1, 60),
+        *(pytest.param(False, seed, 100, marks=pytest.mark.soak) for seed in range(2, 8)),
+    ],
+)
 async def test_every_byte_once_through_many_drops(
-    stack: Tpuctl, tmp_path: Path, has_bucket: bool
+    stack: Tpuctl, tmp_path: Path, has_bucket: bool, seed: int, cuts: int
 ) -> None:
     """With the bucket at hand, the end of an ended job's log comes from there."""
     script = tmp_path / "drops.py"
@@ -103,7 +110,7 @@ async def test_every_byte_once_through_many_drops(
     transports = await stack.transports()
     direct = transports[0]
     assert isinstance(direct, SshTransport)
-    relay = Relay(direct.address.host, direct.address.port, seed=1, cuts=60, most=60_000)
+    relay = Relay(direct.address.host, direct.address.port, seed=seed, cuts=cuts, most=60_000)
     port = await relay.start()
     cut = SshTransport(0, replace(direct.address, host="127.0.0.1", port=port), stack.key.path)
     store = ObjectStore(stack.cloud.client("storage"), stack.stack.bucket)

@@ -1,0 +1,73 @@
+"""The main job: BERT trained on a TPU VM that tpuctl made, shipped to and cleaned up."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tpuctl.api import Tpuctl
+from tpuctl.model.events import Event, LogChunk
+
+ROOT = Path(__file__).resolve().parents[2]
+STEPS, EVERY = 60, 20
+
+
+@pytest.mark.tensorflow
+@pytest.mark.timeout(900)  # the first time, the image is downloaded
+async def test_bert_trains_from_the_template(
+    make_stack: Callable[..., Tpuctl], events: list[Event], tmp_path: Path
+) -> None:
+    stack = make_stack(runtime="auto")
+    init = [sys.executable, "-m", "tpuctl", "--cloud", "local", "init", "--folder", str(tmp_path)]
+    subprocess.run(init, check=True, capture_output=True)
+    await stack.up()
+    job = tmp_path / "bert-pretraining"
+    (job / "output.txt").write_text("left by an earlier run\n", "utf-8")
+    record = await stack.submit(
+        job / "pretrain.py",
+        f"--steps {STEPS} --steps-per-call {EVERY} --batch 16 "
+        "--vocabulary-size 1500 --replicas 2".split(),
+    )
+    assert await stack.follow(record) == 0
+
+    log = b"".join(event.data for event in events if isinstance(event, LogChunk)).decode()
+    entries = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    assert [entry["step"] for entry in entries][-1] == STEPS
+    assert all(entry["tokens_per_second"] > 0 for entry in entries)
+    assert entries[-1]["loss"] < entries[0]["loss"]
+    assert "TensorFlow 2.18.0" in log, "the image's TensorFlow was not replaced"
+    assert "2 replicas" in log
+
+    storage = stack.cloud.client("storage")
+    found = {blob.name: blob.size for blob in storage.list_blobs(stack.stack.bucket)}
+    prefix = f"tpuctl/jobs/{record.id}"
+    output = f"{prefix}/output"
+    assert f"{output}/checkpoints/model-{STEPS}.index" in found
+    assert f"{output}/tokenizer/vocab.txt" in found
+    assert any(name.startswith(f"{output}/records/") for name in found)
+    bucket = storage.bucket(stack.stack.bucket)
+    copied = bucket.blob(f"{prefix}/attempts/1/worker-0.log").download_as_bytes()
+    assert copied.decode() == log
+    kept = json.loads(bucket.blob(f"{prefix}/attempts/1/worker-0.json").download_as_bytes())
+    assert (kept["state"], kept["exit_code"], kept["log_bytes"]) == ("succeeded", 0, len(copied))
+
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1500)
+def test_the_demo_as_a_newcomer_runs_it() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "demo.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    assert "Checkpoint in the bucket" in done.stdout
+    assert "Nothing that costs money is left" in done.stdout
