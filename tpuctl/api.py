@@ -137,9 +137,7 @@ class Tpuctl:
             started = time.monotonic()
             self.emit(StepStarted("cloud/local", "start", "it is not running"))
             running = control.start(home)
-            self.emit(
-                StepFinished("cloud/local", Outcome.DONE, time.monotonic() - started, "started")
-            )
+            self.emit(StepFinished("cloud/local", Outcome.DONE, time.monotonic() - started))
         return Endpoint("local", running.url, running.token)
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -56,6 +57,16 @@ class State:
                 json=self.json, events=self.events, quiet=self.quiet, no_color=self.no_color
             )
         return self._view
+
+    @property
+    def typed(self) -> str:
+        """How the user would start another command that speaks to the same cloud and stack."""
+        parts = ["tpuctl"]
+        if self.cloud is CloudName.local and os.environ.get("TPUCTL_CLOUD") != "local":
+            parts.append("--cloud local")
+        if self.stack_file != Path("tpuctl.yaml") and "TPUCTL_STACK_FILE" not in os.environ:
+            parts.append(f"--stack-file {self.stack_file}")
+        return " ".join(parts)
 
     def tpuctl(self) -> Tpuctl:
         """The stack that the options name, with events going to the view."""
@@ -285,6 +296,4 @@ def _print_envelope(state: State, exit_code: int) -> None:
 
 def _silence_stdout() -> None:
     """Keep the interpreter from failing again when it flushes stdout at exit."""
-    import os
-
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

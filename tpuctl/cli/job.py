@@ -63,7 +63,8 @@ def run(
         state.data = {"job": record.id, "output": record.output}
         if detach:
             state.answer(
-                state.data, lambda: print(f"{record.id}\n\nNext:\n    tpuctl logs -f {record.id}")
+                state.data,
+                lambda: print(f"{record.id}\n\nNext:\n    {state.typed} logs -f {record.id}"),
             )
             return 0
         return await _follow(state, tpuctl, record, all_workers=all_workers)
@@ -200,7 +201,7 @@ async def _follow(
     show(
         Note(
             f"\nJob {record.id} goes on. Come back to it with\n"
-            f"    tpuctl logs -f {record.id} {more}\n"
+            f"    {state.typed} logs -f {record.id} {more}\n"
             f"Ctrl-C again within {SECOND_THOUGHTS:.0f} seconds stops it."
         )
     )

@@ -48,8 +48,7 @@ def init(
 
     def show() -> None:
         print("\n".join(str(path) for path in written.files))
-        option = " --cloud local" if state.cloud.value == "local" else ""
-        print(f"\nNext:\n    tpuctl{option} up\n    tpuctl{option} run {written.script}")
+        print(f"\nNext:\n    {state.typed} up\n    {state.typed} run {written.script}")
 
     state.answer({"files": [str(path) for path in written.files]}, show)
 
@@ -127,7 +126,7 @@ def up(context: typer.Context) -> None:
     def show() -> None:
         print(f"Stack {stack.name} is up: {stack.accelerator.name} in {stack.zone}.")
         print(_price(stack))
-        print("\nNext:\n    tpuctl run SCRIPT\n    tpuctl down")
+        print(f"\nNext:\n    {state.typed} run SCRIPT\n    {state.typed} down")
 
     state.answer(plan_data(stack, prepared.plan), show)
 

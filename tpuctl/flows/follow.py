@@ -77,7 +77,7 @@ async def follow(
     result = job_status(record, records)
     assert result.exit_code is not None
     if result.state != "succeeded":
-        emit(Warned(_verdict(record, result, records)))
+        emit(Warned(_verdict(record, result, records), is_error=True))
     return result.exit_code
 
 
@@ -93,7 +93,7 @@ def _verdict(
     where = f"worker {result.worker}: " if len(records) > 1 else ""
     return Diagnostic(
         summaries[result.state],
-        f"{record.id}: {where}{result.detail}; exit code {result.exit_code}",
+        f"{record.id}: {where}{result.detail}",
         hint=f"Read its whole log again with\n    tpuctl logs {record.id}",
     )
 

@@ -77,9 +77,10 @@ class Note:
 
 @dataclass(frozen=True)
 class Warned:
-    """Something is not as it should be, and the work goes on."""
+    """Something is not as it should be, and the command goes on; an error if it was the aim."""
 
     diagnostic: Diagnostic
+    is_error: bool = False
 
 
 Event = StepStarted | StepProgress | StepFinished | LogChunk | Note | Warned

@@ -53,6 +53,8 @@ class Console:
                 self._log_is_at_line_start = data.endswith(b"\n")
             case Note(text):
                 self._print(Text(text))
+            case Warned(diagnostic, True):
+                self._diagnostic("error", "bold red", diagnostic)
             case Warned(diagnostic):
                 self._diagnostic("warning", "yellow", diagnostic)
             case StepStarted(address, action, _):

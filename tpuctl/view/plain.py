@@ -35,8 +35,8 @@ class Plain:
         match event:
             case LogChunk():
                 write_log(event)
-            case Warned(diagnostic):
-                self._diagnostic("warning", diagnostic)
+            case Warned(diagnostic, is_error):
+                self._diagnostic("error" if is_error else "warning", diagnostic)
             case _ if self.quiet:
                 pass
             case Note(text):
