@@ -1,19 +1,19 @@
 """The exception tree: one branch for each thing a caller can do about a failure.
 
-    TpuctlError               what every expected failure derives from; carries a Diagnostic
-    ├── Usage                 the command line or its input is wrong          exit 2
-    │   └── InvalidStack      the stack file is wrong (may carry several)     exit 2
-    ├── Refused               checks refused the work before anything was sent exit 65
-    ├── Unreachable           the cloud or a machine did not answer           exit 69
-    │   └── Transient         the same call may go through if repeated        exit 69
-    ├── NoCapacity            the zone has none; another zone or time may     exit 75
-    ├── QuotaExceeded         the project may not have more                   exit 76
-    ├── Denied                permission, billing, API or policy in the way   exit 77
-    ├── TimedOut              a limit in time or money was reached            exit 124
-    ├── NotFound              what was named is not there                     exit 1
-    ├── Conflict              it is there, but not ours or not as expected    exit 1
-    ├── RemoteFailed          a command on a machine failed                   exit 1
-    └── OperationFailed       the cloud accepted the work and then failed it  exit 1
+TpuctlError               what every expected failure derives from; carries a Diagnostic
+├── Usage                 the command line or its input is wrong          exit 2
+│   └── InvalidStack      the stack file is wrong (may carry several)     exit 2
+├── Refused               checks refused the work before anything was sent exit 65
+├── Unreachable           the cloud or a machine did not answer           exit 69
+│   └── Transient         the same call may go through if repeated        exit 69
+├── NoCapacity            the zone has none; another zone or time may     exit 75
+├── QuotaExceeded         the project may not have more                   exit 76
+├── Denied                permission, billing, API or policy in the way   exit 77
+├── TimedOut              a limit in time or money was reached            exit 124
+├── NotFound              what was named is not there                     exit 1
+├── Conflict              it is there, but not ours or not as expected    exit 1
+├── RemoteFailed          a command on a machine failed                   exit 1
+└── OperationFailed       the cloud accepted the work and then failed it  exit 1
 """
 
 from __future__ import annotations
