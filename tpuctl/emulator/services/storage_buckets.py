@@ -11,6 +11,7 @@ from tpuctl.emulator.paging import page
 from tpuctl.emulator.policies import Policies
 from tpuctl.emulator.projects import DEFAULT_PROJECT, Project, now_text
 from tpuctl.emulator.services.storage_common import (
+    NO_SUCH_BUCKET,
     Answer,
     Call,
     check_conditions,
@@ -69,7 +70,7 @@ class Buckets:
     def must(self, name: str) -> Bucket:
         found = self._store.get_json("bucket", name)
         if found is None:
-            raise missing("The specified bucket does not exist.")
+            raise missing(NO_SUCH_BUCKET)
         return found
 
     def show(self, bucket: Bucket, base_url: str) -> Bucket:

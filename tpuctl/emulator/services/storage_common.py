@@ -17,6 +17,7 @@ from tpuctl.emulator.status import ApiError, invalid, missing
 
 __all__ = [
     "CHUNK",
+    "NO_SUCH_BUCKET",
     "Answer",
     "Call",
     "Checksum",
@@ -33,6 +34,7 @@ __all__ = [
 CHUNK = 256 * 1024
 Checksum: Any = google_crc32c.Checksum  # the package has no types
 
+NO_SUCH_BUCKET = "The specified bucket does not exist."
 _NAMES = ("GenerationMatch", "GenerationNotMatch", "MetagenerationMatch", "MetagenerationNotMatch")
 
 

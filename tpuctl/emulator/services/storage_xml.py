@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 from aiohttp import web
 
 from tpuctl.emulator.http import Request
-from tpuctl.emulator.services.storage_common import NotModified, no_such_object
+from tpuctl.emulator.services.storage_common import NO_SUCH_BUCKET, NotModified, no_such_object
 from tpuctl.emulator.services.storage_media import media_headers, send_media
 from tpuctl.emulator.services.storage_objects import Objects
 from tpuctl.emulator.services.storage_uploads import Uploads
@@ -49,7 +49,7 @@ class Xml:
             return web.Response(status=304)
         except ApiError as error:
             code = _CODES.get(error.http, "InternalError")
-            if error.http == 404 and "bucket" in error.message:
+            if error.message == NO_SUCH_BUCKET:
                 code = "NoSuchBucket"
             text = (
                 "<?xml version='1.0' encoding='UTF-8'?><Error>"

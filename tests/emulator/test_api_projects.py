@@ -1,0 +1,355 @@
+"""Projects, services, service accounts and Compute Engine through their official clients."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Any
+
+import pytest
+from google.api_core import exceptions
+from google.cloud import (
+    compute_v1,
+    iam_admin_v1,
+    resourcemanager_v3,
+    service_usage_v1,
+)
+from google.cloud.iam_admin_v1.services.iam.transports import IAMGrpcTransport
+from google.cloud.resourcemanager_v3.services.projects.transports import ProjectsGrpcTransport
+from google.cloud.service_usage_v1.services.service_usage.transports import (
+    ServiceUsageGrpcTransport,
+)
+from google.iam.v1 import iam_policy_pb2, policy_pb2
+
+PROJECT = "local-project"
+NAME = f"projects/{PROJECT}"
+
+both = pytest.mark.parametrize("transport", ["grpc", "rest"])
+
+
+def projects(cloud: Any, transport: str = "rest") -> Any:
+    if transport == "grpc":
+        return resourcemanager_v3.ProjectsClient(
+            transport=ProjectsGrpcTransport(channel=cloud.channel())
+        )
+    return cloud.keep(resourcemanager_v3.ProjectsClient(transport="rest", **cloud.options()))
+
+
+def services(cloud: Any, transport: str = "rest") -> Any:
+    if transport == "grpc":
+        return service_usage_v1.ServiceUsageClient(
+            transport=ServiceUsageGrpcTransport(channel=cloud.channel())
+        )
+    return cloud.keep(service_usage_v1.ServiceUsageClient(transport="rest", **cloud.options()))
+
+
+def accounts(cloud: Any) -> Any:
+    return iam_admin_v1.IAMClient(transport=IAMGrpcTransport(channel=cloud.channel()))
+
+
+def compute(cloud: Any, client: Any) -> Any:
+    return cloud.keep(client(**cloud.options()))
+
+
+@both
+async def test_a_fresh_cloud_has_one_project_with_no_api_enabled(
+    make_cloud: Any, transport: str
+) -> None:
+    cloud = await make_cloud()
+
+    def run() -> None:
+        found = projects(cloud, transport).get_project(name=NAME, timeout=10)
+        assert found.project_id == PROJECT
+        assert found.state is resourcemanager_v3.Project.State.ACTIVE
+        by_number = projects(cloud, transport).get_project(name=found.name, timeout=10)
+        assert by_number == found
+        request = {"parent": NAME, "filter": "state:ENABLED"}
+        assert not list(services(cloud, transport).list_services(request=request, timeout=10))
+
+    await asyncio.to_thread(run)
+
+
+@both
+async def test_a_project_is_made_found_and_deleted(cloud: Any, transport: str) -> None:
+    def run() -> None:
+        client = projects(cloud, transport)
+        wanted = {"project_id": "made-here", "display_name": "Made", "labels": {"a": "b"}}
+        made = client.create_project(request={"project": wanted}, timeout=10).result(timeout=20)
+        assert (made.project_id, made.display_name, dict(made.labels)) == (
+            "made-here",
+            "Made",
+            {"a": "b"},
+        )
+        found = list(client.search_projects(query="id:made-here", timeout=10))
+        assert found == [made]
+        assert not list(client.search_projects(query="id:nobody", timeout=10))
+        with pytest.raises(exceptions.Conflict):
+            client.create_project(request={"project": wanted}, timeout=10)
+        with pytest.raises(exceptions.Forbidden):
+            client.get_project(name="projects/nobodys-project", timeout=10)
+        with pytest.raises(exceptions.BadRequest):
+            client.create_project(request={"project": {"project_id": "No"}}, timeout=10)
+        deleted = client.delete_project(name=made.name, timeout=10).result(timeout=20)
+        assert deleted.state is resourcemanager_v3.Project.State.DELETE_REQUESTED
+
+    await asyncio.to_thread(run)
+
+
+@both
+async def test_project_policies(cloud: Any, transport: str) -> None:
+    def run() -> None:
+        client = projects(cloud, transport)
+        policy = client.get_iam_policy(resource=NAME, timeout=10)
+        assert [binding.role for binding in policy.bindings] == ["roles/owner"]
+        old = policy_pb2.Policy()
+        old.CopyFrom(policy)
+        policy.bindings.add(
+            role="projects/local-project/roles/tpuctl", members=["serviceAccount:a@b.example"]
+        )
+        request = iam_policy_pb2.SetIamPolicyRequest(resource=NAME, policy=policy)
+        changed = client.set_iam_policy(request=request, timeout=10)
+        assert changed == client.get_iam_policy(resource=NAME, timeout=10)
+        assert changed.etag != old.etag
+        stale = iam_policy_pb2.SetIamPolicyRequest(resource=NAME, policy=old)
+        with pytest.raises(exceptions.Conflict) as caught:
+            client.set_iam_policy(request=stale, timeout=10)
+        assert "There were concurrent policy changes" in caught.value.message
+        asked = ["tpu.nodes.create", "storage.buckets.create"]
+        answer = client.test_iam_permissions(resource=NAME, permissions=asked, timeout=10)
+        assert list(answer.permissions) == asked
+
+    await asyncio.to_thread(run)
+
+
+@both
+async def test_services_are_enabled_and_disabled(make_cloud: Any, transport: str) -> None:
+    cloud = await make_cloud()
+
+    def run() -> None:
+        client = services(cloud, transport)
+        state = service_usage_v1.State
+        name = f"{NAME}/services/tpu.googleapis.com"
+        found = client.get_service(request={"name": name}, timeout=10)
+        assert found.state is state.DISABLED
+        apis = ["tpu.googleapis.com", "compute.googleapis.com"]
+        request = {"parent": NAME, "service_ids": apis}
+        made = client.batch_enable_services(request=request, timeout=10).result(timeout=20)
+        assert [each.config.name for each in made.services] == apis
+        assert client.get_service(request={"name": name}, timeout=10).state is state.ENABLED
+        listed = client.list_services(
+            request={"parent": NAME, "filter": "state:ENABLED"}, timeout=10
+        )
+        assert set(apis) <= {each.config.name for each in listed}
+        client.disable_service(request={"name": name}, timeout=10).result(timeout=20)
+        assert client.get_service(request={"name": name}, timeout=10).state is state.DISABLED
+        for wrong in ("nonsense", "x.example.org"):
+            with pytest.raises(exceptions.GoogleAPICallError):
+                client.enable_service(request={"name": f"{NAME}/services/{wrong}"}, timeout=10)
+
+    await asyncio.to_thread(run)
+
+
+@both
+async def test_paid_services_need_billing(cloud: Any, transport: str) -> None:
+    cloud.server.world.projects.add("unpaid-project")
+
+    def run() -> None:
+        client = services(cloud, transport)
+        request = {"name": "projects/unpaid-project/services/compute.googleapis.com"}
+        with pytest.raises(exceptions.BadRequest) as caught:
+            client.enable_service(request=request, timeout=10)
+        assert "Billing must be enabled for activation of service(s)" in caught.value.message
+        assert caught.value.reason == "UREQ_PROJECT_BILLING_NOT_FOUND"
+
+    await asyncio.to_thread(run)
+
+
+async def test_service_accounts(cloud: Any) -> None:
+    token = cloud.server.world.access.token_for(f"stack-tpu@{PROJECT}.iam.gserviceaccount.com")
+
+    def run() -> None:
+        client = accounts(cloud)
+        request = {
+            "name": NAME,
+            "account_id": "stack-tpu",
+            "service_account": {"display_name": "The stack's", "description": "tpuctl-stack=s"},
+        }
+        made = client.create_service_account(request=request, timeout=10)
+        assert made.email == f"stack-tpu@{PROJECT}.iam.gserviceaccount.com"
+        assert made.name == f"{NAME}/serviceAccounts/{made.email}"
+        for name in (made.name, f"projects/-/serviceAccounts/{made.email}"):
+            assert client.get_service_account(name=name, timeout=10) == made
+        assert list(client.list_service_accounts(name=NAME, timeout=10)) == [made]
+        with pytest.raises(exceptions.AlreadyExists):
+            client.create_service_account(request=request, timeout=10)
+        with pytest.raises(exceptions.InvalidArgument):
+            client.create_service_account(request={**request, "account_id": "x"}, timeout=10)
+        policy = client.get_iam_policy(request={"resource": made.name}, timeout=10)
+        policy.bindings.add(role="roles/iam.serviceAccountUser", members=["user:a@b.example"])
+        client.set_iam_policy(request={"resource": made.name, "policy": policy}, timeout=10)
+        with pytest.raises(exceptions.Aborted):
+            client.set_iam_policy(request={"resource": made.name, "policy": policy}, timeout=10)
+        client.delete_service_account(name=made.name, timeout=10)
+        with pytest.raises(exceptions.NotFound):
+            client.get_service_account(name=made.name, timeout=10)
+        assert cloud.request("GET", f"/v3/{NAME}", token=token).status_code == 401
+
+    await asyncio.to_thread(run)
+
+
+async def test_iam_must_be_enabled(make_cloud: Any) -> None:
+    cloud = await make_cloud()
+    with pytest.raises(exceptions.PermissionDenied) as caught:
+        await asyncio.to_thread(
+            lambda: list(accounts(cloud).list_service_accounts(name=NAME, timeout=10))
+        )
+    assert caught.value.reason == "SERVICE_DISABLED"
+
+
+async def test_networks_and_firewalls(make_cloud: Any) -> None:
+    cloud = await make_cloud(pace="quick")
+    cloud.enable("compute")
+
+    def done(operation: Any) -> Any:
+        ended = operations.wait(project=PROJECT, operation=operation.name)
+        assert ended.status is compute_v1.Operation.Status.DONE
+        return ended
+
+    operations = compute(cloud, compute_v1.GlobalOperationsClient)
+
+    def run() -> None:
+        networks = compute(cloud, compute_v1.NetworksClient)
+        firewalls = compute(cloud, compute_v1.FirewallsClient)
+        assert [each.name for each in networks.list(project=PROJECT)] == ["default"]
+        rules = {each.name for each in firewalls.list(project=PROJECT)}
+        assert "default-allow-ssh" in rules
+        network = compute_v1.Network(
+            name="stack-net", auto_create_subnetworks=True, description="tpuctl-stack=s"
+        )
+        started = networks.insert_unary(project=PROJECT, network_resource=network)
+        assert started.status is compute_v1.Operation.Status.RUNNING
+        with pytest.raises(exceptions.Conflict):
+            networks.insert_unary(project=PROJECT, network_resource=network)
+        assert not done(started).error.errors
+        found = networks.get(project=PROJECT, network="stack-net")
+        assert found.description == "tpuctl-stack=s"
+        assert found.self_link.endswith(f"projects/{PROJECT}/global/networks/stack-net")
+        rule = compute_v1.Firewall(
+            name="stack-ssh",
+            network=found.self_link,
+            allowed=[compute_v1.Allowed(I_p_protocol="tcp", ports=["22"])],
+            source_ranges=["203.0.113.7/32"],
+            target_tags=["stack"],
+        )
+        done(firewalls.insert_unary(project=PROJECT, firewall_resource=rule))
+        made = firewalls.get(project=PROJECT, firewall="stack-ssh")
+        assert (made.priority, made.direction) == (1000, "INGRESS")
+        assert list(made.source_ranges) == ["203.0.113.7/32"]
+        listed = firewalls.list(
+            request=compute_v1.ListFirewallsRequest(project=PROJECT, filter="name = stack-ssh")
+        )
+        assert [each.name for each in listed] == ["stack-ssh"]
+        changed = compute_v1.Firewall(source_ranges=["198.51.100.1/32"])
+        done(
+            firewalls.patch_unary(project=PROJECT, firewall="stack-ssh", firewall_resource=changed)
+        )
+        made = firewalls.get(project=PROJECT, firewall="stack-ssh")
+        assert list(made.source_ranges) == ["198.51.100.1/32"]
+        assert list(made.target_tags) == ["stack"]
+        refused = done(networks.delete_unary(project=PROJECT, network="stack-net"))
+        assert [each.code for each in refused.error.errors] == [
+            "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"
+        ]
+        assert not done(firewalls.delete_unary(project=PROJECT, firewall="stack-ssh")).error.errors
+        assert not done(networks.delete_unary(project=PROJECT, network="stack-net")).error.errors
+        with pytest.raises(exceptions.NotFound) as caught:
+            networks.get(project=PROJECT, network="stack-net")
+        assert (
+            f"The resource 'projects/{PROJECT}/global/networks/stack-net' was not found"
+            in caught.value.message
+        )
+        with pytest.raises(exceptions.NotFound):
+            firewalls.delete_unary(project=PROJECT, firewall="stack-ssh")
+
+    await asyncio.to_thread(run)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("networks", {"name": "Bad Name"}, 400),
+        ("networks", {}, 400),
+        ("networks", {"name": "default"}, 409),
+        ("networks", {"name": "n", "IPv4Range": "10.0.0.0/8"}, 400),
+        ("networks", {"name": "n", "noSuch": 1}, 400),
+        ("firewalls", {"name": "f"}, 400),
+        ("firewalls", {"name": "f", "network": "nowhere", "allowed": [{}]}, 404),
+        ("firewalls", {"name": "f", "allowed": [{}], "sourceRanges": ["x"]}, 400),
+        ("firewalls", {"name": "f", "allowed": [{}], "denied": [{}]}, 400),
+    ],
+)
+async def test_what_compute_refuses(
+    cloud: Any, path: str, body: dict[str, Any], status: int
+) -> None:
+    answer = await asyncio.to_thread(
+        cloud.request, "POST", f"/compute/v1/{NAME}/global/{path}", json=body
+    )
+    assert answer.status_code == status, answer.text
+    assert answer.json()["error"]["errors"][0]["reason"]
+
+
+async def test_compute_answers_at_the_root_too(cloud: Any) -> None:
+    answer = await asyncio.to_thread(cloud.request, "GET", f"/{NAME}/global/networks/default")
+    assert answer.json()["name"] == "default"
+
+
+async def test_a_request_id_makes_an_insertion_safe_to_repeat(cloud: Any) -> None:
+    def run() -> None:
+        path = f"/compute/v1/{NAME}/global/networks?requestId=7c8f0e7e-0000-4000-8000-000000000001"
+        names = {
+            cloud.request("POST", path, json={"name": "once"}).json()["name"] for _ in range(2)
+        }
+        assert len(names) == 1
+
+    await asyncio.to_thread(run)
+
+
+async def test_auto_networks_have_subnetworks(cloud: Any) -> None:
+    def run() -> None:
+        client = compute(cloud, compute_v1.SubnetworksClient)
+        rows = list(client.list(project=PROJECT, region="europe-west4"))
+        assert [row.name for row in rows] == ["default"]
+        assert client.get(project=PROJECT, region="europe-west4", subnetwork="default") == rows[0]
+        with pytest.raises(exceptions.NotFound):
+            client.get(project=PROJECT, region="europe-west4", subnetwork="nowhere")
+
+    await asyncio.to_thread(run)
+
+
+async def test_project_metadata_is_guarded_by_its_fingerprint(cloud: Any) -> None:
+    def run() -> None:
+        client = compute(cloud, compute_v1.ProjectsClient)
+        first = client.get(project=PROJECT).common_instance_metadata
+        base64.urlsafe_b64decode(first.fingerprint)
+        wanted = compute_v1.Metadata(
+            fingerprint=first.fingerprint,
+            items=[compute_v1.Items(key="ssh-keys", value="u:ssh-ed25519 AAA u")],
+        )
+        client.set_common_instance_metadata_unary(project=PROJECT, metadata_resource=wanted)
+        found = client.get(project=PROJECT).common_instance_metadata
+        assert [(item.key, item.value) for item in found.items] == [
+            ("ssh-keys", "u:ssh-ed25519 AAA u")
+        ]
+        assert found.fingerprint != first.fingerprint
+        with pytest.raises(exceptions.PreconditionFailed):
+            client.set_common_instance_metadata_unary(project=PROJECT, metadata_resource=wanted)
+
+    await asyncio.to_thread(run)
+
+
+async def test_compute_must_be_enabled(make_cloud: Any) -> None:
+    cloud = await make_cloud()
+    answer = await asyncio.to_thread(cloud.request, "GET", f"/compute/v1/{NAME}/global/networks")
+    error = answer.json()["error"]
+    assert (error["code"], error["errors"][0]["reason"]) == (403, "accessNotConfigured")
+    assert error["details"][0]["reason"] == "SERVICE_DISABLED"

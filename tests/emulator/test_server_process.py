@@ -1,0 +1,279 @@
+"""The server as a process: killed at any moment, ended cleanly, started and found by others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from tpuctl.emulator import control
+from tpuctl.errors import Conflict, TpuctlError, Usage
+
+ROOT = Path(__file__).parents[2]
+PARENT = "projects/local-project/locations/europe-west4-a"
+
+
+class Process:
+    """A server without machines, in a process of its own."""
+
+    def __init__(self, home: Path, pace: str = "quick") -> None:
+        program = Path(__file__).with_name("serve_null.py")
+        self.child = subprocess.Popen(
+            [sys.executable, str(program), str(home), pace],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        assert self.child.stdout is not None
+        port, token = self.child.stdout.readline().split()
+        self.url, self.token = f"http://127.0.0.1:{port}", token
+        self.session = requests.Session()
+        self.session.trust_env = False
+        self.session.headers["Authorization"] = f"Bearer {token}"
+
+    def ask(self, verb: str, path: str, **more: Any) -> Any:
+        return self.session.request(verb, self.url + path, timeout=30, **more)
+
+    def end(self, number: int) -> int:
+        self.child.send_signal(number)
+        return self.child.wait(timeout=20)
+
+    def close(self) -> None:
+        if self.child.poll() is None:
+            self.end(signal.SIGKILL)
+        assert self.child.stdout is not None
+        self.child.stdout.close()
+        self.session.close()
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Any]:
+    running: list[Process] = []
+
+    def make(pace: str = "quick") -> Process:
+        running.append(Process(tmp_path / "home", pace))
+        return running[-1]
+
+    yield make
+    for process in running:
+        process.close()
+
+
+def enable(process: Process) -> None:
+    path = "/v1/projects/local-project/services:batchEnable"
+    apis = ["tpu.googleapis.com", "compute.googleapis.com"]
+    operation = process.ask("POST", path, json={"serviceIds": apis}).json()
+    while not operation.get("done"):
+        operation = process.ask("GET", f"/v1/{operation['name']}").json()
+
+
+def test_a_kill_loses_nothing_acknowledged(serve: Any) -> None:
+    process = serve()
+    process.ask("POST", "/storage/v1/b?project=local-project", json={"name": "kept"})
+    written: dict[str, str] = {}
+    stop = threading.Event()
+
+    def write(worker: int) -> None:
+        session = requests.Session()
+        session.trust_env = False
+        headers = {"Authorization": f"Bearer {process.token}"}
+        for index in range(10_000):
+            name = f"{worker}-{index % 20}"
+            url = f"{process.url}/upload/storage/v1/b/kept/o?uploadType=media&name={name}"
+            try:
+                answer = session.post(
+                    url, data=f"{worker} {index}".encode() * 50, headers=headers, timeout=10
+                )
+            except requests.RequestException:
+                break
+            written[name] = answer.json()["generation"]
+            if stop.is_set():
+                break
+        session.close()
+
+    with ThreadPoolExecutor(4) as pool:
+        futures = [pool.submit(write, worker) for worker in range(4)]
+        while len(written) < 60:
+            time.sleep(0.01)
+        assert process.end(signal.SIGKILL) == -signal.SIGKILL
+        stop.set()
+        for future in futures:
+            future.result()
+    again = serve()
+    items = again.ask("GET", "/storage/v1/b/kept/o").json()["items"]
+    found = {item["name"]: item for item in items}
+    for name, generation in written.items():
+        # A write that was not acknowledged may have been the last one.
+        assert int(found[name]["generation"]) >= int(generation)
+    for name, item in found.items():
+        content = again.ask("GET", f"/storage/v1/b/kept/o/{name}?alt=media")
+        assert len(content.content) == int(item["size"])
+
+
+def test_a_kill_in_the_middle_of_a_creation_is_made_good(serve: Any) -> None:
+    process = serve()
+    enable(process)
+    body = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
+    path = f"/v2/{PARENT}/nodes"
+    operation = process.ask("POST", f"{path}?nodeId=n", json=body).json()
+    assert not operation.get("done")
+    process.end(signal.SIGKILL)
+    again = serve()
+    while not operation.get("done"):
+        operation = again.ask("GET", f"/v2/{operation['name']}").json()
+    assert operation["response"]["@type"] == "type.googleapis.com/google.cloud.tpu.v2.Node"
+    assert operation["response"]["state"] == "READY"
+    assert again.ask("GET", f"{path}/n").json()["state"] == "READY"
+    assert again.ask("GET", "/_local/status").json()["machines"] == 1
+
+
+def test_it_ends_cleanly_when_asked(serve: Any) -> None:
+    process = serve()
+    enable(process)
+    assert process.end(signal.SIGTERM) == 0
+
+
+def test_it_ends_over_its_control_page(serve: Any) -> None:
+    process = serve()
+    assert process.ask("POST", "/_local/shutdown").status_code == 200
+    assert process.child.wait(timeout=20) == 0
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "cloud"
+    yield folder
+    control.stop(folder)
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def test_control_starts_finds_and_stops(home: Path) -> None:
+    assert control.status(home) is None
+    cloud = control.start(home, ssh="high", pace="instant")
+    assert control.status(home) == cloud
+    assert control.start(home) == cloud
+    report = control.report(cloud)
+    assert (report["pid"], report["pace"], report["nodes"]) == (cloud.pid, "instant", 0)
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    assert stat.S_IMODE((home / "token").stat().st_mode) == 0o600
+    with pytest.raises(Conflict):
+        control.start(home, pace="real")
+    assert control.stop(home)
+    assert control.status(home) is None
+    assert not control.stop(home)
+    again = control.start(home, ssh="high")
+    assert (again.port, again.token, again.pace) == (cloud.port, cloud.token, "instant")
+
+
+def test_many_starts_at_once_make_one_server(home: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        clouds = set(pool.map(lambda _: control.start(home, ssh="high"), range(4)))
+    assert len(clouds) == 1
+
+
+def test_a_taken_port_is_named(home: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(Usage) as caught:
+            control.start(home, port=port, ssh="high")
+    diagnostic = caught.value.diagnostics[0]
+    assert diagnostic.summary == "Port taken"
+    assert str(port) in diagnostic.detail
+    assert "--port" in diagnostic.hint
+
+
+def test_a_server_that_dies_tells_its_last_words(home: Path) -> None:
+    home.mkdir()
+    (home / "state.sqlite").write_text("this is no database, and long enough to be looked at" * 50)
+    with pytest.raises(TpuctlError) as caught:
+        control.start(home, ssh="high")
+    assert "file is not a database" in caught.value.diagnostics[0].detail
+
+
+def test_a_server_that_hangs_is_ended_all_the_same(home: Path) -> None:
+    cloud = control.start(home, ssh="high")
+    os.kill(cloud.pid, signal.SIGSTOP)
+    known = json.loads((home / "server.json").read_text())
+    (home / "server.json").write_text(json.dumps({**known, "url": "http://127.0.0.1:9"}))
+    os.kill(cloud.pid, signal.SIGCONT)
+    assert control.stop(home)
+    with pytest.raises(ProcessLookupError):
+        os.kill(cloud.pid, 0)
+
+
+def test_another_process_with_the_old_id_is_left_alone(home: Path) -> None:
+    control.start(home, ssh="high")
+    control.stop(home)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        known = json.loads((home / "server.json").read_text())
+        (home / "server.json").write_text(json.dumps({**known, "pid": other.pid}))
+        assert not control.stop(home)
+        assert other.poll() is None
+
+
+def test_reset_deletes_the_state_and_nothing_else(home: Path, tmp_path: Path) -> None:
+    cloud = control.start(home, ssh="high")
+    (home / "mine.txt").write_text("not the cloud's")
+    control.reset(home)
+    assert control.status(home) is None
+    assert {path.name for path in home.iterdir()} == {"mine.txt", "lock"}
+    (home / "mine.txt").unlink()
+    again = control.start(home, ssh="high")
+    assert again.token != cloud.token
+    foreign = tmp_path / "papers"
+    foreign.mkdir()
+    (foreign / "thesis.txt").write_text("years of work")
+    with pytest.raises(Usage):
+        control.reset(foreign)
+    assert (foreign / "thesis.txt").exists()
+
+
+def test_control_imports_nothing_of_google() -> None:
+    code = (
+        "import sys, tpuctl.emulator.control; "
+        "print([name for name in sys.modules if name.split('.')[0] in ('google', 'grpc')])"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert answer.stdout.strip() == "[]"
+
+
+def test_the_default_home_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(tmp_path))
+    assert control.default_home() == tmp_path
+    monkeypatch.delenv("TPUCTL_LOCAL_HOME")
+    assert control.default_home().name == "local"
+
+
+async def test_tokens_are_in_no_log(home: Path) -> None:
+    cloud = await asyncio.to_thread(control.start, home, ssh="high")
+
+    def ask() -> None:
+        with requests.Session() as session:
+            session.trust_env = False
+            session.get(f"{cloud.url}/t/{cloud.token}/storage/v1/b?pageToken=!", timeout=10)
+            session.get(f"{cloud.url}/t/{cloud.token}/nowhere", timeout=10)
+
+    await asyncio.to_thread(ask)
+    assert cloud.token not in (home / "server.log").read_text()

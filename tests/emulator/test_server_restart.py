@@ -1,0 +1,59 @@
+"""What a restart keeps and takes up again, seen with the official client."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from google.cloud import tpu_v2
+
+PARENT = "projects/local-project/locations/europe-west4-a"
+State = tpu_v2.Node.State
+
+
+def node() -> tpu_v2.Node:
+    return tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
+
+
+def create(client: Any, node_id: str) -> Any:
+    operation = client.create_node(parent=PARENT, node_id=node_id, node=node(), timeout=10)
+    return operation.result(timeout=20)
+
+
+async def test_a_restart_keeps_nodes_and_boots_their_machines(make_cloud: Any) -> None:
+    cloud = await make_cloud()
+    cloud.enable("tpu", "compute")
+    made = await asyncio.to_thread(create, cloud.tpu(), "n")
+    await cloud.server.close()
+    again = await make_cloud()
+    found = await asyncio.to_thread(again.tpu().get_node, name=made.name, timeout=10)
+    assert found == made
+    async with asyncio.timeout(10):
+        while not again.host.count_running():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_restart_finishes_what_was_pending(make_cloud: Any) -> None:
+    cloud = await make_cloud()
+    cloud.enable("tpu", "compute")
+    cloud.host.gate.clear()
+
+    def begin() -> Any:
+        return cloud.tpu().create_node(parent=PARENT, node_id="n", node=node(), timeout=10)
+
+    operation = await asyncio.to_thread(begin)
+    await cloud.server.close()
+    again = await make_cloud()
+
+    def finish() -> Any:
+        client = again.tpu()
+        request = {"name": operation.operation.name}
+        for _ in range(500):
+            if client.get_operation(request=request, timeout=10).done:
+                return client.get_node(name=f"{PARENT}/nodes/n", timeout=10)
+        return None
+
+    found = await asyncio.to_thread(finish)
+    assert found is not None
+    assert found.state is State.READY
+    assert again.host.count_running() == 1

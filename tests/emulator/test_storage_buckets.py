@@ -1,0 +1,189 @@
+"""Buckets and their policies through the official client."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from google.api_core import exceptions
+from google.cloud import storage
+
+
+async def test_a_buckets_life(cloud: Any) -> None:
+    def run() -> None:
+        client = cloud.storage()
+        bucket = storage.Bucket(client, "stack-bucket")
+        bucket.labels = {"tpuctl-stack": "one"}
+        bucket.iam_configuration.uniform_bucket_level_access_enabled = True
+        bucket.iam_configuration.public_access_prevention = "enforced"
+        bucket.soft_delete_policy.retention_duration_seconds = 0
+        bucket.add_lifecycle_delete_rule(age=3)
+        bucket.create(location="europe-west4")
+        found = client.get_bucket("stack-bucket")
+        assert found.location == "EUROPE-WEST4"
+        assert found.location_type == "region"
+        assert found.labels == {"tpuctl-stack": "one"}
+        assert found.iam_configuration.uniform_bucket_level_access_enabled
+        assert found.iam_configuration.public_access_prevention == "enforced"
+        assert found.soft_delete_policy.retention_duration_seconds == 0
+        assert [rule["action"]["type"] for rule in found.lifecycle_rules] == ["Delete"]
+        assert found.project_number > 0
+        assert found.metageneration == 1
+        found.labels = {"tpuctl-stack": "two"}
+        found.patch()
+        again = client.get_bucket("stack-bucket")
+        assert (again.labels, again.metageneration) == ({"tpuctl-stack": "two"}, 2)
+        assert [each.name for each in client.list_buckets()] == ["stack-bucket"]
+        assert [each.name for each in client.list_buckets(prefix="x")] == []
+        again.delete()
+        assert client.lookup_bucket("stack-bucket") is None
+        with pytest.raises(exceptions.NotFound) as caught:
+            client.get_bucket("stack-bucket")
+        assert "The specified bucket does not exist." in caught.value.message
+
+    await asyncio.to_thread(run)
+
+
+async def test_names_are_one_namespace(cloud: Any) -> None:
+    cloud.server.world.projects.add("other-project", billing=True)
+
+    def run() -> None:
+        cloud.storage().create_bucket("taken")
+        with pytest.raises(exceptions.Conflict) as caught:
+            cloud.storage().create_bucket("taken")
+        assert "you already own it" in caught.value.message
+        with pytest.raises(exceptions.Conflict) as caught:
+            cloud.storage("other-project").create_bucket("taken")
+        assert "The requested bucket name is not available" in caught.value.message
+
+    await asyncio.to_thread(run)
+
+
+@pytest.mark.parametrize(
+    ("resource", "query", "status"),
+    [
+        ({"name": "ab"}, {}, 400),
+        ({"name": "Upper"}, {}, 400),
+        ({"name": "1.2.3.4"}, {}, 400),
+        ({"name": "goog-mine"}, {}, 400),
+        ({"name": "x" * 64}, {}, 400),
+        ({"name": 7}, {}, 400),
+        ({}, {}, 400),
+        ({"name": "fine", "location": "MOON"}, {}, 400),
+        ({"name": "fine", "storageClass": "FANCY"}, {}, 400),
+        ({"name": "fine", "labels": {"Bad Key": "x"}}, {}, 400),
+        ({"name": "fine", "labels": 3}, {}, 400),
+        ({"name": "fine", "iamConfiguration": 3}, {}, 400),
+        ({"name": "fine"}, {"project": "nobodys-project"}, 400),
+        ({"name": "fine"}, {"project": "unpaid-project"}, 403),
+        ({"name": "fine.example.org"}, {}, 200),
+    ],
+)
+async def test_what_a_bucket_may_be(
+    cloud: Any, resource: dict[str, Any], query: dict[str, str], status: int
+) -> None:
+    cloud.server.world.projects.add("unpaid-project")
+    params = {"project": "local-project", **query}
+    answer = await asyncio.to_thread(
+        cloud.request, "POST", "/storage/v1/b", params=params, json=resource
+    )
+    assert answer.status_code == status, answer.text
+    assert cloud.server.report()["buckets"] == (1 if status == 200 else 0)
+
+
+async def test_a_bucket_with_objects_stays(cloud: Any) -> None:
+    def run() -> None:
+        client = cloud.storage()
+        bucket = client.create_bucket("full-one")
+        bucket.blob("o").upload_from_string(b"x")
+        with pytest.raises(exceptions.Conflict) as caught:
+            bucket.delete()
+        assert "The bucket you tried to delete is not empty." in caught.value.message
+        bucket.delete(force=True)
+        assert client.lookup_bucket("full-one") is None
+
+    await asyncio.to_thread(run)
+
+
+async def test_policies_are_read_modified_and_written(cloud: Any) -> None:
+    def run() -> None:
+        bucket = cloud.storage().create_bucket("granted")
+        policy = bucket.get_iam_policy(requested_policy_version=3)
+        owners = {"projectEditor:local-project", "projectOwner:local-project"}
+        assert set(policy["roles/storage.legacyBucketOwner"]) == owners
+        policy.bindings.append(
+            {"role": "roles/storage.objectAdmin", "members": {"serviceAccount:a@b.example"}}
+        )
+        bucket.set_iam_policy(policy)
+        again = bucket.get_iam_policy(requested_policy_version=3)
+        assert again["roles/storage.objectAdmin"] == {"serviceAccount:a@b.example"}
+        assert again.etag != policy.etag
+        # The first one read is old by now.
+        with pytest.raises(exceptions.PreconditionFailed):
+            bucket.set_iam_policy(policy, retry=None)
+        assert bucket.test_iam_permissions(["storage.objects.get"]) == ["storage.objects.get"]
+
+    await asyncio.to_thread(run)
+
+
+@pytest.mark.parametrize(
+    "bindings",
+    [
+        [{"role": "objectAdmin", "members": ["user:a@b.example"]}],
+        [{"role": "roles/storage.objectAdmin", "members": ["a@b.example"]}],
+        [{"role": "roles/storage.objectAdmin", "members": "user:a@b.example"}],
+        [7],
+        {"role": "x"},
+    ],
+)
+async def test_policies_that_are_none_are_refused(cloud: Any, bindings: Any) -> None:
+    def run() -> int:
+        cloud.request("POST", "/storage/v1/b?project=local-project", json={"name": "granted"})
+        path = "/storage/v1/b/granted/iam"
+        return int(cloud.request("PUT", path, json={"bindings": bindings}).status_code)
+
+    assert await asyncio.to_thread(run) == 400
+
+
+async def test_what_gcloud_asks_of_a_bucket(cloud: Any) -> None:
+    def run() -> None:
+        cloud.storage().create_bucket("asked", location="EU")
+        layout = cloud.request("GET", "/storage/v1/b/asked/storageLayout").json()
+        assert (layout["location"], layout["locationType"]) == ("EU", "multi-region")
+        assert cloud.request("GET", "/storage/v1/b/asked/managedFolders").status_code == 200
+        account = cloud.request("GET", "/storage/v1/projects/local-project/serviceAccount").json()
+        assert account["email_address"].endswith("@gs-project-accounts.iam.gserviceaccount.com")
+
+    await asyncio.to_thread(run)
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "body"),
+    [
+        ("POST", "/storage/v1/b?project=local-project", b"{"),
+        ("POST", "/storage/v1/b?project=local-project", b"[]"),
+        ("PATCH", "/storage/v1/b/there", b"nonsense"),
+        ("PATCH", "/storage/v1/b/there", b'{"labels": [1]}'),
+        ("PATCH", "/storage/v1/b/there", b'{"iamConfiguration": {"publicAccessPrevention": 1}}'),
+        ("PATCH", "/storage/v1/b/there", b'{"softDeletePolicy": null, "location": "US-EAST1"}'),
+        ("PUT", "/storage/v1/b/there/iam", b"[]"),
+        ("GET", "/storage/v1/b/there/o?maxResults=many", b""),
+        ("GET", "/storage/v1/b/there/o?pageToken=!!", b""),
+        ("POST", "/storage/v1/b/there/o/x/compose", b'{"sourceObjects": 1}'),
+        ("POST", "/storage/v1/b/there/o/x/compose", b'{"sourceObjects": [1]}'),
+        ("POST", "/storage/v1/b/there/o/x/compose", b"{}"),
+        ("POST", "/upload/storage/v1/b/there/o?uploadType=strange&name=x", b""),
+        ("POST", "/upload/storage/v1/b/there/o?uploadType=resumable", b"{}"),
+        ("POST", "/batch/storage/v1", b"x"),
+    ],
+)
+async def test_malformed_requests_are_refused_as_such(
+    cloud: Any, verb: str, path: str, body: bytes
+) -> None:
+    def run() -> Any:
+        cloud.request("POST", "/storage/v1/b?project=local-project", json={"name": "there"})
+        return cloud.request(verb, path, data=body)
+
+    answer = await asyncio.to_thread(run)
+    assert answer.status_code == 400, answer.text

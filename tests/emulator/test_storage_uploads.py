@@ -1,0 +1,342 @@
+"""Uploads as different clients send them: multipart quirks, resumable with interruptions, XML."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import socket
+from typing import Any
+from urllib.parse import urlsplit
+
+import google_crc32c
+import pytest
+
+BUCKET = "uploads-bucket"
+UPLOAD = f"/upload/storage/v1/b/{BUCKET}/o"
+
+
+@pytest.fixture
+async def made(cloud: Any) -> Any:
+    await asyncio.to_thread(
+        cloud.request, "POST", "/storage/v1/b?project=local-project", json={"name": BUCKET}
+    )
+    return cloud
+
+
+def begin(cloud: Any, name: str = "o", **headers: str) -> str:
+    answer = cloud.request(
+        "POST", f"{UPLOAD}?uploadType=resumable&name={name}", data=b"{}", headers=headers
+    )
+    assert answer.status_code == 200
+    location: str = answer.headers["Location"]
+    assert location.startswith(cloud.url)
+    return location.removeprefix(cloud.url)
+
+
+def put(cloud: Any, address: str, data: Any, content_range: str, **headers: str) -> Any:
+    return cloud.request(
+        "PUT", address, data=data, headers={"Content-Range": content_range, **headers}
+    )
+
+
+def content(cloud: Any, name: str = "o") -> bytes:
+    answer = cloud.request("GET", f"/storage/v1/b/{BUCKET}/o/{name}?alt=media")
+    assert answer.status_code == 200
+    data: bytes = answer.content
+    return data
+
+
+def crc32c(data: bytes) -> str:
+    return base64.b64encode(google_crc32c.Checksum(data).digest()).decode()
+
+
+@pytest.mark.parametrize("line_end", ["\r\n", "\n"])
+@pytest.mark.parametrize("quote", ["", '"', "'"])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"hello", b"\n", b"\r\n", b"ends\n", b"ends\r\n\r\n", b"--x--\r\n", b"z" * 700_000],
+)
+async def test_multipart(made: Any, line_end: str, quote: str, data: bytes) -> None:
+    end = line_end.encode()
+    body = (
+        b"--===x==" + end
+        + b"Content-Type: application/json; charset=UTF-8" + end + end
+        + b'{"name": "o", "metadata": {"k": "v"}}' + end
+        + b"--===x==" + end
+        + b"Content-Type: text/x-test" + end + end
+        + data + end
+        + b"--===x==--"
+    )  # fmt: skip
+    answer = await asyncio.to_thread(
+        made.request,
+        "POST",
+        f"{UPLOAD}?uploadType=multipart",
+        data=body,
+        headers={"Content-Type": f"multipart/related; boundary={quote}===x=={quote}"},
+    )
+    resource = answer.json()
+    assert answer.status_code == 200, resource
+    assert resource["md5Hash"] == base64.b64encode(hashlib.md5(data).digest()).decode()
+    assert resource["metadata"] == {"k": "v"}
+    assert resource["contentType"] == "text/x-test"
+    assert await asyncio.to_thread(content, made) == data
+
+
+@pytest.mark.parametrize(
+    ("header", "body"),
+    [
+        ("multipart/related", b"--x\r\n"),
+        ("multipart/related; boundary=x", b""),
+        ("multipart/related; boundary=x", b"--x\r\n\r\n{}\r\n--x\r\n\r\ndata without an end"),
+        ("multipart/related; boundary=x", b'--x\r\n\r\n{"name": \r\n--x\r\n\r\nd\r\n--x--'),
+        ("multipart/related; boundary=x", b"--x\r\n\r\n[]\r\n--x\r\n\r\nd\r\n--x--"),
+        ("multipart/related; boundary=x", b"--x\r\n\r\n{}\r\n--x\r\n\r\nno name\r\n--x--"),
+    ],
+)
+async def test_multipart_that_is_none(made: Any, header: str, body: bytes) -> None:
+    answer = await asyncio.to_thread(
+        made.request,
+        "POST",
+        f"{UPLOAD}?uploadType=multipart",
+        data=body,
+        headers={"Content-Type": header},
+    )
+    assert answer.status_code == 400
+    listing = await asyncio.to_thread(made.request, "GET", f"/storage/v1/b/{BUCKET}/o")
+    assert "items" not in listing.json()
+
+
+async def test_resumable_in_chunks(made: Any) -> None:
+    def run() -> None:
+        address = begin(made)
+        asked = put(made, address, b"", "bytes */*")
+        assert asked.status_code == 308
+        assert "Range" not in asked.headers
+        first = put(made, address, b"a" * 1000, "bytes 0-999/*")
+        assert (first.status_code, first.headers["Range"]) == (308, "bytes=0-999")
+        asked = put(made, address, b"", "bytes */2000")
+        assert (asked.status_code, asked.headers["Range"]) == (308, "bytes=0-999")
+        last = put(made, address, b"b" * 1000, "bytes 1000-1999/2000")
+        assert last.status_code == 200
+        assert last.json()["crc32c"] == crc32c(b"a" * 1000 + b"b" * 1000)
+        assert content(made) == b"a" * 1000 + b"b" * 1000
+        # Asked again when it is over, the session still knows its object.
+        asked = put(made, address, b"", "bytes */2000")
+        assert asked.json()["generation"] == last.json()["generation"]
+
+    await asyncio.to_thread(run)
+
+
+async def test_resumable_sent_twice_is_taken_once(made: Any) -> None:
+    def run() -> None:
+        address = begin(made)
+        put(made, address, b"0123456789", "bytes 0-9/*")
+        again = put(made, address, b"56789abcde", "bytes 5-14/15")
+        assert again.status_code == 200
+        assert content(made) == b"0123456789abcde"
+
+    await asyncio.to_thread(run)
+
+
+@pytest.mark.parametrize(
+    "header", ["bytes 20-29/40", "bytes 5-2/10", "bytes 0-9/5", "bytes x-y/z", "nonsense"]
+)
+async def test_resumable_ranges_that_cannot_be(made: Any, header: str) -> None:
+    def run() -> None:
+        address = begin(made)
+        put(made, address, b"01234", "bytes 0-4/*")
+        assert put(made, address, b"0123456789", header).status_code == 400
+        asked = put(made, address, b"", "bytes */*")
+        assert asked.headers["Range"] == "bytes=0-4"
+
+    await asyncio.to_thread(run)
+
+
+async def test_resumable_finished_by_a_question(made: Any) -> None:
+    def run() -> None:
+        address = begin(made)
+        put(made, address, b"01234", "bytes 0-4/*")
+        assert put(made, address, b"", "bytes */5").status_code == 200
+        assert content(made) == b"01234"
+        empty = begin(made, "empty")
+        assert put(made, empty, b"", "bytes */0").status_code == 200
+        assert content(made, "empty") == b""
+
+    await asyncio.to_thread(run)
+
+
+async def test_resumable_over_a_connection_that_breaks(made: Any) -> None:
+    def run() -> None:
+        address = begin(made)
+        head = (
+            f"PUT {address} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {made.token}\r\n"
+            "Content-Length: 100000\r\nContent-Range: bytes 0-99999/100000\r\n\r\n"
+        )
+        with socket.create_connection(("127.0.0.1", made.server.port)) as near:
+            near.sendall(head.encode() + b"a" * 40_000)
+        data = b"a" * 40_000 + b"b" * 60_000
+        # The server may still be taking in what was sent; it says how far it came.
+        for _ in range(200):
+            asked = put(made, address, b"", "bytes */100000")
+            if asked.status_code == 308 and "Range" in asked.headers:
+                break
+        have = int(asked.headers["Range"].rpartition("-")[2]) + 1
+        assert 0 < have <= 40_000
+        answer = put(made, address, data[have:], f"bytes {have}-99999/100000")
+        assert answer.status_code == 200
+        assert answer.json()["crc32c"] == crc32c(data)
+        assert content(made) == data
+
+    await asyncio.to_thread(run)
+
+
+async def test_resumable_survives_a_restart(make_cloud: Any) -> None:
+    cloud = await make_cloud()
+    await asyncio.to_thread(
+        cloud.request, "POST", "/storage/v1/b?project=local-project", json={"name": BUCKET}
+    )
+    address = await asyncio.to_thread(begin, cloud)
+    await asyncio.to_thread(put, cloud, address, b"01234", "bytes 0-4/*")
+    await cloud.server.close()
+    again = await make_cloud()
+    answer = await asyncio.to_thread(put, again, address, b"56789", "bytes 5-9/10")
+    assert answer.json()["crc32c"] == crc32c(b"0123456789")
+    assert await asyncio.to_thread(content, again) == b"0123456789"
+
+
+async def test_resumable_cancelled_or_unknown(made: Any) -> None:
+    def run() -> None:
+        address = begin(made)
+        assert made.request("DELETE", address).status_code == 499
+        assert put(made, address, b"x", "bytes 0-0/1").status_code == 404
+        assert put(made, f"{UPLOAD}?upload_id=nobody", b"x", "bytes 0-0/1").status_code == 404
+
+    await asyncio.to_thread(run)
+
+
+async def test_resumable_loses_when_another_write_was_first(made: Any) -> None:
+    def run() -> None:
+        answer = made.request(
+            "POST", f"{UPLOAD}?uploadType=resumable&name=o&ifGenerationMatch=0", data=b"{}"
+        )
+        address = answer.headers["Location"].removeprefix(made.url)
+        made.request("POST", f"{UPLOAD}?uploadType=media&name=o", data=b"first")
+        assert put(made, address, b"second", "bytes 0-5/6").status_code == 412
+        assert content(made) == b"first"
+
+    await asyncio.to_thread(run)
+
+
+@pytest.mark.parametrize("claim", ["crc32c=AAAAAA==", "md5=AAAAAAAAAAAAAAAAAAAAAA=="])
+async def test_wrong_checksums_are_refused(made: Any, claim: str) -> None:
+    def run() -> None:
+        headers = {"X-Goog-Hash": claim}
+        answer = made.request(
+            "POST", f"{UPLOAD}?uploadType=media&name=o", data=b"x", headers=headers
+        )
+        assert answer.status_code == 400
+        assert "doesn't match calculated" in answer.json()["error"]["message"]
+        address = begin(made)
+        assert put(made, address, b"x", "bytes 0-0/1", **headers).status_code == 400
+        assert made.request("GET", f"/storage/v1/b/{BUCKET}/o/o").status_code == 404
+
+    await asyncio.to_thread(run)
+
+
+async def test_links_lead_back_the_way_the_request_came(made: Any) -> None:
+    def run() -> None:
+        headers = {"Host": "www.googleapis.com", "X-Forwarded-Proto": "https"}
+        answer = made.request(
+            "POST", f"{UPLOAD}?uploadType=resumable&name=o", data=b"{}", headers=headers
+        )
+        assert answer.headers["Location"].startswith("https://www.googleapis.com/upload/storage/v1")
+        prefix = f"/t/{made.token}"
+        answer = made.request("POST", f"{prefix}{UPLOAD}?uploadType=resumable&name=o", data=b"{}")
+        location = answer.headers["Location"]
+        assert urlsplit(location).path == prefix + UPLOAD
+        resource = made.request(
+            "PUT", location.removeprefix(made.url), data=b"x", headers={"Authorization": ""}
+        ).json()
+        assert resource["mediaLink"].startswith(made.url + prefix)
+        link = resource["mediaLink"].removeprefix(made.url)
+        assert made.request("GET", link, headers={"Authorization": ""}).content == b"x"
+
+    await asyncio.to_thread(run)
+
+
+async def test_uploads_with_a_length_that_are_chunked_too(made: Any) -> None:
+    """TensorFlow sends both headers, and waits to be told to go on."""
+
+    def run() -> None:
+        address = begin(made)
+        head = (
+            f"PUT {address} HTTP/1.1\r\nHost: www.googleapis.com\r\n"
+            f"Authorization: Bearer {made.token}\r\nContent-Length: 11\r\n"
+            "Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n"
+            "Content-Range: bytes 0-10/11\r\n\r\n"
+        )
+        with socket.create_connection(("127.0.0.1", made.server.port), timeout=10) as near:
+            near.sendall(head.encode())
+            assert near.recv(1000).startswith(b"HTTP/1.1 100 ")
+            near.sendall(b"6\r\nhello \r\n5\r\nworld\r\n0\r\n\r\n")
+            assert near.recv(1000).startswith(b"HTTP/1.1 200 ")
+        assert content(made) == b"hello world"
+
+    await asyncio.to_thread(run)
+
+
+async def test_the_xml_paths(made: Any) -> None:
+    def run() -> None:
+        host = {"Host": "storage.googleapis.com"}
+        path = f"/{BUCKET}/a%20b/c"
+        answer = made.request(
+            "PUT", path, data=b"hello", headers={**host, "Content-Type": "text/plain"}
+        )
+        assert answer.status_code == 200
+        for headers in (host, {}):
+            answer = made.request("GET", path, headers=headers)
+            assert (answer.status_code, answer.content) == (200, b"hello")
+            assert answer.headers["Content-Type"] == "text/plain"
+        answer = made.request("GET", path, headers={**host, "Range": "bytes=1-2"})
+        assert (answer.status_code, answer.content) == (206, b"el")
+        answer = made.request("HEAD", path, headers=host)
+        assert (answer.headers["Content-Length"], answer.content) == ("5", b"")
+        own = {"Host": f"{BUCKET}.storage.googleapis.com"}
+        assert made.request("GET", "/a%20b/c", headers=own).content == b"hello"
+        found = made.request("GET", f"/storage/v1/b/{BUCKET}/o/a%20b%2Fc").json()
+        assert found["contentType"] == "text/plain"
+        late = {**host, "x-goog-if-generation-match": "1"}
+        assert made.request("PUT", path, data=b"x", headers=late).status_code == 412
+        assert made.request("DELETE", path, headers=host).status_code == 204
+        gone = made.request("GET", path, headers=host)
+        assert gone.status_code == 404
+        assert "<Code>NoSuchKey</Code>" in gone.text
+        nowhere = made.request("GET", "/no-such-bucket/o", headers=host)
+        assert "<Code>NoSuchBucket</Code>" in nowhere.text
+
+    await asyncio.to_thread(run)
+
+
+async def test_the_clients_resumable_upload(made: Any) -> None:
+    def run() -> None:
+        blob = made.storage().bucket(BUCKET).blob("chunks")
+        blob.chunk_size = 256 * 1024
+        data = hashlib.sha256(b"x").digest() * 40_000
+        blob.upload_from_string(data, checksum="crc32c")
+        assert blob.download_as_bytes(checksum="crc32c") == data
+
+    await asyncio.to_thread(run)
+
+
+async def test_no_draft_is_left_behind(made: Any) -> None:
+    def run() -> None:
+        made.request("POST", f"{UPLOAD}?uploadType=media&name=o", data=b"x")
+        address = begin(made)
+        put(made, address, b"x", "bytes 0-0/1")
+        made.request("POST", f"{UPLOAD}?uploadType=media&name=o&ifGenerationMatch=0", data=b"x")
+        made.request("DELETE", f"/storage/v1/b/{BUCKET}/o/o")
+
+    await asyncio.to_thread(run)
+    folders = [made.server.home / "uploads", made.server.home / "objects"]
+    assert [path for folder in folders for path in folder.rglob("*") if path.is_file()] == []
