@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -41,15 +43,16 @@ async def test_nothing_outside_can_be_written(isolated: Any, place: Path) -> Non
     file = place / f"written-by-a-machine-{os.getpid()}"
     done = await isolated.run(f"echo x > {file}")
     assert done.status != 0
-    assert "Read-only" in done.error
+    hidden = place.is_relative_to("/tmp")  # machines have their own
+    assert ("No such file" if hidden else "Read-only") in done.error
     assert not file.exists()
 
 
 async def test_the_users_files_can_be_read_but_not_their_keys(
     make_lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = REPOSITORY / ".pytest_cache" / f"home-{os.getpid()}"  # machines have their own /tmp
-    (home / ".ssh").mkdir(parents=True)
+    home = Path(tempfile.mkdtemp(dir="/var/tmp"))  # machines have their own /tmp
+    (home / ".ssh").mkdir()
     (home / ".ssh" / "id_rsa").write_text("secret")
     (home / "notes").write_text("mine\n")
     (home / ".netrc").write_text("secret")
@@ -61,11 +64,7 @@ async def test_the_users_files_can_be_read_but_not_their_keys(
         await lab.boot()
         done = await lab.run(f"cat {home}/notes {home}/.netrc {home}/.ssh/id_rsa")
     finally:
-        (home / ".ssh" / "id_rsa").unlink()
-        (home / ".ssh").rmdir()
-        (home / "notes").unlink()
-        (home / ".netrc").unlink()
-        home.rmdir()
+        shutil.rmtree(home)
     assert (done.out, done.status) == ("mine\n", 1)
 
 
