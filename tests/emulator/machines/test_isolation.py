@@ -51,7 +51,7 @@ async def test_nothing_outside_can_be_written(isolated: Any, place: Path) -> Non
 async def test_the_users_files_can_be_read_but_not_their_keys(
     make_lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = Path(tempfile.mkdtemp(dir="/var/tmp"))  # machines have their own /tmp
+    home = Path(tempfile.mkdtemp(dir=Path.home(), prefix=".tpuctl-test-"))  # /tmp is another there
     (home / ".ssh").mkdir()
     (home / ".ssh" / "id_rsa").write_text("secret")
     (home / "notes").write_text("mine\n")
