@@ -37,9 +37,7 @@ _LOG_LINES = 15
 _OWN_NAMES = (
     "addresses.json",
     "authority",
-    "gateway",
     "machines",
-    "metadata",
     "objects",
     "server.json",
     "server.log",

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 from google.protobuf import empty_pb2, json_format
 
 from tpuctl.emulator.status import ApiError, invalid
+from tpuctl.emulator.text import parse_json
 
 __all__ = [
     "Method",
@@ -206,11 +207,9 @@ def encode(message: Any, query: Mapping[str, Sequence[str]]) -> bytes:
 
 
 def _parse(body: bytes) -> Any:
-    if not body.strip():
-        return {}
     try:
-        return json.loads(body)
-    except (ValueError, RecursionError) as error:
+        return parse_json(body)
+    except ValueError as error:
         raise invalid(f"Invalid JSON payload received. {error}") from error
 
 

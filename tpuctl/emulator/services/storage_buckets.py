@@ -290,13 +290,14 @@ def _taken(is_own: bool) -> ApiError:
 
 def _complete(bucket: Bucket) -> None:
     """Check what a client may set and fill in what it left out."""
-    location = str(bucket["location"]).upper()
+    location = str(bucket.get("location") or "US").upper()
     is_region = re.fullmatch(r"[A-Z]+-[A-Z]+\d+", location) is not None
     known = {catalog.region_of(zone).upper() for zone in catalog.zones()}
     if location not in _MULTI_REGIONS and not is_region and location not in known:
         raise invalid("The specified location constraint is not valid.", reason="invalid")
     bucket["location"] = location
     bucket["locationType"] = "multi-region" if location in _MULTI_REGIONS else "region"
+    bucket["storageClass"] = bucket.get("storageClass") or "STANDARD"
     if bucket["storageClass"] not in _CLASSES:
         raise invalid(f"Invalid argument: storageClass {bucket['storageClass']}")
     labels = bucket.get("labels", {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Any, BinaryIO
 import google_crc32c
 
 from tpuctl.emulator.status import ApiError, invalid, missing
+from tpuctl.emulator.text import parse_json
 
 __all__ = [
     "CHUNK",
@@ -27,6 +29,7 @@ __all__ = [
     "check_conditions",
     "condition_not_met",
     "etag_of",
+    "glob_pattern",
     "no_such_object",
     "read_body_json",
 ]
@@ -82,13 +85,9 @@ def parse_number(key: str, text: str) -> int:
 
 
 def read_body_json(body: bytes) -> dict[str, Any]:
-    import json
-
-    if not body.strip():
-        return {}
     try:
-        value = json.loads(body)
-    except (ValueError, RecursionError) as error:
+        value = parse_json(body)
+    except ValueError as error:
         raise ApiError("INVALID_ARGUMENT", "Parse Error", reason="parseError") from error
     if not isinstance(value, dict):
         raise ApiError("INVALID_ARGUMENT", "Parse Error", reason="parseError")
@@ -145,6 +144,17 @@ def check_conditions(
 def etag_of(generation: int, metageneration: int) -> str:
     data = generation.to_bytes(8, "big") + metageneration.to_bytes(4, "big")
     return base64.b64encode(data.lstrip(b"\0")).decode()
+
+
+def glob_pattern(pattern: str) -> re.Pattern[str]:
+    """`*` and `?` stay within a path segment, `**` does not."""
+    parts = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    text = re.sub(
+        r"\*\*/|\*\*|\*|\?|[^*?]+",
+        lambda match: parts.get(match[0]) or re.escape(match[0]),
+        pattern,
+    )
+    return re.compile(text)
 
 
 class Hasher:

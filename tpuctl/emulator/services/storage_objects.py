@@ -7,6 +7,7 @@ import json
 import os
 import re
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from tpuctl.emulator.services.storage_common import (
     Hasher,
     check_conditions,
     etag_of,
+    glob_pattern,
     no_such_object,
     parse_number,
 )
@@ -33,6 +35,7 @@ from tpuctl.emulator.store import Store
 __all__ = ["Objects", "Stored"]
 
 _MOST_SOURCES = 32
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST_NAME = 1024
 _SETTABLE = (
     "cacheControl",
@@ -207,7 +210,7 @@ class Objects:
         self._buckets.must(bucket)
         prefix, delimiter = call.first("prefix"), call.first("delimiter")
         most = min(max(call.number("maxResults", 1000), 1), 1000)
-        glob = _glob(call.first("matchGlob")) if call.first("matchGlob") else None
+        glob = glob_pattern(call.first("matchGlob")) if call.first("matchGlob") else None
         end = call.first("endOffset")
         trailing = call.first("includeTrailingDelimiter").lower() == "true"
         cursor = max(prefix, call.first("startOffset"))
@@ -350,10 +353,21 @@ def settable(resource: Any) -> dict[str, Any]:
     if not isinstance(resource, dict):
         raise ApiError("INVALID_ARGUMENT", "Parse Error", reason="parseError")
     chosen = {key: value for key, value in resource.items() if key in _SETTABLE}
-    metadata = chosen.get("metadata")
-    if metadata is not None and not isinstance(metadata, dict):
-        raise invalid("Invalid argument: metadata")
+    for key, value in chosen.items():
+        if key == "metadata":
+            is_fine = value is None or (isinstance(value, dict) and _are_texts(value.values()))
+        elif key.endswith("Hold"):
+            is_fine = value is None or isinstance(value, bool)
+        else:
+            # Most of these become headers of downloads: no control characters in them.
+            is_fine = _are_texts([value]) and not _CONTROL.search(value or "")
+        if not is_fine:
+            raise invalid(f"Invalid argument: {key}")
     return chosen
+
+
+def _are_texts(values: Iterable[Any]) -> bool:
+    return all(value is None or isinstance(value, str) for value in values)
 
 
 def described(hasher: Hasher, resource: dict[str, Any]) -> dict[str, Any]:
@@ -377,14 +391,3 @@ def _concatenate(sources: list[Any], target: Path) -> str:
                 checksum.update(chunk)
                 out.write(chunk)
     return base64.b64encode(checksum.digest()).decode()
-
-
-def _glob(pattern: str) -> re.Pattern[str]:
-    """`*` and `?` stay within a path segment, `**` does not."""
-    parts = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    text = re.sub(
-        r"\*\*/|\*\*|\*|\?|[^*?]+",
-        lambda match: parts.get(match[0]) or re.escape(match[0]),
-        pattern,
-    )
-    return re.compile(text)
