@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
-from google.api_core import exceptions as api
+from pathlib import Path
 
-from tpuctl.cloud.errors import ApiDisabled, classify, convert
+import grpc
+import pytest
+import requests
+from google.api_core import exceptions as api
+from google.auth import exceptions as auth
+from google.cloud.storage.exceptions import DataCorruption
+
+from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.endpoints import GOOGLE, Endpoint
+from tpuctl.cloud.errors import ApiDisabled, classify, convert, is_foreign
 from tpuctl.errors import (
     Conflict,
     Denied,
@@ -87,3 +95,75 @@ def test_exit_codes_are_the_documented_ones() -> None:
 )
 def test_http_answers(foreign: Exception, expected: type[TpuctlError]) -> None:
     assert isinstance(convert(foreign, "bucket/b"), expected)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "expected"),
+    [
+        ("INVALID_ARGUMENT", "resourceNotReady", Transient),
+        ("PERMISSION_DENIED", "quotaExceeded", QuotaExceeded),
+        ("UNKNOWN", "QUOTA_EXCEEDED", QuotaExceeded),
+        ("PERMISSION_DENIED", "SERVICE_DISABLED", ApiDisabled),
+    ],
+)
+def test_reasons_say_more_than_the_status(
+    status: str, reason: str, expected: type[TpuctlError]
+) -> None:
+    assert type(classify(status, "the text", what="x", reasons=[reason])) is expected
+
+
+@pytest.mark.parametrize(
+    ("foreign", "expected"),
+    [
+        (requests.ConnectionError("refused"), Transient),
+        (auth.TransportError("no route"), Transient),
+        (auth.RefreshError("expired"), Denied),
+        (auth.DefaultCredentialsError("none"), Denied),
+        (api.RetryError("gave up", cause=Exception()), Transient),
+        (DataCorruption(None, "checksums differ"), Transient),
+        (grpc.RpcError("bare"), TpuctlError),
+    ],
+)
+def test_what_libraries_raise_is_never_a_bug_of_ours(
+    foreign: Exception, expected: type[TpuctlError]
+) -> None:
+    assert is_foreign(foreign)
+    assert isinstance(convert(foreign, "bucket/b"), expected)
+
+
+def test_our_own_mistakes_stay_bugs() -> None:
+    assert not is_foreign(KeyError("mistake"))
+    assert not is_foreign(KeyboardInterrupt())
+
+
+def test_no_credentials_is_told_with_how_to_get_some(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    with pytest.raises(Denied, match="Not signed in") as caught:
+        Cloud(GOOGLE, "my-project").client("tpu")
+    assert "gcloud auth application-default login" in caught.value.diagnostics[0].hint
+
+
+async def test_a_refusing_port_ends_after_our_own_tries_alone() -> None:
+    """The clients' own retries would go on for two to ten minutes in each of ours."""
+
+    class Clock:
+        def __init__(self) -> None:
+            self.slept: list[float] = []
+
+        def now(self) -> float:
+            return sum(self.slept)
+
+        async def sleep(self, seconds: float) -> None:
+            self.slept.append(seconds)
+
+    clock = Clock()
+    cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "token"), "my-project", clock)
+    bucket = cloud.client("storage").bucket("b")
+    with pytest.raises(Transient):
+        await cloud.call("bucket/b", bucket.get_iam_policy)
+    assert clock.slept == [0.5, 1.0, 2.0, 4.0]

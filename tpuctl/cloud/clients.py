@@ -43,15 +43,16 @@ class Cloud:
     async def call(
         self, what: str, method: Callable[..., T], *args: Any, timeout: float = 60.0, **fields: Any
     ) -> T:
-        """`method(*args, timeout=timeout, **fields)`; `what` names it in an error.
+        """`method(*args, timeout=timeout, retry=None, **fields)`; `what` names it in an error.
 
+        The clients' own retries are switched off: some have none, others go on for ten minutes.
         Every method called here is safe to repeat: names are derived, so that a creation whose
         answer was lost meets its own result and adopts it.
         """
         delays = RETRY.delays()
         for attempt in range(1, TRIES + 1):
             try:
-                return await in_thread(method, *args, timeout=timeout, **fields)
+                return await in_thread(method, *args, timeout=timeout, retry=None, **fields)
             except Exception as error:
                 if not is_foreign(error):
                     raise
@@ -64,7 +65,12 @@ class Cloud:
     def client(self, name: str) -> Any:
         """The client of that name, made under a lock since calls come from several threads."""
         with self._making:
-            return getattr(self, f"_{name}")
+            try:
+                return getattr(self, f"_{name}")
+            except Exception as error:  # credentials are looked for here
+                if not is_foreign(error):
+                    raise
+                raise convert(error, f"the client of {name}") from error
 
     @cached_property
     def _credentials(self) -> Any:

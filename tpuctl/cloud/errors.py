@@ -37,6 +37,9 @@ CAPACITY = re.compile(
 )
 QUOTA = re.compile(r"quota", re.IGNORECASE)
 DISABLED = re.compile(r"has not been used in project|it is disabled", re.IGNORECASE)
+# Compute's own words: the first of a request, the second of an operation.
+OUT_OF_QUOTA = frozenset({"quotaExceeded", "QUOTA_EXCEEDED"})
+NOT_READY = "resourceNotReady"  # with status 400, of what was made a moment ago
 EID = re.compile(r"\s*\[EID: 0x[0-9a-f.]+\]")
 
 # Canonical gRPC codes, as google.rpc.Code numbers them.
@@ -80,11 +83,11 @@ def classify(status: str, message: str, *, what: str, reasons: Iterable[str] = (
         return NoCapacity(
             "No capacity", text, hint="Try another zone, spot capacity, or again later."
         )
+    if OUT_OF_QUOTA & {*reasons} or (status == "RESOURCE_EXHAUSTED" and QUOTA.search(message)):
+        return QuotaExceeded(
+            "Quota exceeded", text, hint="Ask for more in the Cloud console, or use less."
+        )
     if status == "RESOURCE_EXHAUSTED":
-        if QUOTA.search(message):
-            return QuotaExceeded(
-                "Quota exceeded", text, hint="Ask for more in the Cloud console, or use less."
-            )
         return Transient("Too many requests", text)
     if status == "PERMISSION_DENIED":
         return Denied("Permission denied", text, hint="Ask the project's owner for that role.")
@@ -98,7 +101,7 @@ def classify(status: str, message: str, *, what: str, reasons: Iterable[str] = (
         return NotFound("Not found", text)
     if status in ("ALREADY_EXISTS", "ABORTED", "FAILED_PRECONDITION"):
         return Conflict("Conflict", text)
-    if status in ("UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED"):
+    if status in ("UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED") or NOT_READY in reasons:
         return Transient("The cloud did not answer properly", text)
     if status == "UNIMPLEMENTED":
         return Unreachable("The cloud does not offer this", text)
@@ -109,11 +112,8 @@ def classify(status: str, message: str, *, what: str, reasons: Iterable[str] = (
 
 def is_foreign(error: BaseException) -> bool:
     """Whether this is something that the clients raise and `convert` knows."""
-    import google.api_core.exceptions as api
-    import google.auth.exceptions as auth
-    import requests
-
-    return isinstance(error, api.GoogleAPIError | auth.GoogleAuthError | requests.RequestException)
+    package = type(error).__module__.partition(".")[0]
+    return package in ("google", "grpc", "requests") and isinstance(error, Exception)
 
 
 def convert(error: BaseException, what: str) -> TpuctlError:
@@ -138,6 +138,8 @@ def convert(error: BaseException, what: str) -> TpuctlError:
         if code == 409 and grpc_status is None and "ondition" in str(error.message):
             status = "ABORTED"
         return classify(status, str(error.message), what=what, reasons=_reasons(error))
+    if type(error).__name__ in ("DataCorruption", "InvalidResponse"):  # of storage's transfers
+        return Transient("The cloud did not answer properly", f"{what}: {_first_line(error)}")
     return OperationFailed("The cloud reported an error", f"{what}: {_first_line(error)}")
 
 

@@ -18,6 +18,7 @@ T = TypeVar("T")
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 CHUNK = 8 << 20  # of a resumable upload: what is lost when the connection drops
 SECONDS = 60.0
+PATIENCE = 30.0  # seconds in which a request is repeated; the client's own limit is 120
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,11 @@ class ObjectStore:
     Denied, Transient.
     """
 
-    def __init__(self, client: Any, bucket: str) -> None:
+    def __init__(self, client: Any, bucket: str, *, patience: float = PATIENCE) -> None:
+        from google.cloud.storage.retry import DEFAULT_RETRY
+
         self.name = bucket
+        self._options = {"timeout": SECONDS, "retry": DEFAULT_RETRY.with_timeout(patience)}
         self._bucket = client.bucket(bucket)
 
     def uri(self, name: str) -> str:
@@ -46,7 +50,7 @@ class ObjectStore:
 
     async def stat(self, name: str) -> ObjectInfo | None:
         """What the object is; None when it is not there."""
-        blob = await self._call(name, lambda: self._bucket.get_blob(name, timeout=SECONDS))
+        blob = await self._call(name, lambda: self._bucket.get_blob(name, **self._options))
         return None if blob is None else _info(blob)
 
     async def exists(self, name: str) -> bool:
@@ -73,7 +77,7 @@ class ObjectStore:
                     size=size,
                     content_type="application/octet-stream",
                     if_generation_match=0 if if_absent else None,
-                    timeout=SECONDS,
+                    **self._options,
                 )
 
         try:
@@ -93,7 +97,7 @@ class ObjectStore:
 
         def upload() -> int:
             blob.upload_from_string(
-                data, content_type=kind, if_generation_match=if_generation, timeout=SECONDS
+                data, content_type=kind, if_generation_match=if_generation, **self._options
             )
             return int(blob.generation)
 
@@ -108,7 +112,7 @@ class ObjectStore:
     async def get_bytes(self, name: str) -> bytes:
         """The whole object. Raises NotFound."""
         blob = self._bucket.blob(name)
-        return await self._call(name, lambda: _bytes(blob.download_as_bytes(timeout=SECONDS)))
+        return await self._call(name, lambda: _bytes(blob.download_as_bytes(**self._options)))
 
     async def read_range(self, name: str, start: int, length: int = CHUNK) -> bytes:
         """At most `length` bytes from byte `start` on; empty at or after the end.
@@ -126,7 +130,7 @@ class ObjectStore:
         def download() -> bytes:
             return _bytes(
                 blob.download_as_bytes(
-                    start=start, end=end, raw_download=True, checksum=None, timeout=SECONDS
+                    start=start, end=end, raw_download=True, checksum=None, **self._options
                 )
             )
 
@@ -136,14 +140,15 @@ class ObjectStore:
         """Objects whose names start with `prefix`, by name."""
 
         def listed() -> list[ObjectInfo]:
-            return [_info(blob) for blob in self._bucket.list_blobs(prefix=prefix, timeout=SECONDS)]
+            found = self._bucket.list_blobs(prefix=prefix, **self._options)
+            return [_info(blob) for blob in found]
 
         return await self._call(prefix, listed)
 
     async def delete(self, name: str) -> None:
         """Delete an object; one that is not there is fine."""
         try:
-            await self._call(name, lambda: self._bucket.blob(name).delete(timeout=SECONDS))
+            await self._call(name, lambda: self._bucket.blob(name).delete(**self._options))
         except NotFound:
             return
 

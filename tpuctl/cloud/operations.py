@@ -67,7 +67,8 @@ async def compute_operation(cloud: Cloud, operation: Any, *, what: str, seconds:
         ended = await wait_until(probe, what=what, seconds=seconds, backoff=POLL, clock=cloud.clock)
     if ended.error.errors:
         first = ended.error.errors[0]
-        raise classify("UNKNOWN", f"{first.code}: {first.message}", what=what)
+        text = f"{first.code}: {first.message}"
+        raise classify("UNKNOWN", text, what=what, reasons=(first.code,))
     if ended.http_error_status_code >= 400:
         raise OperationFailed(
             "The cloud failed the operation", f"{what}: {ended.http_error_message}"

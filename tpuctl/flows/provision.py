@@ -118,11 +118,11 @@ async def look_for_nodes(stack: Stack, cloud: Cloud) -> list[NodeStatus]:
     """The stack's nodes in every zone, by label."""
     client = cloud.client("tpu")
 
-    def listed(timeout: float) -> list[Any]:
+    def listed(**options: Any) -> list[Any]:
         request = {"parent": f"projects/{stack.project}/locations/-"}
         return [
             node
-            for node in client.list_nodes(request, timeout=timeout)
+            for node in client.list_nodes(request, **options)
             if node.labels.get(STACK_LABEL) == stack.name
         ]
 

@@ -93,8 +93,8 @@ class Bucket(StackResource):
         storage = self.cloud.client("storage")
         bucket = storage.bucket(self.name)
 
-        def names(timeout: float) -> list[str]:
-            return [one.name for one in storage.list_blobs(self.name, timeout=timeout)]
+        def names(**options: Any) -> list[str]:
+            return [one.name for one in storage.list_blobs(self.name, **options)]
 
         for _ in range(5):
             try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tpuctl.cloud.errors import ApiDisabled
 from tpuctl.cloud.operations import long_operation
 from tpuctl.engine.resource import Report
@@ -31,8 +33,8 @@ class Services(StackResource):
         """Which of the needed APIs are enabled; None where the project cannot be asked."""
         client = self.cloud.client("services")
 
-        def listed(request: dict[str, str], timeout: float) -> frozenset[str]:
-            found = client.list_services(request, timeout=timeout)
+        def listed(request: dict[str, str], **options: Any) -> frozenset[str]:
+            found = client.list_services(request, **options)
             return frozenset(one.name.rsplit("/", 1)[1] for one in found)
 
         request = {"parent": f"projects/{self.stack.project}", "filter": "state:ENABLED"}
