@@ -1,16 +1,16 @@
-"""Time: a clock that can be handed over, deadlines, backoff, and the one polling loop."""
+"""Waiting: a clock that can be handed over, backoff, the one polling loop, several at once."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from tpuctl.errors import TimedOut
 
-__all__ = ["Backoff", "Clock", "SystemClock", "wait_until"]
+__all__ = ["Backoff", "Clock", "SystemClock", "all_ended", "wait_until"]
 
 T = TypeVar("T")
 
@@ -48,6 +48,17 @@ class Backoff:
         while True:
             yield delay
             delay = min(delay * self.factor, self.most)
+
+
+async def all_ended(work: Iterable[Awaitable[T]]) -> list[T]:
+    """Await all at once; the first failure, in their order, is raised when every one has ended."""
+    outcomes = await asyncio.gather(*work, return_exceptions=True)
+    answers: list[T] = []
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+        answers.append(outcome)
+    return answers
 
 
 async def wait_until(

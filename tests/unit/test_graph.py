@@ -94,3 +94,14 @@ def test_a_cycle_is_named() -> None:
     with pytest.raises(CycleError) as caught:
         order({"a": frozenset({"b"}), "b": frozenset({"a"})})
     assert {"a", "b"} <= set(caught.value.args[1])
+
+
+def test_a_bug_in_a_visit_comes_out_as_it_is() -> None:
+    async def visit(node: str) -> Result:
+        if node == "a":
+            raise KeyError("mistake")
+        await asyncio.sleep(60)
+        return Result(node, Outcome.DONE)
+
+    with pytest.raises(KeyError, match="mistake"):
+        asyncio.run(walk({"a": frozenset(), "b": frozenset(), "c": frozenset({"a"})}, visit))

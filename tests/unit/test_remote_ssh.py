@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpuctl.errors import Conflict, RemoteFailed, Transient, Unreachable, Usage
 from tpuctl.remote.keys import KeyPair, config_home, load_key, own_key
-from tpuctl.remote.ssh import Address, SshTransport
+from tpuctl.remote.ssh import Address, SshTransport, ask_host_key
 
 
 class Server:
@@ -244,21 +244,45 @@ async def test_nobody_there_names_worker_and_address(server: Server, key: KeyPai
     await server.start()  # for the fixture to close
 
 
-async def test_silence_ends_in_time(key: KeyPair) -> None:
+@pytest.fixture
+async def silent_port() -> AsyncIterator[int]:
+    """Of a server that takes connections and says nothing."""
+
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
 
     silent = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
-    port = silent.sockets[0].getsockname()[1]
+    yield silent.sockets[0].getsockname()[1]
+    silent.close()
+    await silent.wait_closed()
+
+
+async def test_silence_ends_in_time(key: KeyPair, silent_port: int) -> None:
     public = " ".join(key.public_line.split()[:2])
     transport = SshTransport(
-        0, Address("127.0.0.1", port, "someone", (public,)), key.path, connect_seconds=0.3
+        0, Address("127.0.0.1", silent_port, "someone", (public,)), key.path, connect_seconds=0.3
     )
     with pytest.raises(Unreachable, match="worker 0"):
         await transport.run(["true"])
-    silent.close()
-    await silent.wait_closed()
+
+
+async def test_a_host_key_is_not_awaited_for_ever(silent_port: int) -> None:
+    with pytest.raises(Unreachable, match=f"127.0.0.1:{silent_port}: no answer in time"):
+        await asyncio.wait_for(ask_host_key("127.0.0.1", silent_port, seconds=0.3), 10)
+
+
+async def test_a_published_host_key_that_is_none_is_told(server: Server, key: KeyPair) -> None:
+    address = Address("127.0.0.1", server.address.port, "someone", ("ssh-ed25519 nonsense",))
+    with pytest.raises(Conflict, match="host key cannot be read"):
+        await SshTransport(0, address, key.path).run(["true"])
+
+
+def test_a_folder_for_keys_that_cannot_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(Usage, match="file/ssh") as caught:
+        own_key(tmp_path / "file" / "ssh")
+    assert "TPUCTL_CONFIG_HOME" in caught.value.diagnostics[0].hint
 
 
 def test_own_key_is_made_once_and_private(tmp_path: Path) -> None:

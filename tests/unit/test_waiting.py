@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tpuctl.errors import TimedOut
-from tpuctl.waiting import Backoff, wait_until
+from tpuctl.waiting import Backoff, all_ended, wait_until
 
 
 class FakeClock:
@@ -58,3 +60,21 @@ async def test_what_is_there_is_not_waited_for() -> None:
 
     assert await wait_until(probe, what="it", seconds=1, clock=clock) == 0
     assert clock.slept == []
+
+
+async def test_the_first_failure_is_raised_when_all_have_ended() -> None:
+    ended: list[str] = []
+
+    async def work(name: str, turns: int, error: Exception | None) -> str:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        ended.append(name)
+        if error:
+            raise error
+        return name
+
+    assert await all_ended([work("a", 2, None), work("b", 0, None)]) == ["a", "b"]
+    ended.clear()
+    with pytest.raises(KeyError):
+        await all_ended([work("a", 9, None), work("b", 3, KeyError()), work("c", 0, ValueError())])
+    assert ended == ["c", "b", "a"]

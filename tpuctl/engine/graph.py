@@ -44,7 +44,10 @@ async def walk(after: Graph, visit: Visit) -> dict[str, Result]:
             return Result(node, Outcome.SKIPPED, because=root)
         return await visit(node)
 
-    async with asyncio.TaskGroup() as group:
-        for node in order(after):
-            tasks[node] = group.create_task(run(node), name=node)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for node in order(after):
+                tasks[node] = group.create_task(run(node), name=node)
+    except BaseExceptionGroup as several:  # a bug in a visit: shown as it is, all others cancelled
+        raise several.exceptions[0] from None
     return {node: task.result() for node, task in tasks.items()}

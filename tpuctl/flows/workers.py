@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from tpuctl.model.events import Emit, Warned
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
 from tpuctl.remote.ssh import Address, SshTransport, ask_host_key
-from tpuctl.waiting import Backoff, wait_until
+from tpuctl.waiting import Backoff, all_ended, wait_until
 
 __all__ = ["connect_workers", "transports_of"]
 
@@ -77,9 +76,7 @@ async def connect_workers(cloud: Cloud, transports: Sequence[SshTransport]) -> N
         except TpuctlError as error:
             raise last[0] if last else error from None
 
-    async with asyncio.TaskGroup() as group:
-        for transport in transports:
-            group.create_task(connect(transport))
+    await all_ended(connect(transport) for transport in transports)
 
 
 async def _published_keys(

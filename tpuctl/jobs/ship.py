@@ -17,6 +17,7 @@ from tpuctl.jobs.bundle import Bundle
 from tpuctl.model.job import JobRecord, WorkerRecord
 from tpuctl.model.names import BUNDLES
 from tpuctl.remote.transport import Transport
+from tpuctl.waiting import all_ended
 
 __all__ = ["SHIPPED", "Launch", "command", "ship_bundle", "start", "stop"]
 
@@ -58,11 +59,9 @@ async def ship_bundle(
         return name, await store.put_file(name, bundle.path, progress=progress)
     except (Unreachable, Denied):
         path = f".tpuctl/bundles/{bundle.digest}.tar.gz"
-        await _all(
-            {
-                worker: transport.put(bundle.path, path, mode=0o600, progress=progress)
-                for worker, transport in transports.items()
-            }
+        await all_ended(
+            transport.put(bundle.path, path, mode=0o600, progress=progress)
+            for transport in transports.values()
         )
         return None, True
 
@@ -79,11 +78,9 @@ async def start(
     """
     workers = {worker: transports[worker] for worker in record.workers}
     try:
-        await _all(
-            {
-                worker: _start_one(transport, record, _spec(record, launch, bundle_name, worker))
-                for worker, transport in workers.items()
-            }
+        await all_ended(
+            _start_one(transport, record, _spec(record, launch, bundle_name, worker))
+            for worker, transport in workers.items()
         )
     except BaseException:
         await stop(record, workers, grace=0.0)
@@ -165,11 +162,3 @@ def _spec(
         "max_seconds": record.max_hours * 3600 if record.max_hours else None,
         "grace_seconds": launch.grace_seconds,
     }
-
-
-async def _all(work: Mapping[int, Any]) -> None:
-    """Await all; when some fail, all have ended, and the lowest worker's failure is raised."""
-    outcomes = await asyncio.gather(*work.values(), return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome

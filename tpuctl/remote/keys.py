@@ -37,8 +37,15 @@ def own_key(folder: Path | None = None) -> KeyPair:
     Two programs that make it at the same time end with the same key.
     """
     path = (folder or config_home() / "ssh") / "id_ed25519"
-    if not path.exists():
-        _make(path)
+    try:
+        if not path.exists():
+            _make(path)
+    except OSError as error:
+        raise Usage(
+            "SSH key cannot be made",
+            f"{path}: {error.strerror}",
+            hint="Name another folder for what tpuctl keeps with TPUCTL_CONFIG_HOME.",
+        ) from error
     return load_key(path)
 
 

@@ -128,8 +128,8 @@ class SshTransport:
     async def _connect(self) -> asyncssh.SSHClientConnection:
         address = self.address
         where = f"worker {self.worker} at {address}"
-        keys = [asyncssh.import_public_key(line) for line in address.host_keys]
         try:
+            keys = [asyncssh.import_public_key(line) for line in address.host_keys]
             return await asyncssh.connect(
                 address.host,
                 address.port,
@@ -145,6 +145,8 @@ class SshTransport:
                 keepalive_interval=KEEPALIVE_SECONDS,
                 keepalive_count_max=KEEPALIVE_COUNT,
             )
+        except asyncssh.KeyImportError as error:
+            raise Conflict("Worker's host key cannot be read", f"{where}: {error}") from error
         except asyncssh.HostKeyNotVerifiable as error:
             raise Conflict(
                 "Worker's host key is not the expected one",
@@ -159,10 +161,9 @@ class SshTransport:
                 hint="Bring the node's keys up to date with\n    tpuctl up",
             ) from error
         except (asyncssh.Error, OSError) as error:
-            reason = getattr(error, "strerror", None) or str(error) or "no answer in time"
             raise Unreachable(
                 "Worker cannot be reached",
-                f"{where}: {reason}",
+                f"{where}: {_reason(error)}",
                 hint="See whether the node is READY with\n    tpuctl status\n"
                 "Its network must let port 22 in from this machine's address.",
             ) from error
@@ -227,12 +228,17 @@ def _pieces(source: bytes | Path) -> Iterator[bytes]:
             yield piece
 
 
-async def ask_host_key(host: str, port: int) -> str:
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or "no answer in time"
+
+
+async def ask_host_key(host: str, port: int, *, seconds: float = CONNECT_SECONDS) -> str:
     """The public host key that a server shows, as "ssh-ed25519 AAAA…", without proof."""
     try:
-        key = await asyncssh.get_server_host_key(host, port, config=None)
+        async with asyncio.timeout(seconds):
+            key = await asyncssh.get_server_host_key(host, port, config=None)
     except (asyncssh.Error, OSError) as error:
-        raise Unreachable("Worker cannot be reached", f"{host}:{port}: {error}") from error
+        raise Unreachable("Worker cannot be reached", f"{host}:{port}: {_reason(error)}") from error
     if key is None:
         raise Unreachable("Worker cannot be reached", f"{host}:{port} shows no host key")
     kind, text = key.export_public_key("openssh").decode().split()[:2]

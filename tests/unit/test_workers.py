@@ -1,0 +1,38 @@
+"""Connecting to workers that boot, or never answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.endpoints import Endpoint
+from tpuctl.errors import Unreachable
+from tpuctl.flows.workers import connect_workers
+from tpuctl.remote.keys import own_key
+from tpuctl.remote.ssh import Address, SshTransport
+
+
+class Clock:
+    """Time that passes by sleeping alone."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+async def test_workers_that_never_answer_end_in_one_error_that_names_one(tmp_path: Path) -> None:
+    key = own_key(tmp_path)
+    host_key = " ".join(key.public_line.split()[:2])
+    nobody = Address("127.0.0.1", 9, "someone", (host_key,))
+    clock = Clock()
+    cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "token"), "my-project", clock)
+    with pytest.raises(Unreachable, match=r"worker 1 at 127\.0\.0\.1:9"):
+        await connect_workers(cloud, [SshTransport(n, nobody, key.path) for n in (1, 3)])
+    assert clock.time > 60, "a machine that boots is given time"
