@@ -111,10 +111,12 @@ class Acceptor:
         """Stop listening and drop every connection, as a machine does that is switched off."""
         if self._listener is not None:
             self._listener.close()
-            await self._listener.wait_closed()
-            self._listener = None
+        # Before waiting: from Python 3.12 on, a listener is closed when its connections are.
         for connection in list(self.connections):
             connection.abort()
+        if self._listener is not None:
+            await self._listener.wait_closed()
+            self._listener = None
 
     def start_session(self, user: str) -> Session:
         return self._sessions(user)
