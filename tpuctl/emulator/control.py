@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -26,6 +25,7 @@ from typing import Any
 
 import platformdirs
 
+from tpuctl.emulator.removal import remove_folder
 from tpuctl.errors import Conflict, TpuctlError, Unreachable, Usage
 
 __all__ = ["LocalCloud", "default_home", "report", "reset", "start", "status", "stop"]
@@ -37,6 +37,7 @@ _LOG_LINES = 15
 _OWN_NAMES = (
     "addresses.json",
     "authority",
+    "discarded",
     "machines",
     "objects",
     "server.json",
@@ -160,7 +161,7 @@ def reset(home: Path) -> None:
     for name in _OWN_NAMES:
         path = home / name
         if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
+            remove_folder(path)
         else:
             path.unlink(missing_ok=True)
 
@@ -171,7 +172,7 @@ def _as_asked(running: LocalCloud, port: int | None, pace: str | None) -> LocalC
             raise Conflict(
                 "The local cloud runs otherwise",
                 f"it runs with {name} {actual}, not {wanted} (process {running.pid})",
-                hint="Stop it first:\n  tpuctl local down",
+                hint="Stop it first:\n    tpuctl local down",
             )
     return running
 
@@ -236,7 +237,7 @@ def _port_taken(port: int, remembered_by: Path | None = None) -> Usage:
     return Usage(
         "Port taken",
         f"another program listens on 127.0.0.1:{port}{why}",
-        hint="End that program, or choose another port:\n  tpuctl local up --port N",
+        hint="End that program, or choose another port:\n    tpuctl local up --port N",
     )
 
 

@@ -66,11 +66,14 @@ class Host(Protocol):
         ...
 
     async def shut(self, name: str) -> None:
-        """End the machine's processes and listeners; its disk stays."""
+        """End the machine's processes, asked to first, and its listeners; its disk stays."""
         ...
 
     async def discard(self, name: str) -> None:
-        """End it and delete its disk and its reservation."""
+        """End it without asking its programs, and delete its reservation and its disk.
+
+        The disk is out of the way at once; its files are gone when `close` returns.
+        """
         ...
 
     def guest_attributes(self, name: str) -> Mapping[str, Mapping[str, str]]:

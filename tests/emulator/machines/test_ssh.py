@@ -217,6 +217,51 @@ async def test_a_detached_program_outlives_its_connection_but_not_its_machine(
     assert not running(mark)
 
 
+async def test_programs_are_asked_to_end_unless_their_machine_is_discarded(
+    make_lab: Any, tmp_path: Path
+) -> None:
+    lab = await make_lab(namespaces=False)  # where a program can leave word outside its disk
+    ready, told, mark = tmp_path / "ready", tmp_path / "told", f"sleep 46{os.getpid()}"
+    script = f"trap '' HUP; trap 'echo > {told}; exit' TERM\n{mark} & echo > {ready}\nwait\n"
+    for end, is_asked in ((lab.host.discard, False), (lab.host.shut, True)):
+        await lab.boot()
+        await lab.run("cat > script", input=script.encode())
+        await lab.run("setsid bash script >/dev/null 2>&1 </dev/null & exit 0")
+        await until(ready.exists, "it starts")
+        ready.unlink()
+        await end(lab.name)
+        assert not running(mark)
+        assert told.exists() == is_asked
+
+
+async def test_a_discarded_disk_is_gone_whatever_programs_made_of_it(
+    make_lab: Any, tmp_path: Path
+) -> None:
+    lab = await make_lab()
+    spec = await lab.boot()
+    await lab.run(f"mkdir -p a/b && touch a/b/c && ln -s {tmp_path} a/out && chmod 500 a/b a")
+    (tmp_path / "outside").mkdir(mode=0o555)
+    await lab.host.discard(spec.name)
+    assert not list((lab.home / "machines").iterdir())
+    await lab.host.boot(spec, lambda _: None)  # the name and the address are free at once
+    await lab.host.discard(spec.name)
+    await lab.host.close()
+    assert not list(lab.home.rglob("c"))
+    assert (tmp_path / "outside").stat().st_mode & 0o777 == 0o555
+
+
+async def test_what_a_killed_server_did_not_remove_goes_with_the_next_one(make_lab: Any) -> None:
+    lab = await make_lab()
+    await lab.boot()
+    await lab.run("echo > file-of-a-job")
+    [disk] = (lab.home / "machines").iterdir()
+    await lab.host.close()
+    disk.rename(lab.home / "discarded" / "left")
+    again = await make_lab()
+    await again.host.close()
+    assert not list(again.home.rglob("file-of-a-job"))
+
+
 async def test_a_lost_connection_hangs_up_a_terminals_programs_only(either: Any) -> None:
     await either.boot()
     with_terminal, without = f"sleep 41{os.getpid()}", f"sleep 42{os.getpid()}"

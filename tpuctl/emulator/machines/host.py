@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import resource
-import shutil
+import secrets
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -24,6 +25,7 @@ from tpuctl.emulator.machines.gateway import Gateway
 from tpuctl.emulator.machines.images import ImageStore
 from tpuctl.emulator.machines.one import STARTUP, Machine
 from tpuctl.emulator.machines.processes import reason_against_namespaces
+from tpuctl.emulator.removal import remove_folder
 
 __all__ = ["LocalHost"]
 
@@ -35,6 +37,7 @@ PRIVATE_FOLDERS = (
     *(".config/gcloud", ".config/gh", ".config/tpuctl"),
 )
 PRIVATE_FILES = (".netrc", ".pypirc", ".git-credentials", ".npmrc", ".boto")
+SHUTDOWN_SECONDS = 3.0  # what programs have to end well when their machine is switched off
 MOST_FILES = 1 << 16  # open at once: a slice of many workers has many streams
 
 
@@ -65,6 +68,8 @@ class LocalHost:
         self._addresses: Addresses | None = None
         self._preparing: asyncio.Task[Surroundings] | None = None
         self._gateway: Gateway | None = None
+        self._discarded = self._home / "discarded"  # disks that are being removed
+        self._removals: set[asyncio.Task[None]] = set()
 
     @property
     def isolation(self) -> str:
@@ -80,6 +85,9 @@ class LocalHost:
         if soft != resource.RLIM_INFINITY and soft < wanted:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         self._addresses = Addresses(self._home / "addresses.json", ssh=self._ssh)
+        self._discarded.mkdir(exist_ok=True)
+        for left in self._discarded.iterdir():
+            self._remove(left)
         self._against = "switched off"
         if self._namespaces:
             self._against = await reason_against_namespaces()
@@ -153,17 +161,35 @@ class LocalHost:
             machine.set_event(key, value)
 
     async def shut(self, name: str) -> None:
-        self._endings[name] += 1  # a boot that is still waiting for its image comes too late
-        async with self._turns[name]:
-            if (machine := self._machines.pop(name, None)) is not None:
-                await machine.stop()
+        async with self._ending(name):
+            await self._stop(name, SHUTDOWN_SECONDS)
 
     async def discard(self, name: str) -> None:
-        await self.shut(name)
-        async with self._turns[name]:
-            folder = Folder.of(self._home, name).path
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        async with self._ending(name):
+            await self._stop(name, 0)  # nothing that its programs could still save is kept
+            left = self._discarded / secrets.token_hex(8)
+            with contextlib.suppress(FileNotFoundError):
+                Folder.of(self._home, name).path.rename(left)
+                self._remove(left)
             self._started(self._addresses).release(name)
+
+    @contextlib.asynccontextmanager
+    async def _ending(self, name: str) -> AsyncIterator[None]:
+        """The machine's turn; a boot that is still waiting for its image comes too late."""
+        self._endings[name] += 1
+        async with self._turns[name]:
+            yield
+
+    async def _stop(self, name: str, grace: float) -> None:
+        if (machine := self._machines.get(name)) is not None:
+            await machine.stop(grace)
+            del self._machines[name]  # not before: who is interrupted leaves it to `close`
+
+    def _remove(self, folder: Path) -> None:
+        """Remove a folder while nobody waits but `close`."""
+        removal = asyncio.create_task(asyncio.to_thread(remove_folder, folder))
+        self._removals.add(removal)
+        removal.add_done_callback(self._removals.discard)
 
     def guest_attributes(self, name: str) -> Mapping[str, Mapping[str, str]]:
         machine = self._machines.get(name)
@@ -178,6 +204,7 @@ class LocalHost:
             await self._gateway.close()
         if self._preparing is not None:
             await asyncio.wait([self._preparing])
+        await asyncio.gather(*self._removals, return_exceptions=True)
 
     def _tensorflow(self, version: str) -> str | None:
         """The runtime's TensorFlow; None for bare Python. Refuses what has no image here."""

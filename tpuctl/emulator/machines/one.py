@@ -21,13 +21,12 @@ from tpuctl.emulator.machines.ssh import Acceptor, allowed_keys, host_key
 
 __all__ = ["STARTUP", "Machine"]
 
-SHUTDOWN_SECONDS = 3.0
 STARTUP = "startup-script"
 ROOT = "root"  # whom startup scripts run as, in name
 
 
 class Machine:
-    """Made from its spec; `start` and `stop` are called once each."""
+    """Made from its spec; `start` is called once, `stop` as often as one likes."""
 
     def __init__(
         self,
@@ -77,7 +76,7 @@ class Machine:
             if STARTUP in self.spec.metadata:
                 await self._run_startup_script(self.spec.metadata[STARTUP])
         except BaseException:
-            await self.stop()
+            await self.stop(0)
             raise
 
     def reconfigure(self, spec: MachineSpec) -> None:
@@ -99,11 +98,11 @@ class Machine:
         """The host key, and what programs on the machine have written."""
         return {space: dict(values) for space, values in self._guest.items()}
 
-    async def stop(self) -> None:
-        """End its processes, asked to first, then its servers; the disk stays."""
+    async def stop(self, grace: float) -> None:
+        """End its processes, asked to `grace` seconds before, then its servers; the disk stays."""
         async with self._starting_init:
             if self._init is not None:
-                await self._init.halt(SHUTDOWN_SECONDS)
+                await self._init.halt(grace)
         if self._acceptor is not None:
             await self._acceptor.close()
         await self._metadata.close()
