@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import tensorflow as tf
@@ -12,9 +13,26 @@ from transformers.models.bert.modeling_tf_bert import TFBertForMaskedLM
 from options import SIZES
 from schedule import warmup_then_linear
 
-__all__ = ["WarmupThenLinear", "build_network", "build_optimizer", "masked_logits", "masked_loss"]
+__all__ = [
+    "WarmupThenLinear",
+    "build_network",
+    "build_optimizer",
+    "masked_logits",
+    "masked_loss",
+    "set_seed",
+]
 
 POSITIONS = 512  # BERT's own, so that longer sequences can be trained later
+
+
+def set_seed(seed: int) -> None:
+    """Make the first weights the same for a seed.
+
+    tf_keras.utils.set_random_seed would do so too, but makes TF-Keras 2.18 ask Python for a random
+    number up to a float, which Python 3.12 refuses.
+    """
+    random.seed(seed)
+    tf.random.set_seed(seed)
 
 
 def build_network(

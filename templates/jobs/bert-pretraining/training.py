@@ -11,7 +11,6 @@ import time
 from typing import Any
 
 import tensorflow as tf
-import tf_keras
 
 import files
 from errors import JobError
@@ -21,6 +20,7 @@ from model import (
     build_optimizer,
     masked_logits,
     masked_loss,
+    set_seed,
 )
 from records import dataset
 from strategy import Choice
@@ -51,7 +51,7 @@ class Trainer:
         self, options: argparse.Namespace, choice: Choice, manifest: dict[str, Any], stop: Stop
     ) -> None:
         self.options, self.choice, self.manifest, self.stop = options, choice, manifest, stop
-        tf_keras.utils.set_random_seed(options.seed)
+        set_seed(options.seed)
         self.schedule = WarmupThenLinear(options.learning_rate, options.warmup_steps, options.steps)
         with choice.strategy.scope():
             self.network = build_network(
