@@ -80,6 +80,15 @@ def test_without_zones_the_cheapest_is_taken(tmp_path: Path) -> None:
         ("project: [\n", ("Stack file is not valid YAML", "2")),
         ("", ("Stack file is not a mapping", "tpuctl.yaml")),
         ("- a\n- b\n", ("Stack file is not a mapping", "tpuctl.yaml")),
+        (MINIMAL + "tpu: {type: v2-8}\n", ("Repeated key", "3")),  # YAML would take the last
+        (MINIMAL + "bucket: {keep: true, keep: false}\n", ("Repeated key", "3")),
+        (MINIMAL + "job: {workers: many}\n", ("Invalid value", "3")),  # neither kind, told once
+        (MINIMAL + "job:\n  env:\n    A B: x\n", ("Invalid value", "5")),
+        (MINIMAL + "limits: {max_hours: .inf}\n", ("Invalid value", "3")),
+        (MINIMAL + "bucket: &b {x: *b}\n", ("Alias in a stack file", "3")),  # would never end
+        (MINIMAL + "x: " + "[" * 3000, ("Stack file is not valid YAML", "3")),
+        ("stack: " + "9" * 5000 + "\n" + MINIMAL, ("Stack file is not valid YAML", "tpuctl.yaml")),
+        ("stack: 2024-13-01\n" + MINIMAL, ("Stack file is not valid YAML", "tpuctl.yaml")),
     ],
 )
 def test_each_mistake_is_told_by_place(
@@ -87,6 +96,32 @@ def test_each_mistake_is_told_by_place(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert problems(tmp_path, text) == [expected]
+
+
+def test_what_is_not_text_is_told_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "tpuctl.yaml"
+    path.write_bytes(MINIMAL.encode() + b"# caf\xe9\n")
+    with pytest.raises(InvalidStack) as caught:
+        load_stack(path)
+    assert caught.value.diagnostics[0].where.endswith(":3")
+    assert "UTF-8" in caught.value.diagnostics[0].hint
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("project: 5\ntpu: {type: v2-8}\n", "project must be a mapping"),
+        (NAMED + "tpu: {type: v2-8, zones: us-central1-b}\n", "tpu.zones must be a list"),
+        (MINIMAL + "job: {env: {A: 1}}\n", "job.env.A must be text, not 1"),
+        (MINIMAL + "bucket: {keep: perhaps}\n", "bucket.keep must be true or false"),
+    ],
+)
+def test_what_was_expected_is_said_in_words_of_the_file(
+    tmp_path: Path, text: str, wanted: str
+) -> None:
+    with pytest.raises(InvalidStack) as caught:
+        load_stack(write(tmp_path, text))
+    assert caught.value.diagnostics[0].detail.startswith(wanted)
 
 
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ ProjectId = Annotated[
     str, StringConstraints(pattern=r"^([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]$")
 ]
 Port = Annotated[str, StringConstraints(pattern=r"^(http|https|(tcp|udp):\d{1,5})$")]
+Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 class Section(BaseModel):
@@ -78,7 +79,10 @@ class AccessSection(Section):
 
 class LimitsSection(Section):
     max_hours: float | None = Field(
-        None, gt=0, description="A job is stopped after so many hours, with exit code 124."
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="A job is stopped after so many hours, with exit code 124.",
     )
 
 
@@ -88,7 +92,7 @@ class JobSection(Section):
     )
     include: tuple[str, ...] = Field((), description="Patterns shipped though ignored.")
     exclude: tuple[str, ...] = Field((), description="Patterns not shipped.")
-    env: dict[str, str] = Field(default_factory=dict, description="Environment of the script.")
+    env: dict[Variable, str] = Field(default_factory=dict, description="Environment of the script.")
     workers: Literal["auto", "all"] | tuple[int, ...] = Field(
         "auto", description="Which workers start the script; auto: worker 0 for TensorFlow slices."
     )

@@ -27,6 +27,17 @@ FORMATS = {
     "project.id": "6 to 30 small letters, digits and hyphens, as the Cloud console shows it.",
 }
 UNION_SIDES = ("literal['auto','all']", "tuple[int, ...]")  # parts of pydantic's locations
+EXPECTED = {  # by pydantic's name of the error, without what it says after the last underscore
+    "bool": "true or false",
+    "dict": "a mapping, such as {key: value}",
+    "finite": "a number",
+    "float": "a number",
+    "greater": "greater than 0",
+    "model": "a mapping, such as {key: value}",
+    "string": "text",
+    "tuple": "a list, such as [a, b]",
+}
+DEEPEST = 32
 
 
 @dataclass(frozen=True)
@@ -91,30 +102,58 @@ class StackText:
             return Diagnostic(
                 "Missing key", f"{dotted} is required", EXAMPLES.get(dotted, ""), where
             )
+        if dotted.startswith("job.workers"):
+            detail = f"job.workers cannot be {_brief(found['input'])}"
+            hint = "Use auto, all, or a list of workers such as [0, 1]."
+            return Diagnostic("Invalid value", detail, hint, where)
         if kind == "literal_error":
             hint = f"Use {found['ctx']['expected']}."
             if dotted == "tpu.kind" and found["input"] == "node":
                 hint = "TPU nodes are not supported by this version; use\n    kind: vm"
-            detail = f"{dotted} cannot be {found['input']!r}"
+            detail = f"{dotted} cannot be {_brief(found['input'])}"
             return Diagnostic("Invalid value", detail, hint, where)
-        detail = f"{dotted}: {found['msg'].lower()} (found {found['input']!r})"
-        if dotted in FORMATS:
-            detail = f"{dotted} cannot be {found['input']!r}"
-        return Diagnostic("Invalid value", detail, FORMATS.get(dotted, ""), where)
+        if steps[-1:] == ["[key]"]:
+            detail = f"{_brief(found['input'])} cannot be the name of a variable"
+            hint = "Letters, digits and underscores, no digit first."
+            return Diagnostic("Invalid value", detail, hint, self.where(".".join(steps[:-1])))
+        expected = EXPECTED.get(kind.partition("_")[0])
+        hint = FORMATS.get(dotted, "")
+        if hint or kind == "string_pattern_mismatch":
+            detail = f"{dotted} cannot be {_brief(found['input'])}"
+        elif expected is None:
+            detail = f"{dotted}: {found['msg'].lower()} (found {_brief(found['input'])})"
+        else:
+            detail = f"{dotted} must be {expected}, not {_brief(found['input'])}"
+            if expected == "text" and isinstance(found["input"], bool | int | float):
+                hint = "Put it in quotes."
+            elif found["input"] is None:
+                hint = EXAMPLES.get(dotted, "Give a value, or take the key out.")
+        return Diagnostic("Invalid value", detail, hint, where)
 
 
 def read_stack_text(path: Path) -> StackText:
     """Read and parse. Raises InvalidStack."""
     shown = _shown(path)
     try:
-        text = path.read_text("utf-8")
+        data = path.read_bytes()
     except FileNotFoundError:
         hint = "Write one with\n    tpuctl init\nor name another with --stack-file."
         raise _invalid("No stack file", f"{shown} does not exist", hint) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise _invalid("Stack file cannot be read", f"{shown}: {error}", where=shown) from error
+    except (OSError, ValueError) as error:
+        detail = f"{shown}: {getattr(error, 'strerror', None) or error}"
+        raise _invalid("Stack file cannot be read", detail) from error
     try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        detail = f"byte 0x{data[error.start]:02x} is not UTF-8"
+        hint = "Save the file as UTF-8."
+        where = f"{shown}:{line}"
+        raise _invalid("Stack file cannot be read", detail, hint, where) from None
+    try:
+        _refuse_loops(text, shown)
         root = yaml.compose(text, Loader=yaml.SafeLoader)
+        _refuse_repeats(root, shown)
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -124,6 +163,8 @@ def read_stack_text(path: Path) -> StackText:
             "Check indentation, colons and brackets around that line.",
             f"{shown}:{mark.line + 1}" if mark else shown,
         ) from None
+    except ValueError as error:  # a number or a date that is none
+        raise _invalid("Stack file is not valid YAML", str(error), where=shown) from None
     if not isinstance(content, dict):
         raise _invalid(
             "Stack file is not a mapping",
@@ -136,6 +177,55 @@ def read_stack_text(path: Path) -> StackText:
 
 def _invalid(summary: str, detail: str, hint: str = "", where: str = "") -> InvalidStack:
     return InvalidStack([Diagnostic(summary, detail, hint, where)])
+
+
+def _refuse_loops(text: str, shown: str) -> None:
+    """Neither aliases, which can make a short file endless, nor bottomless nesting."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        where = f"{shown}:{event.start_mark.line + 1}" if event.start_mark else shown
+        if isinstance(event, yaml.AliasEvent):
+            detail = f"*{event.anchor} stands for something else"
+            raise _invalid("Alias in a stack file", detail, "Write the value out.", where)
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > DEEPEST:
+            detail = f"brackets or lists are nested more than {DEEPEST} deep"
+            raise _invalid("Stack file is not valid YAML", detail, where=where)
+
+
+def _refuse_repeats(root: yaml.Node | None, shown: str) -> None:
+    """A key written twice: YAML would silently take the last."""
+    seen: dict[str, int] = {}
+    repeated: set[str] = set()
+    problems = []
+    for dotted, line in _lines(root):
+        if dotted in seen and repeated.isdisjoint(_around(dotted)):
+            repeated.add(dotted)
+            detail = f"{dotted} stands in line {seen[dotted]} already"
+            hint = "Keep one of them."
+            problems.append(Diagnostic("Repeated key", detail, hint, f"{shown}:{line}"))
+        seen.setdefault(dotted, line)
+    if problems:
+        raise InvalidStack(problems)
+
+
+def _around(dotted: str) -> Iterator[str]:
+    """The sections that a key stands in."""
+    while dotted := dotted.rpartition(".")[0]:
+        yield dotted
+
+
+def _brief(value: Any) -> str:
+    """A value as it may have been written, short enough for a line."""
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return str(value).lower()
+    shown = repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
 def _shown(path: Path) -> str:
