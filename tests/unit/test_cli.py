@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -135,3 +138,102 @@ def test_the_reader_may_go_away() -> None:
     )
     assert done.stderr == ""
     assert done.stdout.startswith("type")
+
+
+def test_init_tells_of_a_folder_not_of_its_thirty_files(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["init", "--project", "my-project"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    made = [path for path in Path("bert-pretraining").rglob("*") if path.is_file()]
+    assert shown[:2] == ["tpuctl.yaml", f"bert-pretraining/  {len(made)} files"]
+    assert "    tpuctl run bert-pretraining/pretrain.py" in shown
+
+
+def test_init_elsewhere_says_how_to_go_on_from_here(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "새 폴더"
+    assert run(["init", "--project", "my-project", "--folder", str(folder)]) == 0
+    typed = capsys.readouterr().out.splitlines()[-1].strip()
+    program, _, rest = typed.partition(" ")
+    assert program == "tpuctl"
+    words = subprocess.run(
+        f"printf '%s\\0' {rest}", shell=True, capture_output=True, text=True, check=True
+    ).stdout.split("\0")
+    assert Path(words[words.index("--stack-file") + 1]) == folder / "tpuctl.yaml"
+    assert Path(words[words.index("run") + 1]).is_file()
+
+
+def test_init_where_nothing_can_be_written(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("", "utf-8")
+    assert run(["init", "--project", "my-project", "--folder", "file/below"]) == 1
+    assert "--folder" in capsys.readouterr().err
+
+
+def test_a_hint_is_typed_as_the_command_was(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--cloud", "local", "--stack-file", "my stack.yaml", "check"]) == 2
+    assert "tpuctl --cloud local --stack-file 'my stack.yaml' init" in capsys.readouterr().err
+
+
+def test_arguments_of_the_script_before_the_dashes(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = envelope(capsys, "run", "train.py", "--steps", "3")
+    assert (answer["command"], answer["exit_code"]) == ("run", 2)
+    assert " -- " in answer["diagnostics"][0]["hint"]  # type: ignore[index]
+
+
+def test_a_folder_that_is_gone(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = f'rmdir "$PWD"; exec {sys.executable} -m tpuctl check'
+    done = subprocess.run(
+        command, shell=True, cwd=gone, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Change to another" in done.stderr
+
+
+QUESTION = """
+import asyncio, sys
+from tpuctl.cli import app
+async def ask(state):
+    state.confirm("Go ahead?")
+    await asyncio.sleep(0)
+    print("went ahead", flush=True)
+def command(context: app.typer.Context) -> None:
+    context.obj.wait_for(ask(context.obj))
+app.app.command()(command)
+sys.exit(app.run(["command"]))
+"""
+
+
+def test_ctrl_c_answers_a_question() -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", QUESTION], stdin=theirs, stdout=theirs, stderr=theirs
+    ) as asking:
+        os.close(theirs)
+        seen = b""
+        while b"[Y/n]" not in seen:
+            seen += os.read(ours, 1000)
+        asking.send_signal(signal.SIGINT)
+        try:
+            assert asking.wait(20) == 130
+        finally:
+            asking.kill()
+        seen += os.read(ours, 1000)
+    os.close(ours)
+    assert b"nothing was changed" in seen
+    assert b"went ahead" not in seen
+
+
+def test_an_interrupted_command_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(home: Path) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("tpuctl.emulator.control.status", interrupt)
+    answer = envelope(capsys, "local", "status")
+    assert (answer["status"], answer["exit_code"]) == ("failed", 130)
+    assert [one["summary"] for one in answer["diagnostics"]] == ["Interrupted"]  # type: ignore

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+import shlex
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperGroup
 
 from tpuctl import __version__
 from tpuctl.errors import Diagnostic, TpuctlError, Usage
 
 if TYPE_CHECKING:
     from tpuctl.api import Tpuctl
+    from tpuctl.model.events import Event
     from tpuctl.view import View
 
 __all__ = ["CloudName", "State", "app", "register", "run"]
@@ -25,6 +31,23 @@ __all__ = ["CloudName", "State", "app", "register", "run"]
 T = TypeVar("T")
 INTERRUPTED = 130
 BUG = 70
+# A command in a hint that speaks to the stack's cloud, which the others do not.
+COMMAND = re.compile(r"(?m)^(\s+)tpuctl (?!--|local\b|types\b|zones\b|runtimes\b|prices\b)")
+NOT_OURS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR}
+REPEAT = "Repeat the command to go on where it stopped."
+AFTER_INTERRUPT = {
+    "up": (
+        "the cloud goes on with what it was asked for, and charges for it",
+        f"{REPEAT} Or take it all away with\n    tpuctl down",
+    ),
+    "down": (
+        "the cloud goes on with what it was asked for; the rest is still there and charged",
+        REPEAT,
+    ),
+    "run": ("the job may have been started", "See whether it was with\n    tpuctl jobs"),
+    "wait": ("the job goes on", "Wait again with\n    tpuctl wait"),
+    "stop": ("the job may be going on", REPEAT),
+}
 
 
 class CloudName(StrEnum):
@@ -65,14 +88,28 @@ class State:
         if self.cloud is CloudName.local and os.environ.get("TPUCTL_CLOUD") != "local":
             parts.append("--cloud local")
         if self.stack_file != Path("tpuctl.yaml") and "TPUCTL_STACK_FILE" not in os.environ:
-            parts.append(f"--stack-file {self.stack_file}")
+            parts.append(f"--stack-file {shlex.quote(str(self.stack_file))}")
         return " ".join(parts)
+
+    def as_typed(self, one: Diagnostic) -> Diagnostic:
+        """With the commands in its hint as the user would have to type them."""
+        return replace(one, hint=COMMAND.sub(lambda found: f"{found[1]}{self.typed} ", one.hint))
+
+    def problems(self, diagnostics: Sequence[Diagnostic]) -> None:
+        self.view.problems([self.as_typed(one) for one in diagnostics])
+
+    def _tell(self, event: Event) -> None:
+        from tpuctl.model.events import Warned
+
+        if isinstance(event, Warned):
+            event = replace(event, diagnostic=self.as_typed(event.diagnostic))
+        self.view.on(event)
 
     def tpuctl(self) -> Tpuctl:
         """The stack that the options name, with events going to the view."""
         from tpuctl.api import Tpuctl
 
-        return Tpuctl(self.stack_file, cloud=self.cloud.value, emit=self.view.on)
+        return Tpuctl(self.stack_file, cloud=self.cloud.value, emit=self._tell)
 
     def answer(self, data: Any, show: Callable[[], None] | None = None) -> None:
         """The result: kept for the envelope, or shown on stdout."""
@@ -102,11 +139,29 @@ class State:
                 where="--yes",
             )
         self.view.close()
-        typer.confirm(question, default=default, abort=True, err=True)
+        # Inside a flow asyncio keeps Ctrl-C for the next await: the question would not hear it.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            typer.confirm(question, default=default, abort=True, err=True)
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+class Interrupted(Exception):
+    """Ctrl-C, past typer, which would end the program without a word."""
+
+
+class _Root(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted from None
 
 
 app = typer.Typer(
     name="tpuctl",
+    cls=_Root,
     help="From an empty Google Cloud project to a model training on a TPU, and back to zero cost.",
     epilog="Options may stand anywhere before --, or be set as TPUCTL_CLOUD=local and so on. "
     "First time? No account needed: tpuctl --cloud local init, then up, run, down.",
@@ -237,27 +292,30 @@ def run(arguments: Sequence[str]) -> int:
     state = State(json="--json" in ours[: ours.index("--") if "--" in ours else None])
     register()
     try:
+        _require_folder()
         code = app(hoist(arguments), standalone_mode=False, obj=state, prog_name="tpuctl")
         exit_code = code if isinstance(code, int) else 0
     except TpuctlError as error:
         exit_code = error.exit_code
-        state.view.problems(error.diagnostics)
+        state.problems(error.diagnostics)
     except typer.TyperException as error:
         exit_code = Usage.exit_code
-        state.view.problems([_usage(error)])
+        state.problems([_usage(error, state)])
     except typer.Abort:
         exit_code = INTERRUPTED
-        state.view.problems([Diagnostic("Not confirmed", "nothing was changed")])
-    except KeyboardInterrupt:
+        state.problems([Diagnostic("Not confirmed", "nothing was changed")])
+    except (Interrupted, KeyboardInterrupt):
         exit_code = INTERRUPTED
-        hint = "Repeat the command to go on where it stopped."
-        state.view.problems([Diagnostic("Interrupted", "what was begun may be half done", hint)])
+        state.problems([Diagnostic("Interrupted", *AFTER_INTERRUPT.get(state.command, ()))])
     except BrokenPipeError:  # the reader of our output went away
         _silence_stdout()
         return 0
+    except OSError as error:
+        exit_code = BUG if error.errno not in NOT_OURS else TpuctlError.exit_code
+        state.problems([_bug(error, state.verbose) if exit_code == BUG else _file_problem(error)])
     except Exception as error:
         exit_code = BUG
-        state.view.problems([_bug(error, state.verbose)])
+        state.problems([_bug(error, state.verbose)])
     finally:
         state.view.close()
     if state.json:
@@ -265,11 +323,24 @@ def run(arguments: Sequence[str]) -> int:
     return exit_code
 
 
-def _usage(error: typer.TyperException) -> Diagnostic:
+def _require_folder() -> None:
+    try:
+        Path.cwd()
+    except OSError as error:
+        detail = "the folder you are in does not exist any more"
+        raise Usage("No current folder", detail, hint="Change to another one.") from error
+
+
+def _usage(error: typer.TyperException, state: State) -> Diagnostic:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "tpuctl"
+    if context is not None and context.parent is not None and not state.command:
+        state.command = path.partition(" ")[2]  # nothing ran that would have noted it
     hint = f"See how it is used:\n    {path} --help"
-    return Diagnostic("Wrong usage", error.format_message(), hint)
+    if path == "tpuctl run":
+        hint = f"What is the script's own goes after --\n    tpuctl run SCRIPT -- ARGUMENTS\n{hint}"
+    detail = error.format_message().replace("Value error, ", "")
+    return Diagnostic("Wrong usage", detail, hint)
 
 
 def _bug(error: Exception, verbose: bool) -> Diagnostic:
@@ -281,6 +352,14 @@ def _bug(error: Exception, verbose: bool) -> Diagnostic:
         detail = "".join(traceback.format_exception(error)).rstrip()
     hint = "This is a bug in tpuctl: please report it, with what --verbose adds to this."
     return Diagnostic("Internal error", detail, hint)
+
+
+def _file_problem(error: OSError) -> Diagnostic:
+    """A disk or folder that does not let us: nothing that a report would help with."""
+    path = error.filename if isinstance(error.filename, str) else ""
+    detail = ": ".join(part for part in (path, str(error.strerror)) if part)
+    hint = "TPUCTL_LOCAL_HOME, TPUCTL_CONFIG_HOME and TPUCTL_IMAGE_CACHE name other folders."
+    return Diagnostic("File or folder cannot be used", detail, hint)
 
 
 def _print_envelope(state: State, exit_code: int) -> None:

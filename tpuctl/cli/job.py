@@ -19,6 +19,8 @@ PANEL = "Jobs"
 INTERRUPTED, STOPPED = 130, 143
 SECOND_THOUGHTS = 3.0  # seconds in which another Ctrl-C stops the job
 
+STOPPING = "Stopping job {}: it has 30 seconds to end by itself."
+
 AllWorkers = Annotated[
     bool, typer.Option("--all-workers", help="All workers' logs, with their names.")
 ]
@@ -26,8 +28,10 @@ Job = Annotated[str, typer.Argument(help="A job's id, or its last word; the late
 
 
 def register(app: typer.Typer) -> None:
-    for command in (jobs, logs, wait, stop, ssh):
+    for command in (jobs, logs, wait, stop):
         app.command(rich_help_panel=PANEL)(command)
+    # What follows the worker is the command's own, as with ssh itself.
+    app.command(rich_help_panel=PANEL, context_settings={"allow_interspersed_args": False})(ssh)
     # What follows the script is the script's own, dashes or not.
     app.command(
         rich_help_panel=PANEL,
@@ -141,7 +145,7 @@ def jobs(context: typer.Context) -> None:
 
     state: State = context.obj
     found = state.wait_for(state.tpuctl().jobs())
-    state.answer([job_data(one) for one in found], lambda: show_jobs(found))
+    state.answer([job_data(one) for one in found], lambda: show_jobs(found, state.typed))
 
 
 def ssh(
@@ -210,6 +214,17 @@ async def _follow(
         await asyncio.wait_for(interrupted.wait(), SECOND_THOUGHTS)
     except TimeoutError:
         return INTERRUPTED
-    await tpuctl.stop(record)
-    show(Note(f"Job {record.id} was stopped."))
+    interrupted.clear()
+    show(Note(STOPPING.format(record.id)))
+    stopping = asyncio.ensure_future(tpuctl.stop(record))
+    waiting = asyncio.ensure_future(interrupted.wait())
+    await asyncio.wait({stopping, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if stopping.done():
+        stopping.result()
+        show(Note(f"Job {record.id} was stopped."))
+    else:
+        stopping.cancel()
+        await asyncio.gather(stopping, return_exceptions=True)
+        show(Note(f"Job {record.id} is still being stopped."))
     return STOPPED

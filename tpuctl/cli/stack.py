@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,8 +48,13 @@ def init(
     )
 
     def show() -> None:
-        print("\n".join(str(path) for path in written.files))
-        print(f"\nNext:\n    {state.typed} up\n    {state.typed} run {written.script}")
+        print(written.stack_file)
+        if written.folder is not None:
+            print(f"{written.folder}/  {len(written.files) - 1} files")
+        typed = state.typed
+        if written.stack_file != state.stack_file and "--stack-file" not in typed:
+            typed += f" --stack-file {shlex.quote(str(written.stack_file))}"
+        print(f"\nNext:\n    {typed} up\n    {typed} run {written.script}")
 
     state.answer({"files": [str(path) for path in written.files]}, show)
 
@@ -124,7 +130,8 @@ def up(context: typer.Context) -> None:
     stack = prepared.stack
 
     def show() -> None:
-        print(f"Stack {stack.name} is up: {stack.accelerator.name} in {stack.zone}.")
+        nothing = "Nothing to do: stack" if prepared.plan.is_empty else "Stack"
+        print(f"{nothing} {stack.name} is up: {stack.accelerator.name} in {stack.zone}.")
         print(_price(stack))
         print(f"\nNext:\n    {state.typed} run SCRIPT\n    {state.typed} down")
 

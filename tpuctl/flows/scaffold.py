@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from tpuctl import assets
 from tpuctl.catalog import nearest
-from tpuctl.errors import Conflict, Usage
+from tpuctl.errors import Conflict, TpuctlError, Usage
 from tpuctl.model.stack import slug
 
 __all__ = ["LOCAL_PROJECT", "Written", "list_templates", "write"]
@@ -19,9 +20,11 @@ LOCAL_PROJECT = "local-project"  # a fresh local cloud has it
 
 @dataclass(frozen=True)
 class Written:
-    """The files made, and the script to run, relative to where the user is."""
+    """The files made, the job's folder among them, and the script to run."""
 
     files: tuple[Path, ...]
+    stack_file: Path
+    folder: Path | None
     script: str
 
 
@@ -60,13 +63,32 @@ def write(template: str, folder: Path, *, name: str, project: str, local: bool) 
                 f"{taken} exists",
                 hint="Choose another place with --folder, or move it away.",
             )
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return _write(template, stack_file, source, target, name, project)
+    except OSError as error:
+        raise TpuctlError(
+            "Cannot write here",
+            f"{error.filename or folder}: {error.strerror}",
+            hint="Choose another place with --folder.",
+        ) from error
+
+
+def _write(
+    template: str, stack_file: Path, source: Path, target: Path, name: str, project: str
+) -> Written:
     text = (assets.templates() / "stacks" / f"{template}.yaml").read_text("utf-8")
-    name = name or slug(folder.resolve().name)
+    name = name or slug(stack_file.parent.resolve().name)
     stack_file.write_text(text.replace("{stack}", name).replace("{project}", project), "utf-8")
     files = [stack_file]
-    if source.is_dir():
+    has_job = source.is_dir()
+    if has_job:
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
         files += sorted(path for path in target.rglob("*") if path.is_file())
     scripts = [path for path in files if path.suffix == ".py" and path.stem == "pretrain"]
-    return Written(tuple(files), str(scripts[0]) if scripts else "SCRIPT")
+    return Written(
+        tuple(files),
+        stack_file,
+        target if has_job else None,
+        shlex.quote(str(scripts[0])) if scripts else "SCRIPT",
+    )

@@ -30,9 +30,10 @@ def job_data(job: JobSummary) -> dict[str, Any]:
     }
 
 
-def show_jobs(jobs: Sequence[JobSummary]) -> None:
+def show_jobs(jobs: Sequence[JobSummary], typed: str = "tpuctl") -> None:
+    """The jobs as a table; `typed` is how the user starts another command."""
     if not jobs:
-        print("No job yet. Submit one with\n    tpuctl run SCRIPT")
+        print(f"No job yet. Submit one with\n    {typed} run SCRIPT")
         return
     print_table(
         ("job", "script", "state", "exit", "submitted (UTC)"),
