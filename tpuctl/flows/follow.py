@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import suppress
 
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, Diagnostic, NotFound
@@ -117,8 +116,7 @@ async def stop(
     records |= await ship.stop(record, reachable, grace=grace)
     unheard = [w for w in running if w not in records or records[w].state not in ENDED]
     if unheard:
-        with suppress(Conflict):  # a worker failed, which ends the others too
-            await store.put_bytes(record.end_name, b'{"worker": null}', if_generation=0)
+        await ship.stop_through_bucket(record, store)
         names = ", ".join(map(str, unheard))
         emit(Note(f"worker {names} could not be reached; it is asked through the bucket"))
     return job_status(record, records)
@@ -174,4 +172,12 @@ async def _ids(store: ObjectStore) -> list[str]:
 
 
 async def _read(store: ObjectStore, name: str) -> JobRecord:
-    return JobRecord.model_validate_json(await store.get_bytes(name))
+    text = await store.get_bytes(name)
+    try:
+        return JobRecord.model_validate_json(text)
+    except ValueError as error:
+        raise Conflict(
+            "Job record cannot be read",
+            store.uri(name),
+            hint="A newer tpuctl may have written it: try again with the newest one.",
+        ) from error

@@ -9,6 +9,7 @@ import random
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,11 +17,11 @@ from typing import TypeVar
 
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.cloud.threads import in_thread
-from tpuctl.errors import Conflict, Diagnostic
+from tpuctl.errors import Conflict, Diagnostic, TpuctlError
 from tpuctl.jobs.bundle import Bundle, build_bundle
-from tpuctl.jobs.ship import Launch, ship_bundle, start
+from tpuctl.jobs.ship import Launch, ship_bundle, start, stop_through_bucket
 from tpuctl.model.events import Emit, Outcome, StepFinished, StepProgress, StepStarted, Warned
-from tpuctl.model.job import JobRecord, new_job_id
+from tpuctl.model.job import JobRecord, lost_worker, new_job_id
 from tpuctl.model.stack import Stack
 from tpuctl.remote.transport import Transport
 
@@ -144,13 +145,19 @@ async def submit(
             worker: worker_environment(submission, record, worker) for worker in record.workers
         },
     )
-    await _step(
-        emit,
-        "job/start",
-        "start",
-        start(record, launch, bundle_name, transports),
-        lambda _: f"{record.id} on {_count(len(record.workers), 'worker')}",
-    )
+    try:
+        await _step(
+            emit,
+            "job/start",
+            "start",
+            start(record, launch, bundle_name, transports),
+            lambda _: f"{record.id} on {_count(len(record.workers), 'worker')}",
+        )
+    except TpuctlError as error:
+        if bundle_name is not None:
+            with suppress(TpuctlError):
+                await _tell_not_started(store, record, str(error), now())
+        raise
     return record
 
 
@@ -174,6 +181,17 @@ async def _announce(
         else:
             return record
     raise Conflict("No free job id", f"ten ids like {record.id} are taken")
+
+
+async def _tell_not_started(
+    store: ObjectStore, record: JobRecord, detail: str, at: datetime
+) -> None:
+    """Let the record say so, and end what may have started though its answer was lost."""
+    await stop_through_bucket(record, store)
+    for worker in record.workers:
+        text = lost_worker(record, worker, f"did not start: {detail}", at).model_dump_json()
+        with suppress(Conflict):  # it has spoken for itself
+            await store.put_bytes(record.record_name(worker), text.encode(), if_generation=0)
 
 
 async def _bundle(submission: Submission, scratch: Path) -> Bundle:

@@ -13,7 +13,7 @@ from typing import Protocol
 from tpuctl.cloud.objects import ObjectInfo
 from tpuctl.errors import NotFound, Unreachable
 from tpuctl.jobs.ship import command
-from tpuctl.model.job import JobRecord, WorkerRecord
+from tpuctl.model.job import JobRecord, WorkerRecord, lost_worker
 from tpuctl.remote.transport import Transport
 from tpuctl.waiting import Backoff, Clock, SystemClock
 
@@ -77,7 +77,8 @@ class WorkerLog:
             async for chunk in self._from_bucket(self._store):
                 yield chunk
         if self.record is None:
-            self.record = self._lost()
+            detail = f"worker {self.worker} is gone and left no final record"
+            self.record = lost_worker(self.job, self.worker, detail)
 
     async def _from_machine(self, transport: Transport) -> AsyncIterator[bytes]:
         """Until the worker has ended, or nothing more is to be had from the machine."""
@@ -147,17 +148,6 @@ class WorkerLog:
         except NotFound:
             return None
         return WorkerRecord.model_validate_json(text)
-
-    def _lost(self) -> WorkerRecord:
-        return WorkerRecord(
-            job=self.job.id,
-            attempt=self.job.attempt,
-            worker=self.worker,
-            state="lost",
-            started=self.job.submitted,
-            first_cause="lost",
-            detail=f"worker {self.worker} is gone and left no final record",
-        )
 
 
 async def _read(store: Store, name: str, offset: int) -> bytes:

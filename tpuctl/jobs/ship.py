@@ -7,19 +7,28 @@ import io
 import json
 import tarfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
 from tpuctl.cloud.objects import ObjectStore, Progress
-from tpuctl.errors import Denied, RemoteFailed, TpuctlError, Unreachable
+from tpuctl.errors import Conflict, Denied, RemoteFailed, TpuctlError, Unreachable
 from tpuctl.jobs.bundle import Bundle
 from tpuctl.model.job import JobRecord, WorkerRecord
 from tpuctl.model.names import BUNDLES
 from tpuctl.remote.transport import Transport
 from tpuctl.waiting import all_ended
 
-__all__ = ["SHIPPED", "Launch", "command", "ship_bundle", "start", "stop"]
+__all__ = [
+    "SHIPPED",
+    "Launch",
+    "command",
+    "ship_bundle",
+    "start",
+    "stop",
+    "stop_through_bucket",
+]
 
 SHIPPED = ("supervisor.py", "keeper.py", "courier.py", "environment.py")
 GRACE_SECONDS = 30.0
@@ -77,13 +86,20 @@ async def start(
     When one does not start, the others are stopped and the failure names the worker.
     """
     workers = {worker: transports[worker] for worker in record.workers}
+    failed: list[int] = []
+
+    async def one(worker: int) -> None:
+        spec = _spec(record, launch, bundle_name, worker)
+        try:
+            await _start_one(workers[worker], record, spec)
+        except TpuctlError:
+            failed.append(worker)
+            raise
+
     try:
-        await all_ended(
-            _start_one(transport, record, _spec(record, launch, bundle_name, worker))
-            for worker, transport in workers.items()
-        )
+        await all_ended(one(worker) for worker in workers)
     except BaseException:
-        await stop(record, workers, grace=0.0)
+        await stop(record, workers, grace=0.0, because_of=failed[0] if failed else None)
         raise
 
 
@@ -115,6 +131,12 @@ async def stop(
         for worker, answer in zip(transports, answers, strict=True)
         if answer is not None
     }
+
+
+async def stop_through_bucket(record: JobRecord, store: ObjectStore) -> None:
+    """End the job where nobody could be asked: supervisors look there every few seconds."""
+    with suppress(Conflict):  # it ends for another reason
+        await store.put_bytes(record.end_name, b'{"worker": null}', if_generation=0)
 
 
 async def _start_one(transport: Transport, record: JobRecord, spec: dict[str, Any]) -> None:

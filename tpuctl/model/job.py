@@ -24,6 +24,7 @@ __all__ = [
     "WorkerState",
     "first_failure",
     "job_status",
+    "lost_worker",
     "new_job_id",
 ]
 
@@ -181,6 +182,22 @@ def job_status(record: JobRecord, workers: Mapping[int, WorkerRecord]) -> JobSta
     assert decisive.state not in ("preparing", "running", "succeeded")
     return JobStatus(
         decisive.state, 1 if code is None else code, decisive.worker, decisive.detail, finished
+    )
+
+
+def lost_worker(
+    record: JobRecord, worker: int, detail: str, finished: datetime | None = None
+) -> WorkerRecord:
+    """What is to be said of a worker that will never speak for itself."""
+    return WorkerRecord(
+        job=record.id,
+        attempt=record.attempt,
+        worker=worker,
+        state="lost",
+        started=record.submitted,
+        finished=finished,
+        first_cause="lost",
+        detail=detail,
     )
 
 

@@ -1,0 +1,151 @@
+"""Workers and buckets that cannot be reached: what is told, and what is left."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from tpuctl.api import Tpuctl
+from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.endpoints import Endpoint
+from tpuctl.cloud.objects import ObjectStore
+from tpuctl.cloud.operations import long_operation
+from tpuctl.errors import Transient, Unreachable
+from tpuctl.flows.follow import follow
+from tpuctl.flows.submit import Submission, submit
+from tpuctl.model.events import Event, LogChunk, Warned
+from tpuctl.remote.transport import Result
+
+NOBODY = 9  # the discard port, on which nothing listens
+MakeStack = Callable[..., Tpuctl]
+
+
+@pytest.fixture
+async def stack(make_stack: MakeStack) -> AsyncIterator[Tpuctl]:
+    stack = make_stack()
+    await stack.up()
+    yield stack
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+
+
+async def move_ssh(stack: Tpuctl, port: int) -> None:
+    """Let the node's metadata name another port for SSH."""
+    node = await stack.node()
+    name = f"projects/local-project/locations/{node.zone}/nodes/{node.name}"
+    client = stack.cloud.client("tpu")
+    found = await stack.cloud.call("node", client.get_node, {"name": name})
+    metadata = {**found.metadata, "tpuctl-ssh-port": str(port)}
+    wanted = {
+        "node": {"name": name, "metadata": metadata},
+        "update_mask": {"paths": ["metadata"]},
+    }
+    operation = await stack.cloud.call("node", client.update_node, wanted)
+    await long_operation(stack.cloud, "tpu", operation.operation, what="node", seconds=30)
+
+
+def tpuctl(stack: Tpuctl, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tpuctl", *arguments],
+        cwd=stack.stack_file.parent,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+async def test_run_ends_when_nothing_listens_on_the_worker(stack: Tpuctl) -> None:
+    (stack.stack_file.parent / "job.py").write_text("print('began')\n")
+    direct = await stack.transports()
+    await move_ssh(stack, NOBODY)
+    done = await asyncio.to_thread(tpuctl, stack, "run", "job.py")
+    assert done.returncode == 69
+    assert done.stdout == ""
+    assert done.stderr.count("error: ") == 1
+    assert f":{NOBODY}: " in done.stderr
+    assert "Worker cannot be reached" in done.stderr
+    assert "tpuctl status" in done.stderr
+    assert "Traceback" not in done.stderr
+
+    jobs = await asyncio.to_thread(tpuctl, stack, "jobs", "--json")
+    (job,) = json.loads(jobs.stdout)["data"]
+    assert (job["state"], job["exit_code"]) == ("lost", 69)
+    there = await direct[0].run(["sh", "-c", "ls .tpuctl/jobs"])
+    assert there.exit_code != 0, "nothing was started"
+    await direct[0].close()
+
+
+async def test_a_start_whose_answer_was_lost_does_not_run_on(stack: Tpuctl, tmp_path: Path) -> None:
+    """The worker is reached until the job was started, and never again."""
+    (tmp_path / "job.py").write_text("import time\nprint('began', flush=True)\ntime.sleep(600)\n")
+    transports = await stack.transports()
+    direct = transports[0]
+
+    class Lossy:
+        worker = 0
+        lost = False
+
+        async def run(self, argv: list[str], *, input: bytes | None = None) -> Result:
+            if self.lost:
+                raise Unreachable("Worker cannot be reached", "worker 0")
+            done = await direct.run(argv, input=input)
+            if "start" in argv:
+                self.lost = True
+                raise Transient("Connection to a worker dropped", "worker 0")
+            return done
+
+    planned = Submission.of(stack.stack, tmp_path / "job.py", cloud="local")
+    store = ObjectStore(stack.cloud.client("storage"), stack.stack.bucket)
+    with pytest.raises(Transient):
+        await submit(planned, store, {0: Lossy()}, stack.emit)  # type: ignore[dict-item]
+    record = await stack.job()
+    # Its supervisor hears of the end through the bucket, and says so itself.
+    assert await asyncio.wait_for(follow(record, store, {0: direct}, stack.emit), 60) == 143
+    await direct.close()
+
+
+@pytest.mark.parametrize("trouble", ["refused", "forbidden"])
+async def test_without_the_bucket_the_bundle_goes_over_ssh(
+    stack: Tpuctl, tmp_path: Path, trouble: str
+) -> None:
+    (tmp_path / "job.py").write_text("print(open('greeting.txt').read(), end='')\n")
+    (tmp_path / "greeting.txt").write_text("안녕\n", "utf-8")
+    local = stack.endpoint
+    elsewhere = {
+        "refused": Endpoint("local", f"http://127.0.0.1:{NOBODY}", local.token),
+        "forbidden": Endpoint("local", local.url, "not-the-token"),
+    }[trouble]
+    broken = ObjectStore(
+        Cloud(elsewhere, stack.stack.project).client("storage"), stack.stack.bucket, patience=0.5
+    )
+    transports = await stack.transports()
+    events: list[Event] = []
+    planned = Submission.of(stack.stack, tmp_path / "job.py", cloud="local")
+    record = await submit(planned, broken, transports, events.append)
+    told = [event.diagnostic.summary for event in events if isinstance(event, Warned)]
+    assert told == ["Bucket could not be reached"]
+    assert await asyncio.wait_for(follow(record, None, transports, events.append), 60) == 0
+    log = b"".join(event.data for event in events if isinstance(event, LogChunk))
+    assert log.decode() == "안녕\n"
+    assert not await stack.store.exists(f"tpuctl/bundles/{record.bundle}.tar.gz")
+    await asyncio.gather(*(one.close() for one in transports.values()))
+
+
+async def test_proxies_of_the_shell_are_not_asked_for_the_local_cloud(stack: Tpuctl) -> None:
+    nobody = f"http://127.0.0.1:{NOBODY}"
+    proxies = dict.fromkeys(
+        ("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"),
+        nobody,
+    )
+    done = await asyncio.to_thread(tpuctl, stack, "plan", "--json", **proxies)
+    assert done.returncode == 0, done.stderr
+    done = await asyncio.to_thread(tpuctl, stack, "jobs", "--json", **proxies)
+    assert done.returncode == 0, done.stderr
