@@ -10,13 +10,15 @@ from tpuctl.emulator.machine import Endpoint, MachineError, MachineSpec
 
 
 class NullHost:
-    """Keeps what it was told. `broken` makes boots fail; `gate` holds them back while cleared."""
+    """Keeps what it was told. `broken` makes boots fail; `gate` holds them and discards back while
+    cleared; `called` tells what has begun."""
 
     def __init__(self, home: Path, front: tuple[str, int]) -> None:
         self.front = front
         self.specs: dict[str, MachineSpec] = {}
         self.running: set[str] = set()
         self.discarded: list[str] = []
+        self.called: list[str] = []
         self.reserved: dict[str, Endpoint] = {}
         self.broken = ""
         self.ssh_port = 22
@@ -36,6 +38,7 @@ class NullHost:
 
     async def boot(self, spec: MachineSpec, progress: Callable[[str], None]) -> None:
         progress(f"booting {spec.name}")
+        self.called.append("boot")
         await self.gate.wait()
         if self.broken:
             raise MachineError(self.broken)
@@ -52,6 +55,8 @@ class NullHost:
         self.running.discard(name)
 
     async def discard(self, name: str) -> None:
+        self.called.append("discard")
+        await self.gate.wait()
         self.running.discard(name)
         self.reserved.pop(name, None)
         self.discarded.append(name)

@@ -38,7 +38,7 @@ class Nodes:
         self._store = world.store
         self._boots = asyncio.Semaphore(_BOOTS_AT_ONCE)
         self.effects: Mapping[str, Effect] = {
-            "tpu.nodes.create": Effect(self._ready, self._boot, self._never_was, self._metadata),
+            "tpu.nodes.create": Effect(self._ready, self._make, self._never_was, self._metadata),
             "tpu.nodes.start": Effect(self._ready, self._boot, self._stopped_again, self._metadata),
             "tpu.nodes.stop": Effect(self._stopped, self._shut, None, self._metadata),
             "tpu.nodes.delete": Effect(self._deleted, self._discard, None, self._metadata),
@@ -129,6 +129,14 @@ class Nodes:
                 changed.health_description = error.message
                 self.save(changed)
 
+    async def _make(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
+        try:
+            await self._boot(arguments, tell)
+        except Exception:
+            # Before the failure is told, so that a server that ends here takes it up again.
+            await self._discard(arguments, tell)
+            raise
+
     async def _boot(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
         node = self._must(arguments)
 
@@ -154,11 +162,8 @@ class Nodes:
     async def _discard(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
         node = self.find(arguments["target"])
         if node is not None:
-            await self._discard_machines(node)
-
-    async def _discard_machines(self, node: Any) -> None:
-        names = self.worker_names(node.name, len(node.network_endpoints))
-        await asyncio.gather(*(self._world.host.discard(name) for name in names))
+            names = self.worker_names(node.name, len(node.network_endpoints))
+            await asyncio.gather(*(self._world.host.discard(name) for name in names))
 
     # What ends an operation.
 
@@ -181,7 +186,6 @@ class Nodes:
         if node is None or node.state == State.DELETING:
             return
         self._store.delete(KIND, node.name)
-        self._world.in_background(self._discard_machines(node))
 
     def _stopped(self, arguments: Arguments) -> Any:
         node = self._must(arguments)

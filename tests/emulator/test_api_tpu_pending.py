@@ -1,0 +1,78 @@
+"""Nodes while something is under way on them, seen with the official client."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from google.api_core import exceptions
+from google.cloud import tpu_v2
+
+PARENT = "projects/local-project/locations/europe-west4-a"
+NAME = f"{PARENT}/nodes/n"
+State = tpu_v2.Node.State
+
+
+async def begin(client: Any) -> Any:
+    node = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
+    return await asyncio.to_thread(
+        client.create_node, parent=PARENT, node_id="n", node=node, timeout=10
+    )
+
+
+async def is_done(client: Any, operation: Any) -> bool:
+    request = {"name": operation.operation.name}
+    found = await asyncio.to_thread(client.get_operation, request=request, timeout=10)
+    return bool(found.done)
+
+
+async def has_called(cloud: Any, what: str) -> None:
+    async with asyncio.timeout(20):
+        while what not in cloud.host.called:
+            await asyncio.sleep(0.01)
+
+
+async def test_operations_take_the_time_that_the_pace_says(make_cloud: Any) -> None:
+    cloud = await make_cloud(pace="real")  # minutes, in which nothing else is left to be done
+    cloud.enable("tpu", "compute")
+    client = cloud.tpu()
+    creation = await begin(client)
+    async with asyncio.timeout(20):
+        while not cloud.host.count_running():
+            await asyncio.sleep(0.01)
+    found = await asyncio.to_thread(client.get_node, name=NAME, timeout=10)
+    assert found.state is State.CREATING
+    assert not await is_done(client, creation)
+
+
+async def test_a_creation_fails_when_its_machines_are_gone_and_not_before(cloud: Any) -> None:
+    cloud.host.broken = "no image for this runtime"
+    client = cloud.tpu()
+    cloud.host.gate.clear()
+    creation = await begin(client)
+    await has_called(cloud, "boot")
+    cloud.host.gate.set()
+    cloud.host.gate.clear()  # who waited goes on, the next one waits
+    await has_called(cloud, "discard")
+    assert not await is_done(client, creation)
+    cloud.host.gate.set()
+    with pytest.raises(exceptions.GoogleAPICallError):
+        await asyncio.to_thread(creation.result, timeout=20)
+    assert cloud.host.discarded == [f"{NAME}/workers/0"]
+
+
+async def test_a_node_can_be_deleted_while_it_is_created(cloud: Any) -> None:
+    cloud.host.gate.clear()
+    client = cloud.tpu()
+    creation = await begin(client)
+    await has_called(cloud, "boot")
+    deletion = await asyncio.to_thread(client.delete_node, name=NAME, timeout=10)
+    await has_called(cloud, "discard")
+    cloud.host.gate.set()
+    await asyncio.to_thread(deletion.result, timeout=20)
+    with pytest.raises(exceptions.Cancelled):
+        await asyncio.to_thread(creation.result, timeout=20)
+    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=10))
+    assert cloud.host.discarded
+    assert cloud.host.count_running() == 0
