@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 from typing import Any
 
 import grpc
@@ -181,6 +182,14 @@ async def test_enums_are_numbers_for_clients_that_ask_for_that(cloud: Any) -> No
         cloud.request, "GET", path + "?%24alt=json%3Benum-encoding%3Dint"
     )
     assert (names.json()["state"], numbers.json()["state"]) == ("ACTIVE", 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere 127.0.0.2 is nobody's address")
+async def test_nothing_listens_but_on_loopback(cloud: Any) -> None:
+    with socket.socket() as other:
+        # The kernel refuses this to everybody while a server has the port on all addresses.
+        other.bind(("127.0.0.2", cloud.server.port))
+    assert cloud.url == f"http://127.0.0.1:{cloud.server.port}"
 
 
 async def test_bytes_that_are_no_http_do_not_hang_the_server(cloud: Any) -> None:
