@@ -6,7 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 from urllib.parse import parse_qs
@@ -35,7 +35,6 @@ class Request:
     query: dict[str, list[str]]
     prefix: str  # "" or "/t/TOKEN": links in answers must carry it on
     email: str = ""
-    extra: dict[str, Any] = field(default_factory=dict)
 
     def first(self, key: str, default: str = "") -> str:
         """The last value of a query parameter that stands once."""

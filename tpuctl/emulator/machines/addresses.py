@@ -73,9 +73,6 @@ class Addresses:
         self._save()
         return [self._reserved[name] for name in names]
 
-    def find(self, name: str) -> Reservation | None:
-        return self._reserved.get(name)
-
     def release(self, name: str) -> None:
         if self._reserved.pop(name, None) is not None:
             self._save()

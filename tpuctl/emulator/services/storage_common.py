@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import re
 import secrets
 from collections.abc import Mapping
@@ -221,14 +220,6 @@ class Files:
         path = self.path(name)
         path.parent.mkdir(mode=0o700, exist_ok=True)
         draft.replace(path)
-        return name
-
-    def share(self, file: str) -> str:
-        """Another name for the same bytes, which never change."""
-        name = secrets.token_hex(16)
-        path = self.path(name)
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        os.link(self.path(file), path)
         return name
 
     def path(self, file: str) -> Path:
