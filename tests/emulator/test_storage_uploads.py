@@ -340,3 +340,22 @@ async def test_no_draft_is_left_behind(made: Any) -> None:
     await asyncio.to_thread(run)
     folders = [made.server.home / "uploads", made.server.home / "objects"]
     assert [path for folder in folders for path in folder.rglob("*") if path.is_file()] == []
+
+
+async def test_sessions_end_after_their_week(make_cloud: Any) -> None:
+    cloud = await make_cloud()
+    path = "/storage/v1/b?project=local-project"
+    await asyncio.to_thread(cloud.request, "POST", path, json={"name": BUCKET})
+    old, young = [await asyncio.to_thread(begin, cloud) for _ in range(2)]
+    upload_id = old.partition("upload_id=")[2]
+    cloud.server.store.run(
+        "UPDATE uploads SET body=json_set(body, '$.started', json_extract(body, '$.started') - ?) "
+        "WHERE id=?",
+        7 * 24 * 3600,
+        upload_id,
+    )
+    await cloud.server.close()
+    again = await make_cloud()
+    assert len(list((again.server.home / "uploads").iterdir())) == 1
+    assert (await asyncio.to_thread(put, again, old, b"x", "bytes 0-0/1")).status_code == 404
+    assert (await asyncio.to_thread(put, again, young, b"x", "bytes 0-0/1")).status_code == 200

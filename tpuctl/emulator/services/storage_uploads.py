@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import secrets
@@ -30,6 +31,7 @@ __all__ = ["Uploads"]
 
 _RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
 _KEPT_SECONDS = 7 * 24 * 3600.0  # how long an upload session lives, as Google's
+_LOOK_SECONDS = 3600.0
 
 
 @dataclass
@@ -55,6 +57,7 @@ class Uploads:
         self._files = objects.files
         self._hashers: dict[str, Hasher] = {}  # of sessions written by this process so far
         self._busy: set[str] = set()
+        self._next_look = 0.0
 
     async def start(self, request: Request, bucket: str) -> web.StreamResponse:
         """POST to `/upload/…/o`: a whole upload, or the beginning of a resumable one."""
@@ -112,6 +115,7 @@ class Uploads:
     # Resumable uploads.
 
     async def _begin(self, request: Request, bucket: str) -> web.StreamResponse:
+        self._forget_old()
         resource = read_body_json(await request.read(LARGEST_METADATA))
         name = str(resource.get("name") or request.first("name"))
         self._objects.check_write(bucket, name, request.query)
@@ -150,8 +154,7 @@ class Uploads:
         if session.result is not None:
             await _drain(request)
             return self._shown(request, session.result)
-        if session.id in self._busy:
-            raise ApiError("UNAVAILABLE", "Another request is writing to this upload session.")
+        self._refuse_second(session)
         self._busy.add(session.id)
         try:
             return await self._append(request, session)
@@ -182,7 +185,7 @@ class Uploads:
         if is_question:
             await _drain(request)
         else:
-            hasher = self._hasher(session, have)
+            hasher = await self._hasher(session, have)
             try:
                 await _write(session.draft, hasher, _skip(_body(request), have - first), "ab")
             except BaseException:
@@ -200,20 +203,29 @@ class Uploads:
                 headers["Range"] = f"bytes=0-{have - 1}"
             return web.Response(status=308, headers=headers)
         claims = claims_of(request.raw.headers.get("X-Goog-Hash", ""))
-        return self._shown(request, self._finish(session, claims, request.base_url))
+        return self._shown(request, await self._finish(session, claims, request.base_url))
 
     def cancel(self, request: Request) -> web.StreamResponse:
         session = self._must(request.first("upload_id"))
-        self._store.run("DELETE FROM uploads WHERE id=?", session.id)
-        session.draft.unlink(missing_ok=True)
-        self._hashers.pop(session.id, None)
+        self._refuse_second(session)
+        self._forget(session.id, session.draft)
         return web.Response(status=499)
 
-    def _finish(self, session: Session, claims: dict[str, str], base_url: str) -> dict[str, Any]:
+    def _refuse_second(self, session: Session) -> None:
+        if session.id in self._busy:
+            raise ApiError("UNAVAILABLE", "Another request is writing to this upload session.")
+
+    def _forget(self, upload_id: str, draft: Path) -> None:
+        self._store.run("DELETE FROM uploads WHERE id=?", upload_id)
+        draft.unlink(missing_ok=True)
+        self._hashers.pop(upload_id, None)
+
+    async def _finish(
+        self, session: Session, claims: dict[str, str], base_url: str
+    ) -> dict[str, Any]:
         size = session.draft.stat().st_size
-        hasher = self._hashers.pop(session.id, None)
-        if hasher is None or hasher.size != size:
-            hasher = _hash_file(session.draft)
+        hasher = await self._hasher(session, size)
+        del self._hashers[session.id]
         hasher.check(session.resource)
         hasher.check(claims)
         body = described(hasher, session.resource)
@@ -225,11 +237,12 @@ class Uploads:
             self._save(session)
         return session.result
 
-    def _hasher(self, session: Session, size: int) -> Hasher:
+    async def _hasher(self, session: Session, size: int) -> Hasher:
         """The running checksums of what the session holds; anew after an interruption."""
         hasher = self._hashers.get(session.id)
         if hasher is None or hasher.size != size:
-            hasher = self._hashers[session.id] = _hash_file(session.draft)
+            hasher = await asyncio.to_thread(_hash_file, session.draft)
+            self._hashers[session.id] = hasher
         return hasher
 
     def _must(self, upload_id: str) -> Session:
@@ -265,16 +278,22 @@ class Uploads:
         )
 
     def sweep(self) -> None:
-        """Forget sessions past their week, and drafts that belong to none."""
-        live = set()
-        for upload_id, body, file in self._store.rows("SELECT id, body, file FROM uploads"):
-            if json.loads(body)["started"] < time.time() - _KEPT_SECONDS:
-                self._store.run("DELETE FROM uploads WHERE id=?", upload_id)
-            else:
-                live.add(file)
+        """Forget sessions past their week, and drafts that belong to none. Before any request."""
+        self._forget_old()
+        live = {file for (file,) in self._store.rows("SELECT file FROM uploads")}
         for path in self._files.drafts.iterdir():
             if path.name not in live:
                 path.unlink(missing_ok=True)
+
+    def _forget_old(self) -> None:
+        """Forget sessions past their week, looking no oftener than each hour."""
+        now = time.time()
+        if now < self._next_look:
+            return
+        self._next_look = now + _LOOK_SECONDS
+        for upload_id, body, file in self._store.rows("SELECT id, body, file FROM uploads"):
+            if json.loads(body)["started"] < now - _KEPT_SECONDS and upload_id not in self._busy:
+                self._forget(upload_id, self._files.drafts / file)
 
     @staticmethod
     def _shown(request: Request, resource: dict[str, Any]) -> web.Response:
