@@ -76,3 +76,19 @@ async def test_a_node_can_be_deleted_while_it_is_created(cloud: Any) -> None:
     assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=10))
     assert cloud.host.discarded
     assert cloud.host.count_running() == 0
+
+
+async def test_operations_are_forgotten_a_week_after_their_end(cloud: Any) -> None:
+    client = cloud.tpu()
+    operation = await begin(client)
+    await asyncio.to_thread(operation.result, timeout=20)
+    deletion = await asyncio.to_thread(client.delete_node, name=NAME, timeout=10)
+    await asyncio.to_thread(deletion.result, timeout=20)
+    week = 7 * 24 * 3600
+    name = operation.operation.name
+    cloud.server.store.run("UPDATE operations SET ended=ended-? WHERE name=?", week, name)
+    again = await begin(client)
+    with pytest.raises(exceptions.NotFound):
+        await is_done(client, operation)
+    assert await is_done(client, deletion)
+    await asyncio.to_thread(again.result, timeout=20)

@@ -76,6 +76,7 @@ class Operations:
         With nothing to wait for and no work to do it is over when this returns.
         """
         now = time.time()
+        self._store.run("DELETE FROM operations WHERE ended < ?", now - _KEPT_SECONDS)
         record = Record(
             name=name or f"{parent}/operations/operation-{int(now * 1000)}-{secrets.token_hex(8)}",
             parent=parent,
@@ -168,7 +169,6 @@ class Operations:
 
     def resume(self) -> int:
         """Take up what another process left unfinished; returns how many operations that is."""
-        self._store.run("DELETE FROM operations WHERE ended < ?", time.time() - _KEPT_SECONDS)
         rows = self._store.rows(f"SELECT {_COLUMNS} FROM operations WHERE ended IS NULL")
         for row in rows:
             self._start(_record(row))
