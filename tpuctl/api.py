@@ -178,6 +178,7 @@ class Tpuctl:
             return prepared
         if confirm is not None:
             confirm(prepared)
+        _ = self.key  # where it cannot be had, nothing is made
         await self._prepare_image()
         await apply_plan(prepared.plan, prepared.resources, self.emit)
         async with self._step("ssh/workers", "connect", "jobs are sent over SSH"):
@@ -332,9 +333,16 @@ class Tpuctl:
         """A job by its id or its word; the latest when none is given. Raises NotFound."""
         from tpuctl.flows.follow import latest, load
 
-        if name:
-            return await load(self.store, name)
-        found = await latest(self.store)
+        try:
+            found = await (load(self.store, name) if name else latest(self.store))
+        except NotFound:  # the job, or a bucket to look for it in
+            if name:
+                raise NotFound(
+                    "No such job",
+                    f"{name} is not in gs://{self.store.name}",
+                    hint="See them with\n    tpuctl jobs",
+                ) from None
+            found = None
         if found is None:
             raise NotFound(
                 "No job yet",

@@ -198,6 +198,53 @@ def test_a_killed_client_loses_nothing(shell: Shell) -> None:
     assert (code, out) == (5, expected(20))
 
 
+def test_a_third_ctrl_c_does_not_wait_for_a_deaf_job(shell: Shell) -> None:
+    script = shell.script(
+        "deaf.py",
+        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print('deaf', flush=True)\nwhile True: time.sleep(1)\n",
+    )
+    process = shell.begin("run", script)
+    read_until(process, "deaf\n")
+    assert process.stderr is not None
+    for line in ("Ctrl-C again", "has 30 seconds"):
+        process.send_signal(signal.SIGINT)
+        while line not in (told := process.stderr.readline()):
+            assert told, f"ended without {line!r}"
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=20)
+    assert process.returncode == 143
+    assert "still being stopped" in told
+    shell.run("ssh", "0", "--", "pkill", "-9", "-f", "deaf.py")
+
+
+def test_ssh_takes_a_command_as_ssh_does(shell: Shell) -> None:
+    words = ["printf", "[%s]", "-l", "--yes", "a b"]
+    assert shell.run("ssh", "0", "--", *words)[:2] == (0, "[-l][--yes][a b]")
+    assert shell.run("ssh", "0", "printf", "%s", "-l")[:2] == (0, "-l")
+
+
+def test_jobs_where_nothing_is_yet(
+    local_cloud: control.LocalCloud, make_stack: Callable[..., Tpuctl]
+) -> None:
+    shell = Shell(make_stack())
+    for command in ("logs", "wait", "stop"):
+        code, _, told = shell.run(command)
+        assert (code, told.splitlines()[0]) == (1, "error: No job yet")
+        code, _, told = shell.run(command, "otter")
+        assert (code, told.splitlines()[0]) == (1, "error: No such job")
+
+
+def test_without_a_place_for_the_key_nothing_is_made(
+    make_stack: Callable[..., Tpuctl], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("", "utf-8")
+    shell = Shell(make_stack())
+    code, _, told = shell.run("up", "--yes", env={"TPUCTL_CONFIG_HOME": str(tmp_path / "file")})
+    assert code == 2, told
+    assert json.loads(shell.run("status", "--json")[1])["data"]["bucket"] is None
+
+
 def test_detach_wait_and_stop(shell: Shell) -> None:
     script = shell.script("counting.py", COUNTING)
     code, out, _ = shell.run("run", "--detach", script, "--json", "--", "3", "0.1", "9")

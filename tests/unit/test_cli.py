@@ -119,6 +119,35 @@ def test_a_script_that_is_missing_or_broken(
     assert "broken.py:2" in capsys.readouterr().err
 
 
+def test_a_home_is_not_shipped(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tpuctl.yaml").write_text(MINIMAL, "utf-8")
+    script = tmp_path / "train.py"
+    script.write_text("", "utf-8")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))  # the script's folder holds it
+    assert run(["check", "train.py"]) == 65
+    assert str(tmp_path) in capsys.readouterr().err
+    monkeypatch.setenv("HOME", str(tmp_path.parent))
+    assert run(["check", "train.py"]) == 0
+
+
+def test_a_pace_that_there_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(tmp_path / "local"))
+    assert run(["local", "up", "--pace", "warp"]) == 2
+    assert not (tmp_path / "local").exists()
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "x" * 300])
+def test_a_state_folder_that_cannot_be(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (tmp_path / "file").write_text("", "utf-8")
+    monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(tmp_path / place))
+    assert run(["local", "up"]) == 1
+    assert "TPUCTL_LOCAL_HOME" in capsys.readouterr().err
+
+
 def test_init_never_overwrites(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run(["init", "--project", "my-project", "--name", "bert"]) == 0
     assert run(["check"]) == 0

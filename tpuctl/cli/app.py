@@ -33,7 +33,8 @@ INTERRUPTED = 130
 BUG = 70
 # A command in a hint that speaks to the stack's cloud, which the others do not.
 COMMAND = re.compile(r"(?m)^(\s+)tpuctl (?!--|local\b|types\b|zones\b|runtimes\b|prices\b)")
-NOT_OURS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR}
+NOT_OURS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
+NOT_OURS |= {errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EMFILE}
 REPEAT = "Repeat the command to go on where it stopped."
 AFTER_INTERRUPT = {
     "up": (

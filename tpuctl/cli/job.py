@@ -165,7 +165,10 @@ def ssh(
     from tpuctl.errors import TpuctlError
 
     state: State = context.obj
-    line = state.wait_for(state.tpuctl().ssh_command(worker, command or ()))
+    words = list(command or ())
+    if words[:1] == ["--"]:
+        del words[0]
+    line = state.wait_for(state.tpuctl().ssh_command(worker, words))
     state.view.close()
     if shutil.which("ssh") is None:
         raise TpuctlError("No ssh program", "ssh is not on this machine", hint="Install OpenSSH.")

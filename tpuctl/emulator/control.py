@@ -25,6 +25,7 @@ from typing import Any
 
 import platformdirs
 
+from tpuctl.emulator.pace import PACES
 from tpuctl.emulator.removal import remove_folder
 from tpuctl.errors import Conflict, TpuctlError, Unreachable, Usage
 
@@ -33,6 +34,7 @@ __all__ = ["LocalCloud", "default_home", "report", "reset", "start", "status", "
 _POLL_SECONDS = 0.03
 _STOP_SECONDS = 20.0
 _LOG_LINES = 15
+_LARGEST_LOG = 4 << 20  # a start with more than this begins a new one and keeps the former
 # All that a local cloud keeps in its folder. Images are cached elsewhere and stay.
 _OWN_NAMES = (
     "addresses.json",
@@ -42,6 +44,7 @@ _OWN_NAMES = (
     "objects",
     "server.json",
     "server.log",
+    "server.log.old",
     "shared",
     "state.sqlite",
     "state.sqlite-shm",
@@ -105,6 +108,8 @@ def start(
     Without `port` it keeps the one it had before. One that runs already is returned as it is;
     Conflict if it has another port or pace than asked for.
     """
+    if pace is not None and pace not in PACES:
+        raise Usage("No such pace", f"{pace!r} is none", hint=f"Use {', '.join(PACES)}.")
     home = home.absolute()
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _lock(home):
@@ -179,6 +184,8 @@ def _as_asked(running: LocalCloud, port: int | None, pace: str | None) -> LocalC
 
 def _spawn(command: list[str], home: Path, wait: float) -> LocalCloud:
     log = home / "server.log"
+    if log.exists() and log.stat().st_size > _LARGEST_LOG:
+        log.replace(home / "server.log.old")
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with log.open("ab") as out:
         offset = out.tell()
@@ -228,6 +235,12 @@ def _require_free(port: int, home: Path, *, is_asked_for: bool) -> None:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
+        except PermissionError:
+            raise Usage(
+                "Port not allowed",
+                f"{port} is kept for the system's administrator",
+                hint="Choose a port above 1023:\n    tpuctl local up --port N",
+            ) from None
         except OSError:
             raise _port_taken(port, home if not is_asked_for else None) from None
 

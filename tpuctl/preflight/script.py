@@ -11,13 +11,17 @@ __all__ = ["check_script"]
 
 
 def check_script(script: Path) -> None:
-    """Raise Usage when there is no such file, Refused when it is not valid Python.
+    """Raise Usage when there is no such file, Refused when it should not be sent: it is not valid
+    Python, or its folder, which is shipped with it, is the user's home.
 
     Only `.py` files are parsed; the syntax is that of the Python running here.
     """
     if not script.is_file():
-        kind = "is a folder" if script.is_dir() else "does not exist"
+        kind = "does not exist"
+        if script.exists():
+            kind = "is a folder" if script.is_dir() else "is not a file"
         raise Usage("No such script", f"{script} {kind}", hint="Give the path of a Python file.")
+    _refuse_home(script)
     if script.suffix != ".py":
         return
     try:
@@ -31,3 +35,18 @@ def check_script(script: Path) -> None:
         ) from None
     except ValueError as error:  # null bytes
         raise Refused("Script is not valid Python", f"{script}: {error}") from None
+
+
+def _refuse_home(script: Path) -> None:
+    folder = script.parent.resolve()
+    try:
+        home = Path.home().resolve()
+    except RuntimeError:  # nobody knows where it is
+        return
+    if home.is_relative_to(folder):
+        raise Refused(
+            "Script lies in your home folder",
+            f"all of {folder} would be shipped with it",
+            hint="Give the script a folder of its own. --no-check ships it nevertheless.",
+            where=str(script),
+        )
