@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tpuctl.api import Tpuctl
-from tpuctl.cloud.operations import compute_operation
+from tpuctl.cloud.operations import compute_operation, long_operation
 from tpuctl.emulator import control
 from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.events import Event, Outcome, StepFinished, StepStarted
@@ -184,6 +184,58 @@ async def _with_apis(stack: Tpuctl) -> Tpuctl:
     wanted = [Services(stack.stack, stack.cloud)]
     await apply(plan_up(wanted, await observe(wanted)), wanted, ignore)
     return stack
+
+
+async def test_down_meets_a_node_that_is_being_deleted(
+    make_stack: MakeStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By somebody else, or by a call of ours whose answer was lost."""
+    home = tmp_path / "cloud"
+    monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(home))
+    control.start(home, pace="quick")
+    try:
+        stack = make_stack()
+        await stack.up()
+        name = f"projects/local-project/locations/us-central1-b/nodes/{stack.stack.names.node}"
+        await ask(stack, "tpu", "delete_node", {"name": name})
+        assert (await stack.down()).leaks == ()
+        assert (await stack.status()).nodes == ()
+    finally:
+        control.stop(home)
+
+
+async def test_up_starts_a_stopped_node(make_stack: MakeStack) -> None:
+    stack = make_stack()
+    await stack.up()
+    name = f"projects/local-project/locations/us-central1-b/nodes/{stack.stack.names.node}"
+    operation = await ask(stack, "tpu", "stop_node", {"name": name})
+    await long_operation(stack.cloud, "tpu", operation.operation, what="node", seconds=30)
+    assert (await stack.node()).state == "STOPPED"
+    await stack.up()
+    assert (await stack.node()).state == "READY"
+    transport = (await stack.transports())[0]
+    assert (await transport.run(["true"])).exit_code == 0
+    await transport.close()
+
+
+async def test_grants_that_are_not_ours_stay(make_stack: MakeStack) -> None:
+    stack = make_stack()
+    await stack.up()
+    bucket = stack.cloud.client("storage").bucket(stack.stack.bucket)
+    policy = await stack.cloud.call("policy", bucket.get_iam_policy, requested_policy_version=3)
+    policy.version = 3
+    member = f"serviceAccount:{stack.stack.service_account}"
+    policy.bindings += [{"role": "roles/storage.objectViewer", "members": {member}}]
+    policy.bindings += [{"role": ROLES[0], "members": {"user:colleague@example.com"}}]
+    await stack.cloud.call("policy", bucket.set_iam_policy, policy)
+    await stack.down()
+    policy = await stack.cloud.call("policy", bucket.get_iam_policy, requested_policy_version=3)
+    held = {one["role"] for one in policy.bindings if member in one["members"]}
+    assert held == {"roles/storage.objectViewer"}
+    colleague = {
+        one["role"] for one in policy.bindings if "user:colleague@example.com" in one["members"]
+    }
+    assert colleague == {ROLES[0]}
 
 
 async def test_a_changed_type_is_told_and_nothing_is_touched(make_stack: MakeStack) -> None:

@@ -79,8 +79,13 @@ class BucketGrants(StackResource):
         return frozenset(
             binding["role"]
             for binding in policy.bindings
-            if self.member in binding["members"] and binding["role"] in ROLES
+            if self.member in binding["members"] and self._is_ours(binding)
         )
+
+    @staticmethod
+    def _is_ours(binding: Any) -> bool:
+        """Others' conditions, and roles that the account has for other reasons, stay alone."""
+        return binding["role"] in ROLES and not binding.get("condition")
 
     async def _edit(self, *, grant: bool) -> bool:
         """Read, change, write back under the etag; start over when somebody else was faster."""
@@ -94,7 +99,8 @@ class BucketGrants(StackResource):
                 policy.bindings += [{"role": role, "members": {self.member}} for role in missing]
             else:
                 for binding in policy.bindings:
-                    binding["members"] = {*binding["members"]} - {self.member}
+                    if self._is_ours(binding):
+                        binding["members"] = {*binding["members"]} - {self.member}
                 policy.bindings = [one for one in policy.bindings if one["members"]]
             bucket = self.cloud.client("storage").bucket(self.stack.bucket)
             try:

@@ -8,7 +8,7 @@ from typing import Any
 from tpuctl.cloud.errors import ApiDisabled
 from tpuctl.cloud.operations import long_operation
 from tpuctl.engine.resource import Report
-from tpuctl.errors import Conflict, NoCapacity, NotFound, OperationFailed
+from tpuctl.errors import Conflict, NoCapacity, NotFound, OperationFailed, Usage
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.resources.base import StackResource, once_visible
@@ -109,7 +109,12 @@ class TpuNode(StackResource):
         if state in ON_ITS_WAY:
             return self.update(f"the node is {state}: waiting for it", ("wait",))
         if state != "READY":
-            raise Conflict("Node not usable", f"node {self.name} is {state}")
+            raise Conflict(
+                "Node not usable",
+                f"node {self.name} is {state}",
+                hint="Wait until that has ended, then bring it up again. See how it is with\n"
+                "    tpuctl status",
+            )
         if self.key_line not in observed.metadata.get("ssh-keys", "").splitlines():
             return self.update("this machine's SSH key is added", ("ssh-keys",))
         return self.nothing(f"node is READY with {type_name}")
@@ -209,12 +214,18 @@ class TpuNode(StackResource):
 
     async def _start(self, report: Report) -> None:
         report("STARTING", None)
-        operation = await self.cloud.call(
-            self.address, self.cloud.client("tpu").start_node, {"name": self.path}
-        )
-        await long_operation(
-            self.cloud, "tpu", operation.operation, what=self.address, seconds=CREATE_SECONDS
-        )
+        try:
+            operation = await self.cloud.call(
+                self.address, self.cloud.client("tpu").start_node, {"name": self.path}
+            )
+        except (Usage, Conflict):
+            found = await self.observe()
+            if found is None or found.state.name not in ("READY", *ON_ITS_WAY):
+                raise
+        else:
+            await long_operation(
+                self.cloud, "tpu", operation.operation, what=self.address, seconds=CREATE_SECONDS
+            )
         await self._until_ready(report)
 
     async def _add_key(self, report: Report) -> None:
@@ -243,6 +254,24 @@ class TpuNode(StackResource):
             )
         except NotFound:
             return
+        except (Usage, Conflict):
+            found = await self.observe()
+            if found is not None and found.state.name != "DELETING":
+                raise
+            await self._until_gone()  # somebody else, or our own call whose answer was lost
+            return
         await long_operation(
             self.cloud, "tpu", operation.operation, what=self.address, seconds=DELETE_SECONDS
+        )
+
+    async def _until_gone(self) -> None:
+        async def probe() -> bool | None:
+            return True if await self.observe() is None else None
+
+        await wait_until(
+            probe,
+            what=f"node {self.name} being deleted",
+            seconds=DELETE_SECONDS,
+            backoff=Backoff(0.2, 5.0),
+            clock=self.cloud.clock,
         )
