@@ -210,6 +210,16 @@ def test_a_server_that_dies_tells_its_last_words(home: Path) -> None:
     assert "file is not a database" in caught.value.diagnostics[0].detail
 
 
+def test_a_log_does_not_grow_for_ever(home: Path) -> None:
+    home.mkdir()
+    (home / "server.log").write_text("of former days\n" * 400_000)
+    control.start(home, ssh="high")
+    assert (home / "server.log").stat().st_size < 100_000
+    assert (home / "server.log.old").read_text().startswith("of former days")
+    control.reset(home)
+    assert {path.name for path in home.iterdir()} == {"lock"}
+
+
 def test_a_server_that_hangs_is_ended_all_the_same(home: Path) -> None:
     cloud = control.start(home, ssh="high")
     os.kill(cloud.pid, signal.SIGSTOP)
