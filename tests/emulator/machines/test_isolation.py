@@ -42,16 +42,18 @@ async def test_nothing_outside_can_be_written(isolated: Any, place: Path) -> Non
     await isolated.boot()
     file = place / f"written-by-a-machine-{os.getpid()}"
     done = await isolated.run(f"echo x > {file}")
-    assert done.status != 0
-    hidden = place.is_relative_to("/tmp")  # machines have their own
-    assert ("No such file" if hidden else "Read-only") in done.error
+    if not place.is_relative_to("/tmp"):  # machines have their own, which may have such a folder
+        assert done.status != 0
+        assert "Read-only" in done.error
     assert not file.exists()
 
 
 async def test_the_users_files_can_be_read_but_not_their_keys(
     make_lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = Path(tempfile.mkdtemp(dir=Path.home(), prefix=".tpuctl-test-"))  # /tmp is another there
+    if Path.home().is_relative_to("/tmp"):
+        pytest.skip("machines have a /tmp of their own")
+    home = Path(tempfile.mkdtemp(dir=Path.home(), prefix=".tpuctl-test-"))
     (home / ".ssh").mkdir()
     (home / ".ssh" / "id_rsa").write_text("secret")
     (home / "notes").write_text("mine\n")

@@ -238,13 +238,13 @@ async def test_a_discarded_disk_is_gone_whatever_programs_made_of_it(
     make_lab: Any, tmp_path: Path
 ) -> None:
     lab = await make_lab()
-    spec = await lab.boot()
+    await lab.boot()
     await lab.run(f"mkdir -p a/b && touch a/b/c && ln -s {tmp_path} a/out && chmod 500 a/b a")
     (tmp_path / "outside").mkdir(mode=0o555)
-    await lab.host.discard(spec.name)
+    await lab.host.discard(lab.name)
     assert not list((lab.home / "machines").iterdir())
-    await lab.host.boot(spec, lambda _: None)  # the name and the address are free at once
-    await lab.host.discard(spec.name)
+    await lab.boot()  # the name is free at once
+    await lab.host.discard(lab.name)
     await lab.host.close()
     assert not list(lab.home.rglob("c"))
     assert (tmp_path / "outside").stat().st_mode & 0o777 == 0o555
@@ -287,17 +287,26 @@ async def test_shutting_drops_connections_and_booting_again_keeps_the_disk(lab: 
     assert not list((lab.home / "machines").iterdir())
 
 
-async def test_files_by_sftp(lab: Any, tmp_path: Path) -> None:
-    await lab.boot()
-    async with lab.connect() as connection, connection.start_sftp_client() as sftp:
+async def test_files_by_sftp(either: Any) -> None:
+    await either.boot()
+    async with either.connect() as connection, connection.start_sftp_client() as sftp:
         async with sftp.open("note.txt", "wb") as file:
             await file.write(b"at home")
         await sftp.mkdir("folder")
-        async with sftp.open("/tmp/scratch", "wb") as file:
-            await file.write(b"in the machine's own /tmp")
         assert sorted(await sftp.listdir(".")) == [
             *(".", "..", ".bashrc", ".profile", "folder", "note.txt"),
         ]
+        shown = await connection.run("cat note.txt; test -d folder")
+    assert (shown.stdout, shown.exit_status) == (b"at home", 0)
+
+
+async def test_sftp_reaches_what_programs_reach(isolated: Any, tmp_path: Path) -> None:
+    lab = isolated
+    scratch = f"scratch-{os.getpid()}"
+    await lab.boot()
+    async with lab.connect() as connection, connection.start_sftp_client() as sftp:
+        async with sftp.open(f"/tmp/{scratch}", "wb") as file:
+            await file.write(b"in the machine's own /tmp")
         with pytest.raises(asyncssh.SFTPError):
             await sftp.open(str(tmp_path / "outside"), "wb")
         await sftp.symlink(str(tmp_path), "way-out")
@@ -305,11 +314,9 @@ async def test_files_by_sftp(lab: Any, tmp_path: Path) -> None:
             await sftp.open("way-out/outside", "wb")
         with pytest.raises(asyncssh.SFTPError):
             await sftp.remove(str(lab.home / "addresses.json"))
-        shown = await connection.run("cat note.txt; test -d folder")
-    assert (shown.stdout, shown.exit_status) == (b"at home", 0)
     assert not (tmp_path / "outside").exists()
-    assert not Path("/tmp/scratch").exists()
-    [found] = (lab.home / "machines").glob("*/tmp/scratch")
+    assert not Path("/tmp", scratch).exists()
+    [found] = (lab.home / "machines").glob(f"*/tmp/{scratch}")
     assert found.read_bytes() == b"in the machine's own /tmp"
 
 
