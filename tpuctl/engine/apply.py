@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from tpuctl.engine.graph import walk
 from tpuctl.engine.resource import Resource
+from tpuctl.engine.step import step
 from tpuctl.errors import TpuctlError
-from tpuctl.model.events import Emit, Outcome, StepFinished, StepProgress, StepStarted
+from tpuctl.model.events import Emit, Outcome, StepFinished
 from tpuctl.model.plan import Plan, Result
-from tpuctl.waiting import Clock, SystemClock
+from tpuctl.waiting import Clock
 
 __all__ = ["apply"]
 
@@ -18,7 +19,6 @@ async def apply(
     plan: Plan, resources: Sequence[Resource], emit: Emit, clock: Clock | None = None
 ) -> dict[str, Result]:
     """Walk the plan. Expected failures end in the results; bugs come out as they are."""
-    clock = clock or SystemClock()
     by_address = {one.address: one for one in resources}
 
     async def visit(address: str) -> Result:
@@ -26,21 +26,12 @@ async def apply(
         if not change.is_work:
             emit(StepFinished(address, Outcome.UNCHANGED, 0.0, change.because))
             return Result(address, Outcome.UNCHANGED, because=change.because)
-        started = clock.now()
-        emit(StepStarted(address, change.action.value, change.because))
-
-        def report(text: str, fraction: float | None = None) -> None:
-            emit(StepProgress(address, text, fraction))
-
         try:
-            await by_address[address].apply(change, report)
+            with step(emit, address, change.action.value, change.because, clock) as work:
+                await by_address[address].apply(change, work.report)
         except TpuctlError as error:
-            seconds = clock.now() - started
-            emit(StepFinished(address, Outcome.FAILED, seconds, str(error)))
-            return Result(address, Outcome.FAILED, seconds, str(error), error)
-        seconds = clock.now() - started
-        emit(StepFinished(address, Outcome.DONE, seconds))
-        return Result(address, Outcome.DONE, seconds)
+            return Result(address, Outcome.FAILED, work.seconds, str(error), error)
+        return Result(address, Outcome.DONE, work.seconds)
 
     results = await walk(plan.after, visit)
     for result in results.values():

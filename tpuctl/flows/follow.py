@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, Diagnostic, NotFound
 from tpuctl.jobs import ship
-from tpuctl.jobs.logs import WorkerLog, worker_records
-from tpuctl.model.events import Emit, LogChunk, Note, Warned
+from tpuctl.jobs.logs import LinePrefixer, WorkerLog, log_so_far, worker_records
+from tpuctl.model.events import Emit, Event, LogChunk, Note, Warned
 from tpuctl.model.job import ENDED, JobRecord, JobStatus, JobSummary, WorkerRecord, job_status
 from tpuctl.model.names import JOBS
 from tpuctl.remote.transport import Transport
 
-__all__ = ["follow", "latest", "list_jobs", "load", "status", "stop"]
+__all__ = ["follow", "latest", "list_jobs", "load", "named", "show_log", "status", "stop"]
 
 NOT_SHOWN = 1 << 62  # an offset past any log: the end is awaited, and no byte is sent
 READERS = 16
@@ -78,6 +79,47 @@ async def follow(
     if result.state != "succeeded":
         emit(Warned(_verdict(record, result, records), is_error=True))
     return result.exit_code
+
+
+async def show_log(
+    record: JobRecord,
+    workers: Sequence[int],
+    store: ObjectStore,
+    transports: Mapping[int, Transport],
+    emit: Emit,
+    *,
+    offset: int = 0,
+) -> None:
+    """Emit what these workers have logged until now, one after the other, from `offset` on."""
+    with named(emit, workers) as emit_named:
+        for worker in workers:
+            at = 0
+            async for data in log_so_far(record, worker, transports.get(worker), store):
+                emit_named(LogChunk(worker, data[max(0, offset - at) :], at))
+                at += len(data)
+
+
+@contextmanager
+def named(emit: Emit, workers: Sequence[int]) -> Iterator[Emit]:
+    """`emit` with the worker's name before each line, where there are several workers."""
+    if len(workers) == 1:
+        yield emit
+        return
+    width = len(str(max(workers)))
+    prefixers = {one: LinePrefixer(f"[worker {one:>{width}}] ") for one in workers}
+
+    def emit_named(event: Event) -> None:
+        if not isinstance(event, LogChunk):
+            emit(event)
+        elif data := prefixers[event.worker].feed(event.data):
+            emit(LogChunk(event.worker, data, event.offset))
+
+    try:
+        yield emit_named
+    finally:
+        for worker, prefixer in prefixers.items():
+            if data := prefixer.finish():
+                emit(LogChunk(worker, data, 0))
 
 
 def _verdict(

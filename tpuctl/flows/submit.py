@@ -7,7 +7,6 @@ import getpass
 import platform
 import random
 import tempfile
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,10 +16,11 @@ from typing import TypeVar
 
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.cloud.threads import in_thread
+from tpuctl.engine.step import step
 from tpuctl.errors import Conflict, Diagnostic, TpuctlError
 from tpuctl.jobs.bundle import Bundle, build_bundle
 from tpuctl.jobs.ship import Launch, ship_bundle, start, stop_through_bucket
-from tpuctl.model.events import Emit, Outcome, StepFinished, StepProgress, StepStarted, Warned
+from tpuctl.model.events import Emit, StepProgress, Warned
 from tpuctl.model.job import JobRecord, lost_worker, new_job_id
 from tpuctl.model.stack import Stack
 from tpuctl.remote.transport import Transport
@@ -230,14 +230,9 @@ async def _step(
     emit: Emit, address: str, action: str, work: Awaitable[T], describe: Callable[[T], str]
 ) -> T:
     """Await the work as one step of the story."""
-    began = time.monotonic()
-    emit(StepStarted(address, action))
-    try:
+    with step(emit, address, action) as one:
         result = await work
-    except Exception as error:
-        emit(StepFinished(address, Outcome.FAILED, time.monotonic() - began, str(error)))
-        raise
-    emit(StepFinished(address, Outcome.DONE, time.monotonic() - began, describe(result)))
+        one.result = describe(result)
     return result
 
 

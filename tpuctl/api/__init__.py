@@ -12,7 +12,6 @@ asyncio.run(stack.down(delete_bucket=True))
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -20,23 +19,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tpuctl.errors import NotFound, TpuctlError, Unreachable, Usage
-from tpuctl.model.events import (
-    Emit,
-    Event,
-    LogChunk,
-    Outcome,
-    StepFinished,
-    StepProgress,
-    StepStarted,
-    ignore,
-)
+from tpuctl.errors import NotFound, Unreachable, Usage
+from tpuctl.model.events import Emit, ignore
 
 if TYPE_CHECKING:
     from tpuctl.cloud.clients import Cloud
     from tpuctl.cloud.endpoints import Endpoint
     from tpuctl.cloud.objects import ObjectStore
-    from tpuctl.engine.resource import Report, Resource
+    from tpuctl.engine.resource import Resource
     from tpuctl.flows.provision import Teardown
     from tpuctl.model.job import JobRecord, JobStatus, JobSummary
     from tpuctl.model.plan import Plan
@@ -44,7 +34,6 @@ if TYPE_CHECKING:
     from tpuctl.model.status import NodeStatus, Remaining
     from tpuctl.remote.keys import KeyPair
     from tpuctl.remote.ssh import SshTransport
-    from tpuctl.remote.transport import Transport
 
 __all__ = ["Down", "Prepared", "StackStatus", "Tpuctl"]
 
@@ -68,28 +57,6 @@ class Down:
     def leaks(self) -> tuple[Remaining, ...]:
         """What still costs money and was not asked to stay."""
         return tuple(one for one in self.remaining if one.state == "remains" and one.is_billable)
-
-
-class _Prefixing:
-    """Puts the worker's name before each line of several workers' logs."""
-
-    def __init__(self, emit: Emit, workers: Sequence[int]) -> None:
-        from tpuctl.jobs.logs import LinePrefixer
-
-        width = len(str(max(workers)))
-        self._emit = emit
-        self._prefixers = {one: LinePrefixer(f"[worker {one:>{width}}] ") for one in workers}
-
-    def __call__(self, event: Event) -> None:
-        if not isinstance(event, LogChunk):
-            self._emit(event)
-        elif data := self._prefixers[event.worker].feed(event.data):
-            self._emit(LogChunk(event.worker, data, event.offset))
-
-    def finish(self) -> None:
-        for worker, prefixer in self._prefixers.items():
-            if data := prefixer.finish():
-                self._emit(LogChunk(worker, data, 0))
 
 
 @dataclass(frozen=True)
@@ -125,20 +92,13 @@ class Tpuctl:
     @cached_property
     def endpoint(self) -> Endpoint:
         """Where the APIs are; the local cloud is started when it does not run."""
-        from tpuctl.cloud.endpoints import GOOGLE, Endpoint
+        from tpuctl.cloud.endpoints import GOOGLE
 
         if self.cloud_name == "google":
             return GOOGLE
-        from tpuctl.emulator import control
+        from tpuctl.api.local import running_endpoint
 
-        home = control.default_home()
-        running = control.status(home)
-        if running is None:
-            started = time.monotonic()
-            self.emit(StepStarted("cloud/local", "start", "it is not running"))
-            running = control.start(home)
-            self.emit(StepFinished("cloud/local", Outcome.DONE, time.monotonic() - started))
-        return Endpoint("local", running.url, running.token)
+        return running_endpoint(self.emit)
 
     @cached_property
     def cloud(self) -> Cloud:
@@ -170,6 +130,7 @@ class Tpuctl:
 
     async def up(self, confirm: Callable[[Prepared], None] | None = None) -> Prepared:
         """Bring the stack up. `confirm` sees the plan first and raises to refuse it."""
+        from tpuctl.engine.step import step
         from tpuctl.flows.provision import apply_plan
         from tpuctl.flows.workers import connect_workers
 
@@ -179,12 +140,14 @@ class Tpuctl:
         if confirm is not None:
             confirm(prepared)
         _ = self.key  # where it cannot be had, nothing is made
-        await self._prepare_image()
+        if self.endpoint.is_local:
+            from tpuctl.api.local import prepare_image
+
+            await prepare_image(self.stack.runtime.tensorflow, self.emit)
         await apply_plan(prepared.plan, prepared.resources, self.emit)
-        async with self._step("ssh/workers", "connect", "jobs are sent over SSH"):
-            transports = await self.transports()
-            await connect_workers(self.cloud, list(transports.values()))
-            await asyncio.gather(*(one.close() for one in transports.values()))
+        with step(self.emit, "ssh/workers", "connect", "jobs are sent over SSH"):
+            async with self._connections() as transports:
+                await connect_workers(self.cloud, list(transports.values()))
         return prepared
 
     async def node(self) -> NodeStatus:
@@ -213,40 +176,6 @@ class Tpuctl:
             known_hosts=config_home() / "known_hosts",
             emit=self.emit,
         )
-
-    @asynccontextmanager
-    async def _step(self, address: str, action: str, because: str) -> AsyncIterator[Report]:
-        """Tell the begin and the end of a step; gives what reports progress in between."""
-        started = time.monotonic()
-        self.emit(StepStarted(address, action, because))
-
-        def report(text: str, fraction: float | None = None) -> None:
-            self.emit(StepProgress(address, text, fraction))
-
-        try:
-            yield report
-        except BaseException:
-            self.emit(StepFinished(address, Outcome.FAILED, time.monotonic() - started))
-            raise
-        self.emit(StepFinished(address, Outcome.DONE, time.monotonic() - started))
-
-    async def _prepare_image(self) -> None:
-        """On the local cloud: make the machine's image before the node waits for it."""
-        if not self.endpoint.is_local:
-            return
-        from tpuctl.emulator.machine import MachineError
-        from tpuctl.emulator.machines import ImageStore
-
-        images = ImageStore()
-        tensorflow = self.stack.runtime.tensorflow
-        try:
-            if images.is_made(tensorflow):
-                return
-            name = f"image/tensorflow-{tensorflow}" if tensorflow else "image/python"
-            async with self._step(name, "make", "the machines of the local cloud run it") as report:
-                await images.ensure(tensorflow, lambda text: report(text, None))
-        except MachineError as error:
-            raise TpuctlError("Image cannot be made", str(error)) from error
 
     async def status(self) -> StackStatus:
         """What exists, asked of the cloud."""
@@ -290,25 +219,20 @@ class Tpuctl:
         The log of the first worker from byte `offset` on, or of all workers, line by line with
         their names. Cancelling leaves the job alone.
         """
-        from tpuctl.flows.follow import follow
+        from tpuctl.flows.follow import follow, named
 
-        emit: Emit = self.emit
-        shown = record.workers if all_workers else record.workers[:1]
-        prefixing = _Prefixing(emit, shown) if len(shown) > 1 else None
+        workers = record.workers if all_workers else record.workers[:1]
         async with self._connections(required=False) as transports:
-            try:
+            with named(self.emit, workers) as emit:
                 return await follow(
                     record,
                     self.store,
                     {one: transports[one] for one in record.workers if one in transports},
-                    prefixing or emit,
-                    from_offsets={} if prefixing else {shown[0]: offset},
-                    shown=shown if show else (),
+                    emit,
+                    from_offsets={workers[0]: offset} if len(workers) == 1 else {},
+                    shown=workers if show else (),
                     is_gone=self._is_node_gone,
                 )
-            finally:
-                if prefixing is not None:
-                    prefixing.finish()
 
     async def run(self, script: str | Path, arguments: Sequence[str] = ()) -> int:
         """Submit a script and follow it to its end; the job's exit code."""
@@ -316,18 +240,11 @@ class Tpuctl:
 
     async def log(self, record: JobRecord, *, all_workers: bool = False, offset: int = 0) -> None:
         """Emit what the job has logged until now."""
-        from tpuctl.jobs.logs import log_so_far
+        from tpuctl.flows.follow import show_log
 
-        shown = record.workers if all_workers else record.workers[:1]
-        prefixing = _Prefixing(self.emit, shown) if len(shown) > 1 else None
+        workers = record.workers if all_workers else record.workers[:1]
         async with self._connections(required=False) as transports:
-            for worker in shown:
-                at = 0
-                async for data in log_so_far(record, worker, transports.get(worker), self.store):
-                    (prefixing or self.emit)(LogChunk(worker, data[max(0, offset - at) :], at))
-                    at += len(data)
-        if prefixing is not None:
-            prefixing.finish()
+            await show_log(record, workers, self.store, transports, self.emit, offset=offset)
 
     async def job(self, name: str = "") -> JobRecord:
         """A job by its id or its word; the latest when none is given. Raises NotFound."""
@@ -381,7 +298,9 @@ class Tpuctl:
         return program(transports[worker].address, self.key.path, known_hosts, command)
 
     @asynccontextmanager
-    async def _connections(self, *, required: bool = True) -> AsyncIterator[dict[int, Transport]]:
+    async def _connections(
+        self, *, required: bool = True
+    ) -> AsyncIterator[dict[int, SshTransport]]:
         """Transports to the node's workers, closed at the end; none where there is no node."""
         try:
             found = await self.transports()
@@ -390,7 +309,7 @@ class Tpuctl:
                 raise
             found = {}
         try:
-            yield dict(found)
+            yield found
         finally:
             await asyncio.gather(*(one.close() for one in found.values()), return_exceptions=True)
 

@@ -1,0 +1,43 @@
+"""What `--cloud local` needs of this machine: the server running, the machines' image made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tpuctl.engine.step import step
+from tpuctl.errors import TpuctlError
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.endpoints import Endpoint
+    from tpuctl.model.events import Emit
+
+__all__ = ["prepare_image", "running_endpoint"]
+
+
+def running_endpoint(emit: Emit) -> Endpoint:
+    """Where the local cloud is; it is started when it does not run."""
+    from tpuctl.cloud.endpoints import Endpoint
+    from tpuctl.emulator import control
+
+    home = control.default_home()
+    running = control.status(home)
+    if running is None:
+        with step(emit, "cloud/local", "start", "it is not running"):
+            running = control.start(home)
+    return Endpoint("local", running.url, running.token)
+
+
+async def prepare_image(tensorflow: str | None, emit: Emit) -> None:
+    """Make the machines' image before a node waits for it."""
+    from tpuctl.emulator.machine import MachineError
+    from tpuctl.emulator.machines import ImageStore
+
+    images = ImageStore()
+    try:
+        if images.is_made(tensorflow):
+            return
+        name = f"image/tensorflow-{tensorflow}" if tensorflow else "image/python"
+        with step(emit, name, "make", "the machines of the local cloud run it") as making:
+            await images.ensure(tensorflow, making.report)
+    except MachineError as error:
+        raise TpuctlError("Image cannot be made", str(error)) from error

@@ -1,0 +1,46 @@
+"""One step of the story: its begin, its progress and its end, told as events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tpuctl.model.events import Emit, Outcome, StepFinished, StepProgress, StepStarted
+from tpuctl.waiting import Clock, SystemClock
+
+__all__ = ["Step", "step"]
+
+
+class Step:
+    """A step under way. `result` is what is to be said of it when it is done."""
+
+    def __init__(self, emit: Emit, address: str, clock: Clock) -> None:
+        self.address = address
+        self.result = ""
+        self._emit = emit
+        self._clock = clock
+        self._began = clock.now()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken until now."""
+        return self._clock.now() - self._began
+
+    def report(self, text: str, fraction: float | None = None) -> None:
+        """Tell what is waited for now, and how far it is (0 to 1) where that is known."""
+        self._emit(StepProgress(self.address, text, fraction))
+
+
+@contextmanager
+def step(
+    emit: Emit, address: str, action: str, because: str = "", clock: Clock | None = None
+) -> Iterator[Step]:
+    """Tell of what is done within. It has failed when something is raised, which goes on."""
+    one = Step(emit, address, clock or SystemClock())
+    emit(StepStarted(address, action, because))
+    try:
+        yield one
+    except BaseException as error:
+        emit(StepFinished(address, Outcome.FAILED, one.seconds, str(error)))
+        raise
+    emit(StepFinished(address, Outcome.DONE, one.seconds, one.result))
