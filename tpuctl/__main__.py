@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
+from pathlib import Path
 
 __all__ = ["main"]
 
 
 def main() -> None:
-    from tpuctl.cli.app import run
+    _ready_streams()
+    try:
+        from tpuctl.cli.app import run
 
-    sys.exit(run(sys.argv[1:]))
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # before there was anything to interrupt
+        code = 130
+    sys.exit(code)
+
+
+def _ready_streams() -> None:
+    """Closed ones lead nowhere; what a terminal cannot show is shown by its number."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
+            setattr(sys, name, nowhere)
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -12,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.cli.app import hoist, run
+from tpuctl.cli.app import run
+from tpuctl.cli.arguments import hoist
 
 HEAVY = ("google", "grpc", "asyncssh", "aiohttp", "yaml", "requests", "cryptography")
 MINIMAL = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-8}\n"
@@ -245,14 +247,17 @@ def test_ctrl_c_answers_a_question() -> None:
         seen = b""
         while b"[Y/n]" not in seen:
             seen += os.read(ours, 1000)
-        asking.send_signal(signal.SIGINT)
-        try:
-            assert asking.wait(20) == 130
-        finally:
-            asking.kill()
+        for _ in range(10):  # one that comes just before the read is not heard by Python
+            asking.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                asking.wait(2)
+                break
+        asking.kill()
+        assert asking.returncode == 130
         seen += os.read(ours, 1000)
     os.close(ours)
     assert b"nothing was changed" in seen
+    assert b"[Y/n]: \r\n" in seen or b"[Y/n]: ^C\r\n" in seen  # what follows has its own line
     assert b"went ahead" not in seen
 
 
@@ -266,3 +271,58 @@ def test_an_interrupted_command_says_so(
     answer = envelope(capsys, "local", "status")
     assert (answer["status"], answer["exit_code"]) == ("failed", 130)
     assert [one["summary"] for one in answer["diagnostics"]] == ["Interrupted"]  # type: ignore
+
+
+def test_an_interrupted_import_is_no_traceback() -> None:
+    program = (
+        "import signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'typer':\n"
+        "            signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from tpuctl.__main__ import main\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [
+        (">&-", 0),  # closed: there was nobody to tell
+        ("2>&-", 0),
+        (">/dev/full", 1),
+        ("--json >/dev/full", 1),
+    ],
+)
+def test_output_that_goes_nowhere(tmp_path: Path, ending: str, code: int) -> None:
+    (tmp_path / "tpuctl.yaml").write_text(MINIMAL, "utf-8")
+    done = subprocess.run(
+        f"{sys.executable} -m tpuctl check {ending}",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "bug" not in done.stderr
+
+
+def test_a_terminal_without_the_letters() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tpuctl", "types"],
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_arguments_that_are_not_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", os.fsdecode(b"caf\xe9.py")]) == 2
+    assert "UTF-8" in capsys.readouterr().err

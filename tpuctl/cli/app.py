@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from tpuctl import __version__
+from tpuctl.cli.arguments import hoist, require_text
 from tpuctl.errors import Diagnostic, TpuctlError, Usage
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ AFTER_INTERRUPT = {
         "the cloud goes on with what it was asked for; the rest is still there and charged",
         REPEAT,
     ),
-    "run": ("the job may have been started", "See whether it was with\n    tpuctl jobs"),
+    "run": ("no job was left running", "To be sure, see\n    tpuctl jobs"),
     "wait": ("the job goes on", "Wait again with\n    tpuctl wait"),
     "stop": ("the job may be going on", REPEAT),
 }
@@ -129,7 +130,7 @@ class State:
         return asyncio.run(main())
 
     def confirm(self, question: str, *, default: bool = True) -> None:
-        """Ask, unless --yes. Raises Usage where nobody can answer, Abort on a no."""
+        """Ask, unless --yes. Raises Usage where nobody can answer, Declined on a no."""
         if self.yes:
             return
         if self.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -143,9 +144,17 @@ class State:
         # Inside a flow asyncio keeps Ctrl-C for the next await: the question would not hear it.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
-            typer.confirm(question, default=default, abort=True, err=True)
+            if not typer.confirm(question, default=default, err=True):
+                raise Declined
+        except typer.Abort:
+            typer.echo(err=True)  # ^C stands on the question's line
+            raise Declined from None
         finally:
             signal.signal(signal.SIGINT, before)
+
+
+class Declined(Exception):
+    """The answer to a question was no."""
 
 
 class Interrupted(Exception):
@@ -261,32 +270,6 @@ def register() -> None:
     app.add_typer(local.app, name="local", rich_help_panel="Local cloud")
 
 
-GLOBAL_FLAGS = {"--json", "--events", "--quiet", "-q", "--verbose", "-v", "--no-color", "--yes"}
-GLOBAL_FLAGS |= {"-y"}
-GLOBAL_VALUES = {"--stack-file", "--cloud"}
-
-
-def hoist(arguments: Sequence[str]) -> list[str]:
-    """Global options may stand anywhere before `--`: move them to the front, where click wants
-    them."""
-    front: list[str] = []
-    rest: list[str] = []
-    waiting = list(arguments)
-    while waiting:
-        one = waiting.pop(0)
-        if one == "--":
-            rest += [one, *waiting]
-            break
-        if one in GLOBAL_FLAGS or (one.split("=", 1)[0] in GLOBAL_VALUES and "=" in one):
-            front.append(one)
-        elif one in GLOBAL_VALUES:
-            front += [one, *waiting[:1]]
-            waiting = waiting[1:]
-        else:
-            rest.append(one)
-    return front + rest
-
-
 def run(arguments: Sequence[str]) -> int:
     """The whole program; the exit code is design's table of exit codes."""
     ours = list(arguments)
@@ -294,6 +277,7 @@ def run(arguments: Sequence[str]) -> int:
     register()
     try:
         _require_folder()
+        require_text(ours)
         code = app(hoist(arguments), standalone_mode=False, obj=state, prog_name="tpuctl")
         exit_code = code if isinstance(code, int) else 0
     except TpuctlError as error:
@@ -302,7 +286,7 @@ def run(arguments: Sequence[str]) -> int:
     except typer.TyperException as error:
         exit_code = Usage.exit_code
         state.problems([_usage(error, state)])
-    except typer.Abort:
+    except (Declined, typer.Abort):
         exit_code = INTERRUPTED
         state.problems([Diagnostic("Not confirmed", "nothing was changed")])
     except (Interrupted, KeyboardInterrupt):
@@ -319,8 +303,8 @@ def run(arguments: Sequence[str]) -> int:
         state.problems([_bug(error, state.verbose)])
     finally:
         state.view.close()
-    if state.json:
-        _print_envelope(state, exit_code)
+    if state.json and not _print_envelope(state, exit_code):
+        return exit_code or TpuctlError.exit_code
     return exit_code
 
 
@@ -363,7 +347,8 @@ def _file_problem(error: OSError) -> Diagnostic:
     return Diagnostic("File or folder cannot be used", detail, hint)
 
 
-def _print_envelope(state: State, exit_code: int) -> None:
+def _print_envelope(state: State, exit_code: int) -> bool:
+    """Whether it could be printed."""
     import json
 
     from tpuctl.view import Machine, envelope
@@ -371,7 +356,15 @@ def _print_envelope(state: State, exit_code: int) -> None:
     view = state.view
     diagnostics = view.diagnostics if isinstance(view, Machine) else []
     answer = envelope(state.command, exit_code, state.data, diagnostics)
-    print(json.dumps(answer, ensure_ascii=False, default=str), flush=True)
+    try:
+        print(json.dumps(answer, ensure_ascii=False, default=str), flush=True)
+    except BrokenPipeError:  # its reader wanted no more
+        _silence_stdout()
+    except OSError as error:
+        print(f"error: the answer cannot be written: {error.strerror}", file=sys.stderr)
+        _silence_stdout()
+        return False
+    return True
 
 
 def _silence_stdout() -> None:

@@ -1,0 +1,42 @@
+"""Arguments as they were typed, before typer sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tpuctl.errors import Usage
+
+__all__ = ["hoist", "require_text"]
+
+GLOBAL_FLAGS = {"--json", "--events", "--quiet", "-q", "--verbose", "-v", "--no-color", "--yes"}
+GLOBAL_FLAGS |= {"-y"}
+GLOBAL_VALUES = {"--stack-file", "--cloud"}
+
+
+def hoist(arguments: Sequence[str]) -> list[str]:
+    """Global options may stand anywhere before `--`: move them to the front, where click wants
+    them."""
+    front: list[str] = []
+    rest: list[str] = []
+    waiting = list(arguments)
+    while waiting:
+        one = waiting.pop(0)
+        if one == "--":
+            rest += [one, *waiting]
+            break
+        if one in GLOBAL_FLAGS or (one.split("=", 1)[0] in GLOBAL_VALUES and "=" in one):
+            front.append(one)
+        elif one in GLOBAL_VALUES:
+            front += [one, *waiting[:1]]
+            waiting = waiting[1:]
+        else:
+            rest.append(one)
+    return front + rest
+
+
+def require_text(arguments: Sequence[str]) -> None:
+    """Raise Usage for bytes that no record could hold."""
+    for one in arguments:
+        if any("\ud800" <= letter <= "\udfff" for letter in one):
+            detail = f"{one.encode('utf-8', 'backslashreplace').decode()} is not UTF-8"
+            raise Usage("Not text", detail, hint="Rename the file, or set LC_ALL=C.UTF-8.")
