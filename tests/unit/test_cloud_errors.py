@@ -14,6 +14,8 @@ from google.cloud.storage.exceptions import DataCorruption
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import GOOGLE, Endpoint
 from tpuctl.cloud.errors import ApiDisabled, classify, convert, is_foreign
+from tpuctl.cloud.operations import compute_operation
+from tpuctl.cloud.slim import compute_types
 from tpuctl.errors import (
     Conflict,
     Denied,
@@ -167,3 +169,18 @@ async def test_a_refusing_port_ends_after_our_own_tries_alone() -> None:
     with pytest.raises(Transient):
         await cloud.call("bucket/b", bucket.get_iam_policy)
     assert clock.slept == [0.5, 1.0, 2.0, 4.0]
+
+
+@pytest.mark.parametrize("verb", ["delete", "patch"])
+async def test_what_somebody_else_deleted_meanwhile_is_deleted(verb: str) -> None:
+    types = compute_types()
+    problem = {"code": "RESOURCE_NOT_FOUND", "message": "The resource was not found"}
+    ended = types.Operation(
+        status=types.Operation.Status.DONE, operation_type=verb, error={"errors": [problem]}
+    )
+    cloud = Cloud(GOOGLE, "my-project")  # not asked: the operation has ended
+    if verb == "delete":
+        await compute_operation(cloud, ended, what="firewall/x", seconds=1)
+    else:
+        with pytest.raises(TpuctlError):
+            await compute_operation(cloud, ended, what="firewall/x", seconds=1)

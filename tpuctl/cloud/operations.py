@@ -67,6 +67,8 @@ async def compute_operation(cloud: Cloud, operation: Any, *, what: str, seconds:
         ended = await wait_until(probe, what=what, seconds=seconds, backoff=POLL, clock=cloud.clock)
     if ended.error.errors:
         first = ended.error.errors[0]
+        if first.code == "RESOURCE_NOT_FOUND" and ended.operation_type == "delete":
+            return  # somebody else has deleted it meanwhile
         text = f"{first.code}: {first.message}"
         raise classify("UNKNOWN", text, what=what, reasons=(first.code,))
     if ended.http_error_status_code >= 400:
