@@ -78,6 +78,10 @@ async def test_an_unknown_path_is_not_found(cloud: Any) -> None:
         ("POST", f"/v2/{PARENT}/queuedResources", "google.cloud.tpu.v2.Tpu/CreateQueuedResource"),
         ("GET", f"/v2/{PARENT}/queuedResources/q", "google.cloud.tpu.v2.Tpu/GetQueuedResource"),
         ("POST", "/v3/projects/local-project:move", "Projects/MoveProject"),
+        ("POST", f"/v1/{PARENT}/nodes", "google.cloud.tpu.v1.Tpu (POST"),
+        ("GET", f"/v2alpha1/{PARENT}/nodes/n", "google.cloud.tpu.v2alpha1.Tpu (GET"),
+        ("GET", "/v1/projects/local-project/billingInfo", "CloudBilling/GetProjectBillingInfo"),
+        ("GET", "/v1/services", "CloudCatalog/ListServices"),
         (
             "POST",
             "/compute/v1/projects/local-project/zones/europe-west4-a/instances",
@@ -105,6 +109,7 @@ async def test_rest_methods_not_imitated_say_so_by_name(
     [
         "google.cloud.tpu.v2.Tpu/CreateQueuedResource",
         "google.cloud.tpu.v1.Tpu/CreateNode",
+        "google.cloud.billing.v1.CloudBilling/ListBillingAccounts",
         "google.cloud.tpu.v2alpha1.Tpu/ListReservations",
         "google.iam.admin.v1.IAM/CreateRole",
         "google.longrunning.Operations/CancelOperation",

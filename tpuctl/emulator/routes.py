@@ -27,7 +27,7 @@ class Surface:
     service: str  # "google.cloud.tpu.v2.Tpu"
     package: str  # "google.cloud.tpu_v2.services.tpu"
     client: str  # "Tpu", as in TpuTransport
-    key: str  # which of our services answers
+    key: str  # which of our services answers; "" for none
     paths: str = ""  # a pattern of the REST paths that may be its
     family: str = "platform"  # the shape of its errors
     api: str = ""  # must be enabled in the project that a request names
@@ -63,13 +63,35 @@ _SURFACES = (
         "identity",
         api="iam.googleapis.com",
     ),
-)
-# APIs known by name whose methods are all not imitated yet.
-_ABSENT = (
-    "google.cloud.tpu.v1.Tpu",
-    "google.cloud.tpu.v2alpha1.Tpu",
-    "google.cloud.billing.v1.CloudBilling",
-    "google.cloud.billing.v1.CloudCatalog",
+    # APIs known by name whose methods are all not imitated yet.
+    Surface(
+        "google.cloud.tpu.v1.Tpu",
+        "google.cloud.tpu_v1.services.tpu",
+        "Tpu",
+        "",
+        r"/v1/projects/[^/]+/locations/",
+    ),
+    Surface(
+        "google.cloud.tpu.v2alpha1.Tpu",
+        "google.cloud.tpu_v2alpha1.services.tpu",
+        "Tpu",
+        "",
+        r"/v2alpha1/",
+    ),
+    Surface(
+        "google.cloud.billing.v1.CloudBilling",
+        "google.cloud.billing_v1.services.cloud_billing",
+        "CloudBilling",
+        "",
+        r"/v1/(?:billingAccounts|projects/[^/]+/billingInfo)",
+    ),
+    Surface(
+        "google.cloud.billing.v1.CloudCatalog",
+        "google.cloud.billing_v1.services.cloud_catalog",
+        "CloudCatalog",
+        "",
+        r"/v1/services",
+    ),
 )
 # Services that every API's host serves; which of our services answers them.
 _SHARED = {
@@ -104,7 +126,8 @@ class Router:
         caller: Caller,
     ) -> bytes:
         """Answer a REST request with JSON; ApiError or NoSuchPath when there is no answer."""
-        for surface in self._candidates(path):
+        candidates = self._candidates(path)
+        for surface in candidates:
             target = path
             if surface.family == "legacy" and not path.startswith("/compute/v1"):
                 target = "/compute/v1" + path  # one origin serves every API at its root
@@ -115,6 +138,9 @@ class Router:
                         request = decode(method, rule, match.groups(), query, body)
                         answer = await self._call(surface, handler, method, request, caller)
                         return encode(answer, query)
+        for surface in candidates:
+            if not surface.key:  # its client may speak gRPC only, and so have no table of paths
+                raise unimplemented(f"{surface.service} ({verb} {path})")
         raise NoSuchPath(path)
 
     async def call_grpc(self, path: str, data: bytes, caller: Caller) -> bytes:
@@ -122,8 +148,6 @@ class Router:
         service, _, name = path.removeprefix("/").partition("/")
         surface = self._by_service.get(service) or _SHARED.get(service)
         if surface is None:
-            if service in _ABSENT:
-                raise unimplemented(f"{service}/{name}")
             raise ApiError("UNIMPLEMENTED", f"unknown service {service} (method {name})")
         full_name = f"{service}/{name}"
         method = next((m for m in self._table(surface) if m.full_name == full_name), None)
@@ -147,6 +171,8 @@ class Router:
 
     def _handler(self, surface: Surface, method: Method) -> Any:
         key = _SHARED.get(method.service, surface).key
+        if not key:
+            raise unimplemented(method.full_name)
         handlers = self._world.service(key).handler(method.service)
         handler = getattr(handlers, method.attribute, None)
         if handler is None:
