@@ -173,6 +173,7 @@ def test_ctrl_c_leaves_the_job_and_the_log_goes_on_at_the_byte(shell: Shell) -> 
     assert code == 3
     assert seen + rest == expected(25)
     assert shell.run("logs", command[3])[1] == expected(25)
+    assert shell.run("logs", command[3], "--offset", "10")[1] == expected(25)[10:]
 
 
 def test_a_second_ctrl_c_stops_the_job(shell: Shell) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from tpuctl.api import Tpuctl
+from tpuctl.api import Down, Tpuctl
 from tpuctl.cloud.operations import compute_operation, long_operation
 from tpuctl.emulator import control
 from tpuctl.errors import Conflict, NotFound
+from tpuctl.flows.provision import prepare_down, prove_down, resources_of
 from tpuctl.model.events import Event, Outcome, StepFinished, StepStarted
 from tpuctl.model.plan import Action
 from tpuctl.resources.iam import ROLES
@@ -52,6 +53,9 @@ async def test_up_makes_everything_as_the_stack_file_says(make_stack: MakeStack)
     assert set(raw.tags) == {f"{name}-tpu", "mine"}
     account = f"{name}-tpu@local-project.iam.gserviceaccount.com"
     assert raw.service_account.email == account
+    assert raw.network_config.network.endswith("projects/local-project/global/networks/default")
+    assert raw.network_config.enable_external_ips
+    assert not raw.scheduling_config.spot
 
     rule = await ask(stack, "firewalls", "get", project="local-project", firewall=f"{name}-ssh")
     assert list(rule.target_tags) == [f"{name}-tpu"]
@@ -62,9 +66,23 @@ async def test_up_makes_everything_as_the_stack_file_says(make_stack: MakeStack)
     assert bucket.iam_configuration.uniform_bucket_level_access_enabled
     assert bucket.iam_configuration.public_access_prevention == "enforced"
     assert bucket.soft_delete_policy.retention_duration_seconds == 0
+    (rule,) = bucket.lifecycle_rules
+    assert rule["action"] == {"type": "Delete"}
+    assert rule["condition"]["matchesPrefix"] == ["tpuctl/bundles/"], "jobs and output stay"
     policy = await stack.cloud.call("policy", bucket.get_iam_policy, requested_policy_version=3)
     held = {one["role"] for one in policy.bindings if f"serviceAccount:{account}" in one["members"]}
     assert held == set(ROLES)
+
+
+async def test_a_spot_node_without_external_addresses(make_stack: MakeStack) -> None:
+    stack = make_stack(extra="network: {ssh: internal}\n")
+    text = stack.stack_file.read_text("utf-8")
+    stack.stack_file.write_text(text.replace("type: v2-8", "type: v2-8, capacity: spot"), "utf-8")
+    await stack.up()
+    name = f"projects/local-project/locations/us-central1-b/nodes/{stack.stack.names.node}"
+    raw = await ask(stack, "tpu", "get_node", {"name": name})
+    assert raw.scheduling_config.spot
+    assert not raw.network_config.enable_external_ips
 
 
 async def test_up_twice_does_nothing_the_second_time(
@@ -184,6 +202,18 @@ async def _with_apis(stack: Tpuctl) -> Tpuctl:
     wanted = [Services(stack.stack, stack.cloud)]
     await apply(plan_up(wanted, await observe(wanted)), wanted, ignore)
     return stack
+
+
+async def test_the_proof_tells_what_remains(make_stack: MakeStack) -> None:
+    stack = make_stack()
+    await stack.up()
+    resources = resources_of(stack.stack, stack.cloud, delete_bucket=True)
+    teardown = await prepare_down(resources, stack.stack, stack.cloud)
+    proof = await prove_down(teardown)  # though nothing was taken down
+    remaining = {one.address.partition("/")[0] for one in proof if one.state == "remains"}
+    assert remaining == {"node", "bucket", "firewall", "grants", "account"}
+    leaks = {one.address.partition("/")[0] for one in Down(proof).leaks}
+    assert leaks == {"node", "bucket"}
 
 
 async def test_down_meets_a_node_that_is_being_deleted(

@@ -1,0 +1,55 @@
+"""The official clients of the local cloud speak to its endpoint alone, and tell no token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.endpoints import Endpoint
+from tpuctl.errors import Transient
+
+NODE = "projects/my-project/locations/us-central1-b/nodes/n"
+CALLS: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = [
+    ("tpu", "get_node", ({"name": NODE},), {}),
+    ("tpu", "get_operation", ({"name": "projects/p/locations/z/operations/o"},), {}),
+    ("projects", "get_project", ({"name": "projects/my-project"},), {}),
+    ("services", "list_services", ({"parent": "projects/my-project"},), {}),
+    ("iam", "get_service_account", ({"name": "projects/p/serviceAccounts/a"},), {}),
+    ("networks", "get", (), {"project": "my-project", "network": "n"}),
+    ("firewalls", "get", (), {"project": "my-project", "firewall": "f"}),
+    ("global_operations", "wait", (), {"project": "my-project", "operation": "o"}),
+    ("storage", "get_bucket", ("b",), {}),
+]
+
+
+class Hasty:
+    """A clock on which waiting takes no time."""
+
+    def now(self) -> float:
+        return 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("client", "method", "arguments", "fields"), CALLS, ids=[f"{one[0]}-{one[1]}" for one in CALLS]
+)
+async def test_no_client_leaves_the_endpoint(
+    monkeypatch: pytest.MonkeyPatch,
+    client: str,
+    method: str,
+    arguments: tuple[Any, ...],
+    fields: dict[str, Any],
+) -> None:
+    """Nothing listens there: who was asked stands in what the library says."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:10")
+    monkeypatch.setenv("GOOGLE_CLOUD_UNIVERSE_DOMAIN", "elsewhere.example")
+    cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "the-token"), "my-project", Hasty())
+    with pytest.raises(Transient) as caught:
+        await cloud.call("it", getattr(cloud.client(client), method), *arguments, **fields)
+    text = str(caught.value)
+    assert "127.0.0.1:9" in text or ("host='127.0.0.1'" in text and "port=9)" in text), text
+    assert "the-token" not in text
