@@ -82,8 +82,11 @@ def status(context: typer.Context) -> int:
         text = "The local cloud is not running. Start it with\n    tpuctl local up"
         state.answer({"running": False}, lambda: print(text))
         return 1
-    data = {"running": True, "url": cloud.url, "folder": str(cloud.home)} | control.report(cloud)
-    state.answer(data, lambda: _facts(data))
+    report = control.report(cloud)
+    data = {"running": True, "url": cloud.url, "folder": str(cloud.home)} | report
+    shown = {name.replace("_", " "): value for name, value in data.items() if name != "home"}
+    shown |= {"running": "yes", "uptime seconds": round(report["uptime_seconds"])}
+    state.answer(data, lambda: _facts(shown))
     return 0
 
 

@@ -123,9 +123,7 @@ async def submit(
         record = _record(submission, bundle, new_job_id(now(), choice), now())
 
         def show(done: int, size: int) -> None:
-            emit(
-                StepProgress("job/upload", f"{done / 1e6:.1f} of {size / 1e6:.1f} MB", done / size)
-            )
+            emit(StepProgress("job/upload", f"{_size(done)} of {_size(size)}", done / size))
 
         bundle_name, _ = await _step(
             emit,
