@@ -213,6 +213,10 @@ async def test_an_ssh_port_that_is_not_22_is_told(cloud: Any) -> None:
     assert dict(made.metadata) == {"a": "b", "tpuctl-ssh-port": "2201"}
     changed = await asyncio.to_thread(update, client, made.name, metadata={"c": "d"})
     assert dict(changed.metadata) == {"c": "d", "tpuctl-ssh-port": "2201"}
+    moved = await asyncio.to_thread(
+        update, client, made.name, metadata={"tpuctl-ssh-port": "2202"}
+    )  # whoever serves it elsewhere says so
+    assert dict(moved.metadata) == {"tpuctl-ssh-port": "2202"}
 
 
 def update(client: Any, name: str, **fields: Any) -> Any:

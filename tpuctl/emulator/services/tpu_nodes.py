@@ -212,7 +212,7 @@ class Nodes:
                 node.description = changes.description
             else:
                 getattr(node, name).MergeFrom(getattr(changes, name))
-        if arguments.get("port"):
+        if arguments.get("port") and PORT_KEY not in node.metadata:
             node.metadata[PORT_KEY] = arguments["port"]
         self.save(node)
         if node.state == State.READY:
