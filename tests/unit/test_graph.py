@@ -14,6 +14,12 @@ from tpuctl.engine.graph import order, reverse, walk
 from tpuctl.model.events import Outcome
 from tpuctl.model.plan import Result
 
+# Threads that other tests left, as gRPC's are, may draw random numbers meanwhile: hypothesis takes
+# them for draws of the strategy and warns.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*random.*:hypothesis.errors.HypothesisDeprecationWarning"
+)
+
 Graph = dict[str, frozenset[str]]
 
 

@@ -280,7 +280,7 @@ def test_a_job_that_vanished_is_lost_and_not_started_again(worker: Worker) -> No
         os.kill(worker.pid_of(part), signal.SIGKILL)
     worker.until(lambda: not worker.processes(), "the end of all processes")
     log, record = worker.follow()
-    assert (record.state, record.first_cause) == ("failed", "lost")
+    assert (record.state, record.exit_code, record.first_cause) == ("lost", 69, "lost")
     assert log.count(b"began") == 1
 
 

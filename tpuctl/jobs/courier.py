@@ -30,7 +30,7 @@ from typing import Any
 
 __all__ = ["main"]
 
-ENDED = ("succeeded", "failed", "stopped", "timed_out")
+ENDED = ("succeeded", "failed", "stopped", "timed_out", "lost")
 STORAGE = "https://storage.googleapis.com"
 CHUNK = 8 * 1024 * 1024  # most bytes of log held in memory
 TICK = 0.25

@@ -32,8 +32,8 @@ from typing import Any
 
 __all__ = ["main"]
 
-ENDED = ("succeeded", "failed", "stopped", "timed_out")
-EXIT_STOPPED, EXIT_TIMED_OUT = 143, 124
+ENDED = ("succeeded", "failed", "stopped", "timed_out", "lost")
+EXIT_LOST, EXIT_STOPPED, EXIT_TIMED_OUT = 69, 143, 124
 NO_SUCH_JOB = 3  # exit code of a command for a folder without a job
 TICK = 0.25  # seconds between looks at limits and requests
 FINAL_COPY = 600.0  # seconds that the courier may take for the last of log and record
@@ -176,7 +176,8 @@ class Supervisor:
             self.conclude({"exit_code": None, "signal": None, "finished": now()})
         except Failure as failure:
             self.folder.say(f"{failure.cause}: {failure.detail}")
-            self.finish("failed", 1, failure.cause, failure.detail)
+            state, code = ("lost", EXIT_LOST) if failure.cause == "lost" else ("failed", 1)
+            self.finish(state, code, failure.cause, failure.detail)
         except Exception as error:
             traceback.print_exc()
             self.finish("failed", 1, "supervisor", f"{type(error).__name__}: {error}")

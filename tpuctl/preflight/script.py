@@ -14,7 +14,7 @@ def check_script(script: Path) -> None:
     """Raise Usage when there is no such file, Refused when it should not be sent: it is not valid
     Python, or its folder, which is shipped with it, is the user's home.
 
-    Only `.py` files are parsed; the syntax is that of the Python running here.
+    The syntax is that of the Python running here.
     """
     if not script.is_file():
         kind = "does not exist"
@@ -22,15 +22,13 @@ def check_script(script: Path) -> None:
             kind = "is a folder" if script.is_dir() else "is not a file"
         raise Usage("No such script", f"{script} {kind}", hint="Give the path of a Python file.")
     _refuse_home(script)
-    if script.suffix != ".py":
-        return
     try:
         ast.parse(script.read_bytes(), filename=str(script))
     except SyntaxError as error:
         raise Refused(
             "Script is not valid Python",
             f"{error.msg}" + (f": {error.text.strip()}" if error.text else ""),
-            hint="Mend it, then run it again.",
+            hint="Mend it, then run it again. --no-check sends it as it is.",
             where=f"{script}:{error.lineno or 1}",
         ) from None
     except ValueError as error:  # null bytes

@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
     began = time.monotonic()
     trainer = Trainer(options, choice, manifest, stop)
     KEPT.append(trainer)
-    say(f"model: {options.size}, {trainer.parameters:,} parameters")
+    say(f"model: {options.size}, {trainer.parameters:,} parameters; compiling the training loop")
     if restored := trainer.restore():
         say(f"resuming from step {trainer.step} ({restored})")
     if trainer.step >= options.steps:
