@@ -83,6 +83,11 @@ class State:
             )
         return self._view
 
+    def close_view(self) -> None:
+        """Close the view if there is one: help needs none, and is quicker without."""
+        if self._view is not None:
+            self._view.close()
+
     @property
     def typed(self) -> str:
         """How the user would start another command that speaks to the same cloud and stack."""
@@ -302,7 +307,7 @@ def run(arguments: Sequence[str]) -> int:
         exit_code = BUG
         state.problems([_bug(error, state.verbose)])
     finally:
-        state.view.close()
+        state.close_view()
     if state.json and not _print_envelope(state, exit_code):
         return exit_code or TpuctlError.exit_code
     return exit_code
