@@ -1,12 +1,14 @@
 """The small Python interface: what the command line does, for programs. Wires everything, lazily.
 
-import asyncio
-from tpuctl.api import Tpuctl
+For example:
 
-stack = Tpuctl("tpuctl.yaml", cloud="local")
-asyncio.run(stack.up())
-code = asyncio.run(stack.run("train.py"))
-asyncio.run(stack.down(delete_bucket=True))
+    import asyncio
+    from tpuctl.api import Tpuctl
+
+    stack = Tpuctl("tpuctl.yaml", cloud="local")
+    asyncio.run(stack.up())
+    code = asyncio.run(stack.run("train.py"))
+    asyncio.run(stack.down(delete_bucket=True))
 """
 
 from __future__ import annotations
