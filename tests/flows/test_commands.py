@@ -381,5 +381,10 @@ def test_the_local_cloud_starts_stops_and_forgets(tmp_path: Path) -> None:
     assert local("down") == (0, {"stopped": True})
     assert local("down") == (0, {"stopped": False})
     assert local("up")[1]["url"] == first["url"], "the port is kept"
+    assert local("down") == (0, {"stopped": True})
+    port = int(str(first["url"]).rpartition(":")[2])
+    with socket.create_server(("127.0.0.1", port)):
+        code, moved = local("up")
+    assert (code, moved["url"] != first["url"]) == (0, True), "unless it is taken"
     assert local("reset", "--yes")[0] == 0
     assert local("status")[0] == 1

@@ -105,8 +105,8 @@ def start(
 ) -> LocalCloud:
     """The local cloud of this folder, started if it does not run. Safe to call at once by many.
 
-    Without `port` it keeps the one it had before. One that runs already is returned as it is;
-    Conflict if it has another port or pace than asked for.
+    Without `port` it keeps the one it had before, if that is still free. One that runs already is
+    returned as it is; Conflict if it has another port or pace than asked for.
     """
     if pace is not None and pace not in PACES:
         raise Usage("No such pace", f"{pace!r} is none", hint=f"Use {', '.join(PACES)}.")
@@ -117,9 +117,12 @@ def start(
         if running is not None:
             return _as_asked(running, port, pace)
         known = _known(home)
-        chosen_port = port if port is not None else int(known.get("port") or 0)
-        if chosen_port:
-            _require_free(chosen_port, home, is_asked_for=port is not None)
+        chosen_port = int(known.get("port") or 0)
+        if port is not None:
+            _require_free(port)
+            chosen_port = port
+        elif chosen_port and not _is_free(chosen_port):
+            chosen_port = 0  # another program has it now: any free one
         command = [sys.executable, "-m", "tpuctl.emulator", "--home", str(home)]
         command += ["--port", str(chosen_port), "--ssh", ssh]
         command += ["--pace", pace or str(known.get("pace") or "quick")]
@@ -230,26 +233,35 @@ def _spawn(command: list[str], home: Path, wait: float) -> LocalCloud:
     )
 
 
-def _require_free(port: int, home: Path, *, is_asked_for: bool) -> None:
+def _require_free(port: int) -> None:
+    try:
+        is_free = _is_free(port)
+    except PermissionError:
+        raise Usage(
+            "Port not allowed",
+            f"{port} is kept for the system's administrator",
+            hint="Choose a port above 1023:\n    tpuctl local up --port N",
+        ) from None
+    if not is_free:
+        raise _port_taken(port)
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except PermissionError:
-            raise Usage(
-                "Port not allowed",
-                f"{port} is kept for the system's administrator",
-                hint="Choose a port above 1023:\n    tpuctl local up --port N",
-            ) from None
+            raise
         except OSError:
-            raise _port_taken(port, home if not is_asked_for else None) from None
+            return False
+    return True
 
 
-def _port_taken(port: int, remembered_by: Path | None = None) -> Usage:
-    why = f" (the one that {remembered_by} had before)" if remembered_by else ""
+def _port_taken(port: int) -> Usage:
     return Usage(
         "Port taken",
-        f"another program listens on 127.0.0.1:{port}{why}",
+        f"another program listens on 127.0.0.1:{port}",
         hint="End that program, or choose another port:\n    tpuctl local up --port N",
     )
 
