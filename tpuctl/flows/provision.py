@@ -15,7 +15,7 @@ from tpuctl.engine.resource import Resource
 from tpuctl.errors import Denied, NotFound
 from tpuctl.model.events import Emit, Outcome
 from tpuctl.model.names import STACK_LABEL
-from tpuctl.model.plan import Plan, Result
+from tpuctl.model.plan import Action, Plan, Result
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus, Remaining
 from tpuctl.resources.bucket import Bucket
@@ -106,10 +106,10 @@ async def prove_down(teardown: Teardown) -> tuple[Remaining, ...]:
         now = one.removal(snapshot[one.address])
         if now.is_work:
             state = "remains"
-        elif asked.is_work or snapshot[one.address] is None:
-            state = "gone"
+        elif now.action is Action.LEAVE and not asked.is_work and snapshot[one.address] is not None:
+            state = "kept"
         else:
-            state = "kept" if now.action.value == "leave" else "gone"
+            state = "gone"
         proof.append(Remaining(one.address, state, now.because, one.is_billable))
     return tuple(proof)
 

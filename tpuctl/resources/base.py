@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Conflict, NotFound, TpuctlError, Usage
-from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
 from tpuctl.waiting import Backoff, wait_until
@@ -22,7 +21,6 @@ class StackResource:
     """A resource of one stack, reached through one cloud."""
 
     kind: ClassVar[str]
-    follows: ClassVar[frozenset[str]] = frozenset()  # addresses
     is_billable: bool = False
 
     def __init__(self, stack: Stack, cloud: Cloud) -> None:
@@ -39,7 +37,19 @@ class StackResource:
 
     @property
     def after(self) -> frozenset[str]:
-        return self.follows
+        return frozenset()
+
+    def is_ours(self, observed: Any) -> bool:
+        """Whether what is there was made for the stack. What cannot be labelled is described so."""
+        return bool(observed.description == self.stack.names.ownership)
+
+    def removal(self, observed: Any | None) -> Change:
+        """What is ours goes, what is another's stays."""
+        if observed is None:
+            return self.nothing("there is none")
+        if not self.is_ours(observed):
+            return self.leave("it was not made for this stack")
+        return self.delete("made for this stack")
 
     def nothing(self, because: str) -> Change:
         return Change(self.address, Action.NOTHING, because)
@@ -55,17 +65,6 @@ class StackResource:
 
     def leave(self, because: str) -> Change:
         return Change(self.address, Action.LEAVE, because)
-
-    def check_label(self, labels: object) -> None:
-        """Refuse what carries no label of ours."""
-        owner = labels.get(STACK_LABEL) if hasattr(labels, "get") else None
-        if owner != self.stack.name:
-            raise Conflict(
-                "Name taken",
-                f"{self.address} exists and is not part of stack {self.stack.name}"
-                + (f" (it belongs to stack {owner})" if owner else ""),
-                hint="Choose another stack name, or delete it yourself if it is yours.",
-            )
 
 
 async def once_visible(

@@ -63,11 +63,12 @@ class Bucket(StackResource):
             )
         return self.nothing(f"gs://{self.name} is there")
 
+    def is_ours(self, observed: Any) -> bool:
+        return bool(observed.labels.get(STACK_LABEL) == self.stack.name)
+
     def removal(self, observed: Any | None) -> Change:
-        if observed is None:
-            return self.nothing("there is none")
-        if observed.labels.get(STACK_LABEL) != self.stack.name:
-            return self.leave("it was not made for this stack")
+        if observed is None or not self.is_ours(observed):
+            return super().removal(observed)
         if not self.is_to_go:
             return self.leave("asked to stay; `down --delete-bucket` takes it too")
         return self.delete("made for this stack, with all that is in it")
@@ -117,9 +118,7 @@ class Bucket(StackResource):
             await self.cloud.call(f"gs://{self.name}/{name}", bucket.blob(name).delete)
 
     def _check(self, observed: Any | None) -> None:
-        if observed is not None and observed.labels.get(STACK_LABEL) == self.stack.name:
-            return
-        if observed is not None and self.was_named:
+        if observed is not None and (self.was_named or self.is_ours(observed)):
             return
         raise Conflict(
             "Name taken",

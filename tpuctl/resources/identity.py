@@ -49,13 +49,6 @@ class ServiceAccount(StackResource):
         self._check(observed)
         return self.nothing("the account is there")
 
-    def removal(self, observed: Any | None) -> Change:
-        if observed is None:
-            return self.nothing("there is none")
-        if observed.description != self.stack.names.ownership:
-            return self.leave("it was not made for this stack")
-        return self.delete("made for this stack")
-
     async def apply(self, change: Change, report: Report) -> None:
         client = self.cloud.client("iam")
         if change.action is Action.DELETE:
@@ -78,7 +71,7 @@ class ServiceAccount(StackResource):
             self._check(await self.observe())
 
     def _check(self, observed: Any | None) -> None:
-        if observed is None or observed.description != self.stack.names.ownership:
+        if observed is None or not self.is_ours(observed):
             raise Conflict(
                 "Name taken",
                 f"service account {self.stack.names.service_account_email} exists and was not "

@@ -76,7 +76,7 @@ class Network(StackResource):
                     hint="Leave network.name out to use `default` or have one made.",
                 )
             return self.create("the project's `default` if it has one, else one of the stack's own")
-        if observed.own is not None and observed.own != self.stack.names.ownership:
+        if observed.own is not None and not self.is_ours(observed):
             raise Conflict(
                 "Name taken",
                 f"network {observed.usable} exists and was not made for this stack",
@@ -84,14 +84,13 @@ class Network(StackResource):
             )
         return self.nothing(f"network {observed.usable} is there")
 
+    def is_ours(self, observed: Networks) -> bool:
+        return observed.own == self.stack.names.ownership
+
     def removal(self, observed: Networks | None) -> Change:
-        if observed is None:
-            return self.nothing("there is none")
-        if observed.own is None:
+        if observed is not None and observed.own is None:
             return self.leave("networks that tpuctl did not make are never deleted")
-        if observed.own != self.stack.names.ownership:
-            return self.leave("it was not made for this stack")
-        return self.delete("made for this stack")
+        return super().removal(observed)
 
     async def apply(self, change: Change, report: Report) -> None:
         client = self.cloud.client("networks")
@@ -168,13 +167,6 @@ class Firewall(StackResource):
             return self.update(f"{' and '.join(fields)} changed", fields)
         return self.nothing(f"lets SSH in from {', '.join(self.sources)}")
 
-    def removal(self, observed: Any | None) -> Change:
-        if observed is None:
-            return self.nothing("there is none")
-        if observed.description != self.stack.names.ownership:
-            return self.leave("it was not made for this stack")
-        return self.delete("made for this stack")
-
     async def apply(self, change: Change, report: Report) -> None:
         client = self.cloud.client("firewalls")
         project = self.stack.project
@@ -242,7 +234,7 @@ class Firewall(StackResource):
         }
 
     def _check(self, observed: Any | None) -> None:
-        if observed is None or observed.description != self.stack.names.ownership:
+        if observed is None or not self.is_ours(observed):
             raise Conflict(
                 "Name taken",
                 f"firewall rule {self.name} exists and was not made for this stack",

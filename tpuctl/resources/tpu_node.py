@@ -90,7 +90,7 @@ class TpuNode(StackResource):
         type_name = self.stack.accelerator.name
         if observed is None:
             return self.create(f"no node in {self.zone}: a {type_name} will be made")
-        self.check_label(observed.labels)
+        self._check(observed)
         state = observed.state.name
         if state in BEYOND_USE:
             return self.create(f"the node is {state} and is made again")
@@ -119,11 +119,12 @@ class TpuNode(StackResource):
             return self.update("this machine's SSH key is added", ("ssh-keys",))
         return self.nothing(f"node is READY with {type_name}")
 
+    def is_ours(self, observed: Any) -> bool:
+        return bool(observed.labels.get(STACK_LABEL) == self.stack.name)
+
     def removal(self, observed: Any | None) -> Change:
-        if observed is None:
-            return self.nothing("there is none")
-        if observed.labels.get(STACK_LABEL) != self.stack.name:
-            return self.leave("it was not made for this stack")
+        if observed is None or not self.is_ours(observed):
+            return super().removal(observed)
         return self.delete(f"{observed.accelerator_type} is charged while it exists")
 
     async def apply(self, change: Change, report: Report) -> None:
@@ -161,7 +162,7 @@ class TpuNode(StackResource):
             found = await self.observe()
             if found is None:
                 raise error
-            self.check_label(found.labels)
+            self._check(found)
         else:
             report("CREATING", None)
             await long_operation(
@@ -274,4 +275,16 @@ class TpuNode(StackResource):
             seconds=DELETE_SECONDS,
             backoff=Backoff(0.2, 5.0),
             clock=self.cloud.clock,
+        )
+
+    def _check(self, observed: Any) -> None:
+        """Refuse a node that carries no label of ours."""
+        if self.is_ours(observed):
+            return
+        owner = observed.labels.get(STACK_LABEL)
+        raise Conflict(
+            "Name taken",
+            f"{self.address} exists and is not part of stack {self.stack.name}"
+            + (f" (it belongs to stack {owner})" if owner else ""),
+            hint="Choose another stack name, or delete it yourself if it is yours.",
         )
