@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tpuctl.jobs import courier, supervisor
 from tpuctl.jobs.logs import LinePrefixer
-from tpuctl.model.job import JobRecord, WorkerRecord, job_status, new_job_id
+from tpuctl.model.job import ENDED, JobRecord, WorkerRecord, job_status, new_job_id
 
 NOON = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)
 
@@ -151,3 +152,8 @@ def test_prefixes_are_all_that_is_added(text: str) -> None:
     plain = prefixed(data).replace(b"w3 | ", b"")
     ends_open = bool(data) and not data.endswith((b"\n", b"\r"))
     assert plain == data + (b"\n" if ends_open else b"")
+
+
+def test_all_who_write_and_read_records_agree_on_what_has_ended() -> None:
+    """The shipped files import nothing of ours, so each has its own list."""
+    assert frozenset(supervisor.ENDED) == frozenset(courier.ENDED) == ENDED

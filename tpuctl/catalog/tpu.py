@@ -40,7 +40,6 @@ class AcceleratorType:
     zones: tuple[str, ...]
     devices: int  # what TensorFlow counts: replicas of a TPUStrategy
     hbm_gb_per_chip: int
-    has_tensorflow: bool
     in_tpu_api: bool  # False: offered through Compute Engine or GKE alone
 
 
@@ -89,7 +88,6 @@ def accelerator_types() -> Mapping[str, AcceleratorType]:
                 zones=tuple(table["prices"][price_class]),
                 devices=chips * facts["devices_per_chip"],
                 hbm_gb_per_chip=facts["hbm_gb_per_chip"],
-                has_tensorflow=facts["tensorflow"],
                 in_tpu_api=facts["tpu_api"],
             )
     return found
