@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from tpuctl.errors import Diagnostic
 
 __all__ = [
+    "CommandOutput",
     "Emit",
     "Event",
+    "JobEnded",
     "LogChunk",
     "Note",
     "Outcome",
+    "PortForwarded",
+    "StatusSeen",
     "StepFinished",
     "StepProgress",
     "StepStarted",
@@ -29,6 +34,7 @@ class Outcome(Enum):
     UNCHANGED = "unchanged"
     FAILED = "failed"
     SKIPPED = "skipped"
+    INTERRUPTED = "interrupted"  # whoever waited for it; the cloud may go on
 
 
 @dataclass(frozen=True)
@@ -61,11 +67,58 @@ class StepFinished:
 
 @dataclass(frozen=True)
 class LogChunk:
-    """Bytes of one worker's log, starting at byte `offset` of it."""
+    """Bytes of one worker's log of one attempt, starting at byte `offset` of it."""
 
     worker: int
     data: bytes
     offset: int
+    attempt: int = 1
+
+
+@dataclass(frozen=True)
+class CommandOutput:
+    """Bytes that a command on a worker wrote, to its stderr where `is_error`."""
+
+    worker: int
+    data: bytes
+    is_error: bool = False
+
+
+@dataclass(frozen=True)
+class PortForwarded:
+    """Connections to `local_port` here, at `url`, lead to `port` of a worker from now on."""
+
+    worker: int
+    port: int
+    local_port: int
+    url: str
+
+
+@dataclass(frozen=True)
+class JobEnded:
+    """How a job ended that was followed.
+
+    Its own exit code may equal one that tpuctl means something by: `is_own` tells them apart.
+    """
+
+    job: str
+    state: str  # succeeded, failed, stopped, timed_out or lost
+    exit_code: int
+    is_own: bool
+    worker: int | None = None  # the one that decided, where one did
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class StatusSeen:
+    """A stack as it was seen at `at`: `data` is what `status` answers with.
+
+    `problem` is why something could not be asked just now; that is as it was seen last.
+    """
+
+    at: str
+    data: Mapping[str, Any]
+    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,7 +136,18 @@ class Warned:
     is_error: bool = False
 
 
-Event = StepStarted | StepProgress | StepFinished | LogChunk | Note | Warned
+Event = (
+    StepStarted
+    | StepProgress
+    | StepFinished
+    | LogChunk
+    | CommandOutput
+    | PortForwarded
+    | JobEnded
+    | StatusSeen
+    | Note
+    | Warned
+)
 Emit = Callable[[Event], None]
 
 

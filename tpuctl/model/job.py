@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,6 +11,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tpuctl.model.attempt import Attempt, Footing, Retries, Retry, retries_left
+from tpuctl.model.installation import Installation
 from tpuctl.model.names import JOBS
 
 __all__ = [
@@ -17,6 +20,7 @@ __all__ = [
     "EXIT_LOST",
     "EXIT_STOPPED",
     "EXIT_TIMED_OUT",
+    "Form",
     "JobRecord",
     "JobStatus",
     "JobSummary",
@@ -32,7 +36,10 @@ EXIT_LOST = 69
 EXIT_TIMED_OUT = 124
 EXIT_STOPPED = 143
 
-WorkerState = Literal["preparing", "running", "succeeded", "failed", "stopped", "timed_out", "lost"]
+Form = Literal["script", "module", "shell"]
+WorkerState = Literal[
+    "preparing", "ready", "running", "succeeded", "failed", "stopped", "timed_out", "lost"
+]
 ENDED: frozenset[WorkerState] = frozenset({"succeeded", "failed", "stopped", "timed_out", "lost"})
 
 WORDS = """
@@ -59,13 +66,19 @@ class WorkerRecord(BaseModel):
     state: WorkerState
     exit_code: int | None = Field(None, description="128 + signal when a signal ended it.")
     signal: int | None = None
+    restarts: int = Field(
+        0,
+        description="How often the script was started again since the TPU node's account was not "
+        "let in yet.",
+    )
     started: datetime
     finished: datetime | None = None
     log_bytes: int | None = Field(None, description="Length of the whole log, once ended.")
     first_cause: str = Field(
         "",
-        description="Empty on success, else one word: script, signal, bundle, requirements, "
-        "command, stopped, max_hours, worker, terminated, lost, supervisor.",
+        description="Empty on success, else one word: script, signal, bundle, setup, requirements, "
+        "command, stopped, max_hours, worker, terminated, lost, supervisor, start, timeout, "
+        "slice, accelerator.",
     )
     detail: str = Field("", description="The first cause in a sentence.")
     synced: bool | None = Field(None, description="None while the bucket's copy is not final.")
@@ -73,6 +86,10 @@ class WorkerRecord(BaseModel):
     @property
     def has_ended(self) -> bool:
         return self.state in ENDED
+
+    @property
+    def has_failed(self) -> bool:
+        return self.has_ended and self.state != "succeeded"
 
     @property
     def is_bystander(self) -> bool:
@@ -93,17 +110,41 @@ class JobRecord(BaseModel):
     zone: str
     node: str
     bucket: str
-    script: str = Field(description="The script as submitted, relative to the bundle.")
+    form: Form = Field("script", description="Whether Python runs it, with -m or not, or a shell.")
+    script: str = Field(
+        description="The script, relative to the bundle; else the module's name, or the program."
+    )
     args: tuple[str, ...] = ()
-    bundle: str = Field(description="SHA-256 of the bundle.")
-    bundle_bytes: int = 0
+    bundle: str = Field(description="SHA-256 of the bundle's manifest.")
+    bundle_name: str = Field("", description="The bundle in the bucket; empty: sent over SSH.")
+    bundle_bytes: int = Field(0, description="Of its files; what had to be sent may be less.")
     worker_count: int = Field(ge=1)
     workers: tuple[int, ...] = Field(min_length=1, description="The workers that start it.")
     attempt: int = Field(1, ge=1)
     submitted: datetime
     submitted_by: str = ""
     env: tuple[str, ...] = Field((), description="Names of the variables set; never values.")
+    installation: Installation = Installation()
     max_hours: float | None = None
+    secrets: dict[str, str] = Field(
+        default_factory=dict, description="Where those come from that are secret, by name."
+    )
+    timeout: float | None = Field(None, description="Seconds that all attempts may take together.")
+    retries: Retries = Retries()
+    footing: Footing | None = Field(None, description="The machines of the first attempt.")
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """What a worker starts in the bundle's folder; `{python}` is the job's interpreter."""
+        before = {"script": ("{python}",), "module": ("{python}", "-m"), "shell": ()}[self.form]
+        return (*before, self.script, *self.args)
+
+    @property
+    def command(self) -> str:
+        """What was run, as a person would type it after `tpuctl run`."""
+        before = {"script": "", "module": "-m ", "shell": "-- "}[self.form]
+        between = ["--"] if self.args and self.form != "shell" else []
+        return before + shlex.join([self.script, *between, *self.args])
 
     @property
     def prefix(self) -> str:
@@ -122,6 +163,31 @@ class JobRecord(BaseModel):
     def end_name(self) -> str:
         """The object that ends the attempt on every worker, whoever wrote it."""
         return f"{self.attempt_prefix}/end.json"
+
+    @property
+    def attempt_name(self) -> str:
+        """The object that announces the attempt, where it is not the first."""
+        return f"{self.attempt_prefix}/attempt.json"
+
+    @property
+    def verdict_name(self) -> str:
+        """The object that says why the attempt is followed by another."""
+        return f"{self.attempt_prefix}/verdict.json"
+
+    @property
+    def stop_name(self) -> str:
+        """The object after which no attempt is started any more."""
+        return f"{self.prefix}/stop.json"
+
+    def at(self, number: int) -> JobRecord:
+        """The job as another attempt of it, wherever that runs."""
+        return self.model_copy(update={"attempt": number})
+
+    def of(self, attempt: Attempt) -> JobRecord:
+        """The job as this attempt runs it."""
+        footing = attempt.footing
+        changes = {"zone": footing.zone, "node": footing.node, "footing": footing}
+        return self.at(attempt.number).model_copy(update=changes)
 
     @property
     def output(self) -> str:
@@ -157,8 +223,13 @@ class JobStatus:
 class JobSummary:
     """A job and how it fares, as far as the bucket knows."""
 
-    record: JobRecord
+    record: JobRecord  # as its last attempt runs it
     status: JobStatus
+    attempts: tuple[Attempt, ...] = ()  # all but the first
+
+    @property
+    def retries_left(self) -> dict[Retry, int]:
+        return retries_left(self.record.retries, self.attempts)
 
 
 def job_status(record: JobRecord, workers: Mapping[int, WorkerRecord]) -> JobStatus:
@@ -171,22 +242,27 @@ def job_status(record: JobRecord, workers: Mapping[int, WorkerRecord]) -> JobSta
     if not known:
         return JobStatus("submitted")
     if len(known) < len(record.workers) or not all(worker.has_ended for worker in known):
-        started = any(worker.state != "preparing" for worker in known)
+        started = any(worker.state not in ("preparing", "ready") for worker in known)
         return JobStatus("running" if started else "preparing")
     finished = max((worker.finished for worker in known if worker.finished), default=None)
     decisive = first_failure(known)
     if decisive is None:
         return JobStatus("succeeded", 0, finished=finished)
     codes = {"stopped": EXIT_STOPPED, "timed_out": EXIT_TIMED_OUT, "lost": EXIT_LOST}
-    code = codes.get(decisive.state, decisive.exit_code)
-    assert decisive.state not in ("preparing", "running", "succeeded")
-    return JobStatus(
-        decisive.state, 1 if code is None else code, decisive.worker, decisive.detail, finished
-    )
+    # The machine's end is not the script's, though that had time to say something of its own.
+    state = "lost" if decisive.first_cause == "terminated" else decisive.state
+    code = codes.get(state, decisive.exit_code)
+    assert state != "ready"
+    return JobStatus(state, 1 if code is None else code, decisive.worker, decisive.detail, finished)
 
 
 def lost_worker(
-    record: JobRecord, worker: int, detail: str, finished: datetime | None = None
+    record: JobRecord,
+    worker: int,
+    detail: str,
+    finished: datetime | None = None,
+    *,
+    cause: str = "lost",
 ) -> WorkerRecord:
     """What is to be said of a worker that will never speak for itself."""
     return WorkerRecord(
@@ -196,7 +272,7 @@ def lost_worker(
         state="lost",
         started=record.submitted,
         finished=finished,
-        first_cause="lost",
+        first_cause=cause,
         detail=detail,
     )
 
@@ -204,7 +280,7 @@ def lost_worker(
 def first_failure(workers: Iterable[WorkerRecord]) -> WorkerRecord | None:
     """The worker that ended first of those that did not succeed; bystanders come last."""
     never = datetime.max.replace(tzinfo=UTC)
-    failed = [worker for worker in workers if worker.has_ended and worker.state != "succeeded"]
+    failed = [worker for worker in workers if worker.has_failed]
     return min(
         failed,
         key=lambda worker: (worker.is_bystander, worker.finished or never, worker.worker),

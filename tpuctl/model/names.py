@@ -4,12 +4,41 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["BUNDLES", "JOBS", "STACK_LABEL", "STACK_NAME", "Names"]
+__all__ = [
+    "BUNDLES",
+    "JOBS",
+    "RECORDS",
+    "RECOVERY_ROLE",
+    "STACK_LABEL",
+    "STACK_NAME",
+    "WATCH_ROLE",
+    "Names",
+    "ownership",
+    "stack_of_account",
+]
 
 STACK_LABEL = "tpuctl-stack"  # on every resource that can carry labels
 STACK_NAME = r"[a-z]([-a-z0-9]{0,24}[a-z0-9])?"  # leaves room for "-tpu" in 30 characters
 JOBS = "tpuctl/jobs"
 BUNDLES = "tpuctl/bundles"
+RECORDS = "tpuctl/stacks"
+# One custom role for all stacks of a project: a deleted role's id cannot be used again for weeks.
+WATCH_ROLE = "tpuctl.watch"
+# Another: who may only delete machines is not to gain the right to make some.
+RECOVERY_ROLE = "tpuctl.recovery"
+
+
+def ownership(stack: str) -> str:
+    """The description of what a stack made and that cannot carry labels."""
+    return f"Made by tpuctl for stack {stack}"
+
+
+def stack_of_account(account: str) -> str | None:
+    """The stack whose workers' account is called that; None for another kind of account."""
+    stack, dash, rest = account.rpartition("-")
+    if not dash or rest != "tpu":
+        return None
+    return stack.removesuffix("-stack") if len(stack) == len("x-stack") else stack
 
 
 @dataclass(frozen=True)
@@ -26,11 +55,42 @@ class Names:
     @property
     def ownership(self) -> str:
         """The description of what cannot carry labels."""
-        return f"Made by tpuctl for stack {self.stack}"
+        return ownership(self.stack)
 
     @property
     def node(self) -> str:
         return f"{self.stack}-tpu"
+
+    def nodes(self, count: int) -> tuple[str, ...]:
+        """The names of so many nodes: the only one has no number."""
+        return (self.node,) if count == 1 else tuple(f"{self.node}-{i}" for i in range(count))
+
+    @property
+    def queued(self) -> str:
+        """The queued resource that asks for the nodes."""
+        return f"{self.stack}-queue"
+
+    @property
+    def controller(self) -> str:
+        """The VM that drives a TPU node."""
+        return f"{self.stack}-controller"
+
+    def disk(self, index: int) -> str:
+        """A data disk made for the stack."""
+        return f"{self.stack}-data-{index}"
+
+    @property
+    def record(self) -> str:
+        """The object that remembers what no label can say."""
+        return f"{RECORDS}/{self.stack}.json"
+
+    @property
+    def watch_role(self) -> str:
+        return f"projects/{self.project}/roles/{WATCH_ROLE}"
+
+    @property
+    def recovery_role(self) -> str:
+        return f"projects/{self.project}/roles/{RECOVERY_ROLE}"
 
     @property
     def tag(self) -> str:

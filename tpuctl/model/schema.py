@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from datetime import date, datetime
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+)
 
+from tpuctl.model.attempt import Retries
+from tpuctl.model.duration import DURATION
 from tpuctl.model.names import STACK_NAME
+from tpuctl.model.secrets import FORMS, SOURCE
 
 __all__ = [
-    "NOT_YET",
     "AccessSection",
     "BucketSection",
+    "ControllerSection",
+    "DataDisk",
     "JobSection",
     "LimitsSection",
     "NetworkSection",
     "ProjectSection",
+    "QueueSection",
+    "RetriesSection",
     "StackFile",
     "TpuSection",
 ]
@@ -25,7 +40,17 @@ ProjectId = Annotated[
     str, StringConstraints(pattern=r"^([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]$")
 ]
 Port = Annotated[str, StringConstraints(pattern=r"^(http|https|(tcp|udp):\d{1,5})$")]
+SecretSource = Annotated[str, StringConstraints(pattern=SOURCE)]
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+BillingAccount = Annotated[str, StringConstraints(pattern=r"^[0-9A-F]{6}-[0-9A-F]{6}-[0-9A-F]{6}$")]
+Parent = Annotated[str, StringConstraints(pattern=r"^(organizations|folders)/[0-9]+$")]
+Duration = Annotated[str, StringConstraints(pattern=DURATION)]
+LabelKey = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
+LabelValue = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{0,63}$")]
+Tag = Annotated[str, StringConstraints(pattern=r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$")]
+ResourceName = Annotated[str, StringConstraints(pattern=r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$")]
 
 
 class Section(BaseModel):
@@ -34,20 +59,128 @@ class Section(BaseModel):
 
 class ProjectSection(Section):
     id: ProjectId = Field(description="The Google Cloud project everything is made in.")
+    create: bool = Field(False, description="Make the project if there is none of that id.")
+    billing_account: BillingAccount | None = Field(
+        None, description="Linked to the project when it has none: XXXXXX-XXXXXX-XXXXXX."
+    )
+    parent: Parent | None = Field(
+        None, description="Where a new project is made: organizations/N or folders/N."
+    )
+
+
+def _moment(value: Any) -> Any:
+    """YAML reads an unquoted date as one."""
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def _has_zone(value: str) -> str:
+    """Refuses days that are none, and times of nobody knows where."""
+    if not re.fullmatch(DURATION, value) and datetime.fromisoformat(value).tzinfo is None:
+        raise ValueError("a time without its zone")
+    return value
+
+
+Moment = Annotated[
+    str,
+    BeforeValidator(_moment),
+    StringConstraints(pattern=rf"{DURATION}|^[0-9]{{4}}-[0-9T:.-]+(Z|[+-][0-9:]+)$"),
+    AfterValidator(_has_zone),
+]
+Reservation = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9-]+$")]
+
+
+class QueueSection(Section):
+    valid_until: Moment | None = Field(
+        None, description="Give up waiting: after so long (6h), or at 2026-01-31T18:00:00Z."
+    )
+    run_for: Duration | None = Field(
+        None, description="How long the nodes are wanted; required for flex-start (at most 7d)."
+    )
+    guaranteed: bool = Field(False, description="Ask for capacity that is not taken away.")
+    reservation: Reservation | None = Field(
+        None, description="The reservation to draw from, by name."
+    )
+    nodes: int = Field(1, ge=1, le=64, description="How many nodes one request asks for.")
+
+
+def _queue(value: Any) -> Any:
+    """`true` asks for a queue with its defaults, `false` for none."""
+    return {True: {}, False: None}[value] if isinstance(value, bool) else value
+
+
+def _or_boolean(schema: dict[str, Any]) -> None:
+    schema["anyOf"].append({"type": "boolean"})
+
+
+class DataDisk(Section):
+    name: ResourceName | None = Field(
+        None, description="A disk of yours in the node's zone; without it one is made."
+    )
+    size_gb: int | None = Field(None, ge=10, description="The size of a disk made for the stack.")
+    type: Literal["pd-standard", "pd-balanced", "pd-ssd", "hyperdisk-balanced"] = Field(
+        "pd-balanced", description="The kind of a disk made for the stack."
+    )
+    mode: Literal["read-write", "read-only"] = Field(
+        "read-write", description="Nodes of several workers attach read-only disks alone."
+    )
 
 
 class TpuSection(Section):
-    kind: Literal["vm"] = Field("vm", description="A TPU VM: workers that carry the chips.")
-    type: str = Field(description="The accelerator type, as `tpuctl types` lists them.")
-    runtime: str = Field("auto", description="Software version; auto: the newest TensorFlow.")
-    zones: tuple[str, ...] = Field(
-        (), description="Where to make the node: the first is used. Empty: the cheapest zone."
+    kind: Literal["vm", "node"] = Field(
+        "vm",
+        description="vm: workers that carry the chips. node: a remote TPU beside a controller.",
     )
-    capacity: Literal["on-demand", "spot"] = Field(
+    type: str = Field(description="The accelerator type, as `tpuctl types` lists them.")
+    topology: str | None = Field(
+        None, description="The shape of a slice, such as 2x2x4; empty: the type's usual one."
+    )
+    runtime: str = Field(
+        "auto",
+        description="Software version; auto: the newest TensorFlow. For a node a version such as "
+        "2.12.0 or pytorch-2.0.",
+    )
+    zones: tuple[str, ...] = Field(
+        (),
+        description="Where to make the node, in order: the next is tried when one has no "
+        "capacity. Empty: the cheapest zone.",
+    )
+    capacity: Literal["on-demand", "spot", "preemptible", "reserved", "flex-start"] = Field(
         "on-demand", description="spot is cheaper and may be taken away at any time."
+    )
+    queue: Annotated[QueueSection | None, BeforeValidator(_queue)] = Field(
+        None,
+        description="Ask through a queued resource, which waits for capacity: true, or how.",
+        json_schema_extra=_or_boolean,
     )
     service_account: str | None = Field(
         None, description="E-mail of the account the workers act as; made for the stack if empty."
+    )
+    metadata: dict[str, str] = Field(
+        default_factory=dict, description="Further metadata of the workers."
+    )
+    startup_script: str | None = Field(
+        None, description="A script file that runs as root at each start of a worker."
+    )
+    data_disks: tuple[DataDisk, ...] = Field((), description="Disks attached to the workers.")
+
+
+class ControllerSection(Section):
+    machine_type: str = Field(
+        "auto",
+        description="The controller's machine type; auto: n1-standard-1, else the smallest like "
+        "it that the region offers.",
+    )
+    disk_gb: int = Field(50, ge=10, le=65536, description="The size of its boot disk.")
+    disk_type: Literal["pd-standard", "pd-balanced", "pd-ssd"] = Field(
+        "pd-standard", description="The kind of its boot disk."
+    )
+    image: str = Field(
+        "auto",
+        description="An image family, PROJECT/FAMILY or PROJECT/images/IMAGE; auto: the one with "
+        "the node's TensorFlow, else ubuntu-2204-lts; beside a TPU VM ubuntu-2404-lts-amd64.",
+    )
+    scopes: Literal["auto"] | tuple[str, ...] = Field(
+        "auto", description="OAuth scopes of its account; auto: cloud-platform."
     )
 
 
@@ -62,6 +195,14 @@ class BucketSection(Section):
 
 class NetworkSection(Section):
     name: str = Field("auto", description="auto: `default`, else one made for the stack.")
+    subnetwork: str | None = Field(
+        None, description="The subnetwork of the workers; empty: the region's own."
+    )
+    node_range: str = Field(
+        "auto",
+        description="For kind: node, its addresses: auto finds a free range, or 10.1.2.0/29, or "
+        "service-networking.",
+    )
     ssh: Literal["external", "internal"] = Field(
         "external", description="Whether workers have external addresses."
     )
@@ -69,7 +210,7 @@ class NetworkSection(Section):
     allow_from: tuple[str, ...] = Field(
         (), description="Address ranges let in; empty: the address this machine is seen under."
     )
-    tags: tuple[str, ...] = Field((), description="Further network tags of the workers.")
+    tags: tuple[Tag, ...] = Field((), description="Further network tags of the workers.")
 
 
 class AccessSection(Section):
@@ -82,19 +223,59 @@ class LimitsSection(Section):
         None,
         gt=0,
         allow_inf_nan=False,
-        description="A job is stopped after so many hours, with exit code 124.",
+        description="The node is deleted when it is so many hours old; a job ends before, with "
+        "exit code 124.",
     )
+    max_cost: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="The node is deleted when it has cost so many US dollars.",
+    )
+    idle: Duration | None = Field(
+        "30m",
+        description="The node is deleted when no job ran and nobody was logged in for so long; "
+        "null: never.",
+    )
+
+
+class RetriesSection(Retries):
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class JobSection(Section):
     requirements: str | None = Field(
-        "requirements.txt", description="Installed on each worker when the file is there."
+        "auto",
+        description="Installed on each worker: a requirements file, or a pyproject.toml, with "
+        "extras where wanted: pyproject.toml[tpu]. auto: requirements.txt, else pyproject.toml, "
+        "when there is one; null: nothing.",
+    )
+    wheels: str | None = Field(
+        "auto",
+        description="A folder of wheels in what is shipped: installed from it, no index asked. "
+        "auto: `wheels`, when it has some; null: none.",
+    )
+    setup: str | None = Field(
+        None,
+        min_length=1,
+        description="A shell command that runs before anything is installed, once for each "
+        "machine and content.",
     )
     include: tuple[str, ...] = Field((), description="Patterns shipped though ignored.")
     exclude: tuple[str, ...] = Field((), description="Patterns not shipped.")
     env: dict[Variable, str] = Field(default_factory=dict, description="Environment of the script.")
+    secrets: dict[Variable, SecretSource] = Field(
+        default_factory=dict,
+        description="Further environment, whose values are written nowhere: where each comes "
+        f"from. {FORMS}",
+    )
     workers: Literal["auto", "all"] | tuple[int, ...] = Field(
         "auto", description="Which workers start the script; auto: worker 0 for TensorFlow slices."
+    )
+    retries: RetriesSection = Field(
+        RetriesSection(),
+        description="How often a job is tried again, by what ended it: preemption (the node was "
+        "taken away), infrastructure (a machine or a service failed), failure (the script did).",
     )
 
 
@@ -103,26 +284,15 @@ class StackFile(Section):
 
     stack: Name | None = Field(None, description="Prefix of every name; empty: the folder's name.")
     project: ProjectSection
+    labels: Annotated[dict[LabelKey, LabelValue], Field()] = Field(
+        default_factory=dict, description="Further labels of everything that can carry labels."
+    )
     tpu: TpuSection
+    controller: ControllerSection | None = Field(
+        None, description="The VM that drives a TPU node; {} has one beside a TPU VM too."
+    )
     bucket: BucketSection = BucketSection()
     network: NetworkSection = NetworkSection()
     access: AccessSection = AccessSection()
     limits: LimitsSection = LimitsSection()
     job: JobSection = JobSection()
-
-
-# Keys of the contract that this version does not act on: refused by name, never ignored, since
-# an ignored limit costs money.
-NOT_YET: frozenset[str] = frozenset(
-    {
-        "controller",
-        "job.retries",
-        "job.secrets",
-        "limits.idle",
-        "limits.max_cost",
-        "project.billing_account",
-        "project.create",
-        "project.parent",
-        "tpu.queue",
-    }
-)

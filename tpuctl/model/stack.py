@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import getpass
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from pydantic import ValidationError
 
 from tpuctl.catalog import (
     AcceleratorType,
@@ -13,17 +15,21 @@ from tpuctl.catalog import (
     Runtime,
     accelerator_type,
     node_price,
+    node_version,
+    node_versions,
     region_of,
     runtime,
     runtime_for,
 )
-from tpuctl.errors import InvalidStack
+from tpuctl.errors import InvalidStack, Usage
+from tpuctl.model.machine_rules import usual_machine_type
 from tpuctl.model.names import STACK_NAME, Names
-from tpuctl.model.schema import StackFile
+from tpuctl.model.schema import ControllerSection, QueueSection, StackFile
+from tpuctl.model.secrets import Source, source_of
 from tpuctl.model.stack_rules import chosen_zone, problems_of
 from tpuctl.model.stack_text import read_stack_text
 
-__all__ = ["Stack", "load_stack", "slug"]
+__all__ = ["Stack", "bare_stack", "load_stack", "slug"]
 
 
 @dataclass(frozen=True)
@@ -34,8 +40,9 @@ class Stack:
     file: StackFile
     names: Names
     accelerator: AcceleratorType
-    runtime: Runtime
-    zone: str
+    runtime: Runtime  # for a TPU node: its version, with the TensorFlow in it
+    zone: str  # the one in use: the first, until another is tried
+    zones: tuple[str, ...]  # all that may be tried, in order
     bucket: str
     bucket_location: str
     user: str
@@ -54,7 +61,48 @@ class Stack:
 
     @property
     def is_spot(self) -> bool:
-        return self.file.tpu.capacity == "spot"
+        """Whether the node may be taken away at any time, at a lower price."""
+        return self.file.tpu.capacity in ("spot", "preemptible")
+
+    @property
+    def is_node(self) -> bool:
+        """Whether the TPU is a node of API v1, driven by a controller."""
+        return self.file.tpu.kind == "node"
+
+    @property
+    def queue(self) -> QueueSection | None:
+        """How to ask for the nodes through a queued resource; None to make them directly."""
+        return self.file.tpu.queue
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The names of the stack's nodes."""
+        return self.names.nodes(self.queue.nodes if self.queue is not None else 1)
+
+    @property
+    def controller(self) -> ControllerSection | None:
+        """The VM beside the TPU, of a machine type that the zone in use offers.
+
+        A TPU node always has one.
+        """
+        default = ControllerSection() if self.is_node else None
+        section = self.file.controller or default
+        if section is None or section.machine_type != "auto":
+            return section
+        return section.model_copy(update={"machine_type": usual_machine_type(self.region)})
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Of everything that can carry labels."""
+        return {**self.file.labels, **self.names.labels}
+
+    @property
+    def region(self) -> str:
+        return region_of(self.zone)
+
+    def in_zone(self, zone: str) -> Stack:
+        """The same stack with its node in another zone. The bucket stays where it is."""
+        return replace(self, zone=zone)
 
     @property
     def makes_service_account(self) -> bool:
@@ -65,17 +113,44 @@ class Stack:
         return self.file.tpu.service_account or self.names.service_account_email
 
     @property
+    def secrets(self) -> dict[str, Source]:
+        """Where the values come from of variables that the stack file keeps secret."""
+        return {
+            name: source_of(name, text, self.project)
+            for name, text in self.file.job.secrets.items()
+        }
+
+    @property
+    def secret_names(self) -> tuple[str, ...]:
+        """Those of them in Secret Manager, as projects/P/secrets/NAME, each once."""
+        return tuple(sorted({one.secret for one in self.secrets.values() if one.secret}))
+
+    @property
+    def has_own_secrets_alone(self) -> bool:
+        """Whether none of them is another project's."""
+        own = f"projects/{self.project}/"
+        return all(one.startswith(own) for one in self.secret_names)
+
+    @property
     def price(self) -> Price | None:
-        """Of the node, for an hour."""
-        return node_price(self.accelerator, self.zone, spot=self.is_spot)
+        """Of one node, for an hour."""
+        return node_price(self.accelerator, self.zone, capacity=self.file.tpu.capacity)
+
+    @property
+    def worker_count(self) -> int:
+        """How many machines run its jobs: the workers of all nodes, or the controller."""
+        return 1 if self.is_node else len(self.nodes) * self.accelerator.workers
 
     def job_workers(self) -> tuple[int, ...]:
-        """The workers that start the script.
+        """The workers that start the script, numbered through all nodes in their order.
 
         Multi-host TensorFlow is driven from worker 0 alone; everything else starts everywhere.
+        For a TPU node the one that starts it is the controller, whatever it drives.
         """
+        if self.is_node:
+            return (0,)
         wanted = self.file.job.workers
-        everyone = tuple(range(self.accelerator.workers))
+        everyone = tuple(range(self.worker_count))
         if wanted == "all":
             return everyone
         if wanted == "auto":
@@ -91,12 +166,11 @@ def load_stack(path: Path) -> Stack:
     accelerator = accelerator_type(file.tpu.type)
     if problems or accelerator is None:
         raise InvalidStack(problems)
-    auto = file.tpu.runtime == "auto"
-    chosen = runtime_for(accelerator) if auto else runtime(file.tpu.runtime)
+    chosen = _runtime(file, accelerator)
     if chosen is None:
         raise AssertionError("the rules let no stack without a runtime pass")
     names = Names(file.stack or slug(path.resolve().parent.name), file.project.id)
-    zone = chosen_zone(file, accelerator)
+    zones = file.tpu.zones or (chosen_zone(file, accelerator),)
     location = file.bucket.location.lower()
     return Stack(
         path=path,
@@ -104,11 +178,56 @@ def load_stack(path: Path) -> Stack:
         names=names,
         accelerator=accelerator,
         runtime=chosen,
-        zone=zone,
+        zone=zones[0],
+        zones=zones,
         bucket=names.bucket if file.bucket.name == "auto" else file.bucket.name,
-        bucket_location=region_of(zone) if location == "auto" else location,
+        bucket_location=region_of(zones[0]) if location == "auto" else location,
         user=_user(file.access.user),
     )
+
+
+def bare_stack(name: str, project: str) -> Stack:
+    """What a name and a project alone say of a stack: enough to find it and to take it away."""
+    try:
+        file = StackFile.model_validate(
+            {"stack": name, "project": {"id": project}, "tpu": {"type": "v2-8"}}
+        )
+    except ValidationError as error:
+        which = "--stack" if error.errors()[0]["loc"][0] == "stack" else "--project"
+        raise Usage(
+            "Invalid name",
+            f"{which} cannot be {name if which == '--stack' else project!r}",
+            hint="Give the stack's name and the project's id as they are in its stack file.",
+            where=which,
+        ) from None
+    names = Names(name, project)
+    accelerator = accelerator_type(file.tpu.type)
+    assert accelerator is not None
+    chosen = runtime_for(accelerator)
+    assert chosen is not None
+    zone = chosen_zone(file, accelerator)
+    return Stack(
+        path=Path("tpuctl.yaml"),
+        file=file,
+        names=names,
+        accelerator=accelerator,
+        runtime=chosen,
+        zone=zone,
+        zones=(zone,),
+        bucket=names.bucket,
+        bucket_location=region_of(zone),
+        user=_user("auto"),
+    )
+
+
+def _runtime(file: StackFile, accelerator: AcceleratorType) -> Runtime | None:
+    wanted = file.tpu.runtime
+    if file.tpu.kind == "vm":
+        return runtime_for(accelerator) if wanted == "auto" else runtime(wanted)
+    version = node_versions()[0] if wanted == "auto" else node_version(wanted)
+    if version is None:
+        return None
+    return Runtime(version.version, version.tensorflow, (accelerator.generation,), "any")
 
 
 def slug(text: str) -> str:

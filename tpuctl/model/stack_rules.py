@@ -8,6 +8,7 @@ from tpuctl.catalog import (
     AcceleratorType,
     accelerator_type,
     accelerator_types,
+    flex_start_zones,
     nearest,
     node_price,
     region_of,
@@ -18,21 +19,24 @@ from tpuctl.catalog import (
 )
 from tpuctl.errors import Diagnostic
 from tpuctl.model.schema import StackFile
+from tpuctl.model.stack_options import egress_note, option_problems
 from tpuctl.model.stack_text import StackText
 
 __all__ = ["chosen_zone", "problems_of"]
 
 
 def chosen_zone(file: StackFile, accelerator: AcceleratorType) -> str:
-    """The first zone named, else the cheapest that offers the type."""
+    """The first zone named, else the cheapest that offers the type with this capacity."""
     if file.tpu.zones:
         return file.tpu.zones[0]
+    capacity = file.tpu.capacity
+    offering = flex_start_zones(accelerator) if capacity == "flex-start" else ()
 
     def price(zone: str) -> tuple[float, str]:
-        known = node_price(accelerator, zone, spot=file.tpu.capacity == "spot")
+        known = node_price(accelerator, zone, capacity=capacity)
         return (known.per_hour if known else float("inf"), zone)
 
-    return min(accelerator.zones, key=price)
+    return min(offering or accelerator.zones, key=price)
 
 
 def problems_of(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
@@ -57,6 +61,9 @@ def problems_of(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
         )
         return
     yield from _zone_problems(file, accelerator, text)
+    yield from option_problems(file, accelerator, text)
+    if file.tpu.kind == "node":
+        return
     if file.tpu.runtime != "auto":
         yield from _runtime_problems(file.tpu.runtime, accelerator, text)
     elif runtime_for(accelerator) is None:
@@ -67,11 +74,13 @@ def problems_of(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
             text.where("tpu.type"),
         )
     if not isinstance(file.job.workers, str):
+        nodes = file.tpu.queue.nodes if file.tpu.queue is not None else 1
+        count, of = nodes * accelerator.workers, f"{nodes} x " if nodes > 1 else ""
         for worker in file.job.workers:
-            if not 0 <= worker < accelerator.workers:
+            if not 0 <= worker < count:
                 yield Diagnostic(
                     "No such worker",
-                    f"{accelerator.name} has workers 0 to {accelerator.workers - 1}, not {worker}",
+                    f"{of}{accelerator.name} has workers 0 to {count - 1}, not {worker}",
                     "Leave job.workers out to have it chosen.",
                     text.where("job.workers"),
                 )
@@ -92,18 +101,22 @@ def _zone_problems(
                 f"Zones with {accelerator.name}: {', '.join(accelerator.zones)}.",
                 text.where(f"tpu.zones.{index}"),
             )
-    location = file.bucket.location.lower()
-    if wrong or location == "auto" or file.bucket.allow_egress:
+    if wrong or file.bucket.allow_egress:
         return
-    region = region_of(chosen_zone(file, accelerator))
-    if location != region:
-        yield Diagnostic(
-            "Bucket outside the TPU's region",
-            f"the node is in {region}, the bucket would be in {location}",
-            "Leave bucket.location out, or accept charged traffic with\n"
-            "    bucket: {allow_egress: true}",
-            text.where("bucket.location"),
-        )
+    location = file.bucket.location.lower()
+    region = region_of(chosen_zone(file, accelerator)) if location == "auto" else location
+    for index, zone in enumerate(file.tpu.zones or (chosen_zone(file, accelerator),)):
+        if region_of(zone) != region:
+            key = f"tpu.zones.{index}" if location == "auto" else "bucket.location"
+            yield Diagnostic(
+                "Bucket outside the TPU's region",
+                f"in {zone} the node would be in {region_of(zone)}, the bucket is in {region}"
+                f"{egress_note(region, region_of(zone))}",
+                "Name zones of one region, or accept charged traffic with\n"
+                "    bucket: {allow_egress: true}",
+                text.where(key),
+            )
+            return
 
 
 def _runtime_problems(

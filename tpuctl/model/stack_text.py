@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,7 +13,8 @@ from pydantic import BaseModel, ValidationError
 
 from tpuctl.catalog import nearest
 from tpuctl.errors import Diagnostic, InvalidStack
-from tpuctl.model.schema import NOT_YET, StackFile
+from tpuctl.model.schema import StackFile
+from tpuctl.model.secrets import FORMS
 
 __all__ = ["StackText", "read_stack_text"]
 
@@ -23,10 +25,29 @@ EXAMPLES = {
     "tpu.type": "Add a type, for example v2-8. All of them:\n    tpuctl types",
 }
 FORMATS = {
+    "labels.*": "Small letters, digits, _ and -, at most 63.",
     "stack": "Small letters, digits and hyphens, at most 26, a letter first.",
+    "project.billing_account": "As `gcloud billing accounts list` shows it: 01AB23-45CD67-89EF01.",
+    "project.parent": "organizations/NUMBER or folders/NUMBER.",
+    "limits.idle": "A number with s, m, h or d: 30m. Or null, to never delete an idle node.",
+    "tpu.queue": "true, or how to ask, such as {valid_until: 6h}.",
+    "tpu.queue.reservation": "Its name alone: letters, digits and hyphens.",
+    "tpu.queue.run_for": "A number with s, m, h or d, such as 4h.",
+    "tpu.queue.valid_until": "Such as 6h, or a time with its zone: 2026-01-31T18:00:00Z.",
     "project.id": "6 to 30 small letters, digits and hyphens, as the Cloud console shows it.",
 }
-UNION_SIDES = ("literal['auto','all']", "tuple[int, ...]")  # parts of pydantic's locations
+UNIONS = {  # keys whose values may be of two kinds, and what those are
+    "job.workers": "Use auto, all, or a list of workers such as [0, 1].",
+    "controller.scopes": "Use auto, or a list such as "
+    "[https://www.googleapis.com/auth/cloud-platform].",
+}
+UNION_SIDES = (  # parts of pydantic's locations
+    "literal['auto','all']",
+    "literal['auto']",
+    "tuple[int, ...]",
+    "tuple[str, ...]",
+    "function-before[_queue(), nullable[QueueSection]]",
+)
 EXPECTED = {  # by pydantic's name of the error, without what it says after the last underscore
     "bool": "true or false",
     "dict": "a mapping, such as {key: value}",
@@ -47,6 +68,7 @@ class StackText:
     shown: str  # the path as the user would type it
     content: dict[str, Any]
     lines: dict[str, int]  # by dotted key: "tpu.zones.0"
+    folder: Path = Path()  # which the file lies in
 
     def where(self, dotted: str) -> str:
         """file:line of a key, or of the nearest key around it that is written down."""
@@ -58,35 +80,12 @@ class StackText:
 
     def validate(self) -> StackFile:
         """The file's fields. Raises InvalidStack with every problem that the schema finds."""
-        problems = list(self._not_yet())
-        supported = {
-            key: {inner: one for inner, one in value.items() if f"{key}.{inner}" not in NOT_YET}
-            if isinstance(value, dict)
-            else value
-            for key, value in self.content.items()
-            if key not in NOT_YET
-        }
         try:
-            file = StackFile.model_validate(supported)
+            return StackFile.model_validate(self.content)
         except ValidationError as error:
-            problems += [self._explain(dict(found)) for found in error.errors()]
-        if problems:
-            unique = {(one.where, one.summary, one.detail): one for one in problems}
-            raise InvalidStack(list(unique.values()))
-        return file
-
-    def _not_yet(self) -> Iterator[Diagnostic]:
-        for dotted in sorted(NOT_YET):
-            value: Any = self.content
-            for part in dotted.split("."):
-                value = value.get(part) if isinstance(value, dict) else None
-            if value not in (None, False):
-                yield Diagnostic(
-                    "Not available yet",
-                    f"{dotted} is not supported by this version of tpuctl",
-                    "Take the key out: it would not be acted on.",
-                    self.where(dotted),
-                )
+            problems = [self._explain(dict(found)) for found in error.errors()]
+        unique = {(one.where, one.summary, one.detail): one for one in problems}
+        raise InvalidStack(list(unique.values())) from None
 
     def _explain(self, found: dict[str, Any]) -> Diagnostic:
         steps = [part for part in found["loc"] if part not in UNION_SIDES]
@@ -102,22 +101,38 @@ class StackText:
             return Diagnostic(
                 "Missing key", f"{dotted} is required", EXAMPLES.get(dotted, ""), where
             )
-        if dotted.startswith("job.workers"):
-            detail = f"job.workers cannot be {_brief(found['input'])}"
-            hint = "Use auto, all, or a list of workers such as [0, 1]."
-            return Diagnostic("Invalid value", detail, hint, where)
+        if steps[-1:] == ["[key]"]:
+            return self._explain_name(steps, found["input"])
+        return self._explain_value(dotted, kind, found)
+
+    def _explain_name(self, steps: list[Any], name: Any) -> Diagnostic:
+        """A key that the user chooses: of a variable or a label."""
+        what, hint = "the name of a variable", "Letters, digits and underscores, no digit first."
+        if steps[0] == "labels":
+            what = "the key of a label"
+            hint = "Small letters, digits, _ and -, at most 63, a letter first."
+        detail = f"{_brief(name)} cannot be {what}"
+        return Diagnostic("Invalid value", detail, hint, self.where(".".join(steps[:-1])))
+
+    def _explain_value(self, dotted: str, kind: str, found: dict[str, Any]) -> Diagnostic:
+        where = self.where(dotted)
+        if dotted.startswith("job.secrets"):  # what stands there may be a secret: never shown
+            detail = f"{dotted} must say where the value is to be found, never the value itself"
+            hint = f"For example\n    secrets: {{HF_TOKEN: env}}\n{FORMS}"
+            return Diagnostic("No source of a secret", detail, hint, where)
+        for union, hint in UNIONS.items():
+            if dotted.startswith(union):
+                detail = f"{union} cannot be {_brief(found['input'])}"
+                return Diagnostic("Invalid value", detail, hint, where)
         if kind == "literal_error":
             hint = f"Use {found['ctx']['expected']}."
-            if dotted == "tpu.kind" and found["input"] == "node":
-                hint = "TPU nodes are not supported by this version; use\n    kind: vm"
             detail = f"{dotted} cannot be {_brief(found['input'])}"
             return Diagnostic("Invalid value", detail, hint, where)
-        if steps[-1:] == ["[key]"]:
-            detail = f"{_brief(found['input'])} cannot be the name of a variable"
-            hint = "Letters, digits and underscores, no digit first."
-            return Diagnostic("Invalid value", detail, hint, self.where(".".join(steps[:-1])))
+        if kind == "greater_than_equal":
+            detail = f"{dotted} must be at least {found['ctx']['ge']}, not {found['input']}"
+            return Diagnostic("Invalid value", detail, "", where)
         expected = EXPECTED.get(kind.partition("_")[0])
-        hint = FORMATS.get(dotted, "")
+        hint = FORMATS.get(dotted, FORMATS.get(dotted.partition(".")[0] + ".*", ""))
         if hint or kind == "string_pattern_mismatch":
             detail = f"{dotted} cannot be {_brief(found['input'])}"
         elif expected is None:
@@ -172,7 +187,7 @@ def read_stack_text(path: Path) -> StackText:
             "It needs at least\n    project: {id: my-project}\n    tpu: {type: v2-8}",
             shown,
         )
-    return StackText(shown, content, dict(_lines(root)))
+    return StackText(shown, content, dict(_lines(root)), path.parent)
 
 
 def _invalid(summary: str, detail: str, hint: str = "", where: str = "") -> InvalidStack:
@@ -224,7 +239,7 @@ def _brief(value: Any) -> str:
         return "empty"
     if isinstance(value, bool):
         return str(value).lower()
-    shown = repr(value)
+    shown = value.isoformat() if isinstance(value, date) else repr(value)
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
@@ -251,6 +266,8 @@ def _keys_at(steps: list[Any]) -> list[str]:
     """The keys that the schema knows under a section."""
     model: type[BaseModel] = StackFile
     for step in steps:
+        if isinstance(step, int):  # of a list, whose sections are alike
+            continue
         if step not in model.model_fields:
             return []
         annotation = model.model_fields[step].annotation

@@ -1,0 +1,197 @@
+"""What a stack costs: a line for each thing that is charged, their sum, and what was spent.
+
+Every builder takes plain words and numbers and returns a value; nothing is asked of a cloud.
+A price that nobody published is None, shown as `unknown`, and never counts as nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tpuctl.catalog import (
+    HOURS_PER_MONTH,
+    AcceleratorType,
+    Capacity,
+    Price,
+    Rate,
+    accelerator_type,
+    address_price,
+    disk_price,
+    dollars,
+    machine_is_offered,
+    machine_price,
+    machine_type,
+    node_price,
+    region_of,
+    storage_price,
+    traffic_price,
+)
+
+__all__ = [
+    "Cost",
+    "CostLine",
+    "address_cost",
+    "controller_cost",
+    "disk_cost",
+    "dollars",
+    "egress_price",
+    "node_cost",
+    "spent",
+    "storage_cost",
+]
+
+GB = 2**30  # as Google charges disks, memory, storage and traffic
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class CostLine:
+    """One thing that is charged, as long as it exists."""
+
+    what: str  # "node v3-8 in europe-west4-a"
+    per_hour: float | None  # US dollars; None: no price is known
+    note: str  # "on demand"
+    read: str  # the date of the price; empty where none is known
+
+    @property
+    def amount(self) -> str:
+        """`$8.80/h`, or `unknown`."""
+        return UNKNOWN if self.per_hour is None else f"{dollars(self.per_hour)}/h"
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.amount} ({self.note})"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Lines and their sum."""
+
+    lines: tuple[CostLine, ...]
+
+    @property
+    def per_hour(self) -> float | None:
+        """The sum of what is known; None when no price of any line is."""
+        return spent(self.lines, 1)
+
+    @property
+    def per_month(self) -> float | None:
+        """For 730 hours, without discounts for sustained use."""
+        return spent(self.lines, HOURS_PER_MONTH)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the price of every line is known."""
+        return not self.unknown
+
+    @property
+    def unknown(self) -> tuple[CostLine, ...]:
+        """The lines without a price."""
+        return tuple(line for line in self.lines if line.per_hour is None)
+
+    @property
+    def read(self) -> str:
+        """When the prices were read: `mid-2026`."""
+        return ", ".join(dict.fromkeys(line.read for line in self.lines if line.read))
+
+    @property
+    def amount(self) -> str:
+        """`$8.87/h`, `at least $8.87/h` where a price is missing, or `unknown`."""
+        if self.per_hour is None:
+            return UNKNOWN
+        least = "" if self.is_complete else "at least "
+        return f"{least}{dollars(self.per_hour)}/h"
+
+    def __str__(self) -> str:
+        """A line each, and the sum with the date of the prices."""
+        dated = f", prices of {self.read}" if self.read else ""
+        return "\n".join([*(str(line) for line in self.lines), f"in all: {self.amount}{dated}"])
+
+
+def spent(lines: Iterable[CostLine], hours: float) -> float | None:
+    """What these lines cost in so many hours, as far as prices are known.
+
+    None when there are lines and no price of any is known. Things of different ages are
+    added up by calling this for each age.
+    """
+    prices = [line.per_hour for line in lines]
+    known = [price for price in prices if price is not None]
+    return sum(known) * hours if known or not prices else None
+
+
+def node_cost(
+    accelerator: AcceleratorType | str,
+    zone: str,
+    *,
+    capacity: Capacity = "on-demand",
+    nodes: int = 1,
+) -> CostLine:
+    """Of the stack's nodes, which are alike."""
+    known = accelerator_type(accelerator) if isinstance(accelerator, str) else accelerator
+    name = known.name if known else accelerator
+    price = node_price(known, zone, capacity=capacity) if known else None
+    return _priced(f"node {name} in {zone}", f"{nodes} nodes {name} in {zone}", price, nodes)
+
+
+def controller_cost(
+    machine: str,
+    zone: str,
+    *,
+    disk_gb: int,
+    disk_type: str = "pd-standard",
+    spot: bool = False,
+) -> tuple[CostLine, CostLine]:
+    """Of the controller and of its boot disk, which is charged while the machine is stopped too."""
+    known = machine_type(machine)
+    price = machine_price(known, region_of(zone), spot=spot) if known else None
+    what = f"controller {machine} in {zone}"
+    line = _priced(what, what, price, 1)
+    if known and not machine_is_offered(known, region_of(zone)):
+        line = CostLine(what, None, f"{known.family} is not offered in {region_of(zone)}", "")
+    return line, disk_cost(disk_type, disk_gb, zone, what="controller's disk")
+
+
+def disk_cost(
+    disk_type: str, size_gb: int, zone: str, *, count: int = 1, what: str = "data disk"
+) -> CostLine:
+    """Of disks of one kind, for all of their size, used or not."""
+    shape = f"{size_gb:,} GB {disk_type}"
+    name = f"{what}, {shape}" if count == 1 else f"{count} {what}s, {shape} each"
+    return _monthly(name, disk_price(disk_type, region_of(zone)), size_gb * count)
+
+
+def storage_cost(location: str, bytes_stored: int = 0) -> CostLine:
+    """Of what a bucket holds. Operations and traffic are charged besides."""
+    size = bytes_stored / GB
+    holds = "empty" if not bytes_stored else f"{size:,.1f} GB" if size >= 0.05 else "<0.1 GB"
+    return _monthly(f"bucket in {location.lower()}, {holds}", storage_price(location), size)
+
+
+def address_cost(count: int = 1, *, spot: bool = False) -> CostLine:
+    """Of external IPv4 addresses in use; `spot`: by spot machines."""
+    return _priced(
+        "external address", f"{count} external addresses", address_price(spot=spot), count
+    )
+
+
+def egress_price(from_region: str, to_region: str) -> Rate | None:
+    """Of a GB read from a bucket at the first location by a machine at the second.
+
+    A rate of 0 says free, None that no price is known. `str()` of it: `$0.05 a GB`.
+    """
+    return traffic_price(from_region, to_region)
+
+
+def _priced(one: str, several: str, price: Price | None, count: int) -> CostLine:
+    what = one if count == 1 else several
+    if price is None:
+        return CostLine(what, None, "no price is published", "")
+    each = "" if count == 1 else f", {dollars(price.per_hour)}/h each"
+    return CostLine(what, price.per_hour * count, f"{price.kind}{each}", price.read)
+
+
+def _monthly(what: str, rate: Rate | None, size_gb: float) -> CostLine:
+    if rate is None:
+        return CostLine(what, None, "no price is published", "")
+    general = ", a general figure" if rate.is_general else ""
+    return CostLine(what, rate.amount * size_gb / HOURS_PER_MONTH, f"{rate}{general}", rate.read)

@@ -1,0 +1,28 @@
+"""Lengths of time as people write them in a stack file: 30m, 6h, 2d."""
+
+from __future__ import annotations
+
+__all__ = ["DURATION", "seconds_of", "shown"]
+
+DURATION = r"^[0-9]+(\.[0-9]+)?[smhd]$"
+SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def seconds_of(text: str) -> float:
+    """`30m` as 1800.0. The text must match DURATION."""
+    return float(text[:-1]) * SECONDS[text[-1]]
+
+
+def shown(seconds: float) -> str:
+    """About how long that is, in one or two units: `45 s`, `3 min`, `5 h 20 min`, `2 d 4 h`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes = whole // 60
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h" if hours else f"{days} d"

@@ -1,0 +1,220 @@
+"""Why an attempt ended: taken away, broken machines, or the job's own doing, told apart.
+
+`classify` weighs three witnesses: how the workers' supervisors say it ended, how the log ended,
+and what the cloud says of the node. The texts that logs are searched for are in `signatures`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from tpuctl.model.job import WorkerRecord, first_failure
+from tpuctl.model.last_words import LOG_TAIL, last_lines, last_words
+from tpuctl.model.signatures import SIGNATURES, Signature
+
+__all__ = ["LOG_TAIL", "Failure", "FailureKind", "Machines", "classify"]
+
+# The first three are the budgets of `job.retries`; "ended" is what somebody, or a limit, wanted.
+FailureKind = Literal["preemption", "infrastructure", "failure", "ended"]
+
+PREPARING = ("bundle", "requirements", "setup", "command")  # causes before the script has begun
+OF_THE_MACHINE = ("terminated", "lost", "supervisor")  # causes that are never the script's
+SIGKILL, SIGTERM = 9, 15
+DETAILED = ("infrastructure", "failure")  # the other causes say all
+
+TAKEN = ("PREEMPTED", "SUSPENDING", "SUSPENDED")  # of nodes, and of requests
+MENDED = ("REPAIRING", "RESTARTING", "REIMAGING", "STARTING", "UNKNOWN")
+BY_HAND = ("STOPPED", "STOPPING", "HIDDEN", "HIDING", "UNHIDING")
+NOT_THERE = ("", "DELETING")
+
+AGAIN = "It is tried again within job.retries. By hand:\n    tpuctl wait"
+ANEW = "Bring it up, then submit again:\n    tpuctl up\n    tpuctl run"
+
+
+@dataclass(frozen=True)
+class Machines:
+    """What the cloud says of the machines that ran an attempt.
+
+    `state` is that of its worst node, or of a request that is over; empty where there is none.
+    """
+
+    state: str = "READY"
+    health: str = ""
+    is_spot: bool = False  # Google may take it away
+    is_remote: bool = False  # a TPU node: the job runs on beside it when it goes
+    is_another: bool = False  # made since: what ran the attempt is gone
+    was_taken_down: bool = False  # by a `down` since the attempt began
+    limit: str = ""  # of time or money, that it had reached, if any
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A class of failure, and how it befell one attempt."""
+
+    kind: FailureKind
+    name: str  # of the class, as "libtpu-lock"
+    cause: str  # in a sentence
+    hint: str = ""  # what mends it, a command on its own indented line
+    worker: int | None = None  # that it befell first, where it was one
+    detail: str = ""  # the line of its log, else its supervisor's words
+
+
+def classify(
+    workers: Mapping[int, WorkerRecord], logs: Mapping[int, bytes], machines: Machines
+) -> Failure | None:
+    """Why the attempt ended other than well; None when it did well, or has not ended.
+
+    `workers` are the final records, "lost" ones of those that left none; `logs` are the ends of
+    their logs, LOG_TAIL bytes each. What a log shows to be the script's own failure stays that,
+    whatever became of the node afterwards.
+    """
+    decisive = first_failure(workers.values())
+    if decisive is None:
+        return None
+    found = _on_purpose(decisive)
+    if found is None:
+        words = _by_words(workers, logs, decisive)
+        if words is not None and words.kind == "failure":
+            found = words
+        else:
+            found = _by_machines(decisive, machines, words) or words
+    found = found or _by_itself(decisive, logs.get(decisive.worker, b""))
+    return replace(
+        found,
+        worker=decisive.worker if found.worker is None else found.worker,
+        detail=found.detail or (decisive.detail if found.kind in DETAILED else ""),
+    )
+
+
+def _on_purpose(worker: WorkerRecord) -> Failure | None:
+    if worker.state == "timed_out":
+        return Failure(
+            "ended",
+            "limit",
+            "The job reached its time limit.",
+            "Allow more with limits.max_hours in the stack file.",
+        )
+    if worker.state == "stopped" and not worker.is_bystander:
+        return Failure(
+            "ended", "stopped", "Somebody stopped the job.", "Submit it again:\n    tpuctl run"
+        )
+    if worker.first_cause == "start" and worker.attempt == 1:  # whoever submitted it was told
+        return Failure("ended", "not-started", "The job did not start.", ANEW)
+    return None
+
+
+def _by_words(
+    workers: Mapping[int, WorkerRecord], logs: Mapping[int, bytes], decisive: WorkerRecord
+) -> Failure | None:
+    """What the log of the worker that failed first shows, or that of another.
+
+    One worker's lack of memory is the others' closed connection: the script's own failure, on
+    whichever worker, goes before what broke around it.
+    """
+    order = sorted(workers.values(), key=lambda one: (one.worker != decisive.worker, one.worker))
+    found = []
+    for worker in order:
+        match = _signature(worker, logs.get(worker.worker, b""))
+        if match is not None:
+            one, line = match
+            found.append(Failure(one.kind, one.name, one.cause, one.hint, worker.worker, line))
+    return min(found, key=lambda one: one.kind != "failure", default=None)
+
+
+def _signature(worker: WorkerRecord, log: bytes) -> tuple[Signature, str] | None:
+    if worker.state not in ("failed", "lost", "stopped") or worker.first_cause in OF_THE_MACHINE:
+        return None
+    if worker.first_cause not in PREPARING:
+        return _first_match([*last_words(log), worker.detail], SIGNATURES)
+    # An installer without a network goes on to say that there is no such package.
+    lines = [worker.detail, *last_lines(log)]
+    around = [one for one in SIGNATURES if one.kind == "infrastructure"]
+    return _first_match(lines, around) or _first_match(lines, SIGNATURES)
+
+
+def _first_match(
+    lines: list[str], signatures: list[Signature] | tuple[Signature, ...]
+) -> tuple[Signature, str] | None:
+    for line in lines:
+        for one in signatures:
+            if re.search(one.pattern, line):
+                return one, line.strip()
+    return None
+
+
+def _by_machines(worker: WorkerRecord, machines: Machines, words: Failure | None) -> Failure | None:
+    """What the cloud says, where it can be the reason: a script that failed by itself has one."""
+    is_killed = worker.first_cause == "signal" and worker.signal in (SIGKILL, SIGTERM)
+    is_of_machine = worker.first_cause in OF_THE_MACHINE or is_killed or words is not None
+    if not (is_of_machine or machines.is_remote):
+        return None
+    if machines.was_taken_down:
+        return Failure("ended", "down", "The stack was taken down.", ANEW)
+    state = machines.state
+    is_gone = state in (*NOT_THERE, "SUSPENDING", "SUSPENDED")
+    if machines.limit and (is_gone or (machines.is_another and not machines.is_spot)):
+        return Failure(
+            "ended",
+            "limit",
+            f"The node was deleted at its limit: {machines.limit}.",
+            "Allow more in the stack file.",
+        )
+    if state in TAKEN or (state == "TERMINATED" and machines.is_spot):
+        return Failure(
+            "preemption", "preempted", f"Google took the node away: it is {state}.", AGAIN
+        )
+    if machines.is_another and machines.is_spot:
+        return Failure("preemption", "replaced", "The node is gone; there is another one.", AGAIN)
+    if state in NOT_THERE or machines.is_another:
+        return Failure("ended", "deleted", "The node was deleted, by a limit or by somebody.", ANEW)
+    if state in BY_HAND:
+        return Failure("ended", "node-stopped", f"Somebody stopped the node: it is {state}.", ANEW)
+    if state in (*MENDED, "TERMINATED", "FAILED") or "MAINTENANCE" in machines.health:
+        what = state if state != "READY" else machines.health
+        return Failure(
+            "infrastructure", "maintenance", f"Google maintains the node: it is {what}.", AGAIN
+        )
+    return None
+
+
+def _by_itself(worker: WorkerRecord, log: bytes) -> Failure:
+    """What is left to say when neither log nor cloud gives a reason."""
+    if worker.first_cause == "start":
+        return Failure("infrastructure", "not-started", "The attempt did not start.", AGAIN)
+    if worker.first_cause == "terminated":
+        cause = "The machine was shut down, and its node is READY: it was started again."
+        return Failure("infrastructure", "restarted", cause, AGAIN)
+    if worker.first_cause == "supervisor":
+        return Failure("infrastructure", "supervisor", "The job's supervisor failed.", AGAIN)
+    if worker.first_cause == "bundle":
+        cause = "The bundle did not reach the machine."
+        return Failure("infrastructure", "bundle", cause, AGAIN)
+    if worker.first_cause == "slice":
+        cause = "Not all workers became ready to start."
+        return Failure("infrastructure", "slice", cause, AGAIN)
+    if worker.state == "lost" or worker.first_cause == "lost":
+        cause = "The worker is gone, or lost what ran on it."
+        return Failure("infrastructure", "worker-gone", cause, AGAIN)
+    if worker.signal == SIGKILL or worker.exit_code == 128 + SIGKILL:
+        cause = "The script was killed, most often since the worker's memory was used up."
+        hint = (
+            "See how much there is, and what the system says of it:\n    tpuctl ssh 0 -- sudo dmesg"
+        )
+        return Failure("failure", "killed", cause, hint)
+    if worker.exit_code in (126, 127):
+        cause = "The command cannot be run on the worker."
+        return Failure("failure", "command", cause, "Look at it there:\n    tpuctl ssh")
+    if worker.first_cause in PREPARING:
+        cause = "What the job needs could not be installed."
+        return Failure("failure", worker.first_cause, cause, "Read the log:\n    tpuctl logs")
+    words = last_words(log)
+    return Failure(
+        "failure",
+        "script",
+        "The script failed by itself.",
+        "Read its log:\n    tpuctl logs",
+        detail=words[0].strip() if words and worker.first_cause == "script" else "",
+    )

@@ -1,0 +1,68 @@
+"""The lines of a log in which a program says why it ended."""
+
+from __future__ import annotations
+
+__all__ = ["LOG_TAIL", "last_lines", "last_words"]
+
+LOG_TAIL = 1 << 16  # bytes of the end of a log that are looked at
+LAST_LINES = 40
+OF_A_MESSAGE = 5  # lines of an exception's message that name what happened
+AFTER = 60  # lines that may follow the last traceback, of threads and libraries that end
+TRACEBACK = "Traceback (most recent call last):"
+CHAINS = (
+    "The above exception was the direct cause of the following exception:",
+    "During handling of the above exception, another exception occurred:",
+)
+
+
+def last_words(log: bytes) -> list[str]:
+    """What to believe, the best first: the messages of the last traceback and of what led to it.
+
+    Where there is none at the end, the last lines, the last one first. A traceback that the
+    program survived, or a warning that it went on after, is not among them.
+    """
+    lines = _lines(log)
+    messages = _messages(lines)
+    if messages and len(lines) - messages[-1] <= AFTER:
+        return [
+            line
+            for start in reversed(messages)
+            for line in lines[start : start + OF_A_MESSAGE]
+            if line.strip()
+        ]
+    return last_lines(log)
+
+
+def last_lines(log: bytes) -> list[str]:
+    """The last lines that are not empty, the last one first."""
+    return [line for line in reversed(_lines(log)) if line.strip()][:LAST_LINES]
+
+
+def _lines(log: bytes) -> list[str]:
+    return log[-LOG_TAIL:].decode(errors="replace").replace("\r", "\n").split("\n")
+
+
+def _messages(lines: list[str]) -> list[int]:
+    """Where the messages of the last traceback, and before it of those chained to it, begin."""
+    found: list[int] = []
+    is_chained = False
+    at = 0
+    while at < len(lines):
+        margin = lines[at].find(TRACEBACK)
+        if margin < 0:
+            is_chained = is_chained or any(chain in lines[at] for chain in CHAINS)
+            at += 1
+            continue
+        prefix = lines[at][:margin]  # of whoever prints another process's output
+        at += 1
+        while at < len(lines) and _is_frame(lines[at].removeprefix(prefix)):
+            at += 1
+        if at < len(lines):
+            found = [*found, at] if is_chained else [at]
+        is_chained = False
+        at += 1
+    return found
+
+
+def _is_frame(line: str) -> bool:
+    return not line.strip() or line.startswith((" ", "\t"))

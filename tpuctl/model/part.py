@@ -1,0 +1,85 @@
+"""Which part of a log is wanted, as the flags of `logs` say it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from tpuctl.errors import Usage
+from tpuctl.model.duration import seconds_of
+
+__all__ = ["WHOLE", "LogPart", "moment", "pattern"]
+
+ONE = r"[0-9]+(?:\.[0-9]+)?[smhd]"
+CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
+
+
+@dataclass(frozen=True)
+class LogPart:
+    """From byte `offset` on; or the last `lines` lines of what was written `since` a moment; of
+    those lines, the ones in which `pattern` is found. Lines of several workers carry their names
+    where `is_named`.
+
+    A line ends with a line feed, a carriage return, or both.
+    """
+
+    offset: int = 0
+    lines: int | None = None
+    since: datetime | None = None
+    pattern: re.Pattern[str] | None = None
+    is_named: bool = True
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether it begins at a byte that is known."""
+        return self.lines is None and self.since is None
+
+
+WHOLE = LogPart()
+
+
+def moment(text: str, now: datetime) -> datetime:
+    """A moment that is past: `10m` (ago), `1h30m`, `2026-11-21T06:14Z`, `2026-11-21`, `06:14`.
+
+    Without a zone it is the local one, without a day the last time that the clock showed it.
+    Raises Usage.
+    """
+    try:
+        found = _moment(text.strip(), now)
+    except (ValueError, OverflowError):
+        raise Usage(
+            "Not a moment",
+            f"{text!r} is neither a length of time nor a time of day or a date",
+            hint="Say how long ago, or when\n    --since 10m\n    --since 2026-11-21T06:14Z",
+            where="--since",
+        ) from None
+    if found > now:
+        when = f"{found:%Y-%m-%d %H:%M:%S %z}"
+        raise Usage("Not past yet", f"{text!r} is {when}", where="--since")
+    return found
+
+
+def _moment(text: str, now: datetime) -> datetime:
+    if re.fullmatch(f"(?:{ONE})+", text):
+        return now - timedelta(seconds=sum(map(seconds_of, re.findall(ONE, text))))
+    if clock := CLOCK.fullmatch(text):
+        hour, minute, second = (int(part or 0) for part in clock.groups())
+        found = now.astimezone().replace(hour=hour, minute=minute, second=second, microsecond=0)
+        return found if found <= now else found - timedelta(days=1)
+    return datetime.fromisoformat(text).astimezone()
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    """A regular expression as Python has them. Raises Usage."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        place = "" if error.pos is None else f", at character {error.pos + 1}"
+        raise Usage(
+            "Pattern cannot be understood",
+            f"{text!r}: {error.msg}{place}",
+            hint="It is a regular expression; text as it is has a backslash before each of"
+            " .^$*+?{}[]\\|()",
+            where="--grep",
+        ) from None

@@ -1,0 +1,67 @@
+"""How far a job is, as far as its log tells: lines that are one JSON object with numbers.
+
+A training loop that prints such a line now and then is shown with its step, loss and speed:
+
+    {"step": 1200, "loss": 2.31, "tokens_per_second": 45210}
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+__all__ = ["LINES", "TAIL", "Progress", "progress_of"]
+
+LINES, TAIL = 50, 1 << 16  # lines, and bytes, at the end of a log that are looked at
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The last value of each key that a log has near its end; None where it has none."""
+
+    step: int | None = None
+    loss: float | None = None
+    tokens_per_second: float | None = None
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, one.name) is not None for one in fields(self))
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON, which has no word for what is no number: that is text."""
+        return {one.name: _in_json(getattr(self, one.name)) for one in fields(self)}
+
+
+def progress_of(log_end: bytes) -> Progress:
+    """What the end of a log tells. A line that was cut off at either end tells nothing."""
+    found: dict[str, Any] = {}
+    for line in reversed(log_end.replace(b"\r", b"\n").split(b"\n")):
+        stripped = line.strip()
+        if not (stripped.startswith(b"{") and stripped.endswith(b"}")):
+            continue
+        try:
+            said = json.loads(stripped)
+        except (ValueError, RecursionError):
+            continue
+        for key, kind in (("step", int), ("loss", float), ("tokens_per_second", float)):
+            if key not in found and (value := _number(said.get(key), kind)) is not None:
+                found[key] = value
+        if len(found) == len(fields(Progress)):
+            break
+    return Progress(**found)
+
+
+def _number(value: Any, kind: type[int] | type[float]) -> int | float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if kind is int:
+        return int(value) if math.isfinite(value) and value == int(value) else None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def _in_json(value: float | None) -> float | str | None:
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

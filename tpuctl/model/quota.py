@@ -1,0 +1,178 @@
+"""What a project may have, what it uses, and what a plan adds: decided without asking anybody.
+
+What is used of Cloud TPU is counted, for no API tells it: nodes in whatever state, and requests
+with all the nodes they ask for, FAILED and SUSPENDED ones too, until they are deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tpuctl.catalog import accelerator_type, machine_type, quota_limits, region_of
+from tpuctl.errors import Diagnostic
+from tpuctl.model.inventory import Found
+from tpuctl.model.plan import Action, Plan
+from tpuctl.model.stack import Stack
+
+__all__ = ["QuotaLine", "QuotaReport", "Region", "compute_lines", "tpu_lines"]
+
+FLOATING = ("spot", "preemptible", "flex-start")
+SSD = ("pd-balanced", "pd-ssd")
+OWN_CPUS = ("n2", "n2d", "c2", "c2d")  # other families of the catalogue count as CPUS
+
+
+@dataclass(frozen=True)
+class QuotaLine:
+    """One limit in one place. None for what could not be found out; a limit of None is none."""
+
+    limit: str  # as refusals name it
+    place: str  # a zone or a region
+    unit: str  # "cores", "chips", "GB", "" for things that are counted
+    allowed: float | None
+    used: float
+    added: float  # by the plan
+    is_known: bool = True  # False: nobody tells how much is allowed
+
+    @property
+    def left(self) -> float | None:
+        """What may be had still once the plan is carried out; negative when it cannot be."""
+        return None if self.allowed is None else self.allowed - self.used - self.added
+
+    @property
+    def is_short(self) -> bool:
+        return self.added > 0 and self.left is not None and self.left < 0
+
+
+@dataclass(frozen=True)
+class QuotaReport:
+    """Every limit that a plan counts against, and what could not be read with the reason."""
+
+    lines: tuple[QuotaLine, ...] = ()
+    unread: tuple[str, ...] = ()
+
+    @property
+    def shortfalls(self) -> tuple[Diagnostic, ...]:
+        """What `up` would likely be refused for, with what to do about it."""
+        return tuple(_shortfall(line) for line in self.lines if line.is_short)
+
+
+@dataclass(frozen=True)
+class Region:
+    """What Compute Engine tells of a region: metrics with their limit and usage."""
+
+    name: str
+    quotas: Mapping[str, tuple[float, float]]
+
+
+def tpu_lines(
+    stack: Stack, plan: Plan, found: Iterable[Found], limits: Mapping[tuple[str, str], float | None]
+) -> tuple[QuotaLine, ...]:
+    """Of the limits of Cloud TPU that the stack's nodes count against.
+
+    `found` has every node and request of the project, `limits` how much is allowed by the id of
+    the limit and the place, None where there is no bound.
+    """
+    everything = list(found)
+    wanted = stack.accelerator
+    is_floating = stack.file.tpu.capacity in FLOATING
+    adds_nodes = any(_is_new(plan, f"{kind}/") for kind in ("node", "queued", "tpu"))
+    lines = []
+    for limit in quota_limits(wanted, is_floating):
+        place = stack.zone if limit.scope == "zone" else stack.region
+        used = sum(
+            _amount(one, limit.id)
+            for one in everything
+            if place in (one.zone, region_of(one.zone)) and not _goes(one, stack, plan)
+        )
+        added = limit.amount(wanted) * len(stack.nodes) if adds_nodes else 0
+        known = (limit.id, place) in limits
+        allowed = limits.get((limit.id, place))
+        if allowed is None and (known or limit.scope == "region"):
+            continue  # without a bound nothing can run short; of an unknown one the zone's will do
+        lines.append(QuotaLine(limit.id, place, limit.unit, allowed, used, added, known))
+    return tuple(lines)
+
+
+def compute_lines(stack: Stack, plan: Plan, region: Region) -> tuple[QuotaLine, ...]:
+    """Of the region's limits that machines, disks and addresses of the plan count against."""
+    lines = []
+    for metric, added in _compute_needs(stack, plan).items():
+        if metric in region.quotas and added:
+            allowed, used = region.quotas[metric]
+            unit = "GB" if metric.endswith("_GB") else ""
+            lines.append(QuotaLine(metric, region.name, unit, allowed, used, added))
+    return tuple(lines)
+
+
+def _compute_needs(stack: Stack, plan: Plan) -> dict[str, float]:
+    needs: dict[str, float] = {}
+
+    def add(metric: str, amount: float) -> None:
+        needs[metric] = needs.get(metric, 0) + amount
+
+    is_external = stack.file.network.ssh == "external"
+    if is_external and any(_is_new(plan, f"{kind}/") for kind in ("node", "queued")):
+        add("IN_USE_ADDRESSES", len(stack.nodes) * stack.accelerator.workers)
+    if stack.controller is not None and _is_new(plan, f"controller/{stack.names.controller}"):
+        machine = machine_type(stack.controller.machine_type)
+        if machine is not None:
+            own = f"{machine.family.upper()}_CPUS" if machine.family in OWN_CPUS else "CPUS"
+            add(own, machine.vcpus)
+        add(_disk_metric(stack.controller.disk_type), stack.controller.disk_gb)
+        if is_external:
+            add("IN_USE_ADDRESSES", 1)
+    for index, disk in enumerate(stack.file.tpu.data_disks):
+        if disk.size_gb is not None and _is_new(plan, f"disk/{stack.names.disk(index)}"):
+            add(_disk_metric(disk.type), disk.size_gb)
+    needs.pop("", None)
+    return needs
+
+
+def _disk_metric(kind: str) -> str:
+    """Hyperdisks have limits of their own, which differ from place to place."""
+    if kind == "pd-standard":
+        return "DISKS_TOTAL_GB"
+    return "SSD_TOTAL_GB" if kind in SSD else ""
+
+
+def _is_new(plan: Plan, address: str) -> bool:
+    """Whether the plan makes it, or something of that kind."""
+    return any(
+        one.action is Action.CREATE
+        and (one.address.startswith(address) if address.endswith("/") else one.address == address)
+        for one in plan
+    )
+
+
+def _goes(one: Found, stack: Stack, plan: Plan) -> bool:
+    """Whether the plan takes it away, to make it anew or because its zone was given up."""
+    if one.stack != stack.name:
+        return False
+    if one.zone == stack.zone:
+        return _is_new(plan, f"{one.kind}/{one.name}") or bool(
+            one.request and _is_new(plan, f"queued/{one.request}")
+        )
+    return any(each.address == one.address and each.action is Action.DELETE for each in plan)
+
+
+def _amount(one: Found, limit: str) -> int:
+    """How much of a limit a node or request takes. Nodes of a request count with the request."""
+    accelerator = accelerator_type(one.detail) if one.kind in ("node", "tpu", "queued") else None
+    if accelerator is None or one.request:
+        return 0
+    for each in quota_limits(accelerator, one.capacity in FLOATING):
+        if each.id == limit:
+            return each.amount(accelerator) * one.count
+    return 0
+
+
+def _shortfall(line: QuotaLine) -> Diagnostic:
+    unit = f" {line.unit}" if line.unit else ""
+    return Diagnostic(
+        "Not enough quota",
+        f"{line.limit} in {line.place} allows {line.allowed:g}{unit}: {line.used:g} used, "
+        f"{line.added:g} more are needed",
+        "Likely refused: the cloud decides. Ask for more in the Cloud console, delete what is "
+        "not needed, or name another zone. What stacks left behind:\n    tpuctl orphans",
+    )

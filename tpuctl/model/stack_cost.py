@@ -1,0 +1,64 @@
+"""What a stack costs when it is up, in each of its zones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tpuctl.model.cost import (
+    Cost,
+    CostLine,
+    address_cost,
+    controller_cost,
+    disk_cost,
+    node_cost,
+    storage_cost,
+)
+from tpuctl.model.stack import Stack
+
+__all__ = ["cost_of", "costs_elsewhere"]
+
+
+def cost_of(stack: Stack) -> Cost:
+    """Of everything that `up` makes, with the TPU in the zone in use.
+
+    A disk that the stack file names was there before and is not in it; what the bucket will hold
+    nobody knows, so that its line says the price of a GB alone.
+    """
+    tpu = stack.file.tpu
+    lines = [
+        node_cost(stack.accelerator, stack.zone, capacity=tpu.capacity, nodes=len(stack.nodes))
+    ]
+    if stack.controller is not None:
+        lines += controller_cost(
+            stack.controller.machine_type,
+            stack.zone,
+            disk_gb=stack.controller.disk_gb,
+            disk_type=stack.controller.disk_type,
+        )
+    shapes = Counter((one.type, one.size_gb) for one in tpu.data_disks if one.size_gb is not None)
+    for (kind, size_gb), count in shapes.items():
+        lines.append(disk_cost(kind, size_gb, stack.zone, count=count))
+    lines += _addresses(stack)
+    bucket = storage_cost(stack.bucket_location)
+    return Cost((*lines, replace(bucket, what=f"bucket in {stack.bucket_location}")))
+
+
+def costs_elsewhere(stack: Stack) -> dict[str, Cost]:
+    """By zone, in each further zone that `up` tries when this one refuses."""
+    return {zone: cost_of(stack.in_zone(zone)) for zone in stack.zones if zone != stack.zone}
+
+
+def _addresses(stack: Stack) -> Iterable[CostLine]:
+    """Of the machines that one can log in to: a TPU node itself is none."""
+    if stack.file.network.ssh != "external":
+        return
+    workers = 0 if stack.is_node else len(stack.nodes) * stack.accelerator.workers
+    spot = stack.is_spot
+    others = 1 if stack.controller is not None else 0
+    if workers and spot:
+        yield address_cost(workers, spot=True)
+        workers = 0
+    if workers + others:
+        yield address_cost(workers + others)
