@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import ClassVar
 
 __all__ = [
@@ -33,12 +34,22 @@ __all__ = [
     "QuotaExceeded",
     "Refused",
     "RemoteFailed",
+    "Scope",
     "TimedOut",
     "TpuctlError",
     "Transient",
     "Unreachable",
     "Usage",
 ]
+
+
+class Scope(Enum):
+    """How far a failure reaches: beyond it, the same request may succeed."""
+
+    ZONE = "zone"
+    REGION = "region"
+    PROJECT = "project"  # no zone will do until something about the project is changed
+    FATAL = "fatal"  # unknown, or the request itself is wrong: nothing else is tried
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,7 @@ class TpuctlError(Exception):
     """An expected failure: shown as its diagnostics, without a traceback."""
 
     exit_code: ClassVar[int] = 1
+    scope: Scope = Scope.FATAL
 
     def __init__(self, summary: str, detail: str = "", *, hint: str = "", where: str = "") -> None:
         self.diagnostics: Sequence[Diagnostic] = (Diagnostic(summary, detail, hint, where),)

@@ -1,30 +1,102 @@
-"""What a node costs, with the date of the price."""
+"""What a node costs, with the date of the price, and how money is written."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Literal
 
-from tpuctl.catalog.tpu import AcceleratorType, data, read_date
+from tpuctl.catalog.tpu import AcceleratorType, data, read_date, region_of
 
-__all__ = ["Price", "node_price"]
+__all__ = ["HOURS_PER_MONTH", "Capacity", "Price", "Rate", "dollars", "node_price"]
+
+Capacity = Literal["on-demand", "spot", "preemptible", "reserved", "flex-start"]
+
+HOURS_PER_MONTH = 730
+"""How Google turns hours into months and back: 365 days / 12."""
+
+FLOATING = ("spot", "preemptible")
+KINDS: dict[str, str] = {
+    "on-demand": "on demand",
+    "spot": "spot, floats",
+    "preemptible": "preemptible, floats",
+    "reserved": "reserved, at most",
+    "flex-start": "flex-start",
+}
 
 
 @dataclass(frozen=True)
 class Price:
-    """US dollars an hour for a whole node, with the date of the price list."""
+    """US dollars an hour for a whole node or machine, with the date of the price list."""
 
     per_hour: float
     read: str
-    is_spot: bool
+    capacity: Capacity = "on-demand"
+
+    @property
+    def is_spot(self) -> bool:
+        return self.capacity in FLOATING
+
+    @property
+    def kind(self) -> str:
+        """The capacity as a person says it, with what to know of its price."""
+        return KINDS[self.capacity]
 
     def __str__(self) -> str:
-        kind = "spot, floats" if self.is_spot else "on demand"
-        return f"${self.per_hour:,.2f}/h ({kind}, prices of {self.read})"
+        return f"{dollars(self.per_hour)}/h ({self.kind}, prices of {self.read})"
 
 
-def node_price(accelerator: AcceleratorType, zone: str, *, spot: bool = False) -> Price | None:
-    """The price of one node of this type in this zone, or None where nobody published one."""
+@dataclass(frozen=True)
+class Rate:
+    """US dollars for a unit of something: `$0.02 a GB and month`. A GB is 2**30 bytes."""
+
+    amount: float
+    per: str
+    read: str
+    is_general: bool = False  # one figure for everywhere, where no list by region is public
+
+    def __str__(self) -> str:
+        return f"{dollars(self.amount)} a {self.per}"
+
+
+def node_price(
+    accelerator: AcceleratorType, zone: str, *, spot: bool = False, capacity: Capacity = "on-demand"
+) -> Price | None:
+    """The price of one node of this type in this zone, or None where nobody published one.
+
+    `spot=True` is short for `capacity="spot"`. Preemptible nodes cost what spot ones do. For
+    reserved ones the price on demand is given: a commitment may cost less, never more
+    (docs.cloud.google.com/tpu/docs/consumption-options).
+    """
+    capacity = "spot" if spot else capacity
+    if capacity == "flex-start":
+        return _flex_start_price(accelerator, zone)
     row = data()["prices"][accelerator.price_class].get(zone)
-    if row is None or not row[1 if spot else 0]:
+    per_chip = row[1 if capacity in FLOATING else 0] if row else 0
+    if not per_chip:
         return None
-    return Price(row[1 if spot else 0] * accelerator.chips, read_date(), spot)
+    return Price(per_chip * accelerator.chips, read_date(), capacity)
+
+
+def _flex_start_price(accelerator: AcceleratorType, zone: str) -> Price | None:
+    table = data()["flex_start"]
+    per_chip = table["prices"].get(accelerator.price_class, {}).get(region_of(zone))
+    if not per_chip or zone not in accelerator.zones:
+        return None
+    return Price(per_chip * accelerator.chips, str(table["read"]), "flex-start")
+
+
+def dollars(amount: float) -> str:
+    """Money as it is shown everywhere: `$1,234.00`, `$8.80`, `$0.0523`, `$0.004`.
+
+    Two decimals; below a dollar as many as three digits need, and tiny amounts as `<$0.0001`.
+    """
+    if amount < 0:
+        return f"-{dollars(-amount)}"
+    if not amount:
+        return "$0.00"
+    if amount < 0.0001:
+        return "<$0.0001"
+    decimals = max(2, 2 - math.floor(math.log10(amount)))
+    whole, _, rest = f"{amount:,.{decimals}f}".partition(".")
+    return f"${whole}.{rest[:2]}{rest[2:].rstrip('0')}"

@@ -12,11 +12,15 @@ from typing import Any
 
 __all__ = [
     "AcceleratorType",
+    "NodeVersion",
     "Runtime",
     "accelerator_type",
     "accelerator_types",
     "data",
     "nearest",
+    "node_cidr_prefix",
+    "node_version",
+    "node_versions",
     "read_date",
     "region_of",
     "runtime",
@@ -56,6 +60,15 @@ class Runtime:
         """Whether nodes of this type start with this runtime."""
         hosts = "one" if accelerator.workers == 1 else "many"
         return accelerator.generation in self.generations and self.hosts in (hosts, "any")
+
+
+@dataclass(frozen=True)
+class NodeVersion:
+    """A software version of TPU nodes (API v1), as `tensorflowVersions` lists it."""
+
+    version: str  # "2.12.0", "pytorch-1.13"
+    tensorflow: str | None
+    pytorch: str | None
 
 
 @cache
@@ -134,3 +147,26 @@ def runtime_for(accelerator: AcceleratorType) -> Runtime | None:
 def nearest(word: str, known: Iterable[str], count: int = 3) -> list[str]:
     """The names most like a mistyped one, best first."""
     return difflib.get_close_matches(word, list(known), n=count, cutoff=0.5)
+
+
+@cache
+def node_versions() -> tuple[NodeVersion, ...]:
+    """All versions of TPU nodes, the newest TensorFlow first."""
+    return tuple(
+        NodeVersion(row["version"], row.get("tensorflow"), row.get("pytorch"))
+        for row in data()["nodes"]["versions"]
+    )
+
+
+def node_version(version: str) -> NodeVersion | None:
+    """Exactly as listed: `2.12.0` and `2.2`, never `2.12`."""
+    return next((known for known in node_versions() if known.version == version), None)
+
+
+def node_cidr_prefix(accelerator: AcceleratorType) -> int:
+    """The prefix length of the address range that a TPU node of this type needs.
+
+    Of a type that no TPU node can have (only v2 and v3 ever were nodes): that of the smallest.
+    """
+    prefix: int = data()["nodes"]["cidr_prefixes"].get(accelerator.name, 29)
+    return prefix

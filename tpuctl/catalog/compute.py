@@ -1,0 +1,145 @@
+"""What stands beside a TPU: machine types, and prices of machines, disks, storage, traffic.
+
+The data is `compute.toml` beside this file. None stands for a price that nobody published,
+never for free. Prices are list prices, without discounts for sustained or committed use.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from tpuctl.catalog.prices import Capacity, Price, Rate
+
+__all__ = [
+    "MachineType",
+    "address_price",
+    "disk_price",
+    "disk_types",
+    "machine_is_offered",
+    "machine_price",
+    "machine_type",
+    "machine_types",
+    "storage_locations",
+    "storage_price",
+    "traffic_price",
+]
+
+LISTED_DISKS = ("pd-standard", "pd-balanced", "pd-ssd")  # the columns of [disks]
+MONTHLY = "GB and month"
+
+
+@dataclass(frozen=True)
+class MachineType:
+    """A machine type of Compute Engine, as `machineTypes` names it."""
+
+    name: str
+    family: str
+    vcpus: int
+    memory_gb: float
+    charged_vcpus: float  # fewer than vcpus where cores are shared
+
+
+@cache
+def _data() -> dict[str, Any]:
+    return tomllib.loads(files(__package__).joinpath("compute.toml").read_text("utf-8"))
+
+
+def _read() -> str:
+    return str(_data()["read"])
+
+
+@cache
+def machine_types() -> Mapping[str, MachineType]:
+    """The types a controller can be, by name: families e2, n1, n2, n2d up to 32 vCPUs."""
+    found = {}
+    for name, (vcpus, charged, memory) in _data()["shared"].items():
+        found[name] = MachineType(name, name.partition("-")[0], vcpus, memory, charged)
+    for family, shapes in _data()["families"].items():
+        for shape, (memory, sizes) in shapes.items():
+            for vcpus in sizes:
+                name = f"{family}-{shape}-{vcpus}"
+                found[name] = MachineType(name, family, vcpus, round(memory * vcpus, 3), vcpus)
+    return found
+
+
+def machine_type(name: str) -> MachineType | None:
+    return machine_types().get(name)
+
+
+def machine_is_offered(machine: MachineType, region: str) -> bool:
+    """False where public lists show that the region lacks the type's family."""
+    return region not in _data()["absent"].get(machine.family, ())
+
+
+def machine_price(machine: MachineType, region: str, *, spot: bool = False) -> Price | None:
+    """Of one running machine, without its disks; None too where it is not offered."""
+    rates = _data()["machines"][machine.family].get(region)
+    if rates is None or not machine_is_offered(machine, region):
+        return None
+    vcpu, memory = rates[2:] if spot else rates[:2]
+    per_hour = machine.charged_vcpus * vcpu + machine.memory_gb * memory
+    return Price(round(per_hour, 10), _read(), "spot" if spot else "on-demand")
+
+
+def disk_types() -> tuple[str, ...]:
+    return (*LISTED_DISKS, *_data()["disks_in_general"])
+
+
+def disk_price(disk_type: str, region: str) -> Rate | None:
+    """Of a GB provisioned for a month. Hyperdisk's extra IOPS and throughput are not in it."""
+    general = _data()["disks_in_general"].get(disk_type)
+    rates = _data()["disks"].get(region)
+    if rates is None:
+        return None
+    if general is not None:
+        return Rate(general, MONTHLY, _read(), is_general=True)
+    if disk_type not in LISTED_DISKS:
+        return None
+    return Rate(rates[LISTED_DISKS.index(disk_type)], MONTHLY, _read())
+
+
+def storage_locations() -> tuple[str, ...]:
+    """Where buckets can lie with a known price: regions, then dual- and multi-regions."""
+    return tuple(_data()["storage"])
+
+
+def storage_price(location: str) -> Rate | None:
+    """Of a GB kept for a month in the Standard class, in a bucket of this location."""
+    amount = _data()["storage"].get(location.lower())
+    return Rate(amount, MONTHLY, _read()) if amount is not None else None
+
+
+def address_price(*, spot: bool = False) -> Price:
+    """Of an external IPv4 address in use."""
+    capacity: Capacity = "spot" if spot else "on-demand"
+    return Price(_data()["addresses"][capacity], _read(), capacity)
+
+
+def traffic_price(origin: str, destination: str) -> Rate | None:
+    """Of a GB that machines or buckets at one location read from a bucket at another.
+
+    Locations are regions, dual- or multi-regions; `internet` is a destination too. Within a
+    region it is free, from a dual-region also to its own two regions; a region is never the
+    same location as a multi-region around it.
+    """
+    origin, destination = origin.lower(), destination.lower()
+    if origin == destination or destination in _data()["dual_regions"].get(origin, ()):
+        return Rate(0.0, "GB", _read())
+    table = _data()["traffic"]
+    if destination == "internet":
+        return Rate(table["internet"], "GB", _read(), is_general=True)
+    here, there = _continent(origin), _continent(destination)
+    if here is None or there is None:
+        return None
+    amount = table[here][table["columns"].index(there)]
+    return Rate(amount, "GB", _read()) if amount else None
+
+
+def _continent(location: str) -> str | None:
+    beginnings = [one for one in _data()["continents"] if location.startswith(one)]
+    return str(_data()["continents"][max(beginnings, key=len)]) if beginnings else None

@@ -1,0 +1,74 @@
+"""Which quota limits a node counts against.
+
+The names were seen in public reports, 2022 to 2026, where `_STEMS` does not call them guesses: v2
+pods in skypilot 0.14.1 (cloud_vm_ray_backend.py), v4 and v5e in marin-community/marin#87, v6e in
+#1612, v5p and the serving limits in run logs of 2025 and 2026. Each limit stands once for the zone
+and once for its region: both were reported exhausted in one refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from tpuctl.catalog.tpu import AcceleratorType
+
+__all__ = ["QuotaLimit", "quota_limit", "quota_limits"]
+
+Scope = Literal["zone", "region"]
+
+
+@dataclass(frozen=True)
+class QuotaLimit:
+    """One limit of the Cloud TPU API, as the Cloud Quotas API and refusals name it."""
+
+    id: str
+    scope: Scope
+    unit: Literal["cores", "chips"]
+
+    def amount(self, accelerator: AcceleratorType) -> int:
+        """How much of the limit one node of this type takes."""
+        return accelerator.cores if self.unit == "cores" else accelerator.chips
+
+
+# By generation and class: the name on demand, the name for spot, and the unit.
+_STEMS: Mapping[tuple[str, str], tuple[str, str, Literal["cores", "chips"]]] = {
+    ("v2", "one"): ("TPUV2s", "TPUV2sPreemptible", "cores"),  # guesses, after the pods' names
+    ("v2", "pod"): ("TPUV2sPod", "TPUV2sPreemptiblePod", "cores"),  # the first is a guess
+    ("v3", "one"): ("TPUV3s", "TPUV3sPreemptible", "cores"),  # guesses, after v2
+    ("v3", "pod"): ("TPUV3sPod", "TPUV3sPreemptiblePod", "cores"),  # guesses, after v2
+    ("v4", "any"): ("TPUV4sPod", "TPUV4sPreemptiblePod", "cores"),  # the first is a guess
+    ("v5e", "one"): ("TPUV5sLitepodServing", "TPUV5sPreemptibleLitepodServing", "chips"),
+    ("v5e", "pod"): ("TPUV5sLitepod", "TPUV5sPreemptibleLitepod", "chips"),
+    ("v5p", "any"): ("TPUV5P", "TPUV5PPreemptible", "cores"),
+    ("v6e", "any"): ("TPUV6E", "TPUV6EPreemptible", "chips"),
+}
+
+
+def quota_limits(accelerator: AcceleratorType, spot: bool) -> tuple[QuotaLimit, ...]:
+    """The limits of the zone and of the region; none for types that Cloud TPU does not offer.
+
+    Preemptible and flex-start nodes count as spot does. `v5litepod-1`, `-4` and `-8` count against
+    the limits for serving whatever they are used for.
+    """
+    size = "one" if accelerator.workers == 1 else "pod"
+    found = _STEMS.get((accelerator.generation, size)) or _STEMS.get(
+        (accelerator.generation, "any")
+    )
+    if found is None:
+        return ()
+    on_demand, preemptible, unit = found
+    stem = preemptible if spot else on_demand
+    return (
+        QuotaLimit(f"{stem}PerProjectPerZoneForTPUAPI", "zone", unit),
+        QuotaLimit(f"{stem}PerProjectPerRegionForTPUAPI", "region", unit),
+    )
+
+
+def quota_limit(accelerator: AcceleratorType, spot: bool) -> QuotaLimit:
+    """The limit of the zone. Raises ValueError for types that Cloud TPU does not offer."""
+    for limit in quota_limits(accelerator, spot):
+        if limit.scope == "zone":
+            return limit
+    raise ValueError(f"Cloud TPU has no quota for {accelerator.name}")
