@@ -7,6 +7,7 @@ the environment would be applied to loopback.
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Callable
 from functools import cached_property
@@ -14,9 +15,10 @@ from typing import Any, TypeVar
 
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.cloud.errors import convert, is_foreign
-from tpuctl.cloud.slim import compute_service
+from tpuctl.cloud.rest import Rest
 from tpuctl.cloud.threads import in_thread
 from tpuctl.errors import Transient
+from tpuctl.slim import compute_service
 from tpuctl.waiting import Backoff, Clock, SystemClock
 
 __all__ = ["Cloud"]
@@ -25,12 +27,25 @@ T = TypeVar("T")
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 RETRY = Backoff(first=0.5, most=8.0, factor=2.0)
 TRIES = 5
+# Clients over gRPC: package and service. Any other name is a collection of Compute Engine
+# ("instances", "zone_operations"), "storage" or "rest".
+RPC = {
+    "billing": ("google.cloud.billing_v1.services.cloud_billing", "CloudBilling"),
+    "folders": ("google.cloud.resourcemanager_v3.services.folders", "Folders"),
+    "iam": ("google.cloud.iam_admin_v1.services.iam", "IAM"),
+    "organizations": ("google.cloud.resourcemanager_v3.services.organizations", "Organizations"),
+    "projects": ("google.cloud.resourcemanager_v3.services.projects", "Projects"),
+    "services": ("google.cloud.service_usage_v1.services.service_usage", "ServiceUsage"),
+    "tpu": ("google.cloud.tpu_v2.services.tpu", "Tpu"),
+    "tpu_alpha": ("google.cloud.tpu_v2alpha1.services.tpu", "Tpu"),
+    "tpu_v1": ("google.cloud.tpu_v1.services.tpu", "Tpu"),
+}
 
 
 class Cloud:
     """Clients of one endpoint, for one project.
 
-    The properties are the clients themselves; `call` is how they are used: in a thread, with a
+    `client` gives the clients themselves; `call` is how they are used: in a thread, with a
     deadline, repeated when the failure is transient, with foreign errors converted.
     """
 
@@ -39,6 +54,7 @@ class Cloud:
         self.project = project
         self.clock = clock or SystemClock()
         self._making = threading.RLock()
+        self._clients: dict[str, Any] = {}
 
     async def call(
         self, what: str, method: Callable[..., T], *args: Any, timeout: float = 60.0, **fields: Any
@@ -65,12 +81,21 @@ class Cloud:
     def client(self, name: str) -> Any:
         """The client of that name, made under a lock since calls come from several threads."""
         with self._making:
-            try:
-                return getattr(self, f"_{name}")
-            except Exception as error:  # credentials are looked for here
-                if not is_foreign(error):
-                    raise
-                raise convert(error, f"the client of {name}") from error
+            if name not in self._clients:
+                try:
+                    self._clients[name] = self._make(name)
+                except Exception as error:  # credentials are looked for here
+                    if not is_foreign(error):
+                        raise
+                    raise convert(error, f"the client of {name}") from error
+            return self._clients[name]
+
+    def _make(self, name: str) -> Any:
+        if name == "storage":
+            return self._storage()
+        if name == "rest":
+            return Rest(self.endpoint, self._credentials)
+        return self._rpc(*RPC[name]) if name in RPC else self._compute(name)
 
     @cached_property
     def _credentials(self) -> Any:
@@ -83,74 +108,33 @@ class Cloud:
         credentials, _ = google.auth.default(scopes=[SCOPE])
         return credentials
 
-    def _rpc(self, client: Any, transport: Any) -> Any:
+    def _rpc(self, package: str, service: str) -> Any:
         """A client over gRPC."""
+        client = getattr(importlib.import_module(package), f"{service}Client")
         if not self.endpoint.is_local:
             return client(credentials=self._credentials)
         import grpc
 
+        transports = importlib.import_module(f"{package}.transports")
         channel = grpc.insecure_channel(
             self.endpoint.authority, options=[("grpc.enable_http_proxy", 0)]
         )
         channel = grpc.intercept_channel(channel, _token_interceptor(self.endpoint.token or ""))
-        return client(transport=transport(channel=channel))
+        return client(transport=getattr(transports, f"{service}GrpcTransport")(channel=channel))
 
-    @cached_property
-    def _tpu(self) -> Any:
-        from google.cloud.tpu_v2.services.tpu import TpuClient
-        from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
-
-        return self._rpc(TpuClient, TpuGrpcTransport)
-
-    @cached_property
-    def _projects(self) -> Any:
-        from google.cloud.resourcemanager_v3.services.projects import ProjectsClient
-        from google.cloud.resourcemanager_v3.services.projects.transports import (
-            ProjectsGrpcTransport,
-        )
-
-        return self._rpc(ProjectsClient, ProjectsGrpcTransport)
-
-    @cached_property
-    def _services(self) -> Any:
-        from google.cloud.service_usage_v1.services.service_usage import ServiceUsageClient
-        from google.cloud.service_usage_v1.services.service_usage.transports import (
-            ServiceUsageGrpcTransport,
-        )
-
-        return self._rpc(ServiceUsageClient, ServiceUsageGrpcTransport)
-
-    @cached_property
-    def _iam(self) -> Any:
-        from google.cloud.iam_admin_v1.services.iam import IAMClient
-        from google.cloud.iam_admin_v1.services.iam.transports import IAMGrpcTransport
-
-        return self._rpc(IAMClient, IAMGrpcTransport)
-
-    def _compute(self, service: str, client: str) -> Any:
+    def _compute(self, service: str) -> Any:
+        """A client of one of Compute Engine's collections, over REST: it speaks nothing else."""
         from google.api_core.client_options import ClientOptions
 
         options = ClientOptions(api_endpoint=self.endpoint.url) if self.endpoint.url else None
-        made = getattr(compute_service(service), client)(
+        name = "".join(part.capitalize() for part in service.split("_"))
+        made = getattr(compute_service(service), f"{name}Client")(
             credentials=self._credentials, client_options=options
         )
         if self.endpoint.is_local:
             made.transport._session.trust_env = False
         return made
 
-    @cached_property
-    def _networks(self) -> Any:
-        return self._compute("networks", "NetworksClient")
-
-    @cached_property
-    def _firewalls(self) -> Any:
-        return self._compute("firewalls", "FirewallsClient")
-
-    @cached_property
-    def _global_operations(self) -> Any:
-        return self._compute("global_operations", "GlobalOperationsClient")
-
-    @cached_property
     def _storage(self) -> Any:
         from google.cloud.storage import Client
 

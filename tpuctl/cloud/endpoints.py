@@ -15,6 +15,7 @@ class Endpoint:
     name: Literal["google", "local"]
     url: str | None = None  # http://127.0.0.1:8001, without a slash at the end
     token: str | None = None
+    runs_startup_scripts: bool = True  # a local cloud may refuse to, for the computer's sake
 
     @property
     def is_local(self) -> bool:

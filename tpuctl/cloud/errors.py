@@ -10,37 +10,11 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from tpuctl.errors import (
-    Conflict,
-    Denied,
-    NoCapacity,
-    NotFound,
-    OperationFailed,
-    QuotaExceeded,
-    TpuctlError,
-    Transient,
-    Unreachable,
-    Usage,
-)
+from tpuctl.cloud.classification import classify
+from tpuctl.errors import Denied, OperationFailed, TpuctlError, Transient
 
-__all__ = ["ApiDisabled", "classify", "convert", "is_foreign"]
+__all__ = ["convert", "from_status", "is_foreign"]
 
-
-class ApiDisabled(Denied):
-    """The API is not enabled in the project: nothing of its kind can exist there."""
-
-
-CAPACITY = re.compile(
-    r"no more capacity|ZONE_RESOURCE_POOL_EXHAUSTED|insufficient (reserved )?capacity"
-    r"|insufficientCapacity|not enough resources|stockout",
-    re.IGNORECASE,
-)
-QUOTA = re.compile(r"quota", re.IGNORECASE)
-DISABLED = re.compile(r"has not been used in project|it is disabled", re.IGNORECASE)
-# Compute's own words: the first of a request, the second of an operation.
-OUT_OF_QUOTA = frozenset({"quotaExceeded", "QUOTA_EXCEEDED"})
-NOT_READY = "resourceNotReady"  # with status 400, of what was made a moment ago
-EID = re.compile(r"\s*\[EID: 0x[0-9a-f.]+\]")
 
 # Canonical gRPC codes, as google.rpc.Code numbers them.
 NAMES = {
@@ -74,42 +48,6 @@ FROM_HTTP = {
 }
 
 
-def classify(status: str, message: str, *, what: str, reasons: Iterable[str] = ()) -> TpuctlError:
-    """One of our errors for a canonical status, Google's text and the reasons in its details."""
-    text = f"{what}: {EID.sub('', message).strip()}"
-    if "SERVICE_DISABLED" in reasons or (status == "PERMISSION_DENIED" and DISABLED.search(text)):
-        return ApiDisabled("API not enabled", text, hint="Enable it with\n    tpuctl up")
-    if CAPACITY.search(message):
-        return NoCapacity(
-            "No capacity", text, hint="Try another zone, spot capacity, or again later."
-        )
-    if OUT_OF_QUOTA & {*reasons} or (status == "RESOURCE_EXHAUSTED" and QUOTA.search(message)):
-        return QuotaExceeded(
-            "Quota exceeded", text, hint="Ask for more in the Cloud console, or use less."
-        )
-    if status == "RESOURCE_EXHAUSTED":
-        return Transient("Too many requests", text)
-    if status == "PERMISSION_DENIED":
-        return Denied("Permission denied", text, hint="Ask the project's owner for that role.")
-    if status == "UNAUTHENTICATED":
-        return Denied(
-            "Not signed in", text, hint="Sign in with\n    gcloud auth application-default login"
-        )
-    if status == "FAILED_PRECONDITION" and "illing" in message:
-        return Denied("Billing is not enabled", text, hint="Link a billing account to the project.")
-    if status == "NOT_FOUND":
-        return NotFound("Not found", text)
-    if status in ("ALREADY_EXISTS", "ABORTED", "FAILED_PRECONDITION"):
-        return Conflict("Conflict", text)
-    if status in ("UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED") or NOT_READY in reasons:
-        return Transient("The cloud did not answer properly", text)
-    if status == "UNIMPLEMENTED":
-        return Unreachable("The cloud does not offer this", text)
-    if status == "INVALID_ARGUMENT":
-        return Usage("The cloud refused the request", text)
-    return OperationFailed("The cloud reported an error", text)
-
-
 def is_foreign(error: BaseException) -> bool:
     """Whether this is something that the clients raise and `convert` knows."""
     package = type(error).__module__.partition(".")[0]
@@ -137,19 +75,66 @@ def convert(error: BaseException, what: str) -> TpuctlError:
         status = grpc_status.name if grpc_status is not None else FROM_HTTP.get(code, "UNKNOWN")
         if code == 409 and grpc_status is None and "ondition" in str(error.message):
             status = "ABORTED"
-        return classify(status, str(error.message), what=what, reasons=_reasons(error))
+        reasons, more = _details(getattr(error, "details", None) or ())
+        reasons += [one["reason"] for one in _legacy(error) if one.get("reason")]
+        text = " ".join([_plain(str(error.message)), *more])
+        return classify(status, text, what=what, reasons=reasons)
     if type(error).__name__ in ("DataCorruption", "InvalidResponse"):  # of storage's transfers
         return Transient("The cloud did not answer properly", f"{what}: {_first_line(error)}")
     return OperationFailed("The cloud reported an error", f"{what}: {_first_line(error)}")
+
+
+def _plain(text: str) -> str:
+    """Without the page that Google's front end answers with when it cannot reach an API."""
+    before, page, after = text.partition("<!DOCTYPE html")
+    title = re.search(r"<title>(.*?)</title>", after, re.DOTALL)
+    if not page or title is None:
+        return text
+    return before + title[1].replace("!!1", "").strip()
 
 
 def _first_line(error: BaseException) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
-def _reasons(error: Any) -> list[str]:
-    found = [error.reason] if getattr(error, "reason", None) else []
-    for entry in getattr(error, "errors", None) or ():
-        if isinstance(entry, dict) and entry.get("reason"):
-            found.append(str(entry["reason"]))
-    return found
+def _legacy(error: Any) -> list[dict[str, Any]]:
+    """The older list of errors in a JSON answer."""
+    return [one for one in getattr(error, "errors", None) or () if isinstance(one, dict)]
+
+
+def _details(details: Iterable[Any]) -> tuple[list[str], list[str]]:
+    """Reasons, and further text, of the details that we know: messages, or their JSON forms."""
+    reasons: list[str] = []
+    texts: list[str] = []
+    for one in details:
+        if isinstance(one, dict):
+            kind = str(one.get("@type", "")).rpartition(".")[2]
+            reason, violations = one.get("reason"), one.get("violations") or ()
+            described = [str(each.get("description", "")) for each in violations]
+        else:
+            kind = one.DESCRIPTOR.name if hasattr(one, "DESCRIPTOR") else ""
+            reason = getattr(one, "reason", None)
+            described = [each.description for each in getattr(one, "violations", ())]
+        if kind == "QuotaFailure":
+            reasons.append(kind)
+            texts += described
+        elif kind == "ErrorInfo" and reason:
+            reasons.append(str(reason))
+    return reasons, texts
+
+
+def from_status(status: Any, what: str) -> TpuctlError:
+    """Our error for the google.rpc.Status that an operation or a request ended with."""
+    from google.rpc import error_details_pb2
+
+    unpacked = []
+    for packed in status.details:
+        for kind in (error_details_pb2.ErrorInfo, error_details_pb2.QuotaFailure):
+            message = kind()
+            if packed.Is(message.DESCRIPTOR):
+                packed.Unpack(message)
+                unpacked.append(message)
+    reasons, more = _details(unpacked)
+    name = NAMES.get(status.code, "UNKNOWN")
+    text = " ".join([status.message, *more])
+    return classify(name, text, what=what, reasons=reasons, has_ended=True)

@@ -114,6 +114,12 @@ class ObjectStore:
         blob = self._bucket.blob(name)
         return await self._call(name, lambda: _bytes(blob.download_as_bytes(**self._options)))
 
+    async def get_version(self, name: str) -> tuple[bytes, int]:
+        """The whole object and its generation. Raises NotFound."""
+        blob = self._bucket.blob(name)
+        data = await self._call(name, lambda: _bytes(blob.download_as_bytes(**self._options)))
+        return data, int(blob.generation)
+
     async def read_range(self, name: str, start: int, length: int = CHUNK) -> bytes:
         """At most `length` bytes from byte `start` on; empty at or after the end.
 
@@ -136,6 +142,17 @@ class ObjectStore:
 
         return await self._call(name, download)
 
+    async def folders(self, prefix: str) -> list[str]:
+        """The names right below a prefix that have more below them, without looking there."""
+
+        def listed() -> list[str]:
+            found = self._bucket.list_blobs(prefix=prefix, delimiter="/", **self._options)
+            for _ in found.pages:
+                pass  # each adds its own to the prefixes
+            return sorted(one.removeprefix(prefix).rstrip("/") for one in found.prefixes)
+
+        return await self._call(prefix, listed)
+
     async def list(self, prefix: str) -> list[ObjectInfo]:
         """Objects whose names start with `prefix`, by name."""
 
@@ -144,6 +161,29 @@ class ObjectStore:
             return [_info(blob) for blob in found]
 
         return await self._call(prefix, listed)
+
+    async def renew(self, name: str) -> None:
+        """Make an object as new as if it were written now; nothing is sent.
+
+        Raises NotFound, and Conflict when it is written meanwhile.
+        """
+        there = await self.stat(name)
+        if there is None:
+            raise NotFound("Not found", self.uri(name))
+        blob = self._bucket.blob(name)
+
+        def rewrite() -> None:
+            token: str | None = ""
+            while token is not None:
+                token, _, _ = blob.rewrite(
+                    blob,
+                    token=token or None,
+                    if_generation_match=there.generation,
+                    if_source_generation_match=there.generation,
+                    **self._options,
+                )
+
+        await self._call(name, rewrite)
 
     async def delete(self, name: str) -> None:
         """Delete an object; one that is not there is fine."""

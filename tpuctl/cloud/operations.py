@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from tpuctl.cloud.classification import classify
 from tpuctl.cloud.clients import Cloud
-from tpuctl.cloud.errors import NAMES, classify
-from tpuctl.cloud.slim import compute_types
+from tpuctl.cloud.errors import from_status
 from tpuctl.errors import NotFound, OperationFailed
+from tpuctl.slim import compute_types
 from tpuctl.waiting import Backoff, wait_until
 
 __all__ = ["compute_operation", "long_operation"]
@@ -44,21 +45,23 @@ async def long_operation(
 
 def _raise_if_failed(operation: Any, what: str) -> None:
     if operation.HasField("error"):
-        status = NAMES.get(operation.error.code, "UNKNOWN")
-        raise classify(status, operation.error.message, what=what)
+        raise from_status(operation.error, what)
 
 
 async def compute_operation(cloud: Cloud, operation: Any, *, what: str, seconds: float) -> None:
-    """Wait for a global compute operation with the server's own long poll."""
+    """Wait for a compute operation with the server's own long poll: a zone's, or a global one."""
     done = compute_types().Operation.Status.DONE
+    zone = operation.zone.rpartition("/")[2]
+    where = {"zone": zone} if zone else {}
 
     async def probe() -> Any | None:
         now = await cloud.call(
             what,
-            cloud.client("global_operations").wait,
+            cloud.client("zone_operations" if zone else "global_operations").wait,
             project=cloud.project,
             operation=operation.name,
             timeout=150.0,
+            **where,
         )
         return now if now.status == done else None
 
@@ -70,7 +73,7 @@ async def compute_operation(cloud: Cloud, operation: Any, *, what: str, seconds:
         if first.code == "RESOURCE_NOT_FOUND" and ended.operation_type == "delete":
             return  # somebody else has deleted it meanwhile
         text = f"{first.code}: {first.message}"
-        raise classify("UNKNOWN", text, what=what, reasons=(first.code,))
+        raise classify("UNKNOWN", text, what=what, reasons=(first.code,), has_ended=True)
     if ended.http_error_status_code >= 400:
         raise OperationFailed(
             "The cloud failed the operation", f"{what}: {ended.http_error_message}"
