@@ -35,12 +35,13 @@ class Step:
 def step(
     emit: Emit, address: str, action: str, because: str = "", clock: Clock | None = None
 ) -> Iterator[Step]:
-    """Tell of what is done within. It has failed when something is raised, which goes on."""
+    """Tell of what is done within. It has failed when an error is raised, which goes on."""
     one = Step(emit, address, clock or SystemClock())
     emit(StepStarted(address, action, because))
     try:
         yield one
     except BaseException as error:
-        emit(StepFinished(address, Outcome.FAILED, one.seconds, str(error)))
+        outcome = Outcome.FAILED if isinstance(error, Exception) else Outcome.INTERRUPTED
+        emit(StepFinished(address, outcome, one.seconds, str(error)))
         raise
     emit(StepFinished(address, Outcome.DONE, one.seconds, one.result))
