@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, ClassVar, TypeVar
 
 from tpuctl.cloud.clients import Cloud
-from tpuctl.errors import Conflict, NotFound, TpuctlError, Usage
+from tpuctl.errors import Conflict, NotFound, OperationFailed, TpuctlError, Usage
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
-from tpuctl.waiting import Backoff, wait_until
+from tpuctl.waiting import Backoff, Clock, wait_until
 
-__all__ = ["SETTLING", "StackResource", "once_visible"]
+__all__ = ["SETTLING", "StackResource", "name_taken", "once_visible", "until_gone"]
 
 T = TypeVar("T")
 SETTLING = 420.0  # seconds that Google's identity changes were seen to take: up to 7 minutes
@@ -67,32 +67,71 @@ class StackResource:
         return Change(self.address, Action.LEAVE, because)
 
 
-async def once_visible(
-    work: Callable[[], Awaitable[T]], account: str, cloud: Cloud, report: Callable[[str], None]
-) -> T:
-    """`work`, repeated while Google does not see the new `account` yet.
-
-    A service account just made may be answered with "does not exist" by other services.
-    """
-
-    async def probe() -> T | None:
-        try:
-            return await work()
-        except (Usage, NotFound, Conflict) as error:
-            if not _names_missing(error, account):
-                raise
-            report("waiting until the new service account is seen")
-            return None
-
-    return await wait_until(
-        probe,
-        what=f"service account {account} becoming usable",
-        seconds=SETTLING,
-        backoff=Backoff(first=1.0, most=15.0),
-        clock=cloud.clock,
+def name_taken(resource: StackResource, owner: str | None) -> Conflict:
+    """The refusal of a thing of our name that carries no label of ours."""
+    return Conflict(
+        "Name taken",
+        f"{resource.address} exists and is not part of stack {resource.stack.name}"
+        + (f" (it belongs to stack {owner})" if owner else ""),
+        hint="Choose another stack name, or delete it yourself if it is yours.",
     )
 
 
-def _names_missing(error: TpuctlError, account: str) -> bool:
+async def once_visible(
+    work: Callable[[], Awaitable[T]],
+    new: str | Collection[str],
+    cloud: Cloud,
+    report: Callable[[str], None],
+) -> T:
+    """`work`, repeated while Google does not see what was just made: an account, a role.
+
+    Such a thing may be answered with "does not exist" by other services for minutes, by the call
+    itself or by the operation that it began.
+    """
+    names = (new,) if isinstance(new, str) else tuple(new)
+
+    async def probe() -> tuple[T] | None:  # of one, for what answers None is done too
+        try:
+            return (await work(),)
+        except (Usage, NotFound, Conflict, OperationFailed) as error:
+            missing = _missing(error, names)
+            if missing is None:
+                raise
+            report(f"waiting until {missing} is seen")
+            return None
+
+    (answer,) = await wait_until(
+        probe,
+        what=f"{' or '.join(names)} becoming usable",
+        seconds=SETTLING,
+        backoff=Backoff(first=0.5, most=5.0, factor=1.25),
+        clock=cloud.clock,
+    )
+    return answer
+
+
+async def until_gone(
+    look: Callable[[], Awaitable[Any | None]],
+    seen: Any,
+    *,
+    what: str,
+    seconds: float,
+    backoff: Backoff,
+    clock: Clock,
+) -> None:
+    """Wait until `look` finds what was seen no more: another of its name may have been made."""
+
+    async def probe() -> bool | None:
+        found = await look()
+        return True if found is None or found.create_time != seen.create_time else None
+
+    await wait_until(
+        probe, what=f"{what} being deleted", seconds=seconds, backoff=backoff, clock=clock
+    )
+
+
+def _missing(error: TpuctlError, names: Iterable[str]) -> str | None:
     text = str(error)
-    return account in text and ("does not exist" in text or "not found" in text)
+    if "does not exist" not in text and "not found" not in text:
+        return None
+    return next((name for name in names if name in text), None)

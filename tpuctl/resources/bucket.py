@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 from typing import Any
 
-from tpuctl.cloud.errors import ApiDisabled
+from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.names import BUNDLES, STACK_LABEL
 from tpuctl.model.plan import Action, Change
+from tpuctl.model.stack_options import egress_note
 from tpuctl.resources.base import StackResource
 
 __all__ = ["Bucket"]
@@ -50,17 +51,22 @@ class Bucket(StackResource):
 
     def diff(self, observed: Any | None) -> Change:
         if observed is None:
-            return self.create(f"in {self.stack.bucket_location}, the TPU's region")
+            where = self.stack.bucket_location
+            beside = "the TPU's region" if where == self.stack.region else "not the TPU's region"
+            return self.create(f"in {where}, {beside}")
         self._check(observed)
         where = str(observed.location).lower()
         if where != self.stack.bucket_location and not self.stack.file.bucket.allow_egress:
             raise Conflict(
                 "Bucket outside the TPU's region",
                 f"gs://{self.name} is in {where}, the node will be in "
-                f"{self.stack.bucket_location}: every byte between them is charged",
+                f"{self.stack.region}{egress_note(where, self.stack.region)}",
                 hint="Choose a zone beside the bucket, or accept the traffic with\n"
                 "    bucket: {allow_egress: true}",
             )
+        wanted = self.stack.labels.items()
+        if self.is_ours(observed) and not wanted <= observed.labels.items():
+            return self.update("labels changed in the stack file", ("labels",))
         return self.nothing(f"gs://{self.name} is there")
 
     def is_ours(self, observed: Any) -> bool:
@@ -79,7 +85,10 @@ class Bucket(StackResource):
             return
         storage = self.cloud.client("storage")
         bucket = storage.bucket(self.name)
-        bucket.labels = self.stack.names.labels
+        if change.action is Action.UPDATE:
+            await self._relabel(report)
+            return
+        bucket.labels = self.stack.labels
         bucket.iam_configuration.uniform_bucket_level_access_enabled = True
         bucket.iam_configuration.public_access_prevention = "enforced"
         bucket.soft_delete_policy.retention_duration_seconds = 0  # checkpoints would be kept twice
@@ -88,6 +97,14 @@ class Bucket(StackResource):
             await self.cloud.call(self.address, bucket.create, location=self.stack.bucket_location)
         except Conflict:
             self._check(await self.observe())
+
+    async def _relabel(self, report: Report) -> None:
+        """Add the stack file's labels to those that are there."""
+        observed = await self.observe()
+        if observed is None:
+            raise NotFound("Bucket vanished", f"gs://{self.name} is gone")
+        observed.labels = {**observed.labels, **self.stack.labels}
+        await self.cloud.call(self.address, observed.patch)
 
     async def _delete(self, report: Report) -> None:
         """Empty it and delete it; whoever writes meanwhile makes it be emptied again."""

@@ -1,25 +1,27 @@
-"""What the workers' account may do: read and write the stack's bucket, nothing else."""
+"""What the machines' accounts may do: the stack's bucket, and a few things of the project."""
 
 from __future__ import annotations
 
-import contextlib
+from dataclasses import dataclass
 from typing import Any
 
-from tpuctl.cloud.errors import ApiDisabled
-from tpuctl.engine.resource import Report
-from tpuctl.errors import Conflict, NotFound
-from tpuctl.model.plan import Action, Change
-from tpuctl.resources.base import StackResource, once_visible
+from tpuctl.cloud.classification import ApiDisabled
+from tpuctl.errors import NotFound
+from tpuctl.model.names import RECOVERY_ROLE, WATCH_ROLE
+from tpuctl.resources.grants import PolicyGrants
+from tpuctl.resources.record import Contents, Record
+from tpuctl.resources.roles import has_limits, is_recovered
 
-__all__ = ["ROLES", "BucketGrants"]
+__all__ = ["ROLES", "WRITERS", "AccountGrants", "BucketGrants", "NodeGrants", "ProjectGrants"]
 
 # objectAdmin lacks storage.buckets.get, which TensorFlow's gs:// asks for.
 ROLES = ("roles/storage.objectAdmin", "roles/storage.legacyBucketReader")
-TRIES = 8
+WRITERS = ("roles/logging.logWriter", "roles/monitoring.metricWriter")
+USER = "roles/iam.serviceAccountUser"
 
 
-class BucketGrants(StackResource):
-    """Grants to the workers' account on the bucket, not on the project."""
+class BucketGrants(PolicyGrants):
+    """Reading and writing of the stack's bucket, granted on the bucket itself."""
 
     kind = "grants"
 
@@ -28,46 +30,25 @@ class BucketGrants(StackResource):
         return self.stack.bucket
 
     @property
+    def on(self) -> str:
+        return f"bucket/{self.stack.bucket}"
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return ROLES
+
+    @property
     def after(self) -> frozenset[str]:
         needed = {f"bucket/{self.stack.bucket}"}
         if self.stack.makes_service_account:
             needed.add(f"account/{self.stack.names.service_account}")
         return frozenset(needed)
 
-    @property
-    def member(self) -> str:
-        return f"serviceAccount:{self.stack.service_account}"
+    def _because(self) -> str:
+        return "the workers read and write the bucket"
 
-    async def observe(self) -> frozenset[str] | None:
-        """Which of the roles the account has, or None where there is no bucket."""
-        try:
-            policy = await self._policy()
-        except (NotFound, ApiDisabled):
-            return None
-        return self._held(policy)
-
-    def diff(self, observed: frozenset[str] | None) -> Change:
-        missing = [role for role in ROLES if role not in (observed or frozenset())]
-        if not missing:
-            return self.nothing("the workers' account has them")
-        return self.update("the workers read and write the bucket", missing)
-
-    def removal(self, observed: frozenset[str] | None) -> Change:
-        if not observed:
-            return self.nothing("there are none")
-        return self.delete("made for this stack")
-
-    async def apply(self, change: Change, report: Report) -> None:
-        if change.action is Action.DELETE:
-            with contextlib.suppress(NotFound):
-                await self._edit(grant=False)
-            return
-        await once_visible(
-            lambda: self._edit(grant=True),
-            self.stack.service_account,
-            self.cloud,
-            lambda text: report(text, None),
-        )
+    async def _others(self) -> list[Contents | None]:
+        return await Record(self.stack, self.cloud).others()
 
     async def _policy(self) -> Any:
         bucket = self.cloud.client("storage").bucket(self.stack.bucket)
@@ -75,40 +56,179 @@ class BucketGrants(StackResource):
             self.address, bucket.get_iam_policy, requested_policy_version=3
         )
 
-    def _held(self, policy: Any) -> frozenset[str]:
-        return frozenset(
-            binding["role"]
-            for binding in policy.bindings
-            if self.member in binding["members"] and self._is_ours(binding)
+    async def _write(self, policy: Any, bindings: list[dict[str, Any]]) -> None:
+        policy.version = 3
+        policy.bindings = bindings
+        bucket = self.cloud.client("storage").bucket(self.stack.bucket)
+        await self.cloud.call(self.address, bucket.set_iam_policy, policy)
+
+
+class NodeGrants(BucketGrants):
+    """The same for a TPU node's service agent, which reads and writes gs:// for its TensorFlow."""
+
+    kind = "node-grants"
+
+    @property
+    def after(self) -> frozenset[str]:
+        return frozenset({f"bucket/{self.stack.bucket}", f"tpu/{self.stack.names.node}"})
+
+    @property
+    def own_roles(self) -> tuple[str, ...]:
+        return ()
+
+    def _because(self) -> str:
+        return "the TPU node reads and writes the bucket as its service agent"
+
+    async def account(self) -> str | None:
+        """As the node itself says it."""
+        name = (
+            f"projects/{self.stack.project}/locations/{self.stack.zone}/"
+            f"nodes/{self.stack.names.node}"
         )
+        try:
+            node = await self.cloud.call(
+                self.address, self.cloud.client("tpu_v1").get_node, {"name": name}
+            )
+        except (NotFound, ApiDisabled):
+            return None
+        return str(node.service_account) or None
 
-    @staticmethod
-    def _is_ours(binding: Any) -> bool:
-        """Others' conditions, and roles that the account has for other reasons, stay alone."""
-        return binding["role"] in ROLES and not binding.get("condition")
 
-    async def _edit(self, *, grant: bool) -> bool:
-        """Read, change, write back under the etag; start over when somebody else was faster."""
-        for _ in range(TRIES):
-            policy = await self._policy()
-            policy.version = 3
-            if grant:
-                missing = [role for role in ROLES if role not in self._held(policy)]
-                if not missing:
-                    return True
-                policy.bindings += [{"role": role, "members": {self.member}} for role in missing]
-            else:
-                for binding in policy.bindings:
-                    if self._is_ours(binding):
-                        binding["members"] = {*binding["members"]} - {self.member}
-                policy.bindings = [one for one in policy.bindings if one["members"]]
-            bucket = self.cloud.client("storage").bucket(self.stack.bucket)
-            try:
-                await self.cloud.call(self.address, bucket.set_iam_policy, policy)
-            except Conflict as error:
-                if self.stack.service_account in str(error):  # not visible yet, no lost race
-                    raise
-                await self.cloud.clock.sleep(0.2)
-                continue
-            return True
-        raise Conflict("Policy keeps changing", f"the policy of gs://{self.stack.bucket}")
+@dataclass
+class _Policy:
+    """The policy of a project or an account: its bindings as mappings, and their message."""
+
+    message: dict[str, Any]
+
+    @classmethod
+    def of(cls, found: Any) -> _Policy:
+        from google.protobuf import json_format
+
+        return cls(json_format.MessageToDict(found))
+
+    @property
+    def bindings(self) -> list[dict[str, Any]]:
+        return list(self.message.get("bindings", ()))
+
+    def with_bindings(self, bindings: list[dict[str, Any]]) -> Any:
+        """The message with others in it."""
+        from google.iam.v1 import policy_pb2
+        from google.protobuf import json_format
+
+        plain = [{**one, "members": sorted(one["members"])} for one in bindings]
+        wanted = {**self.message, "version": 3, "bindings": plain}
+        return json_format.ParseDict(wanted, policy_pb2.Policy())
+
+
+class ProjectGrants(PolicyGrants):
+    """What cannot be granted on less than the project: writing logs and metrics, the watch."""
+
+    kind = "project-grants"
+
+    @property
+    def name(self) -> str:
+        return self.stack.project
+
+    @property
+    def on(self) -> str:
+        return f"project/{self.stack.project}"
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """An account that was given is the giver's: it gets only what limits and recovery need."""
+        writers = WRITERS if self.stack.makes_service_account else ()
+        watch = (self.stack.names.watch_role,) if has_limits(self.stack) else ()
+        recovery = (self.stack.names.recovery_role,) if is_recovered(self.stack) else ()
+        return (*writers, *watch, *recovery)
+
+    @property
+    def own_roles(self) -> tuple[str, ...]:
+        names = self.stack.names
+        return (*WRITERS, names.watch_role, names.recovery_role)
+
+    @property
+    def after(self) -> frozenset[str]:
+        """After the bucket, since the record lies there."""
+        needed = {"apis/needed", f"bucket/{self.stack.bucket}"}
+        needed |= {f"role/{name}" for name in (WATCH_ROLE, RECOVERY_ROLE)}
+        if self.stack.makes_service_account:
+            needed.add(f"account/{self.stack.names.service_account}")
+        return frozenset(needed)
+
+    async def _others(self) -> list[Contents | None]:
+        """An account that was given may serve stacks with other buckets, too."""
+        if self.stack.makes_service_account:
+            return []
+        return await Record(self.stack, self.cloud).others_of_project()
+
+    def _because(self) -> str:
+        watch = ", and delete themselves at their limits" if has_limits(self.stack) else ""
+        recovery = ", and the controller makes the TPU anew" if is_recovered(self.stack) else ""
+        return f"project-wide: the machines write logs and metrics{watch}{recovery}"
+
+    async def _policy(self) -> _Policy:
+        request = {
+            "resource": f"projects/{self.stack.project}",
+            "options": {"requested_policy_version": 3},
+        }
+        client = self.cloud.client("projects")
+        return _Policy.of(await self.cloud.call(self.address, client.get_iam_policy, request))
+
+    async def _write(self, policy: Any, bindings: list[dict[str, Any]]) -> None:
+        request = {
+            "resource": f"projects/{self.stack.project}",
+            "policy": policy.with_bindings(bindings),
+        }
+        client = self.cloud.client("projects")
+        await self.cloud.call(self.address, client.set_iam_policy, request)
+
+
+class AccountGrants(PolicyGrants):
+    """The account may act as itself: Google asks that of whoever makes a machine with an account.
+
+    Granted on the account alone, and needed where the stack's controller makes the TPU anew.
+    """
+
+    kind = "account-grants"
+
+    @property
+    def name(self) -> str:
+        return self.stack.service_account.partition("@")[0]
+
+    @property
+    def on(self) -> str:
+        return f"account/{self.stack.service_account}"
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return (USER,)
+
+    @property
+    def after(self) -> frozenset[str]:
+        needed = {f"bucket/{self.stack.bucket}"}
+        if self.stack.makes_service_account:
+            needed.add(f"account/{self.stack.names.service_account}")
+        return frozenset(needed)
+
+    async def _others(self) -> list[Contents | None]:
+        """An account that was given may serve other stacks, too."""
+        if self.stack.makes_service_account:
+            return []
+        return await Record(self.stack, self.cloud).others_of_project()
+
+    def _because(self) -> str:
+        return "the controller makes machines with the account that it has itself"
+
+    @property
+    def _resource(self) -> str:
+        return f"projects/-/serviceAccounts/{self.stack.service_account}"
+
+    async def _policy(self) -> _Policy:
+        request = {"resource": self._resource, "options": {"requested_policy_version": 3}}
+        client = self.cloud.client("iam")
+        return _Policy.of(await self.cloud.call(self.address, client.get_iam_policy, request))
+
+    async def _write(self, policy: Any, bindings: list[dict[str, Any]]) -> None:
+        request = {"resource": self._resource, "policy": policy.with_bindings(bindings)}
+        client = self.cloud.client("iam")
+        await self.cloud.call(self.address, client.set_iam_policy, request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from tpuctl.cloud.errors import ApiDisabled
+from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.plan import Action, Change
@@ -25,7 +25,7 @@ class ServiceAccount(StackResource):
 
     @property
     def after(self) -> frozenset[str]:
-        return frozenset({"apis/needed"})
+        return frozenset({f"bucket/{self.stack.bucket}"})
 
     @property
     def path(self) -> str:

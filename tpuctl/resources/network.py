@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tpuctl.cloud.errors import ApiDisabled
+from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound, Transient
 from tpuctl.model.plan import Action, Change
 from tpuctl.resources.base import StackResource
+from tpuctl.resources.roles import is_recovered
 
 __all__ = ["Firewall", "Network", "Networks"]
 
@@ -37,7 +38,7 @@ class Network(StackResource):
 
     @property
     def after(self) -> frozenset[str]:
-        return frozenset({"apis/needed"})
+        return frozenset({f"bucket/{self.stack.bucket}"})
 
     async def observe(self) -> Networks | None:
         wanted = self.stack.file.network.name
@@ -124,7 +125,10 @@ class Network(StackResource):
 
 
 class Firewall(StackResource):
-    """Lets SSH, and what `network.allow` names, in from the given addresses to our workers."""
+    """Lets SSH, and what `network.allow` names, in from the given addresses to our workers.
+
+    And from the stack's own controller, by its tag, where that goes on with the jobs.
+    """
 
     kind = "firewall"
 
@@ -160,6 +164,7 @@ class Firewall(StackResource):
                 ("sourceRanges", set(observed.source_ranges), set(self.sources)),
                 ("allowed", _ports(observed), self._wanted_ports()),
                 ("targetTags", set(observed.target_tags), {self.stack.names.tag}),
+                ("sourceTags", set(observed.source_tags), set(self._source_tags)),
             )
             if have != want
         ]
@@ -210,6 +215,12 @@ class Firewall(StackResource):
                 await self.cloud.clock.sleep(3)
         raise AssertionError("the last try returns or raises")
 
+    @property
+    def _source_tags(self) -> list[str]:
+        """Whoever carries one of these is let in under its internal address."""
+        is_needed = is_recovered(self.stack) and not self.stack.is_node
+        return [self.stack.names.tag] if is_needed else []
+
     def _wanted_ports(self) -> set[tuple[str, str]]:
         named = {"http": ("tcp", "80"), "https": ("tcp", "443")}
         ports = {("tcp", "22")}
@@ -226,6 +237,7 @@ class Firewall(StackResource):
             "network": f"projects/{self.stack.project}/global/networks/{network}",
             "direction": "INGRESS",
             "source_ranges": list(self.sources),
+            "source_tags": self._source_tags,
             "target_tags": [self.stack.names.tag],
             "allowed": [
                 {"I_p_protocol": protocol, "ports": [port]}

@@ -1,19 +1,34 @@
-"""The project that holds everything: used as it is."""
+"""The project that everything is made in: used as it is, or made first."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+from tpuctl.cloud.classification import ApiDisabled
+from tpuctl.cloud.operations import long_operation
 from tpuctl.engine.resource import Report
-from tpuctl.errors import Denied, NotFound
-from tpuctl.model.plan import Change
+from tpuctl.errors import Conflict, Denied, NotFound
+from tpuctl.model.plan import Action, Change
 from tpuctl.resources.base import StackResource
+from tpuctl.waiting import wait_until
 
-__all__ = ["Project"]
+__all__ = ["Project", "ProjectFound"]
+
+SECONDS = 600.0
+LONGEST_TITLE = 30  # of a project's display name
+
+
+@dataclass(frozen=True)
+class ProjectFound:
+    """A project, and the billing account that pays for it where that was asked."""
+
+    state: str = "ACTIVE"
+    billing: str = ""  # its id, "" where there is none
 
 
 class Project(StackResource):
-    """Google answers 403, not 404, for a project that does not exist or that is not yours."""
+    """Made when the stack file says so; never deleted, and its billing never unlinked."""
 
     kind = "project"
 
@@ -21,30 +36,127 @@ class Project(StackResource):
     def name(self) -> str:
         return self.stack.project
 
-    async def observe(self) -> Any | None:
+    @property
+    def wanted_billing(self) -> str:
+        return self.stack.file.project.billing_account or ""
+
+    async def observe(self) -> ProjectFound | None:
         client = self.cloud.client("projects")
         try:
-            return await self.cloud.call(
+            found = await self.cloud.call(
                 self.address, client.get_project, {"name": f"projects/{self.name}"}
             )
         except NotFound:
             return None
         except Denied as error:
+            # Google answers 403, not 404, for a project that does not exist or is not yours.
             if error.diagnostics[0].summary == "Permission denied":
                 return None
             raise
+        return ProjectFound(found.state.name, await self._billing() if self.wanted_billing else "")
 
-    def diff(self, observed: Any | None) -> Change:
+    async def _billing(self) -> str:
+        """The account in use. Where the API is off nothing is known: linking will tell."""
+        client = self.cloud.client("billing")
+        try:
+            found = await self.cloud.call(
+                self.address, client.get_project_billing_info, {"name": f"projects/{self.name}"}
+            )
+        except ApiDisabled:
+            return ""
+        return str(found.billing_account_name).removeprefix("billingAccounts/")
+
+    def diff(self, observed: ProjectFound | None) -> Change:
         if observed is None:
+            return self._absent()
+        if observed.state == "DELETE_REQUESTED":
+            raise Conflict(
+                "Project is being deleted",
+                f"project {self.name} is marked for deletion",
+                hint=f"Take it back with\n    gcloud projects undelete {self.name}\n"
+                "or choose another project.id.",
+            )
+        if not self.wanted_billing or observed.billing == self.wanted_billing:
+            return self.nothing("the project is there")
+        if observed.billing:
+            raise Conflict(
+                "Another billing account pays",
+                f"project {self.name} is linked to {observed.billing}, the stack file says "
+                f"{self.wanted_billing}",
+                hint="tpuctl changes no link. Take project.billing_account out, or change it with\n"
+                f"    gcloud billing projects link {self.name} "
+                f"--billing-account={self.wanted_billing}",
+            )
+        return self.update(f"billing account {self.wanted_billing} is linked", ["billing_account"])
+
+    def _absent(self) -> Change:
+        if not self.stack.file.project.create:
             raise NotFound(
                 "No such project",
                 f"there is no project {self.name} that you may see",
-                hint="Set project.id to one of yours. They are listed by\n    gcloud projects list",
+                hint="Set project.id to one of yours. They are listed by\n"
+                "    gcloud projects list\nOr have it made with\n    project: {create: true}",
             )
-        return self.nothing("the project is there")
+        where = self.stack.file.project.parent
+        billing = f", paid by billing account {self.wanted_billing}" if self.wanted_billing else ""
+        return self.create(f"made {f'in {where}' if where else 'without a parent'}{billing}")
 
-    def removal(self, observed: Any | None) -> Change:
+    def removal(self, observed: ProjectFound | None) -> Change:
         return self.leave("projects are never deleted")
 
     async def apply(self, change: Change, report: Report) -> None:
-        raise AssertionError("no plan has work for a project")
+        if change.action is Action.CREATE:
+            await self._create(report)
+        found = await self._visible()
+        if self.wanted_billing and found.billing != self.wanted_billing:
+            self.diff(found)  # refuses another account, which may have come meanwhile
+            await self._link(report)
+
+    async def _create(self, report: Report) -> None:
+        client = self.cloud.client("projects")
+        project = {
+            "project_id": self.name,
+            "display_name": self.name[:LONGEST_TITLE],
+            "parent": self.stack.file.project.parent or "",
+            "labels": self.stack.labels,
+        }
+        report("making the project", None)
+        try:
+            operation = await self.cloud.call(
+                self.address, client.create_project, {"project": project}
+            )
+            await long_operation(
+                self.cloud,
+                "projects",
+                operation.operation,
+                what=self.address,
+                seconds=SECONDS,
+            )
+        except Conflict as error:
+            if await self.observe() is None:
+                raise Conflict(
+                    "Project id taken",
+                    f"{self.name} is the id of a project that you may not see",
+                    hint="Ids are unique among everybody's, and never free again. Choose another "
+                    "project.id.",
+                ) from error
+
+    async def _visible(self) -> ProjectFound:
+        """A new project may be denied for a moment to whoever made it."""
+        return await wait_until(
+            self.observe,
+            what=f"project {self.name} being visible",
+            seconds=SECONDS,
+            clock=self.cloud.clock,
+        )
+
+    async def _link(self, report: Report) -> None:
+        report(f"linking billing account {self.wanted_billing}", None)
+        request: dict[str, Any] = {
+            "name": f"projects/{self.name}",
+            "project_billing_info": {
+                "billing_account_name": f"billingAccounts/{self.wanted_billing}"
+            },
+        }
+        client = self.cloud.client("billing")
+        await self.cloud.call(self.address, client.update_project_billing_info, request)

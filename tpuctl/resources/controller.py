@@ -1,0 +1,362 @@
+"""The controller: the Compute Engine machine that drives a TPU node, or stands beside a TPU VM."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from tpuctl.cloud.classification import ApiDisabled
+from tpuctl.cloud.operations import compute_operation
+from tpuctl.engine.resource import Report
+from tpuctl.errors import Conflict, NotFound, OperationFailed, TpuctlError, Usage
+from tpuctl.model.names import STACK_LABEL
+from tpuctl.model.plan import Action, Change
+from tpuctl.model.schema import ControllerSection
+from tpuctl.resources.base import StackResource, name_taken, once_visible
+from tpuctl.resources.disk import disk_name, disk_path
+from tpuctl.resources.image import find_image
+from tpuctl.resources.machine import (
+    SCOPE,
+    metadata_differs,
+    metadata_of,
+    prerequisites,
+    public_key_line,
+    ssh_keys_with,
+    watch_metadata,
+)
+from tpuctl.resources.network import Network
+from tpuctl.resources.roles import is_recovered
+from tpuctl.waiting import Backoff, wait_until
+
+__all__ = ["Controller"]
+
+SECONDS = 900.0
+TRIES = 8
+ON_ITS_WAY = ("PENDING", "PROVISIONING", "STAGING", "REPAIRING")
+# As Google names the end of a machine that was stopped, and of one that was stopped for long.
+STOPPED = ("TERMINATED", "STOPPED")
+MODES = {"read-write": "READ_WRITE", "read-only": "READ_ONLY"}
+
+
+class Controller(StackResource):
+    """Made in the node's zone with the stack's label, tag, account, key and data disks."""
+
+    kind = "controller"
+    is_billable = True
+
+    def __init__(self, network: Network, public_key: Callable[[], str]) -> None:
+        super().__init__(network.stack, network.cloud)
+        self.network = network
+        self.public_key = public_key  # called when needed: making a key is work
+        self._image_problem: TpuctlError | None = None
+
+    @property
+    def section(self) -> ControllerSection:
+        section = self.stack.controller
+        assert section is not None, "the stack has a controller"
+        return section
+
+    @property
+    def name(self) -> str:
+        return self.stack.names.controller
+
+    @property
+    def after(self) -> frozenset[str]:
+        disks = {self.name, *(disk_name(self.stack, one) for one in self._disks)}
+        needed = {self.network.address} | prerequisites(self.stack)
+        # Its boot disk is only ever found by `down`, and bears its name: it goes with its machine,
+        # and stays with a machine that may not be deleted.
+        return frozenset(needed | {f"disk/{name}" for name in disks})
+
+    @property
+    def key_line(self) -> str:
+        return public_key_line(self.stack.user, self.public_key())
+
+    @property
+    def _disks(self) -> range:
+        """Data disks are the controller's where the TPU has no machine of its own."""
+        return range(len(self.stack.file.tpu.data_disks) if self.stack.is_node else 0)
+
+    @property
+    def _where(self) -> dict[str, Any]:
+        return {"project": self.stack.project, "zone": self.stack.zone, "instance": self.name}
+
+    async def observe(self) -> Any | None:
+        """The instance. Where there is none its image is looked for, so that `diff` can tell."""
+        found = await self._get()
+        if found is None:
+            self._image_problem = await self._problem_of_image()
+        return found
+
+    async def _get(self) -> Any | None:
+        client = self.cloud.client("instances")
+        try:
+            return await self.cloud.call(self.address, client.get, **self._where)
+        except (NotFound, ApiDisabled):
+            return None
+
+    async def _problem_of_image(self) -> TpuctlError | None:
+        try:
+            await find_image(self.stack, self.cloud)
+        except NotFound as error:
+            return error
+        except TpuctlError:  # the project is not there, or its API not enabled yet
+            return None
+        return None
+
+    def diff(self, observed: Any | None) -> Change:
+        wanted = self.section.machine_type
+        if observed is None:
+            if self._image_problem is not None:
+                raise self._image_problem
+            goes_on = ", and goes on with jobs without you" if is_recovered(self.stack) else ""
+            made = f"an {wanted} will be made{goes_on}"
+            return self.create(f"no controller in {self.stack.zone}: {made}")
+        self._check(observed)
+        have = observed.machine_type.rpartition("/")[2]
+        if have != wanted:
+            raise Conflict(
+                "Controller differs",
+                f"controller {self.name} is an {have}, the stack file says {wanted}",
+                hint="Take it down first, then bring it up anew:\n    tpuctl down",
+            )
+        status = observed.status
+        if status in STOPPED:
+            return self.update(f"the controller is {status} and is started", ("status",))
+        if status in ON_ITS_WAY:
+            return self.update(f"the controller is {status}: waiting for it", ("wait",))
+        if status != "RUNNING":
+            raise Conflict(
+                "Controller not usable",
+                f"controller {self.name} is {status}",
+                hint="Wait until that has ended, then bring it up again. See how it is with\n"
+                "    tpuctl status",
+            )
+        missing = list(metadata_differs(_metadata(observed), self._changing_metadata()))
+        if self._unattached(observed):
+            missing.append("disks")
+        if missing:
+            because = {
+                "ssh-keys": "this machine's SSH key is added",
+                "limits": "limits changed in the stack file",
+                "metadata": "its watch is another now",
+                "disks": "disks are attached",
+            }
+            return self.update(" and ".join(because[one] for one in missing), missing)
+        return self.nothing(f"controller is RUNNING as {have}")
+
+    def _unattached(self, observed: Any) -> list[int]:
+        attached = {one.source.rpartition("/")[2] for one in observed.disks}
+        return [one for one in self._disks if disk_name(self.stack, one) not in attached]
+
+    def is_ours(self, observed: Any) -> bool:
+        return bool(observed.labels.get(STACK_LABEL) == self.stack.name)
+
+    def removal(self, observed: Any | None) -> Change:
+        if observed is None or not self.is_ours(observed):
+            return super().removal(observed)
+        kind = observed.machine_type.rpartition("/")[2]
+        return self.delete(f"{kind} is charged while it runs, its disk while it exists")
+
+    async def apply(self, change: Change, report: Report) -> None:
+        if change.action is Action.DELETE:
+            await self._delete(report)
+        elif change.action is Action.CREATE:
+            await self._create(report)
+        elif "status" in change.fields:
+            await self._start(report)
+        else:
+            if {"ssh-keys", "limits", "metadata"} & {*change.fields}:
+                await self._update_metadata()
+            if "disks" in change.fields:
+                await self._attach(report)
+        if change.action is not Action.DELETE:
+            await self._until_running(report)
+
+    async def _create(self, report: Report) -> None:
+        desired = await self._desired()
+
+        async def ask() -> None:
+            # One id for one try: a call that is repeated because its answer was lost meets its
+            # own operation. A program that was killed comes back with another id and meets its
+            # own instance. An id made of the name would, within the hour that Google remembers
+            # it, answer for an instance that was deleted meanwhile.
+            request = {
+                "project": self.stack.project,
+                "zone": self.stack.zone,
+                "instance_resource": desired,
+                "request_id": str(uuid.uuid4()),
+            }
+            report("asking for the machine", None)
+            client = self.cloud.client("instances")
+            operation = await self.cloud.call(self.address, client.insert_unary, request)
+            report("PROVISIONING", None)
+            await self._done(operation)
+
+        try:
+            await once_visible(
+                ask, self.stack.service_account, self.cloud, lambda text: report(text, None)
+            )
+        except Conflict as error:
+            found = await self._get()
+            if found is None:
+                raise error
+            self._check(found)
+
+    async def _desired(self) -> dict[str, Any]:
+        stack, section = self.stack, self.section
+        network = f"projects/{stack.project}/global/networks/{await self.network.chosen()}"
+        interface: dict[str, Any] = {"network": network}
+        if stack.file.network.subnetwork is not None:
+            interface["subnetwork"] = (
+                f"projects/{stack.project}/regions/{stack.region}/subnetworks/"
+                f"{stack.file.network.subnetwork}"
+            )
+        if stack.file.network.ssh == "external":
+            interface["access_configs"] = [{"name": "External NAT", "type_": "ONE_TO_ONE_NAT"}]
+        boot = {
+            "boot": True,
+            "auto_delete": True,
+            "initialize_params": {
+                "source_image": await find_image(stack, self.cloud),
+                "disk_size_gb": section.disk_gb,
+                "disk_type": f"zones/{stack.zone}/diskTypes/{section.disk_type}",
+                "labels": stack.labels,
+            },
+        }
+        scopes = [SCOPE] if section.scopes == "auto" else list(section.scopes)
+        return {
+            "name": self.name,
+            "description": stack.names.ownership,
+            "machine_type": f"zones/{stack.zone}/machineTypes/{section.machine_type}",
+            "disks": [boot, *(self._data_disk(index) for index in self._disks)],
+            "network_interfaces": [interface],
+            "service_accounts": [{"email": stack.service_account, "scopes": scopes}],
+            "labels": stack.labels,
+            "tags": {"items": [stack.names.tag, *stack.file.network.tags]},
+            "metadata": {"items": _items(self._wanted_metadata())},
+        }
+
+    def _data_disk(self, index: int) -> dict[str, Any]:
+        disk = self.stack.file.tpu.data_disks[index]
+        return {
+            "source": disk_path(self.stack, index),
+            "device_name": disk_name(self.stack, index),
+            "mode": MODES[disk.mode],
+            "auto_delete": False,
+        }
+
+    def _wanted_metadata(self) -> dict[str, str]:
+        stack = self.stack
+        if not stack.is_node:  # metadata and startup script of the file are the workers' then
+            return {"enable-guest-attributes": "TRUE", **self._changing_metadata()}
+        facts = {
+            "tpu-name": stack.names.node,
+            "tpu-zone": stack.zone,
+            "tpu-type": stack.accelerator.name,
+            "tpu-version": stack.runtime.version,
+        }
+        startup = self.cloud.endpoint.runs_startup_scripts
+        return {**facts, **metadata_of(stack, self.key_line, startup=startup)}
+
+    def _changing_metadata(self) -> dict[str, str]:
+        """What is brought up to date on a controller that is there."""
+        startup = self.cloud.endpoint.runs_startup_scripts
+        watch = watch_metadata(self.stack, on_controller=True, startup=startup)
+        return {"ssh-keys": self.key_line, **watch}
+
+    async def _start(self, report: Report) -> None:
+        report("STAGING", None)
+        try:
+            operation = await self.cloud.call(
+                self.address, self.cloud.client("instances").start_unary, **self._where
+            )
+        except (Usage, Conflict):
+            found = await self._get()
+            if found is None or found.status not in ("RUNNING", *ON_ITS_WAY):
+                raise
+        else:
+            await self._done(operation)
+
+    async def _update_metadata(self) -> None:
+        """Read, change, write back under the fingerprint; again when somebody was faster."""
+        for left in range(TRIES - 1, -1, -1):
+            found = await self._get()
+            if found is None:
+                raise NotFound("Controller vanished", f"controller {self.name} is gone")
+            items = _metadata(found)
+            keys = ssh_keys_with(items.get("ssh-keys", ""), self.key_line)
+            items = {**items, **self._wanted_metadata(), "ssh-keys": keys}
+            resource = {"fingerprint": found.metadata.fingerprint, "items": _items(items)}
+            try:
+                operation = await self.cloud.call(
+                    self.address,
+                    self.cloud.client("instances").set_metadata_unary,
+                    **self._where,
+                    metadata_resource=resource,
+                )
+            except Conflict:
+                if not left:
+                    raise
+                await self.cloud.clock.sleep(0.2)
+                continue
+            await self._done(operation)
+            return
+
+    async def _attach(self, report: Report) -> None:
+        found = await self._get()
+        for index in self._unattached(found) if found is not None else ():
+            report(f"attaching {disk_name(self.stack, index)}", None)
+            operation = await self.cloud.call(
+                self.address,
+                self.cloud.client("instances").attach_disk_unary,
+                **self._where,
+                attached_disk_resource=self._data_disk(index),
+            )
+            await self._done(operation)
+
+    async def _delete(self, report: Report) -> None:
+        report("STOPPING", None)
+        try:
+            operation = await self.cloud.call(
+                self.address, self.cloud.client("instances").delete_unary, **self._where
+            )
+        except NotFound:
+            return
+        await self._done(operation)
+
+    async def _done(self, operation: Any) -> None:
+        await compute_operation(self.cloud, operation, what=self.address, seconds=SECONDS)
+
+    async def _until_running(self, report: Report) -> None:
+        async def probe() -> bool | None:
+            found = await self._get()
+            if found is None or found.status in (*STOPPED, "STOPPING"):
+                state = "gone" if found is None else found.status
+                raise OperationFailed("Controller did not start", f"{self.name} is {state}")
+            if found.status == "RUNNING":
+                return True
+            report(found.status, None)
+            return None
+
+        await wait_until(
+            probe,
+            what=f"controller {self.name} becoming RUNNING",
+            seconds=SECONDS,
+            backoff=Backoff(first=0.1, most=5.0, factor=1.15),
+            clock=self.cloud.clock,
+        )
+
+    def _check(self, observed: Any) -> None:
+        """Refuse a machine that carries no label of ours."""
+        if not self.is_ours(observed):
+            raise name_taken(self, observed.labels.get(STACK_LABEL))
+
+
+def _metadata(observed: Any) -> dict[str, str]:
+    return {one.key: one.value for one in observed.metadata.items}
+
+
+def _items(metadata: dict[str, str]) -> list[dict[str, str]]:
+    return [{"key": key, "value": value} for key, value in metadata.items()]

@@ -1,0 +1,180 @@
+"""A data disk: made for the stack, or one of the user's that is attached and left alone."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from tpuctl.cloud.classification import ApiDisabled
+from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.operations import compute_operation
+from tpuctl.engine.resource import Report
+from tpuctl.errors import Conflict, NotFound, Usage
+from tpuctl.model.names import STACK_LABEL
+from tpuctl.model.plan import Action, Change
+from tpuctl.model.schema import DataDisk as Wanted
+from tpuctl.model.stack import Stack
+from tpuctl.resources.base import StackResource
+from tpuctl.waiting import Backoff, wait_until
+
+__all__ = ["DataDisk", "disk_name", "disk_path"]
+
+SECONDS = 300.0
+
+
+def disk_name(stack: Stack, index: int) -> str:
+    """The name of the data disk at that place of the stack file's list."""
+    return stack.file.tpu.data_disks[index].name or stack.names.disk(index)
+
+
+def disk_path(stack: Stack, index: int) -> str:
+    """As a node's `source_disk` and an instance's `source` want it."""
+    return f"projects/{stack.project}/zones/{stack.zone}/disks/{disk_name(stack, index)}"
+
+
+class DataDisk(StackResource):
+    """One of `tpu.data_disks`, in the node's zone."""
+
+    kind = "disk"
+
+    def __init__(self, stack: Stack, cloud: Cloud, name: str, wanted: Wanted | None) -> None:
+        super().__init__(stack, cloud)
+        self._name = name
+        self.wanted = wanted
+        self.was_named = wanted is not None and wanted.name is not None
+        self.is_billable = not self.was_named  # the user's own disk is the user's own cost
+
+    @classmethod
+    def at(cls, stack: Stack, cloud: Cloud, index: int) -> Self:
+        """The disk at that place of the stack file's list."""
+        return cls(stack, cloud, disk_name(stack, index), stack.file.tpu.data_disks[index])
+
+    @classmethod
+    def left(cls, stack: Stack, cloud: Cloud, name: str) -> Self:
+        """A disk of the stack that its file no longer names: it can be taken down."""
+        return cls(stack, cloud, name, None)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def after(self) -> frozenset[str]:
+        return frozenset({f"bucket/{self.stack.bucket}"})
+
+    async def observe(self) -> Any | None:
+        client = self.cloud.client("disks")
+        try:
+            return await self.cloud.call(self.address, client.get, **self._where, disk=self.name)
+        except (NotFound, ApiDisabled):
+            return None
+
+    def diff(self, observed: Any | None) -> Change:
+        if self.was_named:
+            if observed is None:
+                raise NotFound(
+                    "No such disk",
+                    f"{self.stack.zone} of project {self.stack.project} has no disk {self.name}",
+                    hint="A disk is attached in its own zone alone. To have one made:\n"
+                    "    tpu: {data_disks: [{size_gb: 100}]}",
+                )
+            return self.nothing(f"disk {self.name} is there")
+        if self.wanted is None:
+            return self.removal(observed)
+        if observed is None:
+            return self.create(f"{self.wanted.size_gb} GB of {self.wanted.type}")
+        self._check(observed)
+        kind = observed.type_.rpartition("/")[2]
+        if (observed.size_gb, kind) != (self.wanted.size_gb, self.wanted.type):
+            raise Conflict(
+                "Disk differs",
+                f"disk {self.name} has {observed.size_gb} GB of {kind}, the stack file says "
+                f"{self.wanted.size_gb} GB of {self.wanted.type}",
+                hint="Save what is on it, take the stack down, then bring it up anew:\n"
+                "    tpuctl down",
+            )
+        return self.nothing(f"{observed.size_gb} GB of {kind}")
+
+    def is_ours(self, observed: Any) -> bool:
+        return not self.was_named and observed.labels.get(STACK_LABEL) == self.stack.name
+
+    def removal(self, observed: Any | None) -> Change:
+        if observed is not None and self.was_named:
+            return self.leave("disks that tpuctl did not make are never deleted")
+        if observed is None or not self.is_ours(observed):
+            return super().removal(observed)
+        return self.delete("made for this stack, with all that is on it")
+
+    async def apply(self, change: Change, report: Report) -> None:
+        if change.action is Action.DELETE:
+            await self._delete(report)
+            return
+        try:
+            operation = await self.cloud.call(
+                self.address,
+                self.cloud.client("disks").insert_unary,
+                **self._where,
+                disk_resource=self._desired(),
+            )
+        except Conflict:
+            self.diff(await self.observe())  # made meanwhile: ours, or refused
+            return
+        await compute_operation(self.cloud, operation, what=self.address, seconds=SECONDS)
+
+    async def _delete(self, report: Report) -> None:
+        """Delete it as soon as nothing uses it: the machine that does may be going too."""
+        was_free = False
+
+        async def probe() -> bool | None:
+            nonlocal was_free
+            try:
+                operation = await self.cloud.call(
+                    self.address,
+                    self.cloud.client("disks").delete_unary,
+                    **self._where,
+                    disk=self.name,
+                )
+            except NotFound:  # boot disks go with their machine
+                return True
+            except (Usage, Conflict):
+                found = await self.observe()
+                if found is not None and not found.users:
+                    if was_free:
+                        raise
+                    was_free = True  # let go since the refusal, most likely: another try tells
+                    return None
+                report("waiting until no machine uses it", None)
+                return None
+            await compute_operation(self.cloud, operation, what=self.address, seconds=SECONDS)
+            return True
+
+        await wait_until(
+            probe,
+            what=f"disk {self.name} being let go by its machine",
+            seconds=SECONDS,
+            backoff=Backoff(first=0.1, most=5.0, factor=1.15),
+            clock=self.cloud.clock,
+        )
+
+    @property
+    def _where(self) -> dict[str, Any]:
+        return {"project": self.stack.project, "zone": self.stack.zone}
+
+    def _desired(self) -> dict[str, Any]:
+        assert self.wanted is not None, "only what the stack file names is made"
+        return {
+            "name": self.name,
+            "description": self.stack.names.ownership,
+            "labels": self.stack.labels,
+            "size_gb": self.wanted.size_gb,
+            "type_": f"zones/{self.stack.zone}/diskTypes/{self.wanted.type}",
+        }
+
+    def _check(self, observed: Any) -> None:
+        if not self.is_ours(observed):
+            raise Conflict(
+                "Name taken",
+                f"disk {self.name} exists in {self.stack.zone} and is not part of stack "
+                f"{self.stack.name}",
+                hint=f"Attach it with\n    tpu: {{data_disks: [{{name: {self.name}}}]}}\n"
+                "or choose another stack name.",
+            )

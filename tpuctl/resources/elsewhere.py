@@ -1,0 +1,39 @@
+"""What a stack has in a zone that is not in use: left by an earlier try, or by an older file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tpuctl.engine.resource import Report, Resource
+from tpuctl.model.plan import Change
+
+__all__ = ["Elsewhere"]
+
+
+class Elsewhere:
+    """A resource that `up` takes away as `down` does. Its address tells where it is."""
+
+    def __init__(self, resource: Resource, address: str) -> None:
+        self._resource = resource
+        self.address = address
+
+    @property
+    def after(self) -> frozenset[str]:
+        return self._resource.after
+
+    @property
+    def is_billable(self) -> bool:
+        return self._resource.is_billable
+
+    async def observe(self) -> Any | None:
+        return await self._resource.observe()
+
+    def diff(self, observed: Any | None) -> Change:
+        return self.removal(observed)
+
+    def removal(self, observed: Any | None) -> Change:
+        found = self._resource.removal(observed)
+        return Change(self.address, found.action, found.because, found.fields)
+
+    async def apply(self, change: Change, report: Report) -> None:
+        await self._resource.apply(change, report)

@@ -1,0 +1,94 @@
+"""The image of a controller's boot disk: what the stack file names, or one with its TensorFlow."""
+
+from __future__ import annotations
+
+import re
+
+from tpuctl.cloud.clients import Cloud
+from tpuctl.errors import NotFound, Usage
+from tpuctl.model.stack import Stack
+
+__all__ = ["USUAL", "USUAL_FOR_NODES", "Wanted", "find_image", "images_wanted"]
+
+# Whose images are known by the beginning of their families' names (cloud.google.com/compute/docs/
+# images/os-details; gcloud's execution_groups/util.py for TensorFlow's two).
+PROJECTS = {
+    "ubuntu-": "ubuntu-os-cloud",
+    "debian-": "debian-cloud",
+    "rocky-": "rocky-linux-cloud",
+    "tf2-": "deeplearning-platform-release",
+    "common-": "deeplearning-platform-release",
+    "tf-": "ml-images",
+}
+# Of a controller beside TPU VMs: its Python is new enough for tpuctl, which recovers jobs there.
+# One that drives a TPU node runs the job itself, with what was made for an older Python.
+USUAL, USUAL_FOR_NODES = "ubuntu-2404-lts-amd64", "ubuntu-2204-lts"
+LINK = re.compile(r"(?:.*/)?projects/([^/]+)/global/images/(family/)?([^/]+)$")
+Wanted = tuple[str, str, bool]  # project, name, whether it is a family's
+
+
+def images_wanted(
+    wanted: str, tensorflow: str | None, project: str, usual: str = USUAL
+) -> tuple[Wanted, ...]:
+    """Where to look for the image, in order. `project` is the stack's own."""
+    if wanted == "auto":
+        return _with_tensorflow(tensorflow) if tensorflow else (_family(usual, project),)
+    if link := LINK.match(wanted):
+        return ((link[1], link[3], link[2] is not None),)
+    parts = wanted.split("/")
+    if len(parts) == 3 and parts[1] == "images":
+        return ((parts[0], parts[2], False),)
+    if len(parts) == 2:
+        return ((parts[0], parts[1], True),)
+    return (_family(wanted, project),)
+
+
+def _family(name: str, project: str) -> Wanted:
+    owners = [owner for prefix, owner in PROJECTS.items() if name.startswith(prefix)]
+    return (owners[0] if owners else project, name, True)
+
+
+def _with_tensorflow(version: str) -> tuple[Wanted, ...]:
+    """The families that `gcloud compute tpus execution-groups create` chooses.
+
+    Those of ml-images name the patch from 2.4 on, and before where it is not 0; those of the
+    Deep Learning VMs never do.
+    """
+    major, minor, patch = (int(part) for part in f"{version}.0".split(".")[:3])
+    has_patch = patch > 0 or (major, minor) >= (2, 4)
+    exact = f"tf-{major}-{minor}" + (f"-{patch}" if has_patch else "")
+    return (
+        ("ml-images", exact, True),
+        (
+            "deeplearning-platform-release",
+            f"tf{major if major > 1 else ''}-{major}-{minor}-cpu",
+            True,
+        ),
+    )
+
+
+async def find_image(stack: Stack, cloud: Cloud) -> str:
+    """`projects/P/global/images/I`. Raises NotFound, naming the key of the stack file."""
+    section = stack.controller
+    assert section is not None
+    tensorflow = stack.runtime.tensorflow if stack.is_node else None
+    usual = USUAL_FOR_NODES if stack.is_node else USUAL
+    looked = []
+    for project, name, is_family in images_wanted(section.image, tensorflow, stack.project, usual):
+        client = cloud.client("images")
+        what = f"image {project}/{name}"
+        try:
+            if is_family:
+                found = await cloud.call(what, client.get_from_family, project=project, family=name)
+            else:
+                found = await cloud.call(what, client.get, project=project, image=name)
+        except (NotFound, Usage):
+            looked.append(f"{project} has no {'family' if is_family else 'image'} {name}")
+            continue
+        return f"projects/{project}/global/images/{found.name}"
+    raise NotFound(
+        "No such image",
+        f"controller.image is {section.image}: {'; '.join(looked)}",
+        hint=f"Name another, as an image family or PROJECT/FAMILY:\n"
+        f"    controller: {{image: {usual}}}",
+    )

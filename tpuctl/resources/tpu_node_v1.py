@@ -1,0 +1,205 @@
+"""The TPU node of API v1: a remote TPU, driven over gRPC from a controller."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network
+from typing import Any
+
+from tpuctl.catalog import AcceleratorType, Runtime, node_cidr_prefix, runtimes
+from tpuctl.cloud.classification import NodesClosed, RangeTaken
+from tpuctl.engine.resource import Report
+from tpuctl.errors import Conflict, Diagnostic, TpuctlError
+from tpuctl.model.plan import Action, Change
+from tpuctl.model.stack import Stack
+from tpuctl.resources.network import Network
+from tpuctl.resources.node_life import BEYOND_USE, CREATE_SECONDS, NodeLife
+from tpuctl.resources.ranges import free_range, ranges_in_use
+
+__all__ = ["RemoteNode", "announcement", "vm_runtime"]
+
+TPU_VM = "V2_ALPHA1"  # the version of a node that API v1 lists, but did not make
+RANGE_TRIES = 8  # so many others would have to choose the same range at the same moment
+
+
+class RemoteNode(NodeLife):
+    """Made with the stack's label in a free address range; replaced when it was preempted."""
+
+    kind = "tpu"
+    api = "tpu_v1"
+    noun = "TPU node"
+
+    def __init__(self, network: Network) -> None:
+        super().__init__(network.stack, network.cloud)
+        self.network = network
+
+    @property
+    def name(self) -> str:
+        return self.stack.names.node
+
+    @property
+    def after(self) -> frozenset[str]:
+        """After its controller, whose watch deletes it: it has no machine of its own."""
+        return frozenset({self.network.address, f"controller/{self.stack.names.controller}"})
+
+    def diff(self, observed: Any | None) -> Change:
+        type_name = self.stack.accelerator.name
+        if observed is None:
+            return self.create(f"no TPU node in {self.stack.zone}: a {type_name} will be made")
+        self.check(observed)
+        if observed.api_version.name == TPU_VM:
+            raise self.differs("kind", "TPU VM", "node")
+        state = observed.state.name
+        if state in BEYOND_USE:
+            return self.create(f"the node is {state} and is made again")
+        for what, have, want in self._essentials(observed):
+            if have != want:
+                raise self.differs(what, have, want)
+        return self.until_usable(state) or self.nothing(f"node is READY with {type_name}")
+
+    def _essentials(self, observed: Any) -> list[tuple[str, str, str]]:
+        """What no update changes: what it is called, what is there, what the stack says."""
+        found = [
+            ("type", observed.accelerator_type, self.stack.accelerator.name),
+            ("version", observed.tensorflow_version, self.stack.runtime.version),
+        ]
+        wanted = self.stack.file.network.node_range
+        if wanted not in ("auto", "service-networking") and observed.cidr_block:
+            have = IPv4Network(observed.cidr_block, strict=False)
+            if not have.subnet_of(IPv4Network(wanted)):
+                found.append(("range", observed.cidr_block, wanted))
+        return found
+
+    def removal(self, observed: Any | None) -> Change:
+        if observed is not None and observed.api_version.name == TPU_VM:
+            return self.leave("it is a TPU VM, which is taken down as such")
+        if observed is None or not self.is_ours(observed):
+            return super().removal(observed)
+        return self.delete(f"{observed.accelerator_type} is charged while it exists")
+
+    async def apply(self, change: Change, report: Report) -> None:
+        if change.action is Action.DELETE:
+            await self.remove(report)
+        elif change.action is Action.CREATE:
+            await self._make_way(report, BEYOND_USE)
+            await self._create(report)
+        elif "state" in change.fields:
+            await self.start(report)
+        else:
+            await self.until_ready(report)
+
+    async def _make_way(self, report: Report, states: tuple[str, ...]) -> None:
+        """Delete our own node where it is in one of these states."""
+        found = await self.observe()
+        if found is not None and self.is_ours(found) and found.state.name in states:
+            await self.remove(report)
+
+    async def _create(self, report: Report) -> None:
+        """Ask for the node, with another range when somebody was faster with the one chosen."""
+        network = await self.network.chosen()
+        refused: set[str] = set()
+        for left in range(RANGE_TRIES - 1, -1, -1):
+            place = await self._range(network, refused)
+            try:
+                await self._ask({**self._desired(network), **place}, report)
+            except RangeTaken:
+                if not left or self.stack.file.network.node_range != "auto":
+                    raise
+                refused.add(place["cidr_block"])
+                await self._make_way(report, ("UNKNOWN", *BEYOND_USE))
+            except NodesClosed as error:
+                raise _with_the_change(error, self.stack) from error
+            else:
+                break
+        await self.until_ready(report)
+
+    async def _range(self, network: str, refused: set[str]) -> dict[str, Any]:
+        wanted = self.stack.file.network.node_range
+        if wanted == "service-networking":
+            return {"use_service_networking": True}
+        if wanted == "auto":
+            taken = await ranges_in_use(self.stack, self.cloud, network)
+            wanted = free_range(taken | refused, node_cidr_prefix(self.stack.accelerator))
+        return {"cidr_block": wanted}
+
+    async def _ask(self, node: dict[str, Any], report: Report) -> None:
+        """Create the node, or adopt it where it is there already."""
+        request = {
+            "parent": self.parent,
+            "node_id": self.name,
+            "node": node,
+        }
+        report("asking for the node", None)
+        try:
+            operation = await self.cloud.call(
+                self.address, self.cloud.client("tpu_v1").create_node, request
+            )
+        except Conflict as error:
+            # Somebody else's, or our own whose answer was lost: then the name is taken, or the
+            # range, by the very node that was asked for.
+            if not await self.is_there():
+                raise error
+        else:
+            report("CREATING", None)
+            await self.until_done(operation, CREATE_SECONDS)
+
+    def _desired(self, network: str) -> dict[str, Any]:
+        capacity = self.stack.file.tpu.capacity
+        return {
+            "accelerator_type": self.stack.accelerator.name,
+            "tensorflow_version": self.stack.runtime.version,
+            "description": self.stack.names.ownership,
+            "network": f"projects/{self.stack.project}/global/networks/{network}",
+            "scheduling_config": {
+                "preemptible": capacity == "preemptible",
+                "reserved": capacity == "reserved",
+            },
+            "labels": self.stack.labels,
+        }
+
+
+def announcement(stack: Stack) -> Diagnostic:
+    """What is to be said before a TPU node is asked for.
+
+    Closed since April 2025 to projects that are not on Google's list, as the refusal itself says
+    (terraform-provider-google issue 22526).
+    """
+    return Diagnostic(
+        "TPU nodes are closed to most projects",
+        f"Google may refuse {stack.names.node}: since 2025 it makes TPU nodes for projects on its "
+        "list alone",
+        f"If it does, ask for a TPU VM instead:\n{_change(stack)}",
+    )
+
+
+def vm_runtime(accelerator: AcceleratorType, tensorflow: str | None) -> Runtime | None:
+    """The TPU VM runtime with that TensorFlow, else the nearest newer one, else the newest.
+
+    Without a TensorFlow, as for PyTorch, the base runtime.
+    """
+    fitting = [known for known in runtimes() if known.fits(accelerator)]
+    if tensorflow is None:
+        return next((known for known in fitting if known.tensorflow is None), None)
+    with_it = [known for known in fitting if known.tensorflow is not None]
+    newer = [one for one in with_it if _numbers(one.tensorflow) >= _numbers(tensorflow)]
+    if newer:
+        return min(newer, key=lambda one: _numbers(one.tensorflow))
+    return max(with_it, key=lambda one: _numbers(one.tensorflow), default=None)
+
+
+def _numbers(version: str | None) -> tuple[int, ...]:
+    return tuple(int(part) for part in (version or "0").split("."))
+
+
+def _change(stack: Stack) -> str:
+    found = vm_runtime(stack.accelerator, stack.runtime.tensorflow)
+    return f"    tpu: {{kind: vm, runtime: {found.version if found else 'auto'}}}"
+
+
+def _with_the_change(error: NodesClosed, stack: Stack) -> TpuctlError:
+    """The same refusal with the exact change to make."""
+    first = error.diagnostics[0]
+    named = NodesClosed(
+        first.summary, first.detail, hint=f"Use a TPU VM instead:\n{_change(stack)}"
+    )
+    named.scope = error.scope
+    return named

@@ -1,0 +1,364 @@
+"""A queued resource: a request for nodes that waits until there is capacity for all of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from tpuctl.cloud.classification import ApiDisabled
+from tpuctl.cloud.errors import from_status
+from tpuctl.cloud.operations import long_operation
+from tpuctl.engine.resource import Report
+from tpuctl.errors import (
+    Conflict,
+    NoCapacity,
+    NotFound,
+    OperationFailed,
+    Scope,
+    TpuctlError,
+    Transient,
+    Unreachable,
+    Usage,
+)
+from tpuctl.model.duration import DURATION
+from tpuctl.model.plan import Action, Change
+from tpuctl.resources.base import StackResource, name_taken, once_visible, until_gone
+from tpuctl.resources.machine import prerequisites
+from tpuctl.resources.network import Network
+from tpuctl.resources.tpu_body import disk_addresses, node_body
+from tpuctl.resources.tpu_node import TpuNode
+from tpuctl.resources.tpu_request import (
+    Asking,
+    deadline,
+    owner,
+    request_body,
+    request_differences,
+    waiting,
+)
+from tpuctl.waiting import Backoff, all_ended, wait_until
+
+__all__ = ["QueuedNodes", "Request"]
+
+ON_ITS_WAY = ("CREATING", "ACCEPTED", "PROVISIONING", "WAITING_FOR_RESOURCES")
+BEYOND_USE = ("FAILED", "SUSPENDING", "SUSPENDED")
+ENDED = ("FAILED", "SUSPENDED")  # can be deleted without force, since there are no nodes
+LONGEST = 30 * 86400.0  # of waiting for a request that says nothing of its own
+ACCEPT_SECONDS = 900.0
+DELETE_SECONDS = 900.0
+POLL = Backoff(first=0.1, most=10.0, factor=1.15)
+SILENCE = 1800.0  # for so long the cloud need not answer while the request waits
+TOO_LATE = 4  # DEADLINE_EXCEEDED in google.rpc.Code
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is there: the queued resource, and the nodes by name that exist, its own or not."""
+
+    queued: Any | None
+    nodes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def state(self) -> str:
+        return "" if self.queued is None else str(self.queued.state.state.name)
+
+
+class QueuedNodes(StackResource):
+    """All nodes of the stack in one request, which outlives this program; deleted with them."""
+
+    kind = "queued"
+    is_billable = True
+
+    def __init__(self, network: Network, public_key: Callable[[], str]) -> None:
+        super().__init__(network.stack, network.cloud)
+        self.network = network
+        self.nodes = [TpuNode(network, public_key, name=name) for name in self.stack.nodes]
+
+    @property
+    def name(self) -> str:
+        return self.stack.names.queued
+
+    @property
+    def path(self) -> str:
+        place = f"projects/{self.stack.project}/locations/{self.stack.zone}"
+        return f"{place}/queuedResources/{self.name}"
+
+    @property
+    def after(self) -> frozenset[str]:
+        needed = {self.network.address, *disk_addresses(self.stack)}
+        return frozenset(needed | prerequisites(self.stack))
+
+    async def observe(self) -> Request | None:
+        queued, *found = await all_ended([self._get(), *(node.observe() for node in self.nodes)])
+        names = [node.name for node in self.nodes]
+        nodes = {name: node for name, node in zip(names, found, strict=True) if node is not None}
+        return Request(queued, nodes) if queued is not None or nodes else None
+
+    async def _get(self) -> Any | None:
+        client = self.cloud.client("tpu")
+        try:
+            return await self.cloud.call(
+                self.address, client.get_queued_resource, {"name": self.path}
+            )
+        except (NotFound, ApiDisabled):
+            return None
+
+    def diff(self, observed: Request | None) -> Change:
+        count, type_name = len(self.nodes), self.stack.accelerator.name
+        wanted = type_name if count == 1 else f"{count} x {type_name}"
+        if observed is None:
+            return self.create(f"asks for {wanted} in {self.stack.zone}{self._patience()}")
+        if observed.queued is None:
+            raise self._in_the_way(observed.nodes)
+        self._check(observed.queued)
+        if observed.state in ("DELETING", *BEYOND_USE):
+            self._patience()
+        if observed.state == "DELETING":
+            return self.create("the request is being deleted and is made again")
+        if observed.state in BEYOND_USE:
+            return self.create(f"the request is {observed.state} and is made again")
+        self._compare(observed.queued)
+        if observed.state in ON_ITS_WAY:
+            return self.update(f"goes on waiting: {waiting(observed.queued)}", ("wait",))
+        missing = [node.name for node in self.nodes if node.name not in observed.nodes]
+        if missing:
+            return self.create(f"{', '.join(missing)} is gone from the request: it is made again")
+        changes = [node.diff(observed.nodes[node.name]) for node in self.nodes]
+        if any(change.action is Action.CREATE for change in changes):
+            return self.create("a node was taken away: the request is made again")
+        fields = sorted({name for change in changes if change.is_work for name in change.fields})
+        if fields:
+            because = next(change.because for change in changes if change.is_work)
+            return self.update(because, fields)
+        return self.nothing(f"the request is {observed.state} with {wanted}")
+
+    def _patience(self) -> str:
+        """For how long, and how long it would wait. Raises Usage when that is over already."""
+        assert self.stack.queue is not None
+        until, run_for = self.stack.queue.valid_until, self.stack.queue.run_for
+        start = f" for {run_for}, and waits" if run_for else " and waits"
+        if until is None:
+            return f"{start} until there is capacity"
+        if re.fullmatch(DURATION, until):
+            return f"{start} {until} at most"
+        moment = datetime.fromisoformat(until).astimezone(UTC)
+        if moment <= datetime.now(UTC):
+            raise Usage(
+                "Time has passed",
+                f"tpu.queue.valid_until is {until}: nothing would be waited for",
+                hint="Give a later time, or how long to wait:\n    queue: {valid_until: 6h}",
+            )
+        return f"{start} until {moment:%Y-%m-%d %H:%M} UTC at most"
+
+    def is_ours(self, observed: Request) -> bool:
+        return observed.queued is not None and owner(observed.queued) == self.stack.name
+
+    def removal(self, observed: Request | None) -> Change:
+        if observed is None or observed.queued is None:
+            return super().removal(None)
+        if not self.is_ours(observed):
+            return super().removal(observed)
+        return self.delete(f"the request is {observed.state}; its nodes go with it")
+
+    async def apply(self, change: Change, report: Report) -> None:
+        if change.action is Action.DELETE:
+            await self._delete(report)
+            return
+        observed = await self.observe()
+        now = self.diff(observed)  # somebody else may have been quicker, or the cloud itself
+        if now.action is Action.CREATE:
+            if observed is not None and observed.queued is not None:
+                await self._delete(report, observed.queued)
+            await self._create(report)
+        elif "wait" in now.fields:
+            await self._until_active(report)
+        elif now.is_work:
+            await self._update_nodes(report)
+
+    async def _update_nodes(self, report: Report) -> None:
+        async def update(node: TpuNode) -> None:
+            change = node.diff(await node.observe())
+            if change.action is Action.CREATE:  # not by itself: it belongs to the request
+                raise self._lost(f"{node.address} of its nodes is gone")
+            if change.is_work:
+                await node.apply(change, report)
+
+        await all_ended(update(node) for node in self.nodes)
+
+    async def _create(self, report: Report) -> None:
+        node = await node_body(self.network, self.nodes[0].key_line)
+        ask = Asking(self.stack, self.cloud, request_body(self.stack, node))
+        report("asking for the nodes", None)
+        try:
+            operation = await once_visible(
+                ask, self.stack.service_account, self.cloud, lambda text: report(text, None)
+            )
+            await long_operation(
+                self.cloud, "tpu", operation, what=self.address, seconds=ACCEPT_SECONDS
+            )
+        except Conflict as error:
+            observed = await self.observe()
+            if observed is None:
+                raise
+            if self.diff(observed).action is Action.CREATE:
+                raise error
+        except Unreachable:
+            raise  # nothing more can be asked
+        except TpuctlError:
+            await self._clear(report)
+            raise
+        await self._until_active(report)
+
+    async def _until_active(self, report: Report) -> None:
+        answered = self.cloud.clock.now()
+
+        async def probe() -> bool | None:
+            nonlocal answered
+            try:
+                queued = await self._get()
+            except Transient:  # who waits for hours meets a network that fails for minutes
+                if self.cloud.clock.now() - answered > SILENCE:
+                    raise
+                report("the cloud does not answer; the request waits on", None)
+                return None
+            answered = self.cloud.clock.now()
+            if queued is None:
+                raise NotFound(
+                    "Request vanished",
+                    f"queued resource {self.name} in {self.stack.zone} is gone",
+                    hint="Ask again with\n    tpuctl up",
+                )
+            state = queued.state.state.name
+            if state == "ACTIVE":
+                return True
+            if state in BEYOND_USE:
+                raise self._why(queued)
+            report(waiting(queued), None)
+            return None
+
+        try:
+            await wait_until(
+                probe,
+                what=f"queued resource {self.name} becoming ACTIVE",
+                seconds=LONGEST,
+                backoff=POLL,
+                clock=self.cloud.clock,
+            )
+        except Unreachable:
+            raise
+        except TpuctlError:
+            await self._clear(report)
+            raise
+        await self._update_nodes(report)
+
+    async def _clear(self, report: Report) -> None:
+        """Delete a request that came to nothing: it would hold quota as long as it is there."""
+        with suppress(TpuctlError):
+            found = await self._get()
+            is_over = found is not None and found.state.state.name in BEYOND_USE
+            if is_over and owner(found) == self.stack.name:
+                await self._delete(report, found)
+
+    def _why(self, queued: Any) -> TpuctlError:
+        """What a request that came to nothing says of itself."""
+        state = queued.state.state.name
+        if state != "FAILED":
+            return self._lost(f"it is {state}")
+        status, until = queued.state.failed_data.error, deadline(queued)
+        error = from_status(status, self.address)
+        is_unknown = isinstance(error, OperationFailed)
+        if until is not None and (
+            status.code == TOO_LATE or (is_unknown and datetime.now(UTC) >= until)
+        ):
+            return self._too_late(queued, until)
+        if is_unknown:  # what a request in this zone fails with may be well in another
+            error.scope = Scope.ZONE
+        return error
+
+    def _too_late(self, queued: Any, until: datetime) -> TpuctlError:
+        error = NoCapacity(
+            "Waited in vain",
+            f"{self.address}: {self.stack.zone} had no capacity until "
+            f"{until.astimezone(UTC):%Y-%m-%d %H:%M} UTC (tpu.queue.valid_until)",
+            hint="Wait longer, or for ever without valid_until:\n    tpu: {queue: true}\n"
+            "or name more zones in tpu.zones, or take spot capacity, then ask again with\n"
+            "    tpuctl up",
+        )
+        was_moment = "valid_until_time" in queued.queueing_policy
+        error.scope = Scope.PROJECT if was_moment else Scope.ZONE  # it has passed everywhere
+        return error
+
+    def _lost(self, why: str) -> TpuctlError:
+        error = NoCapacity(
+            "Taken away at once",
+            f"{self.address} in {self.stack.zone}: {why}",
+            hint="Ask again with\n    tpuctl up",
+        )
+        error.scope = Scope.ZONE
+        return error
+
+    async def _delete(self, report: Report, seen: Any = None) -> None:
+        """Delete the request with its nodes; with `seen` no other than the one seen there."""
+        report("DELETING", None)
+        seen = seen or await self._get()
+        if seen is None:
+            return
+        request = {"name": self.path, "force": seen.state.state.name not in ENDED}
+        client = self.cloud.client("tpu")
+        try:
+            operation = await self.cloud.call(self.address, client.delete_queued_resource, request)
+        except NotFound:
+            return
+        except (Usage, Conflict):
+            found = await self._get()
+            if (
+                found is not None
+                and found.create_time == seen.create_time
+                and found.state.state.name != "DELETING"
+            ):
+                raise
+        else:
+            await long_operation(
+                self.cloud, "tpu", operation.operation, what=self.address, seconds=DELETE_SECONDS
+            )
+        await self._until_gone(seen)
+
+    async def _until_gone(self, seen: Any) -> None:
+        await until_gone(
+            self._get,
+            seen,
+            what=f"queued resource {self.name}",
+            seconds=DELETE_SECONDS,
+            backoff=POLL,
+            clock=self.cloud.clock,
+        )
+
+    def _check(self, queued: Any) -> None:
+        found = owner(queued)
+        if found != self.stack.name:
+            raise name_taken(self, found)
+
+    def _compare(self, queued: Any) -> None:
+        """Refuse a request for something else than the stack file says."""
+        for what, have, want in request_differences(self.stack, queued):
+            raise Conflict(
+                "Request differs",
+                f"queued resource {self.name} has {what} {have}, the stack file says {want}",
+                hint="Take it down first, then bring it up anew:\n    tpuctl down",
+            )
+
+    def _in_the_way(self, nodes: dict[str, Any]) -> Conflict:
+        """Nodes without the request: made directly, or left by a request of another name."""
+        for node in self.nodes:
+            if node.name in nodes:
+                node.check(nodes[node.name])
+        return Conflict(
+            "Node made without a queue",
+            f"{', '.join(sorted(nodes))} in {self.stack.zone} does not belong to queued resource "
+            f"{self.name}",
+            hint="Take it down first, then ask for it anew:\n    tpuctl down\n"
+            "Or keep it as it is, with\n    tpu: {queue: false}",
+        )
