@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import asyncssh
 
-from tpuctl.errors import Conflict, Transient, Unreachable
+from tpuctl.errors import Conflict, RemoteFailed, Transient, Unreachable
 from tpuctl.remote.transport import Progress, Result, Stream
 
 __all__ = ["Address", "SshTransport", "ask_host_key", "program"]
@@ -113,6 +113,50 @@ class SshTransport:
                 result = _result(process, stdout, stderr)
         result.checked(f"worker {self.worker}: writing {path}")
 
+    async def pour(
+        self, line: str, out: Callable[[bytes], None], error: Callable[[bytes], None]
+    ) -> int:
+        """Run a shell's line; what it writes as it comes, and its exit code.
+
+        Cancelling interrupts it, as Ctrl-C would.
+        """
+        connection = await self._connected()
+        with self._converted():
+            process = await connection.create_process(line, stdin=asyncssh.DEVNULL, encoding=None)
+            try:
+                await asyncio.gather(_each(process.stdout, out), _each(process.stderr, error))
+                await process.wait_closed()
+                return _result(process, b"", b"").exit_code
+            finally:
+                if process.returncode is None:
+                    with suppress(OSError):  # it has gone meanwhile
+                        process.send_signal("INT")
+                process.close()
+
+    async def files(self) -> asyncssh.SFTPClient:
+        """A session for files, which ends with the connection at the latest."""
+        connection = await self._connected()
+        with self._converted():
+            try:
+                return await connection.start_sftp_client()
+            except asyncssh.ChannelOpenError as error:
+                _require_open(connection)
+                raise RemoteFailed(
+                    "Worker offers no files", f"worker {self.worker}: {error.reason}"
+                ) from error
+
+    async def dial(self, port: int) -> tuple[asyncssh.SSHReader[bytes], asyncssh.SSHWriter[bytes]]:
+        """A connection to a port of the worker's own loopback. Raises RemoteFailed if refused."""
+        connection = await self._connected()
+        with self._converted():
+            try:
+                return await connection.open_connection("localhost", port)
+            except asyncssh.ChannelOpenError as error:
+                _require_open(connection)
+                raise RemoteFailed(
+                    "Nothing answers there", f"worker {self.worker}, port {port}: {error.reason}"
+                ) from error
+
     async def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -207,6 +251,17 @@ class _SshStream:
             return _result(self._process, b"", stderr)
 
 
+def _require_open(connection: asyncssh.SSHClientConnection) -> None:
+    """What is refused by a connection that drops is told as the drop that it is."""
+    if connection.is_closed():
+        raise asyncssh.ConnectionLost("the connection was lost")
+
+
+async def _each(reader: asyncssh.SSHReader[bytes], take: Callable[[bytes], None]) -> None:
+    while piece := await reader.read(CHUNK):
+        take(piece)
+
+
 def _result(done: Any, stdout: Any, stderr: Any) -> Result:
     if done.returncode is None:
         raise asyncssh.ConnectionLost("the command's end was not reported")
@@ -245,10 +300,11 @@ async def ask_host_key(host: str, port: int, *, seconds: float = CONNECT_SECONDS
     return f"{kind} {text}"
 
 
-def program(
-    address: Address, key: Path, known_hosts: Path, command: Sequence[str] = ()
-) -> list[str]:
-    """The command line of the `ssh` program for the same connection; writes `known_hosts`."""
+def program(address: Address, key: Path, known_hosts: Path, line: str = "") -> list[str]:
+    """The command line of the `ssh` program for the same connection; writes `known_hosts`.
+
+    A line is the remote shell's; without one it opens a shell.
+    """
     name = address.host if address.port == 22 else f"[{address.host}]:{address.port}"
     known_hosts.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     known_hosts.write_text("".join(f"{name} {line}\n" for line in address.host_keys), "utf-8")
@@ -260,5 +316,5 @@ def program(
     }
     spelled = [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
     target = f"{address.user}@{address.host}"
-    line = [shlex.join(command)] if command else []
-    return ["ssh", "-i", str(key), "-p", str(address.port), *spelled, target, *line]
+    command = ["ssh", "-i", str(key), "-p", str(address.port), *spelled, target]
+    return [*command, line] if line else command
