@@ -7,22 +7,31 @@ goes on where the machine's stopped.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Protocol
 
 from tpuctl.cloud.objects import ObjectInfo
 from tpuctl.errors import NotFound, Unreachable
-from tpuctl.jobs.ship import command
+from tpuctl.jobs.launch import command
 from tpuctl.model.job import JobRecord, WorkerRecord, lost_worker
-from tpuctl.remote.transport import Transport
+from tpuctl.remote.transport import Result, Transport
 from tpuctl.waiting import Backoff, Clock, SystemClock
 
-__all__ = ["LinePrefixer", "Store", "WorkerLog", "log_so_far", "worker_records"]
+__all__ = [
+    "GIVE_UP_SECONDS",
+    "Store",
+    "WorkerLog",
+    "worker_records",
+]
 
 NO_SUCH_JOB = 3  # of the supervisor: the machine is another one now
+FREED = 4  # of the supervisor: what was asked for is in the bucket alone
 RECONNECT = Backoff(first=0.05, most=5.0, factor=2.0)
 BUCKET = Backoff(first=0.5, most=5.0, factor=1.5)
 GIVE_UP_SECONDS = 300.0
+TELL_SECONDS = 5.0  # of silence before it is told: shorter ones are nobody's concern
 CHUNK = 1 << 20
 
 
@@ -56,8 +65,10 @@ class WorkerLog:
         offset: int = 0,
         is_gone: Callable[[], Awaitable[bool]] | None = None,
         give_up_seconds: float = GIVE_UP_SECONDS,
+        tell: Callable[[str], None] = lambda text: None,
         clock: Clock | None = None,
     ) -> None:
+        """`tell` is given what there is to say of a machine that does not answer."""
         self.job = record
         self.worker = worker
         self.offset = offset
@@ -66,6 +77,8 @@ class WorkerLog:
         self._store = store
         self._is_gone = is_gone
         self._give_up_seconds = give_up_seconds
+        self._tell = tell
+        self._is_connected = False
         self._clock = clock or SystemClock()
 
     async def chunks(self) -> AsyncIterator[bytes]:
@@ -80,33 +93,81 @@ class WorkerLog:
             detail = f"worker {self.worker} is gone and left no final record"
             self.record = lost_worker(self.job, self.worker, detail)
 
+    async def so_far(self) -> AsyncIterator[bytes]:
+        """The bytes that there are now: from the machine, else from the bucket's copy."""
+        if self._transport is not None:
+            ended = None
+            with suppress(Unreachable):
+                while ended is None or ended.exit_code == FREED:
+                    async for piece in self._tailed(self._transport):
+                        if isinstance(piece, bytes):
+                            yield piece
+                        else:
+                            ended = piece
+            if ended is not None and ended.exit_code == 0:
+                return
+        while self._store is not None and (chunk := await self._read(self._store, CHUNK)):
+            yield chunk
+
     async def _from_machine(self, transport: Transport) -> AsyncIterator[bytes]:
         """Until the worker has ended, or nothing more is to be had from the machine."""
         delays = RECONNECT.delays()
         heard = self._clock.now()
+        is_told = False
         while True:
-            was_connected = False
+            self._is_connected = False
             try:
-                argv = command(self.job, "tail", "--offset", str(self.offset), "--follow")
-                async with transport.stream(argv) as stream:
-                    was_connected = True
-                    async for chunk in stream.chunks():
-                        self.offset += len(chunk)
+                async for piece in self._tailed(transport, "--follow"):
+                    if isinstance(piece, bytes):
+                        is_told = False
                         delays, heard = RECONNECT.delays(), self._clock.now()
-                        yield chunk
-                    ended = await stream.result()
-                if ended.exit_code == NO_SUCH_JOB:
-                    return
-                if ended.exit_code == 0 and ended.stderr.strip():
-                    last = ended.stderr.strip().splitlines()[-1]
-                    self.record = WorkerRecord.model_validate_json(last)
-                    return
-            except Unreachable:
-                if was_connected:  # it may have had nothing to say for hours
-                    heard = self._clock.now()
+                        yield piece
+                        continue
+                    if piece.exit_code == NO_SUCH_JOB:
+                        return
+                    if piece.exit_code == 0 and piece.stderr.strip():
+                        last = piece.stderr.strip().splitlines()[-1]
+                        self.record = WorkerRecord.model_validate_json(last)
+                        return
+            except Unreachable as error:
+                if self._is_connected:  # it may have had nothing to say for hours
+                    heard, is_told = self._clock.now(), False
+                elif not is_told and self._clock.now() - heard >= TELL_SECONDS:
+                    is_told = True
+                    self._tell(
+                        f"{error.diagnostics[0].detail}; trying again for "
+                        f"{self._give_up_seconds / 60:.2g} minutes"
+                    )
             if await self._is_over(self._clock.now() - heard):
                 return
             await self._clock.sleep(next(delays))
+
+    async def _tailed(self, transport: Transport, *options: str) -> AsyncIterator[bytes | Result]:
+        """The log from where it was left, as far as the machine gives it, and how that ended.
+
+        What the machine has freed comes from the bucket, in its place.
+        """
+        argv = command(self.job, "tail", "--offset", str(self.offset), *options)
+        async with transport.stream(argv) as stream:
+            self._is_connected = True
+            async for chunk in stream.chunks():
+                self.offset += len(chunk)
+                yield chunk
+            ended = await stream.result()
+        if ended.exit_code == FREED:
+            first = json.loads(ended.stderr)["first"]
+            while self.offset < first:
+                most = min(CHUNK, first - self.offset)
+                chunk = b"" if self._store is None else await self._read(self._store, most)
+                if not chunk:
+                    self._tell(
+                        f"bytes {self.offset} to {first} of worker {self.worker}'s log are neither "
+                        "on the machine any more nor in the bucket"
+                    )
+                    self.offset = first
+                    break
+                yield chunk
+        yield ended
 
     async def _is_over(self, silent_seconds: float) -> bool:
         """Whether to turn from a machine that does not answer to the bucket."""
@@ -122,14 +183,12 @@ class WorkerLog:
 
     async def _from_bucket(self, store: Store) -> AsyncIterator[bytes]:
         """From the bucket's copy, which grows until the worker's final record is there too."""
-        name = self.job.log_name(self.worker)
         delays = BUCKET.delays()
         heard = self._clock.now()
         while True:
             try:
                 record = await self._bucket_record(store)  # first: the log it tells of is complete
-                while chunk := await _read(store, name, self.offset):
-                    self.offset += len(chunk)
+                while chunk := await self._read(store, CHUNK):
                     delays, heard = BUCKET.delays(), self._clock.now()
                     yield chunk
                 if record is not None and record.has_ended:
@@ -142,45 +201,21 @@ class WorkerLog:
                     raise
             await self._clock.sleep(next(delays))
 
+    async def _read(self, store: Store, length: int) -> bytes:
+        """The next bytes of the bucket's copy; none where it has no more."""
+        try:
+            chunk = await store.read_range(self.job.log_name(self.worker), self.offset, length)
+        except NotFound:
+            return b""
+        self.offset += len(chunk)
+        return chunk
+
     async def _bucket_record(self, store: Store) -> WorkerRecord | None:
         try:
             text = await store.get_bytes(self.job.record_name(self.worker))
         except NotFound:
             return None
         return WorkerRecord.model_validate_json(text)
-
-
-async def _read(store: Store, name: str, offset: int) -> bytes:
-    try:
-        return await store.read_range(name, offset, CHUNK)
-    except NotFound:
-        return b""
-
-
-async def log_so_far(
-    record: JobRecord, worker: int, transport: Transport | None, store: Store
-) -> AsyncIterator[bytes]:
-    """What a worker has logged until now: from the machine, else from the bucket's copy."""
-    offset = 0
-    if transport is not None:
-        try:
-            async with transport.stream(command(record, "tail", "--offset", "0")) as stream:
-                async for chunk in stream.chunks():
-                    offset += len(chunk)
-                    yield chunk
-                if (await stream.result()).exit_code == 0:
-                    return
-        except Unreachable:
-            pass
-    while True:
-        try:
-            piece = await store.read_range(record.log_name(worker), offset)
-        except NotFound:
-            return
-        if not piece:
-            return
-        offset += len(piece)
-        yield piece
 
 
 async def worker_records(store: Store, job: JobRecord) -> Mapping[int, WorkerRecord]:
@@ -193,33 +228,3 @@ async def worker_records(store: Store, job: JobRecord) -> Mapping[int, WorkerRec
         except NotFound:
             continue
     return found
-
-
-class LinePrefixer:
-    """Cuts a worker's chunks at line ends and puts the worker's name before each line.
-
-    A carriage return ends a line too, so that progress bars of several workers do not overwrite
-    each other's names; `finish` gives what was left without a line end.
-    """
-
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix.encode()
-        self._rest = b""
-
-    def feed(self, chunk: bytes) -> bytes:
-        """All complete lines of what came so far, prefixed, with their own line ends."""
-        data = self._rest + chunk
-        # A carriage return at the very end may be half of a line end of two bytes.
-        body = data[:-1] if data.endswith(b"\r") else data
-        cut = max(body.rfind(b"\n"), body.rfind(b"\r")) + 1
-        self._rest = data[cut:]
-        return self._prefixed(data[:cut])
-
-    def finish(self) -> bytes:
-        rest, self._rest = self._rest, b""
-        if not rest:
-            return b""
-        return self._prefixed(rest if rest.endswith(b"\r") else rest + b"\n")
-
-    def _prefixed(self, data: bytes) -> bytes:
-        return b"".join(self._prefix + line for line in data.splitlines(keepends=True))

@@ -1,186 +1,180 @@
-"""From a bundle to a running job: everything lands on the chosen workers, or nothing stays."""
+"""Putting a bundle where the workers find it, and no more of it than is not there already."""
 
 from __future__ import annotations
 
 import asyncio
-import io
 import json
-import tarfile
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
-from importlib.resources import files
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 from tpuctl.cloud.objects import ObjectStore, Progress
-from tpuctl.errors import Conflict, Denied, RemoteFailed, TpuctlError, Unreachable
+from tpuctl.cloud.threads import in_thread
+from tpuctl.errors import Denied, Unreachable
 from tpuctl.jobs.bundle import Bundle
-from tpuctl.model.job import JobRecord, WorkerRecord
-from tpuctl.model.names import BUNDLES
+from tpuctl.jobs.indexes import Indexes
+from tpuctl.jobs.packs import (
+    Index,
+    groups,
+    index_of,
+    pack_name,
+    plan,
+    read_index,
+    write_pack,
+)
+from tpuctl.jobs.shelves import BucketShelf, Shelf, WorkerShelf
 from tpuctl.remote.transport import Transport
 from tpuctl.waiting import all_ended
 
-__all__ = [
-    "SHIPPED",
-    "Launch",
-    "command",
-    "ship_bundle",
-    "start",
-    "stop",
-    "stop_through_bucket",
-]
+__all__ = ["Shipped", "renew_bundle", "ship_bundle"]
 
-SHIPPED = ("supervisor.py", "keeper.py", "courier.py", "environment.py")
-GRACE_SECONDS = 30.0
+AT_ONCE = 4  # packs written or sent
+ASKED_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
-class Launch:
-    """What a worker needs beyond the job's record. Values of `env` may be secret."""
+class Shipped:
+    """Where a bundle went, and how much had to be sent."""
 
-    requirements: str | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-    worker_env: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
-    grace_seconds: float = GRACE_SECONDS
-
-
-def command(record: JobRecord, name: str, *options: str) -> list[str]:
-    """The command line of the job's supervisor on a worker, relative to the user's home."""
-    script = f"{record.folder}/supervisor.py"
-    return ["python3", "-S", "-I", script, name, record.folder, *options]
+    name: str | None  # of its root in the bucket; None when it went over SSH
+    sent: int  # bytes, to all the places that it went to
+    is_new: bool  # whether anything of it was lacking
 
 
 async def ship_bundle(
     bundle: Bundle,
     store: ObjectStore,
     transports: Mapping[int, Transport],
+    scratch: Path,
+    indexes: Path,
     *,
     progress: Progress | None = None,
-) -> tuple[str | None, bool]:
-    """Put the bundle where the workers find it.
+) -> Shipped:
+    """Put what is lacking of the bundle where the workers find it.
 
-    Into the bucket, once for all of them, unless it is there already; when the bucket cannot be
-    reached, onto each worker over SSH. Returns its name in the bucket, or None, and whether
-    anything was sent.
+    Into the bucket, once for all of them; when the bucket cannot be reached, onto each worker over
+    SSH. `scratch` is an empty folder for what is to be sent, `indexes` one that is kept from run
+    to run. Raises Conflict when a file changed since the bundle was built.
     """
-    name = f"{BUNDLES}/{bundle.digest}.tar.gz"
+    shipping = _Shipping(bundle, scratch, Indexes(indexes / store.name), progress)
     try:
-        return name, await store.put_file(name, bundle.path, progress=progress)
+        return await shipping.to_bucket(BucketShelf(store))
     except (Unreachable, Denied):
-        path = f".tpuctl/bundles/{bundle.digest}.tar.gz"
-        await all_ended(
-            transport.put(bundle.path, path, mode=0o600, progress=progress)
-            for transport in transports.values()
-        )
-        return None, True
+        return await shipping.to_workers([WorkerShelf(one) for one in transports.values()])
 
 
-async def start(
-    record: JobRecord,
-    launch: Launch,
-    bundle_name: str | None,
-    transports: Mapping[int, Transport],
-) -> None:
-    """Start the job on all its workers at the same time, or on none.
+async def renew_bundle(store: ObjectStore, name: str) -> None:
+    """Have the bucket keep a bundle that was shipped some time ago as if it were new.
 
-    When one does not start, the others are stopped and the failure names the worker.
+    `name` is that of its root. Raises NotFound when that is gone.
     """
-    workers = {worker: transports[worker] for worker in record.workers}
-    failed: list[int] = []
-
-    async def one(worker: int) -> None:
-        spec = _spec(record, launch, bundle_name, worker)
-        try:
-            await _start_one(workers[worker], record, spec)
-        except TpuctlError:
-            failed.append(worker)
-            raise
-
-    try:
-        await all_ended(one(worker) for worker in workers)
-    except BaseException:
-        await stop(record, workers, grace=0.0, because_of=failed[0] if failed else None)
-        raise
+    root = json.loads(await store.get_bytes(name))
+    shelf = BucketShelf(store)
+    there = await shelf.packs()
+    await all_ended(shelf.keep(pack) for pack in root["packs"] if pack in there)
+    await store.renew(name)
 
 
-async def stop(
-    record: JobRecord,
-    transports: Mapping[int, Transport],
-    *,
-    grace: float = GRACE_SECONDS,
-    because_of: int | None = None,
-) -> dict[int, WorkerRecord]:
-    """Stop the job on these workers; what those that could be reached answered.
+class _Shipping:
+    """One bundle on its way; packs that several places lack are written once."""
 
-    `because_of` is the worker whose end is the reason, where that is one.
-    """
-    options = ["--grace", str(grace)]
-    if because_of is not None:
-        options += ["--worker", str(because_of)]
+    def __init__(
+        self, bundle: Bundle, scratch: Path, indexes: Indexes, progress: Progress | None
+    ) -> None:
+        self._bundle = bundle
+        self._scratch = scratch
+        self._indexes = indexes
+        self._wanted = {sha: source.size for sha, source in bundle.chunks.items()}
+        self._written: dict[str, asyncio.Task[None]] = {}
+        self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
+        self._tally = _Tally(progress)
 
-    async def one(transport: Transport) -> WorkerRecord | None:
-        try:
-            done = await transport.run(command(record, "stop", *options))
-        except TpuctlError:
-            return None
-        return WorkerRecord.model_validate_json(done.stdout) if done.exit_code == 0 else None
+    async def to_bucket(self, shelf: BucketShelf) -> Shipped:
+        packs = await shelf.packs()
+        self._indexes.keep(packs)
+        name, sent, is_new = await self._to(shelf, packs)
+        return Shipped(name, sent, is_new)
 
-    answers = await asyncio.gather(*(one(transport) for transport in transports.values()))
-    return {
-        worker: answer
-        for worker, answer in zip(transports, answers, strict=True)
-        if answer is not None
-    }
+    async def to_workers(self, shelves: list[WorkerShelf]) -> Shipped:
+        self._tally.restart()
+
+        async def one(shelf: WorkerShelf) -> tuple[str, int, bool]:
+            return await self._to(shelf, await shelf.packs())
+
+        done = await all_ended(one(shelf) for shelf in shelves)
+        return Shipped(None, sum(sent for _, sent, _ in done), any(new for _, _, new in done))
+
+    async def _to(self, shelf: Shelf, packs: set[str]) -> tuple[str, int, bool]:
+        there = dict(zip(packs, await all_ended(self._index(shelf, p) for p in packs), strict=True))
+        known = {pack: index for pack, index in there.items() if index is not None}
+        use, send = plan(self._wanted, known)
+        while gone := await self._gone(shelf, use):
+            known = {pack: index for pack, index in known.items() if pack not in gone}
+            use, send = plan(self._wanted, known)
+        self._tally.expect(sum(send.values()))
+        slots = asyncio.Semaphore(AT_ONCE)
+        sent = await all_ended(self._send(shelf, group, slots) for group in groups(send))
+        root = {
+            "version": 1,
+            "manifest": [sha.hex() for sha in self._bundle.manifest],
+            "packs": sorted([*use, *(pack for pack, _ in sent)]),
+        }
+        text = json.dumps(root).encode()
+        name = await shelf.put_root(self._bundle.digest, text)
+        return name, sum(size for _, size in sent) + len(text), bool(sent)
+
+    async def _index(self, shelf: Shelf, pack: str) -> Index | None:
+        """What a pack holds; None when that is not what its name says."""
+        known = self._indexes.get(pack)
+        if known is None:
+            async with self._asking:
+                index = await shelf.index(pack)
+            known = read_index(pack, index)
+            if known is not None:
+                self._indexes.put(pack, index)
+        return known
+
+    async def _gone(self, shelf: Shelf, packs: tuple[str, ...]) -> set[str]:
+        are_there = await all_ended(shelf.keep(pack) for pack in packs)
+        return {pack for pack, is_there in zip(packs, are_there, strict=True) if not is_there}
+
+    async def _send(self, shelf: Shelf, chunks: Index, slots: asyncio.Semaphore) -> tuple[str, int]:
+        """Write a pack unless it was written for another place, and send it; its name and size."""
+        index = index_of(chunks)
+        pack = pack_name(index)
+        path = self._scratch / pack
+        async with slots:
+            if pack not in self._written:
+                writing = in_thread(write_pack, path, chunks, self._bundle.chunks)
+                self._written[pack] = asyncio.ensure_future(writing)
+            await self._written[pack]
+            await shelf.put(pack, path, self._tally.part(sum(chunks.values())))
+        self._indexes.put(pack, index)
+        return pack, path.stat().st_size
 
 
-async def stop_through_bucket(record: JobRecord, store: ObjectStore) -> None:
-    """End the job where nobody could be asked: supervisors look there every few seconds."""
-    with suppress(Conflict):  # it ends for another reason
-        await store.put_bytes(record.end_name, b'{"worker": null}', if_generation=0)
+class _Tally:
+    """Adds up the progress of parts that are sent at the same time."""
 
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._done: dict[int, int] = {}
+        self._size = 0
 
-async def _start_one(transport: Transport, record: JobRecord, spec: dict[str, Any]) -> None:
-    parcel = _parcel({"spec.json": json.dumps(spec).encode()})
-    unpack = ["sh", "-c", 'mkdir -p "$1" && tar -xf - -C "$1"', "sh", record.folder]
-    sent = await transport.run(unpack, input=parcel)
-    what = f"worker {transport.worker}: starting job {record.id}"
-    sent.checked(what)
-    started = await transport.run(command(record, "start"))
-    if started.exit_code == 127:
-        raise RemoteFailed(
-            "Worker has no python3",
-            what,
-            hint="Choose a runtime of the table:\n    tpuctl runtimes",
-        )
-    started.checked(what)
+    def restart(self) -> None:
+        self._done, self._size = {}, 0
 
+    def expect(self, size: int) -> None:
+        self._size += size
 
-def _parcel(more: Mapping[str, bytes]) -> bytes:
-    """The shipped files, byte for byte, and the given ones, private, in one archive."""
-    contents = {name: files("tpuctl.jobs").joinpath(name).read_bytes() for name in SHIPPED}
-    parcel = io.BytesIO()
-    with tarfile.open(fileobj=parcel, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-        for name, content in {**contents, **more}.items():
-            info = tarfile.TarInfo(name)
-            info.size, info.mode = len(content), 0o600
-            tar.addfile(info, io.BytesIO(content))
-    return parcel.getvalue()
+    def part(self, weight: int) -> Callable[[int, int], None]:
+        """The progress of one part, of so many bytes before they were compressed."""
+        number = len(self._done)
+        self._done[number] = 0
 
+        def show(done: int, size: int) -> None:
+            self._done[number] = weight * done // max(1, size)
+            if self._progress is not None:
+                self._progress(sum(list(self._done.values())), self._size)
 
-def _spec(
-    record: JobRecord, launch: Launch, bundle_name: str | None, worker: int
-) -> dict[str, Any]:
-    """What the supervisor reads; its names are the supervisor's."""
-    return {
-        "job": record.id,
-        "attempt": record.attempt,
-        "worker": worker,
-        "argv": ["{python}", record.script, *record.args],
-        "env": {**launch.env, **launch.worker_env.get(worker, {})},
-        "bundle": {"sha256": record.bundle, "name": bundle_name},
-        "requirements": launch.requirements,
-        "bucket": record.bucket,
-        "prefix": record.attempt_prefix,
-        "max_seconds": record.max_hours * 3600 if record.max_hours else None,
-        "grace_seconds": launch.grace_seconds,
-    }
+        return show

@@ -1,0 +1,159 @@
+"""What is to be installed for a job: read from its folder, before anything is shipped."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tpuctl.errors import Usage
+from tpuctl.model.installation import Installation
+from tpuctl.model.schema import JobSection
+
+__all__ = ["must_be_shipped", "read_installation"]
+
+AUTO = "auto"
+REQUIREMENTS, PROJECT, WHEELS = "requirements.txt", "pyproject.toml", "wheels"
+EXTRAS = re.compile(r"(?P<path>.*?)\s*\[(?P<extras>[^\[\]]*)\]")
+
+
+def read_installation(job: JobSection, folder: Path) -> Installation:
+    """What the stack file and the folder to ship say. Raises Usage where that cannot be.
+
+    A file that the stack file names must be there, but for requirements.txt, the usual one.
+    """
+    found = Installation(wheels=_wheels(job.wheels, folder), setup=job.setup)
+    wanted = job.requirements
+    if wanted == AUTO:
+        wanted = next((one for one in (REQUIREMENTS, PROJECT) if (folder / one).is_file()), None)
+    if wanted is None:
+        return found
+    match = EXTRAS.fullmatch(wanted)
+    name = match["path"] if match else wanted
+    path = _inside(folder, name, "job.requirements")
+    extras = [one.strip() for one in match["extras"].split(",")] if match else []
+    if not path.is_file():
+        if name == REQUIREMENTS:
+            return found
+        raise _absent(f"job.requirements: there is no {name} in {folder}", "job.requirements")
+    if path.name == PROJECT:
+        return found.model_copy(update=_of_project(path, name, extras))
+    if extras:
+        detail = f"job.requirements: {name} is a requirements file, which has none"
+        raise Usage("Extras without a project", detail, where="job.requirements")
+    return found.model_copy(update={"requirements": name})
+
+
+def must_be_shipped(job: JobSection, installation: Installation) -> tuple[str, ...]:
+    """Patterns of what the stack file names itself: shipped, though an ignore file has it."""
+    patterns = []
+    if job.requirements not in (AUTO, REQUIREMENTS) and installation.requirements:
+        patterns.append(f"/{installation.requirements}")
+    if job.wheels != AUTO and installation.wheels:
+        patterns.append(f"/{installation.wheels}/*.whl")
+    return tuple(patterns)
+
+
+def _wheels(wanted: str | None, folder: Path) -> str | None:
+    if wanted is None:
+        return None
+    name = (WHEELS if wanted == AUTO else wanted).rstrip("/")
+    if any(_inside(folder, name, "job.wheels").glob("*.whl")):
+        return name
+    if wanted == AUTO:
+        return None
+    raise _absent(f"job.wheels: no wheel is in {folder / name}", "job.wheels")
+
+
+def _inside(folder: Path, name: str, key: str) -> Path:
+    path = Path(name)
+    if path.is_absolute() or ".." in path.parts:
+        detail = f"{key}: {name} is not in the folder that is shipped"
+        raise Usage("Outside of the folder to ship", detail, where=key)
+    return folder / path
+
+
+def _absent(detail: str, key: str) -> Usage:
+    return Usage("No such file", detail, hint="Paths are relative to what is shipped.", where=key)
+
+
+# pyproject.toml -----------------------------------------------------------------------------
+
+
+def _of_project(path: Path, name: str, extras: Sequence[str]) -> dict[str, Any]:
+    """The fields of an Installation that a pyproject.toml decides.
+
+    Only a build backend knows what a project depends on that does not say so in `project`. Then
+    pip is asked to install it whole.
+    """
+    try:
+        text = tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise _invalid(str(error), path) from None
+    project = text.get("project")
+    is_package = "build-system" in text
+    where = Path(name).parent.as_posix()
+    if not isinstance(project, dict):
+        if extras:
+            raise _no_extra(path, extras[0], ())
+        return {"dependencies": (f"./{where}",)} if is_package else {}
+    dynamic = _strings(project.get("dynamic", []), "project.dynamic", path)
+    if {"dependencies", "optional-dependencies"} & set(dynamic):
+        suffix = f"[{','.join(extras)}]" if extras else ""
+        return {"dependencies": (f"./{where}{suffix}",)}
+    dependencies = _strings(project.get("dependencies", []), "project.dependencies", path)
+    offered = project.get("optional-dependencies", {})
+    if not isinstance(offered, dict):
+        raise _invalid("project.optional-dependencies is not a table", path)
+    for extra in extras:
+        dependencies += _of_extra(extra, offered, _normal(str(project.get("name", ""))), path, ())
+    unique = tuple(dict.fromkeys(dependencies))
+    return {"dependencies": unique, "project": where if is_package else None}
+
+
+def _of_extra(
+    extra: str, offered: dict[str, Any], project: str, path: Path, within: Sequence[str]
+) -> list[str]:
+    """What an extra asks for; one that names extras of its own project has those in their place."""
+    by_name = {_normal(name): wanted for name, wanted in offered.items()}
+    if _normal(extra) not in by_name:
+        raise _no_extra(path, extra, tuple(offered))
+    if _normal(extra) in within:
+        return []
+    found = []
+    key = f"project.optional-dependencies.{extra}"
+    for one in _strings(by_name[_normal(extra)], key, path):
+        match = EXTRAS.fullmatch(one)
+        if match and _normal(match["path"]) == project:
+            inner = [name.strip() for name in match["extras"].split(",")]
+            for name in inner:
+                found += _of_extra(name, offered, project, path, (*within, _normal(extra)))
+        else:
+            found.append(one)
+    return found
+
+
+def _strings(value: Any, key: str, path: Path) -> list[str]:
+    """A new list. What looks like an option would be one of pip's."""
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise _invalid(f"{key} is not a list of texts", path)
+    for one in value:
+        if not one.strip() or one.startswith("-"):
+            raise _invalid(f"{key}: {one!r} is no requirement", path)
+    return list(value)
+
+
+def _invalid(detail: str, path: Path) -> Usage:
+    return Usage("Invalid pyproject.toml", detail, where=str(path))
+
+
+def _no_extra(path: Path, extra: str, offered: Sequence[str]) -> Usage:
+    listed = ", ".join(offered) or "none"
+    detail = f"{path.name} has no extra {extra!r}; it has {listed}"
+    return Usage("No such extra", detail, where="job.requirements")
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

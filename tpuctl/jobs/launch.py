@@ -1,0 +1,287 @@
+"""Starting and stopping a job: it runs on all its workers, or on none."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import io
+import json
+import tarfile
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tpuctl.assets import program
+from tpuctl.cloud.objects import ObjectStore
+from tpuctl.errors import Conflict, RemoteFailed, TpuctlError, Unreachable
+from tpuctl.model.job import JobRecord, WorkerRecord
+from tpuctl.model.secrets import Secrets
+from tpuctl.remote.transport import Transport
+from tpuctl.waiting import all_ended
+
+__all__ = [
+    "SHIPPED",
+    "SIGN",
+    "FirstAccess",
+    "Launch",
+    "are_ready",
+    "command",
+    "give_sign",
+    "parcel",
+    "start",
+    "stop",
+    "stop_through_bucket",
+]
+
+SHIPPED = (
+    "supervisor.py",
+    "keeper.py",
+    "fetch.py",
+    "groundwork.py",
+    "environment.py",
+    "vault.py",
+    "courier.py",
+    "accelerator.py",
+    "attempt.py",  # what others of these import
+    "preparation.py",
+    "once.py",
+    "tail.py",
+    "logfile.py",
+    "logindex.py",
+    "folder.py",
+    "clock.py",
+    "together.py",
+    "processes.py",
+    "storage.py",
+    "unpack.py",
+)
+SIGN = "go"  # of workers that start together: its being there is all that counts
+END = bytes(1024)  # of an archive
+GRACE_SECONDS = 30.0
+READY_SECONDS = 3.0  # in which most jobs are prepared, so that one command a worker is enough
+TOGETHER_SECONDS = 1800.0  # that workers which are ready wait for the others
+# One command, for the time of a connection is most of what starting takes.
+START = """
+mkdir -p "$1" && gzip -d | tar -xf - -C "$1" || exit 1
+exec python3 -S -I "$1/supervisor.py" start "$1" --until "$2" --patience "$3"
+"""
+
+
+@dataclass(frozen=True)
+class FirstAccess:
+    """An account that the script uses the bucket through, and that may not be let in yet.
+
+    A script that fails of its refusal until then is started again.
+    """
+
+    account: str
+    until: datetime
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a worker needs beyond the job's record. Values of `env` may be secret."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    worker_env: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    grace_seconds: float = GRACE_SECONDS
+    first_access: FirstAccess | None = None
+    secrets: Secrets = field(default_factory=Secrets)
+
+
+def command(record: JobRecord, name: str, *options: str) -> list[str]:
+    """The command line of the job's supervisor on a worker, relative to the user's home."""
+    script = f"{record.folder}/supervisor.py"
+    return ["python3", "-S", "-I", script, name, record.folder, *options]
+
+
+async def start(
+    record: JobRecord,
+    launch: Launch,
+    bundle_name: str | None,
+    transports: Mapping[int, Transport],
+) -> dict[int, WorkerRecord]:
+    """Bring the job to all its workers, which prepare it at the same time; how each fares.
+
+    A single worker starts the script by itself. Several start it together or not at all: at once
+    where all are ready soon, else when `beginning.begin`, or their couriers, find them ready.
+    When one cannot be given the job, the others are stopped and the failure names the worker.
+    """
+    workers = {worker: transports[worker] for worker in record.workers}
+    # Compressed once for all: hundreds of workers are sent their own copies at the same time.
+    programs = gzip.compress(_entries({name: program(name).encode() for name in SHIPPED}))
+    secrets = _secrets_file(launch.secrets)
+    failed: list[int] = []
+
+    async def one(worker: int) -> WorkerRecord:
+        spec = _spec(record, launch, bundle_name, worker)
+        try:
+            return await _start_one(workers[worker], record, programs, spec, secrets)
+        except TpuctlError:
+            failed.append(worker)
+            raise
+
+    try:
+        records = dict(zip(workers, await all_ended(one(w) for w in workers), strict=True))
+    except BaseException:
+        await stop(record, workers, grace=0.0, because_of=failed[0] if failed else None)
+        raise
+    if are_ready(record, records):
+        with suppress(Unreachable):  # they will find out by themselves
+            await give_sign(record, workers)
+    return records
+
+
+def are_ready(record: JobRecord, records: Mapping[int, WorkerRecord]) -> bool:
+    """Whether all workers of the job wait for the sign to start together."""
+    known = [records[worker].state for worker in record.workers if worker in records]
+    return len(known) == len(record.workers) > 1 and {*known} <= {"ready", "running"}
+
+
+async def give_sign(record: JobRecord, transports: Mapping[int, Transport]) -> None:
+    """Let all start. Whom this does not reach hears it from the first one, through the bucket."""
+    first, *others = record.workers
+
+    async def give(worker: int) -> None:
+        try:
+            given = await transports[worker].run(["touch", f"{record.folder}/{SIGN}"])
+            given.checked(f"worker {worker}: starting job {record.id}")
+        except Unreachable:
+            if worker == first:
+                raise
+
+    await give(first)
+    await all_ended(give(worker) for worker in others)
+
+
+async def stop(
+    record: JobRecord,
+    transports: Mapping[int, Transport],
+    *,
+    grace: float = GRACE_SECONDS,
+    because_of: int | None = None,
+) -> dict[int, WorkerRecord]:
+    """Stop the job on these workers; what those that could be reached answered.
+
+    `because_of` is the worker whose end is the reason, where that is one.
+    """
+    options = ["--grace", str(grace)]
+    if because_of is not None:
+        options += ["--worker", str(because_of)]
+
+    async def one(transport: Transport) -> WorkerRecord | None:
+        try:
+            done = await transport.run(command(record, "stop", *options))
+        except TpuctlError:
+            return None
+        if done.exit_code != 0 or not done.stdout:  # a program that did not arrive says nothing
+            return None
+        return WorkerRecord.model_validate_json(done.stdout)
+
+    answers = await asyncio.gather(*(one(transport) for transport in transports.values()))
+    return {
+        worker: answer
+        for worker, answer in zip(transports, answers, strict=True)
+        if answer is not None
+    }
+
+
+async def stop_through_bucket(record: JobRecord, store: ObjectStore) -> None:
+    """End the job where nobody could be asked: supervisors look there every few seconds."""
+    with suppress(Conflict):  # it ends for another reason
+        await store.put_bytes(record.end_name, b'{"worker": null}', if_generation=0)
+
+
+async def _start_one(
+    transport: Transport,
+    record: JobRecord,
+    programs: bytes,
+    spec: dict[str, Any],
+    secrets: Mapping[str, bytes],
+) -> WorkerRecord:
+    what = f"worker {transport.worker}: starting job {record.id}"
+    until = ("ready", READY_SECONDS) if spec["together"] else ("running", 0.0)
+    argv = ["sh", "-c", START, "sh", record.folder, *map(str, until)]
+    own = {**secrets, "spec.json": json.dumps(spec).encode()}
+    sending = programs + gzip.compress(parcel((), own))
+    started = await transport.run(argv, input=sending)
+    if started.exit_code == 127:
+        raise RemoteFailed(
+            "Worker has no python3",
+            what,
+            hint="Choose a runtime of the table:\n    tpuctl runtimes",
+        )
+    return WorkerRecord.model_validate_json(started.checked(what).stdout)
+
+
+def parcel(names: Iterable[str], more: Mapping[str, bytes]) -> bytes:
+    """Programs of this package, byte for byte, and further files, private, in one archive."""
+    return _entries({name: program(name).encode() for name in names}) + _entries(more) + END
+
+
+def _entries(contents: Mapping[str, bytes]) -> bytes:
+    """Files as they stand in an archive, others before or after them."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for name, content in contents.items():
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(content), 0o600
+            tar.addfile(info, io.BytesIO(content))
+        size = archive.tell()
+    return archive.getvalue()[:size]
+
+
+def _spec(
+    record: JobRecord, launch: Launch, bundle_name: str | None, worker: int
+) -> dict[str, Any]:
+    """What the supervisor reads; its names are the supervisor's."""
+    return {
+        "job": record.id,
+        "attempt": record.attempt,
+        "worker": worker,
+        "argv": record.argv,
+        "env": {**launch.env, **launch.worker_env.get(worker, {})},
+        "bundle": {"sha256": record.bundle, "name": bundle_name},
+        "install": record.installation.model_dump(),
+        "bucket": record.bucket,
+        "prefix": record.attempt_prefix,
+        **_limit(record),
+        "grace_seconds": launch.grace_seconds,
+        "first_access": _first_access(launch.first_access),
+        "secrets": sorted(launch.secrets.sources),
+        "together": {"workers": record.workers, "seconds": TOGETHER_SECONDS}
+        if len(record.workers) > 1
+        else None,
+    }
+
+
+def _secrets_file(secrets: Secrets) -> dict[str, bytes]:
+    """Apart from the spec, since it is removed when the attempt has ended."""
+    if not secrets.sources:
+        return {}
+    content = {
+        "values": dict(secrets.values),
+        "references": secrets.references,
+        "patience": secrets.patience,
+    }
+    return {"secrets.json": json.dumps(content).encode()}
+
+
+def _limit(record: JobRecord) -> dict[str, Any]:
+    """How long the attempt may take, and the limit that says so."""
+    limits = [(record.max_hours * 3600, "max_hours")] if record.max_hours else []
+    if record.timeout is not None:
+        before = datetime.now(UTC) - record.submitted if record.attempt > 1 else timedelta()
+        limits.append((max(1.0, record.timeout - before.total_seconds()), "timeout"))
+    seconds, limit = min(limits, default=(None, ""))
+    return {"max_seconds": seconds, "limit": limit}
+
+
+def _first_access(wanted: FirstAccess | None) -> dict[str, Any] | None:
+    """In seconds from now on: the worker's clock may be another."""
+    if wanted is None:
+        return None
+    seconds = (wanted.until - datetime.now(UTC)).total_seconds()
+    return {"account": wanted.account, "seconds": seconds} if seconds > 0 else None

@@ -1,0 +1,196 @@
+"""Frees a worker's chips of what an earlier job left, before a script starts.
+
+Like `supervisor.py`, which starts it, this file is sent to workers as it is and runs there as
+`python3 -S -I accelerator.py FOLDER`: standard library only, Python 3.8 and later. What jobs left
+running is ended, and lock files that nobody holds are removed; both are told in the job's log.
+It fails, naming them, when other processes hold a chip and do not let go of it soon. FOLDER's
+`spec.json` may say under `accelerator` where devices and lock files are, and how long to wait.
+`accelerator.py look FILE...` prints the processes that have these open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import glob
+import os
+import pwd
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+# What is sent along lies beside this file, and after the standard library: the job's own code is
+# in that folder too.
+sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+if TYPE_CHECKING:
+    from tpuctl.jobs.shipped.folder import Folder
+    from tpuctl.jobs.shipped.processes import FOLDER, end, environment, processes
+else:
+    from folder import Folder
+    from processes import FOLDER, end, environment, processes
+
+__all__ = ["is_there", "main"]
+
+# Of v4 and older, and of newer ones; /dev/vfio/vfio is no chip.
+DEVICES = ["/dev/accel[0-9]*", "/dev/vfio/[0-9]*"]
+LOCKS = ["/tmp/libtpu_lockfile*"]
+PATIENCE = 10.0  # seconds for a process that is about to end anyway
+GRACE = 10.0  # seconds between SIGTERM and SIGKILL for what a job left
+
+
+def files(spec: dict[str, Any], kind: str, default: list[str]) -> list[str]:
+    patterns = (spec.get("accelerator") or {}).get(kind, default)
+    return sorted(path for pattern in patterns for path in glob.glob(pattern))
+
+
+def is_there(spec: dict[str, Any]) -> bool:
+    """Whether this machine has chips, or a lock for them, that the script opens itself.
+
+    With TPU_LOAD_LIBRARY=0 the chips are served by a process of the image's, and stay with it.
+    """
+    if (spec.get("env") or {}).get("TPU_LOAD_LIBRARY") == "0":
+        return False
+    return bool(files(spec, "devices", DEVICES) or files(spec, "locks", LOCKS))
+
+
+class Holder:
+    """A process that has a file open which gives it a chip."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.folder = environment(pid).get(FOLDER)  # of the attempt that it belongs to
+
+    def is_left_over(self) -> bool:
+        """Whether it is of a job that has ended: nobody waits for it any more."""
+        if self.folder is None or not os.path.isdir(self.folder):
+            return False
+        return not Folder(self.folder).is_locked("job.lock")
+
+    def __str__(self) -> str:
+        job = f", job {os.path.basename(os.path.dirname(self.folder))}" if self.folder else ""
+        return f"process {self.pid} ({command(self.pid)}) of user {owner(self.pid)}{job}"
+
+
+def command(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return " ".join(file.read().replace(b"\0", b" ").decode(errors="replace").split())[:120]
+    except OSError:
+        return "?"
+
+
+def owner(pid: int) -> str:
+    try:
+        number = os.stat(f"/proc/{pid}").st_uid
+        return pwd.getpwuid(number).pw_name
+    except OSError:
+        return "?"
+    except KeyError:
+        return str(number)
+
+
+def holders(paths: list[str]) -> list[int]:
+    """Processes that have one of these files open, of those that may be seen."""
+    if not paths:
+        return []
+    if may_be_root():
+        argv = [sys.executable, "-S", "-I", os.path.abspath(__file__), "look", *paths]
+        found = subprocess.run(["sudo", "-n", *argv], stdout=subprocess.PIPE, check=True)
+        return [int(pid) for pid in found.stdout.split()]
+    return list(look(paths))
+
+
+def look(paths: list[str]) -> Iterator[int]:
+    wanted = set(paths)
+    for pid, _ in processes():
+        with contextlib.suppress(OSError):
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    if os.readlink(f"/proc/{pid}/fd/{name}") in wanted:
+                        yield pid
+                        break
+
+
+def is_held(path: str) -> bool:
+    """Whether a living process has a lock file open, or locked; who may be another user's."""
+    if holders([path]):
+        return True
+    with contextlib.suppress(OSError):
+        found = os.stat(path)
+        place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+        with open("/proc/locks", encoding="ascii") as table:
+            return any(re.search(rf"\s{place}\s", line) for line in table)
+    return False
+
+
+@functools.lru_cache(maxsize=None)  # noqa: UP033 - what Python 3.8 has
+def may_be_root() -> bool:
+    """Whether more than this user's own can be seen, on a machine that is one's own."""
+    # Not on the local cloud, whose machines are no machines of their own to sudo.
+    if os.getuid() == 0 or os.environ.get("GCE_METADATA_HOST", "").startswith("127."):
+        return False
+    with contextlib.suppress(OSError):
+        quiet = subprocess.DEVNULL
+        return not subprocess.call(["sudo", "-n", "true"], stdin=quiet, stdout=quiet, stderr=quiet)
+    return False
+
+
+def remove(path: str) -> bool:
+    """Remove a file, as root where it is another user's; whether it is gone."""
+    with contextlib.suppress(FileNotFoundError):
+        try:
+            os.remove(path)
+        except PermissionError:
+            if may_be_root():
+                subprocess.call(["sudo", "-n", "rm", "-f", path], stdin=subprocess.DEVNULL)
+    return not os.path.exists(path)
+
+
+def end_left_over(found: list[Holder], folder: Folder, devices: list[str]) -> None:
+    for one in found:
+        folder.say(f"{one} still held the TPU: ending it")
+    pids = {one.pid for one in found}
+    end(lambda: pids.intersection(holders(devices)) if pids else (), GRACE)
+
+
+def free(folder: Folder, spec: dict[str, Any]) -> str:
+    """Free the chips; "" once they are, else who holds them."""
+    devices = files(spec, "devices", DEVICES)
+    deadline = time.monotonic() + (spec.get("accelerator") or {}).get("patience", PATIENCE)
+    while True:
+        found = [Holder(pid) for pid in holders(devices)]
+        end_left_over([one for one in found if one.is_left_over()], folder, devices)
+        others = [one for one in found if not one.is_left_over()]
+        if not others:
+            break
+        if time.monotonic() >= deadline:
+            return "the TPU is already in use by " + ", ".join(map(str, others))
+        time.sleep(0.2)
+    for path in files(spec, "locks", LOCKS):
+        if not is_held(path) and remove(path):
+            folder.say(f"removed {path}, which no process holds any more")
+    return ""
+
+
+def main(arguments: list[str]) -> int:
+    if arguments[0] == "look":
+        print(*look(arguments[1:]))
+        return 0
+    folder = Folder(arguments[0])
+    spec = folder.read("spec.json")
+    assert spec is not None
+    # Two jobs that start at the same time would take each other for somebody else's.
+    lock = os.open(os.path.expanduser("~/.tpuctl/accelerator.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    trouble = free(folder, spec)
+    if trouble:
+        print(trouble)
+    return 1 if trouble else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

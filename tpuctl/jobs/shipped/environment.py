@@ -1,0 +1,241 @@
+"""Makes the virtual environment that a job asks for, over the image's Python.
+
+Like `preparation.py`, which starts it, this file is sent to workers as it is and runs there as
+`python3 -S -I environment.py make FOLDER PYTHON`: standard library only, Python 3.8 and later.
+What is wanted stands in FOLDER/spec.json, under `install`; what the job is to be started with is
+written to FOLDER/environment.json. The environment sees the image's packages and never replaces
+the image's TensorFlow. Environments are kept by what they were made from; a half-made one is never
+used. The bundle's own project, where it is a package, is built into a layer above, so that a
+change of its code leaves the environment alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+# What is sent along lies beside this file, and after the standard library: the job's own code is
+# in that folder too.
+sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+if TYPE_CHECKING:
+    from tpuctl.jobs.shipped.folder import Folder
+    from tpuctl.jobs.shipped.once import Failure, Once
+else:
+    from folder import Folder
+    from once import Failure, Once
+
+__all__ = ["main"]
+
+PIP_OPTIONS = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
+# Lines that name files of the bundle, which mean something else in another bundle.
+NAMES_FILES = re.compile(r"^\s*(-|\.|/)|file:|\.(whl|gz|zip)\s*$", re.MULTILINE)
+
+
+class Wanted(NamedTuple):
+    """What pip is asked to install: in words, its arguments, where they are meant, their text."""
+
+    what: str
+    arguments: list[str]
+    cwd: str
+    text: str
+
+
+class Environment:
+    """What one job needs beside one image."""
+
+    def __init__(self, folder: Folder, python: str, variables: dict[str, str]) -> None:
+        spec = folder.read("spec.json")
+        assert spec is not None
+        self.folder = folder
+        self.python = python
+        self.variables = variables
+        self.code = folder.file("code")
+        self.install: dict[str, Any] = spec.get("install") or {}
+        self.bundle = str((spec.get("bundle") or {}).get("sha256"))
+        self.wheels = self.wheel_files()
+        self.image: dict[str, Any] = {}
+        self.inner = python
+
+    def make(self) -> dict[str, Any]:
+        """Make what is not made yet; the interpreter, and what goes before the search paths."""
+        wanted, project = self.wanted(), self.install.get("project")
+        if wanted is None and project is None:
+            return {"python": self.python, "home": None, "programs": [], "modules": []}
+        probe = [self.python, os.path.abspath(__file__), "probe"]
+        asked = subprocess.check_output(probe, stdin=subprocess.DEVNULL, env=self.variables)
+        self.image = json.loads(asked)
+        home = os.path.expanduser("~/.tpuctl/envs/" + self.key(wanted))
+        self.inner = os.path.join(home, "bin", "python")
+        once = Once(self.folder, home, self.variables)
+        if wanted is None:
+            doing, done = "making a virtual environment", "made a virtual environment"
+        else:
+            doing, done = f"installing {wanted.what}", f"installed {wanted.what}"
+        once.do(lambda: self.build(once, wanted), doing, done)
+        programs, modules = [os.path.join(home, "bin")], []
+        if project is not None:
+            layer = self.add(project, home)
+            programs.insert(0, os.path.join(layer, "bin"))
+            modules.append(layer)
+        return {"python": self.inner, "home": home, "programs": programs, "modules": modules}
+
+    def wanted(self) -> Wanted | None:
+        """From a requirements file, else from a list, else every wheel."""
+        name: str = self.install.get("requirements") or ""
+        path = os.path.join(self.code, name)
+        if os.path.isfile(path):
+            with open(path, encoding="utf-8", errors="surrogateescape") as source:
+                return Wanted(name, ["-r", path], os.path.dirname(path), source.read())
+        dependencies = self.install.get("dependencies") or []
+        if dependencies:
+            text = "\n".join(dependencies)
+            return Wanted("what pyproject.toml asks for", dependencies, self.code, text)
+        if self.wheels:
+            # By name: pip chooses among wheels for several Pythons, and keeps what is pinned.
+            names = sorted({os.path.basename(wheel).split("-")[0] for wheel in self.wheels})
+            what = f"the wheels in {self.install['wheels']}"
+            return Wanted(what, ["--upgrade", *names], self.code, "")
+        return None
+
+    def wheel_files(self) -> list[str]:
+        folder = os.path.join(self.code, self.install.get("wheels") or "")
+        if not self.install.get("wheels") or not os.path.isdir(folder):
+            return []
+        found = (os.path.join(folder, name) for name in sorted(os.listdir(folder)))
+        return [path for path in found if path.endswith(".whl")]
+
+    def key(self, wanted: Wanted | None) -> str:
+        """The same for two environments only if they may stand for each other."""
+        parts = [json.dumps(self.image, sort_keys=True)]
+        if wanted is not None:
+            parts += [json.dumps(wanted.arguments[:1]), wanted.text]
+            if NAMES_FILES.search(wanted.text):
+                parts.append(self.bundle)
+        for wheel in self.wheels:
+            parts += [os.path.basename(wheel), digest(wheel)]
+        text = "\0".join(parts).encode("utf-8", "surrogateescape")
+        return hashlib.sha256(text).hexdigest()[:24]
+
+    def build(self, once: Once, wanted: Wanted | None) -> None:
+        # Without pip: images from Debian lack ensurepip, and their own pip is seen anyway.
+        options = ["--without-pip", "--system-site-packages", once.home]
+        if once.run(self.python, "-m", "venv", *options):
+            raise Failure(f"{self.python} cannot make a virtual environment")
+        constraints = self.keep_the_image()
+        if once.run(self.inner, "-m", "pip", "--version"):
+            once.run(self.inner, "-m", "ensurepip")
+        if wanted is not None:
+            self.pip(once, wanted, *constraints)
+
+    def add(self, project: str, home: str) -> str:
+        """Build the bundle's own project, without what it depends on; the folder that has it."""
+        once = Once(self.folder, f"{home}-{self.bundle[:24]}", self.variables)
+        arguments = ["--no-deps", "--target", once.home, "."]
+        wanted = Wanted("the project", arguments, os.path.join(self.code, project), "")
+        once.do(lambda: self.pip(once, wanted), "installing the project", "installed the project")
+        return once.home
+
+    def pip(self, once: Once, wanted: Wanted, *options: str) -> None:
+        sources, alone = [], ""
+        if self.wheels:
+            sources = ["--no-index", "--find-links", os.path.dirname(self.wheels[0])]
+            alone = " from the bundle's wheels alone: no index is asked unless job.wheels is null"
+        argv = [self.inner, "-m", "pip", "install", *PIP_OPTIONS, *sources, *options]
+        if once.run(*argv, *wanted.arguments, cwd=wanted.cwd):
+            raise Failure(f"{wanted.what} could not be installed{alone}")
+
+    def keep_the_image(self) -> list[str]:
+        """Show the image's packages to the environment; pip's options that keep its TensorFlow."""
+        where = [self.inner, "-I", os.path.abspath(__file__), "packages"]
+        packages = subprocess.check_output(where, stdin=subprocess.DEVNULL).decode().strip()
+        # When the image's Python is itself a virtual environment, the new one would see the
+        # packages of the Python below it instead.
+        with open(os.path.join(packages, "image.pth"), "w", encoding="utf-8") as pth:
+            for path in self.image["paths"]:
+                pth.write(f"import site; site.addsitedir({path!r})\n")
+        tensorflow = self.image["tensorflow"]
+        if tensorflow is None:
+            return []
+        if tensorflow["distribution"] != "tensorflow":
+            stub = os.path.join(packages, "tensorflow-{}.dist-info".format(tensorflow["version"]))
+            os.makedirs(stub)
+            with open(os.path.join(stub, "METADATA"), "w", encoding="utf-8") as metadata:
+                metadata.write("Metadata-Version: 2.1\nName: tensorflow\n")
+                metadata.write("Version: {}\n".format(tensorflow["version"]))
+                metadata.write(
+                    "Summary: Stands for {distribution} of the image\n".format(**tensorflow)
+                )
+        constraints = self.folder.file("constraints.txt")
+        with open(constraints, "w", encoding="utf-8") as target:
+            target.write("\n".join(tensorflow["pins"]) + "\n")
+        return ["--constraint", constraints]
+
+
+def digest(path: str) -> str:
+    seen = hashlib.sha256()
+    with open(path, "rb") as source:
+        for piece in iter(lambda: source.read(1 << 20), b""):
+            seen.update(piece)
+    return seen.hexdigest()
+
+
+def probe() -> dict[str, Any]:
+    """What the image's Python offers; run by that Python, with its packages."""
+    from importlib import metadata
+
+    versions: dict[str, str] = {}
+    provider = None
+    for found in metadata.distributions():
+        name = normal(found.metadata["Name"] or "")
+        versions.setdefault(name, found.version)
+        top_level = found.read_text("top_level.txt") or ""
+        if "tensorflow" in top_level.split() and (provider is None or name == "tensorflow"):
+            provider = (name, found)
+    tensorflow = None
+    if provider is not None:
+        name, found = provider
+        pins = {f"tensorflow=={found.version}", f"{name}=={found.version}"}
+        for requirement in found.requires or ():
+            needed = normal(re.split(r"[^\w.-]", requirement)[0])
+            if needed in versions and "extra ==" not in requirement:
+                pins.add(f"{needed}=={versions[needed]}")
+        tensorflow = {"distribution": name, "version": found.version, "pins": sorted(pins)}
+    return {
+        "python": sys.version,
+        "prefix": sys.prefix,
+        "paths": [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))],
+        "tensorflow": tensorflow,
+    }
+
+
+def normal(name: str) -> str:
+    """A distribution's name as comparisons need it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def main(arguments: list[str]) -> int:
+    if arguments == ["probe"]:
+        print(json.dumps(probe()))
+        return 0
+    if arguments == ["packages"]:
+        print(sysconfig.get_path("purelib"))
+        return 0
+    _, path, python = arguments
+    folder = Folder(path)
+    try:
+        made = Environment(folder, python, dict(os.environ)).make()
+    except Failure as failure:
+        print(failure)
+        return 1
+    folder.write("environment.json", made)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,199 @@
+"""Brings a job's bundle onto a worker.
+
+Like `supervisor.py`, which starts it, this file is sent to workers as it is and runs there as
+`python3 -S -I fetch.py FOLDER`: standard library only, Python 3.8 and later. It makes FOLDER/code
+of the packs of the bundle that FOLDER/spec.json names. Packs are kept in ~/.tpuctl/packs, and only
+those that are not there are fetched. Those that the bundle does not use may take KEPT bytes: what
+was used longest ago is removed first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import http.client
+import json
+import os
+import sys
+import time
+import urllib.error
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+# What is sent along lies beside this file, and after the standard library: the job's own code is
+# in that folder too.
+sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+if TYPE_CHECKING:
+    from tpuctl.jobs.shipped.storage import Bucket, load, private
+    from tpuctl.jobs.shipped.unpack import Damaged, Failure, is_pack, unpack
+else:
+    from storage import Bucket, load, private
+    from unpack import Damaged, Failure, is_pack, unpack
+
+__all__ = ["main"]
+
+KEPT = 2_000_000_000  # bytes of packs that the bundle at hand does not use
+AT_ONCE = 4  # requests
+DELAYS = (1, 2, 4, 8)  # seconds between tries
+GONE = "{} is gone: it is sent again when the job is run again"
+
+
+class Cache:
+    """The packs on this machine, and the roots of bundles that name them.
+
+    One process at a time uses it, but for new files that are put here over SSH.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        os.makedirs(folder, exist_ok=True)
+        self.lock = os.open(self.path("lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.folder, name)
+
+    def lacks(self, name: str) -> bool:
+        return not os.path.exists(self.path(name))
+
+    def forget(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(self.path(name))
+
+    def tidy(self, used: set[str], left: int = KEPT) -> None:
+        """Note what was used just now, and remove what was used longest ago."""
+        others = []
+        for entry in os.scandir(self.folder):
+            if entry.name in used:
+                os.utime(entry.path)
+            elif entry.name != "lock":
+                others.append((entry.stat().st_mtime, entry.stat().st_size, entry.name))
+        for _, size, name in sorted(others, reverse=True):
+            left -= size
+            if left < 0:
+                self.forget(name)
+
+
+class Bundle:
+    """One bundle: named by its digest, held by packs that are here or in the bucket."""
+
+    def __init__(self, cache: Cache, bucket: Bucket | None, digest: str, name: str) -> None:
+        self.cache = cache
+        self.bucket = bucket
+        self.digest = digest
+        self.name = name  # of its root in the bucket
+        self.root_name = digest + ".json"
+        self.used: set[str] = set()  # of what is in the cache
+        self.damaged: dict[str, int] = {}  # generation of packs that arrived damaged
+
+    def bring(self, target: str) -> None:
+        for delay in (*DELAYS, None):
+            try:
+                unpack(self.cache.folder, self.root(), self.digest, target)
+                self.cache.tidy(self.used)
+                return
+            except Damaged as error:
+                trouble = self.replace(str(error))
+            except (OSError, http.client.HTTPException) as error:
+                trouble = f"cannot fetch the bundle: {error}"
+                if getattr(error, "errno", None) == errno.ENOSPC:
+                    self.cache.tidy(self.used, 0)
+            if delay is not None:
+                time.sleep(delay)
+        raise Failure(trouble)
+
+    def root(self) -> dict[str, Any]:
+        """What the bundle consists of, once all of it is here."""
+        root = self.checked(load(self.cache.folder, self.root_name))
+        if root is not None and not any(map(self.cache.lacks, root["packs"])):
+            return root
+        if self.bucket is None:
+            raise Failure("the bundle was not put on this machine")
+        root = self.checked(self.bucket.read(self.name))
+        if root is None:
+            raise Failure(GONE.format(self.uri(self.name)))
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(self.download, filter(self.cache.lacks, root["packs"])))
+        self.keep(self.root_name, json.dumps(root).encode())
+        return root
+
+    def checked(self, root: dict[str, Any] | None) -> dict[str, Any] | None:
+        """The root, when it names packs and not something else."""
+        if root is not None:
+            for name in root["packs"]:
+                if not is_pack(name):
+                    raise Failure(f"{name!r} cannot be the name of a pack")
+            self.used = {self.root_name, *root["packs"]}
+        return root
+
+    def uri(self, name: str) -> str:
+        assert self.bucket is not None
+        return f"gs://{self.bucket.name}/{name}"
+
+    def object_name(self, pack: str) -> str:
+        return os.path.dirname(self.name) + "/packs/" + pack
+
+    def download(self, pack: str) -> None:
+        assert self.bucket is not None
+        name = self.object_name(pack)
+        query: dict[str, Any] = {"alt": "media"}
+        if pack in self.damaged:
+            query["generation"] = self.damaged[pack]
+        partial = self.cache.path(pack + ".part")
+        try:
+            with self.bucket.open("GET", self.bucket.object(name), **query) as source:
+                with open(partial, "wb", opener=private) as target:
+                    for piece in iter(lambda: source.read(1 << 20), b""):
+                        target.write(piece)
+                if source.length:  # of what was announced
+                    raise OSError(f"{self.uri(name)} broke off")
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                raise Failure(GONE.format(self.uri(name))) from error
+            raise OSError(f"{self.uri(name)}: {error}") from error
+        os.replace(partial, self.cache.path(pack))
+
+    def keep(self, name: str, content: bytes) -> None:
+        with open(self.cache.path(name + ".part"), "wb", opener=private) as target:
+            target.write(content)
+        os.replace(self.cache.path(name + ".part"), self.cache.path(name))
+
+    def replace(self, pack: str) -> str:
+        """Have a damaged pack fetched again; one that arrives damaged twice is damaged there.
+
+        It is removed from the bucket then, so that the next run finds it missing and sends it.
+        """
+        self.cache.forget(pack)
+        if self.bucket is None:
+            raise Failure("the bundle was put on this machine damaged: run the job again")
+        name = self.object_name(pack)
+        if pack not in self.damaged:
+            self.damaged[pack] = self.bucket.stat(name)[1]
+            return f"{self.uri(name)} arrived damaged"
+        try:
+            self.bucket.delete(name, ifGenerationMatch=self.damaged[pack])
+        except OSError as error:
+            raise Failure(f"{self.uri(name)} is damaged, remove it: {error}") from error
+        raise Failure(f"{self.uri(name)} was damaged: it is sent again when the job is run again")
+
+
+def main(arguments: list[str]) -> int:
+    (folder,) = arguments
+    spec = load(folder, "spec.json")
+    assert spec is not None
+    code = os.path.join(folder, "code")
+    digest, name = spec["bundle"]["sha256"], spec["bundle"].get("name")
+    try:
+        if not os.path.isdir(code):
+            cache = Cache(os.path.expanduser("~/.tpuctl/packs"))
+            bucket = Bucket(spec["bucket"]) if name else None
+            Bundle(cache, bucket, digest, name or "").bring(code)
+    except Failure as failure:
+        print(failure)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,160 @@
+"""Finds or installs one exact tpuctl on a machine, for whatever is to run there without a user.
+
+This file is sent to machines as it is and runs there as `python3 -S -I installer.py COMMAND
+VERSION DIGEST`: standard library only, Python 3.8 and later. DIGEST names the content of a wheel.
+`find` prints where that tpuctl is, as JSON: {"program": PATH}, or null where there is none.
+`make` installs `~/.tpuctl/programs/DIGEST/tpuctl-VERSION-py3-none-any.whl` into a virtual
+environment beside it, what it needs from `runtime.lock` in it, by hash, then prints the same.
+
+tpuctl needs a newer Python than some images have: then the distribution's own package of one is
+installed, where this user may do that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import glob
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+
+__all__ = ["main"]
+
+PYTHONS = ("python3.12", "python3.11", "python3.13", "python3.14")  # in the order of preference
+COMPLETE = "complete"
+NO_PYTHON = 4  # exit code where no Python is new enough, nor can be had
+# Its lock is waited for: a machine that has just started installs updates by itself.
+APT = (
+    *("sudo", "-n", "DEBIAN_FRONTEND=noninteractive"),
+    *("apt-get", "-q", "-o", "DPkg::Lock::Timeout=300"),
+)
+PIP = ("-m", "pip", "--no-input", "--disable-pip-version-check", "install", "--progress-bar=off")
+
+
+def programs() -> str:
+    return os.path.expanduser("~/.tpuctl/programs")
+
+
+def find(version: str, digest: str) -> str | None:
+    """The one installed here before; else one of that version that the machine came with."""
+    folder = os.path.join(programs(), digest)
+    if os.path.exists(os.path.join(folder, COMPLETE)):
+        return program(folder)
+    known = shutil.which("tpuctl")
+    if known is not None:
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            said = subprocess.run(
+                [known, "--version"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                timeout=60,
+                check=False,
+            )
+            if said.stdout.decode(errors="replace").split() == ["tpuctl", version]:
+                return known
+    return None
+
+
+def make(version: str, digest: str) -> str:
+    """Install it, unless another process does: then its result is waited for."""
+    folder = os.path.join(programs(), digest)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    with open(os.path.join(folder, "lock"), "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found = find(version, digest)
+        if found is None:
+            found = install(version, folder)
+            remove_unused(digest)
+        return found
+
+
+def install(version: str, folder: str) -> str:
+    wheel = os.path.join(folder, f"tpuctl-{version}-py3-none-any.whl")
+    lock = os.path.join(folder, "runtime.lock")
+    with zipfile.ZipFile(wheel) as archive, open(lock, "wb") as target:
+        target.write(archive.read("tpuctl/runtime.lock"))
+    environment = os.path.join(folder, "environment")
+    if not has_made(environment, PYTHONS):
+        install_python(environment)
+    python = os.path.join(environment, "bin", "python")
+    call([python, *PIP, "--require-hashes", "--only-binary=:all:", "--requirement", lock])
+    call([python, *PIP, "--no-deps", "--no-index", wheel])
+    open(os.path.join(folder, COMPLETE), "w", encoding="utf-8").close()
+    return program(folder)
+
+
+def remove_unused(digest: str) -> None:
+    """Remove what was installed before, but for what goes on with a job."""
+    orders = b""
+    for path in glob.glob(os.path.expanduser("~/.tpuctl/recover/*/order.json")):
+        with contextlib.suppress(OSError), open(path, "rb") as order:
+            orders += order.read()
+    for name in os.listdir(programs()):
+        if name != digest and name.encode() not in orders:
+            shutil.rmtree(os.path.join(programs(), name), ignore_errors=True)
+
+
+def program(folder: str) -> str:
+    return os.path.join(folder, "environment", "bin", "tpuctl")
+
+
+def has_made(environment: str, pythons: Sequence[str]) -> bool:
+    """Whether one of these could make it: Debian's cannot until another package is there."""
+    for name in pythons:
+        python = shutil.which(name)
+        if python is not None:
+            with contextlib.suppress(subprocess.CalledProcessError):
+                call([python, "-m", "venv", "--clear", environment])
+                return True
+    return False
+
+
+def install_python(environment: str) -> None:
+    """Let the distribution's own package make the environment. Ends this program if none can."""
+    if shutil.which("apt-get") is not None and shutil.which("sudo") is not None:
+        with contextlib.suppress(subprocess.CalledProcessError):
+            call([*APT, "update"])
+        for name in PYTHONS:
+            with contextlib.suppress(subprocess.CalledProcessError):
+                call([*APT, "install", "--yes", "--no-install-recommends", f"{name}-venv"])
+                if has_made(environment, [name]):
+                    return
+    print(f"no Python from {PYTHONS[1]} on here, nor as a package: {system()}", file=sys.stderr)
+    sys.exit(NO_PYTHON)
+
+
+def call(argv: Sequence[str]) -> None:
+    """What it says goes to stderr."""
+    subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=True)
+
+
+def system() -> str:
+    with contextlib.suppress(OSError):
+        with open("/etc/os-release", encoding="utf-8") as file:
+            fields = dict(line.rstrip("\n").partition("=")[::2] for line in file)
+        return fields.get("PRETTY_NAME", "").strip('"') or "an unknown system"
+    return "an unknown system"
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 3 or arguments[0] not in ("find", "make"):
+        print("usage: installer.py find|make VERSION DIGEST", file=sys.stderr)
+        return 2
+    command, version, digest = arguments
+    try:
+        found = find(version, digest) if command == "find" else make(version, digest)
+    except subprocess.CalledProcessError as error:
+        print(f"{error.cmd[0]} ended with {error.returncode}", file=sys.stderr)
+        return 1
+    print(json.dumps({"program": found}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,177 @@
+"""The log of a job's attempt: a file that the script writes itself, and what is known beside it.
+
+Like `supervisor.py`, whose programs share it, this file is sent to workers as it is: standard
+library only, Python 3.8 and later.
+
+Nothing in the log ever moves: byte N stays byte N, whatever else happens. Beside it are
+    freed.json   the first byte that is still in the file; those before it are in the bucket
+    moments      how long the log was when: see `logindex.Moments`
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+# What is sent along lies beside this file, and after the standard library: the job's own code is
+# in that folder too.
+sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+if TYPE_CHECKING:
+    from tpuctl.jobs.shipped.folder import Folder, private
+    from tpuctl.jobs.shipped.logindex import BLOCK, LastLines, Moments, line_begin
+else:
+    from folder import Folder, private
+    from logindex import BLOCK, LastLines, Moments, line_begin
+
+__all__ = ["Freed", "Log"]
+
+PAGE = 1 << 12  # what file systems free at a time
+KEEP_SIZE, PUNCH_HOLE = 1, 2  # of fallocate: <linux/falloc.h>
+
+
+class Freed(Exception):
+    """Bytes were asked for that are in the bucket alone; `first` is the first that is here."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__(first)
+        self.first = first
+
+
+class Log:
+    """One attempt's log. Only one process notes its length, and only one frees its room."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self.path = folder.file("log")
+        self._moments: Moments | None = None
+
+    def size(self) -> int:
+        """Its length; 0 when somebody removed it."""
+        try:
+            return os.path.getsize(self.path)
+        except FileNotFoundError:
+            return 0
+
+    def first(self) -> int:
+        """The first byte that is still here."""
+        return int((self.folder.read("freed.json") or {}).get("first", 0))
+
+    def read(self, begin: int, length: int) -> bytes:
+        """At most so many bytes; none at or after the end. Raises Freed where they are gone."""
+        try:
+            handle = os.open(self.path, os.O_RDONLY)
+            try:
+                data = os.pread(handle, length, begin)
+            finally:
+                os.close(handle)
+        except FileNotFoundError:
+            data = b""
+        # Afterwards: it is written down before anything is freed, so what was read was there.
+        first = self.first()
+        if begin < first:
+            raise Freed(first)
+        return data
+
+    # Finding a place ------------------------------------------------------------------------
+
+    def last_lines(self, lines: int, earliest: int) -> tuple[int, int]:
+        """Where its last lines begin, none of them before byte `earliest`; and how many more there
+        may be before what is still here."""
+        search = LastLines(self.size(), lines, earliest=earliest, readable=self.first())
+        with contextlib.suppress(Freed):  # while it was looked through
+            while not search.is_over:
+                search.look(self.read(search.begin, search.length))
+        return search.found, search.lines
+
+    def since(self, moment: float) -> int:
+        """Where what was written since that moment begins: at the beginning of a line."""
+        try:
+            with open(self.folder.file("moments"), "rb") as source:
+                place = Moments(source.read()).length_at(moment)
+        except FileNotFoundError:
+            return 0
+        begin = max(0, place - BLOCK)
+        try:
+            return line_begin(self.read(begin, place - begin + 1), begin, place)
+        except Freed:
+            return place
+
+    # Looking after it -----------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Remember how long it is now, and mend what somebody did to it. Never raises."""
+        with contextlib.suppress(OSError):
+            if self._moments is None:
+                with open(self.folder.file("moments"), "a+b", opener=private) as source:
+                    source.seek(0)
+                    self._moments = Moments(source.read())
+            size = self.size()
+            if size < self._moments.length:
+                size = self._mend(self._moments.length)
+            line = self._moments.note(time.time(), size)
+            if self._moments.is_long:
+                self.folder.replace("moments", self._moments.thinned())
+            elif line is not None:
+                with open(self.folder.file("moments"), "ab", opener=private) as target:
+                    target.write(line)
+
+    def _mend(self, length: int) -> int:
+        """Make it as long again as it was, so that what comes next has the place it would have.
+
+        What was cut off is taken from the bucket by whoever reads; what the script prints into a
+        file that was removed, nobody sees.
+        """
+        was_removed = not os.path.exists(self.path)
+        self.folder.write("freed.json", {"first": length})
+        with open(self.path, "ab", opener=private) as log:
+            log.truncate(length)
+        self.folder.say(
+            "somebody removed this log on the machine: what the job prints from here on is lost"
+            if was_removed
+            else "somebody cut this log on the machine: what was not in the bucket yet is lost"
+        )
+        return self.size()
+
+    def free(self, safe: int, room: int) -> None:
+        """Once it takes more than `room` on the disk, free the older half of what is safe.
+
+        `safe` bytes from its beginning are in the bucket. Nothing is freed where the file system
+        cannot.
+        """
+        until = min(safe, self.size() - room // 2) // PAGE * PAGE
+        if self.size() - self.first() <= room or until <= self.first():
+            return
+        if not can_free(self.folder):
+            return
+        self.folder.write("freed.json", {"first": until})
+        with open(self.path, "r+b") as log:
+            punch(log.fileno(), until)
+
+
+def can_free(folder: Folder) -> bool:
+    """Whether parts of files can be freed where the log is."""
+    trial = folder.file(".freed")
+    try:
+        with open(trial, "w+b", opener=private) as file:
+            file.write(b"x" * PAGE)
+            file.flush()
+            punch(file.fileno(), PAGE)
+            return os.fstat(file.fileno()).st_size == PAGE
+    except (OSError, AttributeError):
+        return False
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(trial)
+
+
+def punch(handle: int, length: int) -> None:
+    """Free the room of a file's first bytes. It stays as long as it was, and they read as zeros."""
+    library = ctypes.CDLL(None, use_errno=True)
+    mode = KEEP_SIZE | PUNCH_HOLE
+    if library.fallocate(handle, mode, ctypes.c_int64(0), ctypes.c_int64(length)) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

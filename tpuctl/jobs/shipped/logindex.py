@@ -1,0 +1,151 @@
+"""Places in a log: so many lines before its end, or where it was at a moment.
+
+Plain functions of bytes, for a worker, where this file is sent as it is, and for whoever reads the
+bucket's copy: standard library only, Python 3.8 and later, and it imports none of the others.
+
+A line ends with a line feed, a carriage return, or both: the states of a progress bar are lines.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import re
+
+__all__ = ["BLOCK", "LINE_END", "LastLines", "Moments", "line_begin"]
+
+BLOCK = 1 << 16  # bytes that are looked through at a time
+LINE_END = re.compile(rb"\n|\r(?!\n)")
+MOST = 2048  # moments remembered
+APART = 1.0  # seconds between them,
+PART = 0.01  # or when there are too many, this part of how long ago they are
+
+
+class LastLines:
+    """Looks for the beginning of the last `lines` lines, from the end of a log backwards.
+
+        search = LastLines(size, 10)
+        while not search.is_over:
+            search.look(read(search.begin, search.length))
+
+    Afterwards `found` is where they begin. If `lines` is not 0 then, what is before could not be
+    read, and so many more may begin there.
+    """
+
+    def __init__(self, size: int, lines: int, *, earliest: int = 0, readable: int = 0) -> None:
+        """Nothing before byte `earliest`, where a line begins, is wanted; nothing before byte
+        `readable` can be read."""
+        self.found = self._before = size
+        self.lines = lines
+        self._earliest = earliest
+        self._first = max(earliest, readable)
+        self._size = size
+        self._next = b""  # the byte after those that are still to be looked through
+        if size <= earliest:
+            self.lines = 0
+        self.is_over = self.lines == 0 or size <= self._first
+
+    @property
+    def begin(self) -> int:
+        """The first byte that is to be looked through next."""
+        return max(self._first, self._before - BLOCK)
+
+    @property
+    def length(self) -> int:
+        return self._before - self.begin
+
+    def look(self, data: bytes) -> None:
+        """Take the bytes that were asked for; if they are fewer, no more can be read."""
+        begin = self.begin
+        if len(data) < self.length:
+            self.is_over = True
+            return
+        ends = [
+            begin + end.end()
+            for end in LINE_END.finditer(data + self._next)
+            if end.start() < len(data) and begin + end.end() < self._size
+        ][-self.lines :]
+        if ends:
+            self.found = ends[0]
+            self.lines -= len(ends)
+        self._before, self._next = begin, data[:1]
+        if begin == self._earliest and self.lines:
+            self.found, self.lines = begin, 0
+        self.is_over = self.lines == 0 or begin == self._first
+
+
+def line_begin(data: bytes, begin: int, place: int) -> int:
+    """Where the line begins that a place is in; the place itself where that cannot be seen.
+
+    `data` is the log from `begin` to one byte beyond the place: a line end may have two bytes.
+    """
+    ends = [begin + end.end() for end in LINE_END.finditer(data)]
+    return max((end for end in ends if end <= place), default=place if begin else 0)
+
+
+class Moments:
+    """How long a log was at which moments, in a text of bounded size: `<seconds> <bytes>` a line.
+
+    Seconds are of the epoch, by the clock of the machine. The further back, the fewer are kept:
+    one that is missing makes an answer earlier, never too late.
+    """
+
+    def __init__(self, text: bytes = b"") -> None:
+        self._known: list[tuple[float, int]] = []
+        for line in text.splitlines(keepends=True):
+            seconds, _, length = line.partition(b" ")
+            try:
+                if line.endswith(b"\n"):  # else it is still being written
+                    self._known.append((float(seconds), int(length)))
+            except ValueError:
+                continue
+
+    @property
+    def length(self) -> int:
+        """The length last remembered."""
+        return self._known[-1][1] if self._known else 0
+
+    def note(self, now: float, length: int) -> bytes | None:
+        """Remember a length, if it is another and the last one was no moment ago.
+
+        Returns the line that the text grew by, or None. A longer log needs no more than that;
+        see `is_long`.
+        """
+        if self._known:
+            seconds, known = self._known[-1]
+            if known == length or 0 <= now - seconds < APART:
+                return None
+        now = math.ceil(now * 1000) / 1000  # as it is written: later is safe
+        self._known.append((now, length))
+        return _line(now, length)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is time for `thinned`."""
+        return len(self._known) > MOST
+
+    def thinned(self) -> bytes:
+        """The whole text, after those were forgotten that are close beside others."""
+        latest = before = self._known[-1][0]
+        kept = [self._known[-1]]
+        for seconds, length in self._known[-2:0:-1]:
+            if before - seconds >= max(APART, (latest - before) * PART):
+                kept.append((seconds, length))
+                before = seconds
+        self._known = [self._known[0], *reversed(kept)]
+        return b"".join(_line(*one) for one in self._known)
+
+    def length_at(self, moment: float) -> int:
+        """A length that the log had before a moment: all that was written since is behind it.
+
+        Where the machine's clock was set back, as early as anything can be from then on.
+        """
+        latest: list[float] = []
+        for seconds, _ in self._known:
+            latest.append(max(seconds, latest[-1]) if latest else seconds)
+        place = bisect.bisect_left(latest, moment)
+        return self._known[place - 1][1] if place else 0
+
+
+def _line(seconds: float, length: int) -> bytes:
+    return b"%.3f %d\n" % (seconds, length)

@@ -1,0 +1,96 @@
+"""What a machine is to do once for all jobs that need the same, and never by halves.
+
+Like `preparation.py`, whose work this is, this file is sent to workers as it is: standard library
+only, Python 3.8 and later.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+# What is sent along lies beside this file, and after the standard library: the job's own code is
+# in that folder too.
+sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+if TYPE_CHECKING:
+    from tpuctl.jobs.shipped.folder import Folder, private
+else:
+    from folder import Folder, private
+
+__all__ = ["Failure", "Once"]
+
+OUTPUT = "install.log"
+
+
+class Failure(Exception):
+    """It could not be done; the log has all that its commands said."""
+
+
+class Once:
+    """One thing that is to be done, and its folder `home`, named after all that it depends on.
+
+    The folder counts only with the file `complete` in it, which comes last. Its lock is held by
+    every command too, so that an orphaned one is waited for.
+    """
+
+    def __init__(self, folder: Folder, home: str, environment: Mapping[str, str]) -> None:
+        self.folder = folder
+        self.home = home
+        self.environment = environment
+        self.lock = -1
+
+    @property
+    def is_done(self) -> bool:
+        return os.path.exists(os.path.join(self.home, "complete"))
+
+    def do(self, work: Callable[[], None], doing: str, done: str) -> None:
+        """Do it unless it is done already; both texts are for the job's log."""
+        os.makedirs(os.path.dirname(self.home), exist_ok=True)
+        self.lock = os.open(self.home + ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.folder.say(f"{doing}: another job on this machine is at it, waiting")
+            fcntl.flock(self.lock, fcntl.LOCK_EX)
+        os.set_inheritable(self.lock, True)
+        try:
+            if not self.is_done:
+                self.work(work, doing, done)
+        finally:
+            os.close(self.lock)
+
+    def work(self, work: Callable[[], None], doing: str, done: str) -> None:
+        self.folder.say(doing)
+        began = time.monotonic()
+        shutil.rmtree(self.home, ignore_errors=True)
+        os.makedirs(self.home)
+        open(self.folder.file(OUTPUT), "wb", opener=private).close()
+        try:
+            work()
+        except Failure:
+            with open(self.folder.file("log"), "ab", opener=private) as log:
+                with open(self.folder.file(OUTPUT), "rb") as output:
+                    shutil.copyfileobj(output, log)
+            shutil.rmtree(self.home, ignore_errors=True)  # half of it is of no use to anybody
+            raise
+        open(os.path.join(self.home, "complete"), "w", encoding="utf-8").close()
+        self.folder.say(f"{done} in {time.monotonic() - began:.0f} s")
+
+    def run(self, *argv: str, cwd: str | None = None) -> int:
+        """Run a command, keeping what it says for the log; its exit code."""
+        with open(self.folder.file(OUTPUT), "ab", opener=private) as output:
+            return subprocess.call(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=cwd,
+                env=dict(self.environment),
+                pass_fds=[self.lock],
+            )

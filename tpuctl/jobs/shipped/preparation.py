@@ -1,0 +1,154 @@
+"""From a worker's spec to what is to be started there: its command, its folder, its variables.
+
+Like `supervisor.py`, whose work this is, this file is sent to workers as it is: standard library
+only, Python 3.8 and later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+# What is sent along lies beside this file, and after the standard library: the job's own code is
+# in that folder too.
+sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+if TYPE_CHECKING:
+    from tpuctl.jobs.shipped.folder import Folder, private
+else:
+    from folder import Folder, private
+
+__all__ = ["Command", "Failure", "forget_secrets", "prepare", "tool"]
+
+
+SECRETS, OPENED = "secrets.json", "opened.json"  # as they came, and as the script has them
+
+
+class Failure(Exception):
+    """The attempt cannot go on; `cause` is one word for the record."""
+
+    def __init__(self, cause: str, detail: str) -> None:
+        super().__init__(detail)
+        self.cause = cause
+        self.detail = detail
+
+
+class Command(NamedTuple):
+    """What to run, where, with what."""
+
+    argv: list[str]
+    cwd: str
+    environment: dict[str, str]
+
+
+def tool(name: str, *arguments: str) -> list[str]:
+    """The command line of one of the files sent along."""
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
+    return [sys.executable, "-S", "-I", beside, *arguments]
+
+
+def prepare(folder: Folder, spec: dict[str, Any], wait: Callable[[], None]) -> Command:
+    """Open the secrets, fetch and unpack the bundle, run the setup command, make the environment.
+
+    `python` is the same one for a script, a module, and within a shell command.
+
+    `wait` is called again and again meanwhile: it sleeps a little, and what it raises ends all.
+    """
+    environment = dict(os.environ, PYTHONUNBUFFERED="1", **spec.get("env", {}))
+    if spec.get("secrets"):
+        step(folder, wait, "secrets", tool("vault.py", folder.path), os.environ)
+        environment.update(folder.read(OPENED) or {})
+    code = folder.file("code")
+    if spec.get("bundle"):
+        step(folder, wait, "bundle", tool("fetch.py", folder.path), os.environ)
+    else:
+        os.makedirs(code, exist_ok=True)
+    python = shutil.which(spec.get("python", "python3")) or sys.executable
+    search(environment, "PATH", image_programs(folder, python, environment))
+    # The job's variables may say where pip looks, not what its Python imports.
+    for_tools = {name: environment[name] for name in environment if name[:6] != "PYTHON"}
+    install = spec.get("install") or {}
+    if install.get("setup"):
+        step(folder, wait, "setup", tool("groundwork.py", folder.path), for_tools)
+    modules: list[str] = []
+    if any(install.get(name) for name in ("requirements", "dependencies", "project", "wheels")):
+        making = tool("environment.py", "make", folder.path, python)
+        step(folder, wait, "requirements", making, for_tools)
+        made = folder.read("environment.json")
+        assert made is not None
+        python, modules = made["python"], made["modules"]
+        search(environment, "PATH", made["programs"])
+        if made["home"]:
+            environment["VIRTUAL_ENV"] = made["home"]
+    sources = os.path.join(code, "src")
+    if not modules and os.path.isdir(sources):
+        modules = [sources]
+    search(environment, "PYTHONPATH", modules)
+    first, *others = spec["argv"]
+    argv = [python if first == "{python}" else first, *others]
+    return Command(argv, os.path.join(code, spec.get("cwd", "")), environment)
+
+
+def forget_secrets(folder: Folder) -> None:
+    """Remove what was kept of them: nothing is started any more."""
+    for name in (SECRETS, OPENED):
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(folder.file(name))
+
+
+def search(environment: dict[str, str], name: str, places: Sequence[str]) -> None:
+    """Put folders before all others of a search path."""
+    if places:
+        before = environment.get(name) or (os.defpath if name == "PATH" else "")
+        environment[name] = os.pathsep.join([*places, *([before] if before else [])])
+
+
+def image_programs(folder: Folder, python: str, environment: dict[str, str]) -> list[str]:
+    """A folder in which `python` is the image's Python, where that word means none or another."""
+    found = shutil.which("python", path=environment.get("PATH")) or ""
+    if os.path.dirname(found) == os.path.dirname(python) and os.path.samefile(found, python):
+        return []
+    programs = folder.file("bin")
+    os.makedirs(programs, exist_ok=True)
+    for name in ("python", "python3"):
+        # A link would not do: a virtual environment's Python knows it by the path it is called by.
+        with open(os.path.join(programs, name), "w", encoding="utf-8") as shim:
+            shim.write(f'#!/bin/sh\nexec {shlex.quote(python)} "$@"\n')
+            os.fchmod(shim.fileno(), 0o755)
+    return [programs]
+
+
+def step(
+    folder: Folder,
+    wait: Callable[[], None],
+    cause: str,
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+) -> None:
+    """Run a command of the preparation; its last line says why it failed."""
+    with open(folder.file("step.log"), "w+b", opener=private) as output:
+        child = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+        try:
+            while child.poll() is None:
+                wait()
+        finally:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+        if child.returncode:
+            output.seek(0)
+            lines = output.read().decode(errors="replace").strip().splitlines()
+            raise Failure(cause, lines[-1] if lines else f"exit code {child.returncode}")

@@ -1,0 +1,85 @@
+"""The processes of a worker, from the system's own table, and how they are ended.
+
+Like the programs that import it, this file is sent to workers as it is: standard library only,
+Python 3.8 and later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+__all__ = ["FOLDER", "descendants", "end", "environment", "of_attempt", "processes", "signal_all"]
+
+FOLDER = "TPUCTL_FOLDER"  # names the attempt's folder in the environment of all its processes
+
+
+def descendants(root: int) -> Iterator[int]:
+    """Everything below a process that still runs, whatever session it moved to."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in processes():
+        children.setdefault(parent, []).append(pid)
+    waiting = [root]
+    while waiting:
+        for pid in children.get(waiting.pop(), ()):
+            waiting.append(pid)
+            yield pid
+
+
+def processes() -> Iterator[tuple[int, int]]:
+    """Process and parent of all that runs."""
+    if not os.path.isdir("/proc/self"):
+        table = subprocess.check_output(["ps", "-axo", "pid=,ppid=,stat="]).decode()
+        for line in table.splitlines():
+            process, parent, state = line.split()
+            if not state.startswith("Z"):
+                yield int(process), int(parent)
+        return
+    for name in os.listdir("/proc"):
+        with contextlib.suppress(OSError, ValueError):
+            pid = int(name)
+            with open(f"/proc/{pid}/stat", "rb") as stat:
+                fields = stat.read().rpartition(b")")[2].split()
+            if fields[0] not in (b"Z", b"X"):
+                yield pid, int(fields[1])
+
+
+def environment(pid: int) -> dict[str, str]:
+    """A process's variables; none where they may not be seen, as those of other users."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            pairs = [pair.partition(b"=") for pair in file.read().split(b"\0")]
+    except OSError:
+        return {}
+    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs if name}
+
+
+def of_attempt(folder: str) -> Iterator[int]:
+    """What an attempt's script left running, though its keeper is no more."""
+    for pid, _ in processes():
+        if environment(pid).get(FOLDER) == folder:
+            yield pid
+
+
+def signal_all(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def end(find: Callable[[], Iterable[int]], grace: float) -> None:
+    """SIGTERM to whatever `find` finds, then SIGKILL, until it finds nothing."""
+    deadline = time.monotonic() + grace
+    number = signal.SIGTERM
+    while True:
+        found = list(find())
+        if not found:
+            return
+        signal_all(found, number)
+        if time.monotonic() >= deadline:
+            number = signal.SIGKILL
+        time.sleep(0.05)

@@ -1,0 +1,255 @@
+"""Goes on with one job on a stack's controller, without anybody there: `tpuctl wait`, for ever.
+
+This file is sent to controllers as it is and runs there as `python3 -S -I recoverer.py COMMAND
+FOLDER`: standard library only, Python 3.8 and later. FOLDER, `~/.tpuctl/recover/JOB`, holds
+
+    order.json   what to run: `argv` and `env`, whose values may be secret
+    lock         held by whatever runs here for the job, this program or the tpuctl it started
+    state.json   how it fares
+    log          what that tpuctl said: its events, a line each
+    ended.json   how the job ended: nothing is started here any more
+
+`start` sees to it that one runs, unless the job has ended, and prints its state. `key` prints the
+public SSH key of this machine's tpuctl, made when there is none; FOLDER is then that tpuctl's
+configuration.
+
+It survives whoever started it. When it is killed, or the machine began anew, the machine's watch
+starts it again; the tpuctl that it started goes on meanwhile, and holds the lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterable
+from typing import Any
+
+__all__ = ["main"]
+
+TICK = 2.0  # seconds between signs of life
+PAUSE, LONGEST_PAUSE = 1.0, 300.0  # seconds before tpuctl is started again: they double
+LONG = 30.0  # seconds after which a tpuctl that failed had begun well
+LONGEST_LOG = 1 << 20  # bytes, of which the last half is kept
+ACTIVE = "~/.tpuctl/watch/active"  # whose time tells the watch that somebody cares
+
+
+class Folder:
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)
+
+    def file(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        try:
+            with open(self.file(name), encoding="utf-8") as source:
+                return dict(json.load(source))
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, value: dict[str, Any]) -> None:
+        """Whole or not at all."""
+        part = self.file(f".{name}.{os.getpid()}")
+        with open(part, "w", encoding="utf-8", opener=private) as target:
+            json.dump(value, target)
+            target.flush()
+            os.fsync(target.fileno())
+        os.replace(part, self.file(name))
+
+    def lock(self, patience: float = 0.0) -> int | None:
+        """Take the lock, or None when another holds it; patient with those who only look."""
+        handle = os.open(self.file("lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return handle
+            except OSError:
+                if time.monotonic() >= deadline:
+                    os.close(handle)
+                    return None
+                time.sleep(0.02)
+
+
+def private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+class Recoverer:
+    """Runs tpuctl until it tells how the job ended."""
+
+    def __init__(self, folder: Folder, order: dict[str, Any], lock: int) -> None:
+        self.folder = folder
+        self.order = order
+        self.lock = lock
+        self.state: dict[str, Any] = {"pid": os.getpid(), "job": order["job"], "starts": 0}
+        self.child: subprocess.Popen[bytes] | None = None
+        self.is_stopped = False
+        signal.signal(signal.SIGTERM, lambda *_: self.stop())
+        self.save()
+
+    def save(self, **changes: Any) -> None:
+        self.state.update(changes)
+        self.folder.write("state.json", self.state)
+
+    def stop(self) -> None:
+        self.is_stopped = True
+        if self.child is not None and self.child.poll() is None:
+            self.child.terminate()
+
+    def run(self) -> None:
+        pause = PAUSE
+        while not self.is_stopped:
+            began = time.monotonic()
+            ended = self.try_once()
+            if ended is not None:
+                finish(self.folder, ended)
+                return
+            if time.monotonic() - began >= LONG:
+                pause = PAUSE
+            deadline = time.monotonic() + pause
+            while time.monotonic() < deadline and not self.is_stopped:
+                time.sleep(min(TICK, pause))
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    def try_once(self) -> dict[str, Any] | None:
+        """Run tpuctl; what it says of the job's end, None when it could not tell."""
+        shorten(self.folder.file("log"))
+        with open(self.folder.file("log"), "ab", opener=private) as log:
+            began = log.seek(0, os.SEEK_END)
+            self.child = subprocess.Popen(
+                self.order["argv"],
+                cwd=self.folder.path,
+                env=dict(os.environ, **self.order["env"]),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[self.lock],  # while it lives no other is started
+            )
+        self.save(starts=self.state["starts"] + 1, child=self.child.pid)
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = self.child.wait(TICK)
+                break
+            live()
+        self.save(child=None, exit_code=code)
+        with open(self.folder.file("log"), "rb") as told:
+            told.seek(began)
+            return end_of(told, code)
+
+
+def end_of(told: Iterable[bytes], code: int) -> dict[str, Any] | None:
+    """The end of the job among the events that tpuctl told; None where it ended without one."""
+    ended = None
+    for line in told:
+        if b'"JobEnded"' in line:
+            with contextlib.suppress(ValueError):
+                ended = dict(json.loads(line))
+    # Of another exit code where something failed that had nothing to do with the job.
+    return ended if ended is not None and ended.get("exit_code") == code else None
+
+
+def finish(folder: Folder, ended: dict[str, Any]) -> None:
+    """Nothing is to be done any more: what was secret goes."""
+    folder.write("ended.json", ended)
+    for name in ("order.json", "tpuctl.yaml"):
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(folder.file(name))
+
+
+def live() -> None:
+    """Let the machine's watch know that this machine is needed."""
+    path = os.path.expanduser(ACTIVE)
+    with contextlib.suppress(OSError):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "a", encoding="utf-8"):
+            os.utime(path)
+
+
+def shorten(log: str) -> None:
+    """Keep a log that grows for weeks from filling the disk."""
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.getsize(log) > LONGEST_LOG:
+            with open(log, "rb") as source:
+                source.seek(-LONGEST_LOG // 2, os.SEEK_END)
+                kept = source.read().partition(b"\n")[2]
+            with open(log + ".part", "wb", opener=private) as target:
+                target.write(kept)
+            os.replace(log + ".part", log)
+
+
+# Commands -----------------------------------------------------------------------------------
+
+
+def start(folder: Folder) -> dict[str, Any]:
+    """See to it that one runs; how it fares. Two never run at the same time."""
+    ended = folder.read("ended.json")
+    order = folder.read("order.json")
+    if ended is not None or order is None:
+        return {"ended": ended}
+    daemonise(folder, order)
+    return folder.read("state.json") or {}
+
+
+def daemonise(folder: Folder, order: dict[str, Any]) -> None:
+    """Start one that belongs to no session, and wait until it runs or found another running."""
+    ready, tell = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() != 0:
+            os._exit(0)
+        try:
+            os.close(ready)
+            out = os.open(folder.file("log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            for target, source in ((0, os.open(os.devnull, os.O_RDONLY)), (1, out), (2, out)):
+                os.dup2(source, target)
+            lock = folder.lock(patience=0.5)
+            if lock is not None:
+                one = Recoverer(folder, order, lock)
+                os.close(tell)
+                one.run()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(0)
+    os.close(tell)
+    os.wait()
+    os.read(ready, 1)  # ends when the other closes it
+    os.close(ready)
+
+
+def key(folder: str) -> str:
+    """The public line of the key with which this machine's tpuctl logs in."""
+    path = os.path.join(folder, "ssh", "id_ed25519")
+    if not os.path.exists(path):
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        made = f"{path}.{os.getpid()}"
+        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", made]
+        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=2, check=True)
+        with contextlib.suppress(FileExistsError):
+            os.link(made, path)  # a link, unlike a rename, fails when another was first
+        for left in (made, made + ".pub"):
+            os.remove(left)
+    show = ["ssh-keygen", "-y", "-f", path]
+    return subprocess.check_output(show, stdin=subprocess.DEVNULL).decode().strip()
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 2 or arguments[0] not in ("start", "key"):
+        print("usage: recoverer.py start|key FOLDER", file=sys.stderr)
+        return 2
+    command, path = arguments[0], os.path.abspath(arguments[1])
+    print(json.dumps(start(Folder(path)) if command == "start" else {"key": key(path)}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

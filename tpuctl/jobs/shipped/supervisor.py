@@ -1,0 +1,167 @@
+"""Runs one attempt of a job on one worker, and outlives whoever started it.
+
+This file is sent to workers as it is, beside the others of `launch.SHIPPED`, and runs there as
+`python3 -S -I supervisor.py COMMAND FOLDER`: standard library only, Python 3.8 and later. FOLDER
+holds all that is known of the attempt: `spec.json` (what to run), `log` (all that
+the job printed), `record.json` (how it fares), `lock` (held while a supervisor lives), and the
+keeper's files.
+
+Two processes watch over a job. The keeper is its parent and does nothing but wait, so that the
+exit status is known even when the supervisor is killed; the supervisor prepares, enforces limits
+and ends the job. Whoever asks about a job whose supervisor is gone starts a new one, which adopts
+the job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+import time
+import traceback
+from typing import TYPE_CHECKING, Any
+
+# What is sent along lies beside this file, and after the standard library: the job's own code is
+# in that folder too.
+sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+if TYPE_CHECKING:
+    from tpuctl.jobs.shipped.folder import Folder
+    from tpuctl.jobs.shipped.tail import place, tail
+else:
+    from folder import Folder
+    from tail import place, tail
+
+__all__ = ["main"]
+
+ENDED = ("succeeded", "failed", "stopped", "timed_out", "lost")
+NO_SUCH_JOB = 3  # exit code of a command for a folder without a job
+
+
+def ensure(folder: Folder) -> dict[str, Any]:
+    """See to it that a supervisor lives unless the attempt has ended; the record if there is one.
+
+    Returns once the supervisor holds its lock. Two never run at the same time.
+    """
+    spec = folder.read("spec.json")
+    if spec is None:
+        print(f"no job in {folder.path}", file=sys.stderr)
+        sys.exit(NO_SUCH_JOB)
+    record = folder.read("record.json")
+    could_start = True
+    if not is_over(record) and not folder.is_locked("lock"):
+        could_start = daemonise(folder, spec)
+        record = folder.read("record.json")
+    deadline = time.monotonic() + 5.0
+    # Another supervisor may be starting; one that could not holds no lock.
+    while record is None and folder.is_locked("lock") and time.monotonic() < deadline:
+        time.sleep(0.02)
+        record = folder.read("record.json")
+    # One that could not start never will, and who waits for the end of the job is to hear of it.
+    is_supervised = could_start or is_over(record) or folder.is_locked("lock")
+    if record is None or not is_supervised:
+        why = "the machine's disk is full; " if folder.is_full() else ""
+        where = folder.file("supervisor.log")
+        sys.exit(f"the supervisor did not start: {why}see {where}")
+    return record
+
+
+def is_over(record: dict[str, Any] | None) -> bool:
+    return record is not None and record["state"] in ENDED and record["synced"] is not None
+
+
+def daemonise(folder: Folder, spec: dict[str, Any]) -> bool:
+    """Start a supervisor that belongs to no session; whether it has written its record."""
+    ready, tell = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() != 0:
+            os._exit(0)
+        try:
+            os.close(ready)
+            quiet = os.open(os.devnull, os.O_RDONLY)
+            out = os.open(
+                folder.file("supervisor.log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600
+            )
+            for target, source in ((0, quiet), (1, out), (2, out)):
+                os.dup2(source, target)
+            if folder.lock("lock", patience=0.5) is not None:
+                # Here, since every other command does without all that belongs to it.
+                attempt = importlib.import_module("attempt").Attempt(folder, spec)
+                os.write(tell, b"1")
+                os.close(tell)
+                attempt.run()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(0)
+    os.close(tell)
+    os.wait()
+    has_started = os.read(ready, 1) == b"1"  # nothing when it ends without a word
+    os.close(ready)
+    return has_started
+
+
+def start(folder: Folder, until: str, patience: float) -> dict[str, Any]:
+    """The record, once the job has come so far, or that many seconds have passed."""
+    before = ("preparing",) if until == "ready" else ("preparing", "ready")
+    deadline = time.monotonic() + patience
+    delay = 0.02
+    record = ensure(folder)
+    while record["state"] in before and time.monotonic() < deadline:
+        time.sleep(delay)
+        delay = min(delay * 1.3, 0.25)
+        record = ensure(folder)
+    return record
+
+
+def stop(folder: Folder, grace: float, worker: int | None) -> dict[str, Any]:
+    """End the job: SIGTERM, grace, SIGKILL, the whole tree. Returns once it has ended."""
+    if (folder.read("record.json") or {}).get("state") not in ENDED and folder.read("spec.json"):
+        folder.write("stop.json", {"grace": grace, "worker": worker})
+    deadline = time.monotonic() + grace + 15
+    record = ensure(folder)
+    while record["state"] not in ENDED and time.monotonic() < deadline:
+        time.sleep(0.05)
+        record = ensure(folder)
+    return record
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Runs a job on a worker.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("start", "status", "tail", "place", "stop"):
+        command = commands.add_parser(name)
+        command.add_argument("folder")
+        if name == "tail":
+            command.add_argument("--offset", type=int, default=0)
+            command.add_argument("--follow", action="store_true")
+        elif name == "start":
+            command.add_argument("--until", choices=("ready", "running"), default="running")
+            command.add_argument("--patience", type=float, default=0.0, help="until it is so far")
+        elif name == "place":
+            command.add_argument("--lines", type=int, help="before the end")
+            command.add_argument("--since", type=float, help="in seconds of the epoch")
+        elif name == "stop":
+            command.add_argument("--grace", type=float, default=30.0)
+            command.add_argument("--worker", type=int, help="the one whose end is the reason")
+    given = parser.parse_args()
+    folder = Folder(given.folder)
+    if given.command == "tail":
+        return tail(folder, given.offset, given.follow, lambda: ensure(folder))
+    if given.command == "place":
+        ensure(folder)
+        print(json.dumps(place(folder, given.lines, given.since)))
+    elif given.command == "stop":
+        print(json.dumps(stop(folder, given.grace, given.worker)))
+    elif given.command == "start":
+        print(json.dumps(start(folder, given.until, given.patience)))
+    else:
+        print(json.dumps(ensure(folder)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

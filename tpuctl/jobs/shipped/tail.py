@@ -1,0 +1,122 @@
+"""Shows an attempt's log from a byte on, as it grows.
+
+Like `supervisor.py`, whose commands these are, this file is sent to workers as it is: standard
+library only, Python 3.8 and later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+# What is sent along lies beside this file, and after the standard library: the job's own code is
+# in that folder too.
+sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+if TYPE_CHECKING:
+    from tpuctl.jobs.shipped.folder import Folder
+    from tpuctl.jobs.shipped.logfile import Freed, Log
+else:
+    from folder import Folder
+    from logfile import Freed, Log
+
+__all__ = ["FREED", "place", "tail"]
+
+FREED = 4  # exit code: what was asked for is in the bucket alone
+ENDED = ("succeeded", "failed", "stopped", "timed_out", "lost")
+PIECE = 1 << 18  # bytes of log held in memory
+GATHER = 0.005  # seconds after some bytes, so that many small writes are few small messages
+LOOK = 0.25  # seconds between looks at the record
+BEHIND = 10.0  # seconds in which the bucket is to have the last of an ended job's log
+POLL = 0.05  # seconds between looks at the log where the system cannot say
+MODIFY, MOVED_TO = 0x2, 0x80  # of inotify: <sys/inotify.h>
+
+
+def tail(folder: Folder, offset: int, follow: bool, ensure: Callable[[], dict[str, Any]]) -> int:
+    """Write the log from a byte on; at the end of a finished job, its record to stderr.
+
+    The record comes only after every byte, and after the bucket has them too unless that takes
+    longer than a few seconds. Where the bytes asked for were freed, the exit code is FREED, and
+    stderr says which is the first that is here. `ensure` sees to it that the job is supervised,
+    and returns its record.
+    """
+    record = ensure()
+    log = Log(folder)
+    changes = Changes(folder) if follow else None
+    looked = time.monotonic()
+    ended: float | None = None
+    while True:
+        now = time.monotonic()
+        if ended is None and record["state"] in ENDED:
+            ended = now
+        try:
+            piece = log.read(offset, PIECE)
+        except Freed as freed:
+            print(json.dumps({"first": freed.first}), file=sys.stderr)
+            return FREED
+        write(piece)
+        offset += len(piece)
+        if len(piece) == PIECE:
+            continue
+        # Here everything was read that the record tells of.
+        if changes is None:
+            break
+        if ended is not None and (record["synced"] is not None or now - ended >= BEHIND):
+            break
+        if piece:
+            time.sleep(GATHER)
+        elif changes.has_reader_left(LOOK):
+            return 0
+        if changes.is_record_new or time.monotonic() - looked >= LOOK:
+            looked = time.monotonic()
+            record = ensure()
+    print(json.dumps(record), file=sys.stderr)
+    return 0
+
+
+def place(folder: Folder, lines: int | None, since: float | None) -> dict[str, int]:
+    """Where to begin: at a byte, unless `more` lines before it, in the bucket alone, are wanted
+    too; but nothing before `earliest` is."""
+    log = Log(folder)
+    earliest = 0 if since is None else log.since(since)
+    offset, more = (earliest, 0) if lines is None else log.last_lines(lines, earliest)
+    return {"offset": offset, "more": more, "earliest": earliest}
+
+
+def write(data: bytes) -> None:
+    written = 0
+    while written < len(data):
+        written += os.write(1, data[written:])
+
+
+class Changes:
+    """Wakes up when the log grows or the record changes; where the system cannot say, in time."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.is_record_new = False
+        self._poll = select.poll()
+        self._poll.register(1, 0)  # POLLERR and POLLHUP are always reported: the reader left
+        self._handle = -1
+        with contextlib.suppress(AttributeError, OSError):
+            library = ctypes.CDLL(None)
+            handle = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+            path = os.fsencode(folder.path)
+            if handle >= 0 and library.inotify_add_watch(handle, path, MODIFY | MOVED_TO) >= 0:
+                self._handle = handle
+                self._poll.register(handle, select.POLLIN)
+
+    def has_reader_left(self, seconds: float) -> bool:
+        """Wait for a change, or so long. True when nobody reads what is written any more."""
+        self.is_record_new = False
+        most = seconds if self._handle >= 0 else min(seconds, POLL)
+        for handle, _ in self._poll.poll(most * 1000):
+            if handle == 1:
+                return True
+            self.is_record_new = b"record.json" in os.read(handle, 1 << 16)
+        return False

@@ -1,0 +1,92 @@
+"""This very tpuctl as a wheel, made of the files that run: for machines that are to run it too."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import tpuctl
+from tpuctl.assets import runtime_lock, templates
+
+__all__ = ["Wheel", "own_wheel", "wheel_of"]
+
+LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the same content is the same wheel, whenever it is made
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A package's files, by their names in the wheel."""
+
+    package: str
+    version: str
+    files: Mapping[str, bytes]
+
+    @property
+    def name(self) -> str:
+        return f"{self.package}-{self.version}-py3-none-any.whl"
+
+    @property
+    def digest(self) -> str:
+        """Of all that is in it: another content has another."""
+        whole = hashlib.sha256(f"{self.package} {self.version}\n".encode())
+        for name in sorted(self.files):
+            whole.update(f"{name} {hashlib.sha256(self.files[name]).hexdigest()}\n".encode())
+        return whole.hexdigest()
+
+    def build(self) -> bytes:
+        """The wheel as pip takes it (packaging.python.org, "Binary distribution format")."""
+        folder = f"{self.package}-{self.version}.dist-info"
+        made = {
+            f"{folder}/METADATA": f"Metadata-Version: 2.1\nName: {self.package}\n"
+            f"Version: {self.version}\nRequires-Python: >=3.11\n",
+            f"{folder}/WHEEL": "Wheel-Version: 1.0\nGenerator: tpuctl\n"
+            "Root-Is-Purelib: true\nTag: py3-none-any\n",
+            f"{folder}/entry_points.txt": "[console_scripts]\n"
+            f"{self.package} = {self.package}.__main__:main\n",
+        }
+        files = {**self.files, **{name: text.encode() for name, text in made.items()}}
+        lines = [
+            *(f"{name},sha256={_hash(content)},{len(content)}" for name, content in files.items()),
+            f"{folder}/RECORD,,",
+        ]
+        files[f"{folder}/RECORD"] = "".join(f"{line}\n" for line in lines).encode()
+        target = io.BytesIO()
+        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in files.items():
+                info = zipfile.ZipInfo(name, LONG_AGO)
+                info.external_attr = 0o644 << 16
+                info.compress_type = zipfile.ZIP_DEFLATED
+                archive.writestr(info, content)
+        return target.getvalue()
+
+
+def own_wheel() -> Wheel:
+    """Of the files that run now, wherever they were installed from."""
+    package = Path(tpuctl.__file__).parent
+    found = wheel_of(package, tpuctl.__version__)
+    more = {f"tpuctl/templates/{name}": file for name, file in _files(templates())}
+    more["tpuctl/runtime.lock"] = runtime_lock()
+    read = {name: file.read_bytes() for name, file in more.items()}
+    return Wheel(found.package, found.version, {**found.files, **read})
+
+
+def wheel_of(package: Path, version: str) -> Wheel:
+    """Of a package's folder."""
+    files = {f"{package.name}/{name}": file.read_bytes() for name, file in _files(package)}
+    return Wheel(package.name, version, files)
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+    for file in sorted(folder.rglob("*")):
+        if file.is_file() and "__pycache__" not in file.parts:
+            yield file.relative_to(folder).as_posix(), file
+
+
+def _hash(content: bytes) -> str:
+    digest = hashlib.sha256(content).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
