@@ -3,22 +3,45 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 
 from tpuctl.cloud.objects import ObjectStore
-from tpuctl.errors import Conflict, Diagnostic, NotFound
-from tpuctl.jobs import ship
-from tpuctl.jobs.logs import LinePrefixer, WorkerLog, log_so_far, worker_records
-from tpuctl.model.events import Emit, Event, LogChunk, Note, Warned
-from tpuctl.model.job import ENDED, JobRecord, JobStatus, JobSummary, WorkerRecord, job_status
+from tpuctl.errors import Conflict, Diagnostic, NotFound, Usage
+from tpuctl.flows.attempts import attempts_of, latest_of, want_stop, was_stopped
+from tpuctl.flows.submission import own_name
+from tpuctl.jobs import launch
+from tpuctl.jobs.beginning import begin
+from tpuctl.jobs.logs import GIVE_UP_SECONDS, WorkerLog, worker_records
+from tpuctl.model.events import Emit, JobEnded, LogChunk, Note, Warned
+from tpuctl.model.job import (
+    ENDED,
+    EXIT_STOPPED,
+    JobRecord,
+    JobStatus,
+    JobSummary,
+    WorkerRecord,
+    job_status,
+)
 from tpuctl.model.names import JOBS
 from tpuctl.remote.transport import Transport
 
-__all__ = ["follow", "latest", "list_jobs", "load", "named", "show_log", "status", "stop"]
+__all__ = [
+    "Ending",
+    "as_stopped",
+    "follow",
+    "follow_attempt",
+    "latest",
+    "list_jobs",
+    "load",
+    "status",
+    "stop",
+    "tell_ending",
+]
 
 NOT_SHOWN = 1 << 62  # an offset past any log: the end is awaited, and no byte is sent
 READERS = 16
+OWN_CAUSES = ("script", "signal", "command")  # of a worker's record: its exit code is the job's own
 
 
 async def follow(
@@ -30,14 +53,56 @@ async def follow(
     from_offsets: Mapping[int, int] | None = None,
     shown: Collection[int] | None = None,
     is_gone: Callable[[], Awaitable[bool]] | None = None,
+    patience: float = GIVE_UP_SECONDS,
 ) -> int:
     """Emit the logs of the `shown` workers (the first, by default) until the job has ended.
 
     Each byte is emitted once, in order per worker, from `from_offsets` on. A worker without a
-    transport is followed through the bucket. When one worker fails the others are stopped.
+    transport is followed through the bucket, and one that does not answer is after `patience`
+    seconds. When one worker fails the others are stopped.
     Returns the job's exit code. Cancelling leaves the job alone.
     """
-    offsets = from_offsets or {}
+    ending = await follow_attempt(
+        record,
+        store,
+        transports,
+        emit,
+        from_offsets=from_offsets,
+        shown=shown,
+        is_gone=is_gone,
+        patience=patience,
+    )
+    return tell_ending(ending, emit)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How one attempt ended."""
+
+    record: JobRecord
+    status: JobStatus
+    workers: Mapping[int, WorkerRecord]
+    offsets: Mapping[int, int]  # how far the log of each worker shown was emitted
+
+    @property
+    def exit_code(self) -> int:
+        assert self.status.exit_code is not None
+        return self.status.exit_code
+
+
+async def follow_attempt(
+    record: JobRecord,
+    store: ObjectStore | None,
+    transports: Mapping[int, Transport],
+    emit: Emit,
+    *,
+    from_offsets: Mapping[int, int] | None = None,
+    shown: Collection[int] | None = None,
+    is_gone: Callable[[], Awaitable[bool]] | None = None,
+    patience: float = GIVE_UP_SECONDS,
+) -> Ending:
+    """As `follow`, without a word of how it ended."""
+    offsets = dict(from_offsets or {})
     shown = record.workers[:1] if shown is None else shown
     records: dict[int, WorkerRecord] = {}
 
@@ -49,13 +114,18 @@ async def follow(
             store=store,
             offset=offsets.get(worker, 0) if worker in shown else NOT_SHOWN,
             is_gone=is_gone,
+            give_up_seconds=patience,
+            tell=lambda text: emit(Note(text)),
         )
         async for chunk in log.chunks():
-            emit(LogChunk(worker, chunk, log.offset - len(chunk)))
+            offsets[worker] = log.offset
+            emit(LogChunk(worker, chunk, log.offset - len(chunk), record.attempt))
         assert log.record is not None
         return log.record
 
     waiting = {asyncio.ensure_future(one(worker)) for worker in record.workers}
+    reached = all(worker in transports for worker in record.workers)
+    beginning = [asyncio.ensure_future(begin(record, transports))] if reached else []
     stopping: asyncio.Task[object] | None = None
     try:
         while waiting:
@@ -67,75 +137,56 @@ async def follow(
                     emit(Note(f"worker {ended.worker} ended: {ended.detail}; stopping the others"))
                     others = {w: t for w, t in transports.items() if w not in records}
                     stopping = asyncio.ensure_future(
-                        ship.stop(record, others, because_of=ended.worker)
+                        launch.stop(record, others, because_of=ended.worker)
                     )
     finally:
         for task in waiting:
             task.cancel()
+        for one_more in beginning:
+            one_more.cancel()
+        await asyncio.gather(*beginning, return_exceptions=True)
         if stopping is not None:
             await stopping
-    result = job_status(record, records)
-    assert result.exit_code is not None
-    if result.state != "succeeded":
-        emit(Warned(_verdict(record, result, records), is_error=True))
-    return result.exit_code
+    return Ending(record, job_status(record, records), records, offsets)
 
 
-async def show_log(
-    record: JobRecord,
-    workers: Sequence[int],
-    store: ObjectStore,
-    transports: Mapping[int, Transport],
-    emit: Emit,
-    *,
-    offset: int = 0,
-) -> None:
-    """Emit what these workers have logged until now, one after the other, from `offset` on."""
-    with named(emit, workers) as emit_named:
-        for worker in workers:
-            at = 0
-            async for data in log_so_far(record, worker, transports.get(worker), store):
-                emit_named(LogChunk(worker, data[max(0, offset - at) :], at))
-                at += len(data)
+def tell_ending(ending: Ending, emit: Emit) -> int:
+    """Say how the job ended, and why it did not succeed, where it did not; its exit code."""
+    status = ending.status
+    decisive = None if status.worker is None else ending.workers.get(status.worker)
+    is_own = status.state == "succeeded" or (
+        decisive is not None
+        and decisive.first_cause in OWN_CAUSES
+        and decisive.exit_code == ending.exit_code
+    )
+    emit(
+        JobEnded(
+            ending.record.id,
+            status.state,
+            ending.exit_code,
+            is_own,
+            status.worker,
+            status.detail,
+        )
+    )
+    if ending.status.state != "succeeded":
+        emit(Warned(_verdict(ending), is_error=True))
+    return ending.exit_code
 
 
-@contextmanager
-def named(emit: Emit, workers: Sequence[int]) -> Iterator[Emit]:
-    """`emit` with the worker's name before each line, where there are several workers."""
-    if len(workers) == 1:
-        yield emit
-        return
-    width = len(str(max(workers)))
-    prefixers = {one: LinePrefixer(f"[worker {one:>{width}}] ") for one in workers}
-
-    def emit_named(event: Event) -> None:
-        if not isinstance(event, LogChunk):
-            emit(event)
-        elif data := prefixers[event.worker].feed(event.data):
-            emit(LogChunk(event.worker, data, event.offset))
-
-    try:
-        yield emit_named
-    finally:
-        for worker, prefixer in prefixers.items():
-            if data := prefixer.finish():
-                emit(LogChunk(worker, data, 0))
-
-
-def _verdict(
-    record: JobRecord, result: JobStatus, records: Mapping[int, WorkerRecord]
-) -> Diagnostic:
+def _verdict(ending: Ending) -> Diagnostic:
     summaries = {
         "failed": "Job failed",
         "stopped": "Job was stopped",
         "timed_out": "Job reached its time limit",
         "lost": "Job was lost",
     }
-    where = f"worker {result.worker}: " if len(records) > 1 else ""
+    status, job = ending.status, ending.record.id
+    where = f"worker {status.worker}: " if len(ending.workers) > 1 else ""
     return Diagnostic(
-        summaries[result.state],
-        f"{record.id}: {where}{result.detail}",
-        hint=f"Read its whole log again with\n    tpuctl logs {record.id}",
+        summaries[status.state],
+        f"{job}: {where}{status.detail}",
+        hint=f"Read its whole log again with\n    tpuctl logs {job}",
     )
 
 
@@ -145,33 +196,39 @@ async def stop(
     transports: Mapping[int, Transport],
     emit: Emit,
     *,
-    grace: float = ship.GRACE_SECONDS,
+    grace: float = launch.GRACE_SECONDS,
 ) -> JobStatus:
-    """End the job on every worker, and return how it stands then.
+    """End the job on every worker for good, and return how it stands then.
 
     Workers that cannot be reached are asked through the bucket, where their supervisors look
-    every few seconds. A job that has ended stays as it ended.
+    every few seconds. A job that has ended stays as it ended; no further attempt is started.
     """
+    await want_stop(store, record, own_name())
+    # Whoever announces an attempt from now on finds that out before it starts.
+    record = latest_of(record, await attempts_of(store, record))
     records = dict(await worker_records(store, record))
     running = [w for w in record.workers if w not in records or not records[w].has_ended]
     reachable = {worker: transports[worker] for worker in running if worker in transports}
-    records |= await ship.stop(record, reachable, grace=grace)
+    records |= await launch.stop(record, reachable, grace=grace)
     unheard = [w for w in running if w not in records or records[w].state not in ENDED]
     if unheard:
-        await ship.stop_through_bucket(record, store)
+        await launch.stop_through_bucket(record, store)
         names = ", ".join(map(str, unheard))
         emit(Note(f"worker {names} could not be reached; it is asked through the bucket"))
-    return job_status(record, records)
+    return as_stopped(job_status(record, records))
 
 
-async def load(store: ObjectStore, job: str) -> JobRecord:
-    """The record of a job by its id, or by its word when only one job has it."""
+async def load(store: ObjectStore, job: str, attempt: int | None = None) -> JobRecord:
+    """The record of a job by its id, or by its word when only one job has it.
+
+    As the last attempt runs it, or the attempt of that number.
+    """
     try:
-        return await _read(store, f"{JOBS}/{job}/job.json")
+        return await _at_attempt(store, await _read(store, f"{JOBS}/{job}/job.json"), attempt)
     except NotFound:
         ids = [known for known in await _ids(store) if known.endswith(f"-{job}")]
     if len(ids) == 1:
-        return await _read(store, f"{JOBS}/{ids[0]}/job.json")
+        return await _at_attempt(store, await _read(store, f"{JOBS}/{ids[0]}/job.json"), attempt)
     if ids:
         raise Conflict("Several jobs of that name", ", ".join(ids), hint="Give the whole id.")
     raise NotFound(
@@ -179,10 +236,29 @@ async def load(store: ObjectStore, job: str) -> JobRecord:
     )
 
 
-async def latest(store: ObjectStore) -> JobRecord | None:
+async def latest(store: ObjectStore, attempt: int | None = None) -> JobRecord | None:
     """The job submitted last; None when there is none."""
     ids = await _ids(store)
-    return await _read(store, f"{JOBS}/{ids[-1]}/job.json") if ids else None
+    if not ids:
+        return None
+    return await _at_attempt(store, await _read(store, f"{JOBS}/{ids[-1]}/job.json"), attempt)
+
+
+async def _at_attempt(store: ObjectStore, record: JobRecord, number: int | None) -> JobRecord:
+    if number == 1:
+        return record
+    attempts = await attempts_of(store, record)
+    if number is None:
+        return latest_of(record, attempts)
+    wanted = [one for one in attempts if one.number == number]
+    if not wanted:
+        raise Usage(
+            "No such attempt",
+            f"job {record.id} has made {len(attempts) + 1}",
+            hint=f"Read the last one's log with\n    tpuctl logs {record.id}",
+            where="--attempt",
+        )
+    return record.of(wanted[0])
 
 
 async def list_jobs(store: ObjectStore) -> list[JobSummary]:
@@ -191,16 +267,27 @@ async def list_jobs(store: ObjectStore) -> list[JobSummary]:
 
     async def one(job: str) -> JobSummary:
         async with turn:
-            record = await _read(store, f"{JOBS}/{job}/job.json")
-            return JobSummary(record, await status(store, record))
+            first = await _read(store, f"{JOBS}/{job}/job.json")
+            attempts = await attempts_of(store, first)
+            record = latest_of(first, attempts)
+            return JobSummary(record, await status(store, record), tuple(attempts))
 
     ids = await _ids(store)
     return list(await asyncio.gather(*(one(job) for job in reversed(ids))))
 
 
 async def status(store: ObjectStore, record: JobRecord) -> JobStatus:
-    """How the job fares as far as the bucket knows."""
-    return job_status(record, await worker_records(store, record))
+    """How the attempt fares as far as the bucket knows."""
+    found = job_status(record, await worker_records(store, record))
+    is_open = found.state in ("submitted", "lost")
+    return as_stopped(found) if is_open and await was_stopped(store, record) else found
+
+
+def as_stopped(found: JobStatus) -> JobStatus:
+    """How a job stands that is not tried again: nobody will hear of what was lost."""
+    if found.state not in ("submitted", "lost"):
+        return found
+    return replace(found, state="stopped", exit_code=EXIT_STOPPED, detail="stopped on request")
 
 
 async def _ids(store: ObjectStore) -> list[str]:

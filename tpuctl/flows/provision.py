@@ -1,160 +1,204 @@
-"""Bringing a stack up, looking at it, and taking it down with proof."""
+"""Bringing a stack up, zone after zone if need be, and taking it down with proof."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from dataclasses import dataclass, field, replace
 
+from tpuctl.catalog import HOURS_PER_MONTH
 from tpuctl.cloud.clients import Cloud
-from tpuctl.cloud.errors import ApiDisabled
 from tpuctl.engine.apply import apply
 from tpuctl.engine.planner import Snapshot, observe, plan_down, plan_up
 from tpuctl.engine.resource import Resource
-from tpuctl.errors import Denied, NotFound
+from tpuctl.errors import TpuctlError
+from tpuctl.flows.composition import in_other_zones, resources_of
+from tpuctl.flows.holding import holding_of
+from tpuctl.flows.inventory import look
+from tpuctl.flows.quota import read_limits, read_region, report_of
+from tpuctl.flows.zones import home_zone, zone_error
+from tpuctl.model.cost import Cost, storage_cost
 from tpuctl.model.events import Emit, Outcome
-from tpuctl.model.names import STACK_LABEL
+from tpuctl.model.inventory import Found
 from tpuctl.model.plan import Action, Plan, Result
+from tpuctl.model.quota import QuotaReport
 from tpuctl.model.stack import Stack
-from tpuctl.model.status import NodeStatus, Remaining
-from tpuctl.resources.bucket import Bucket
-from tpuctl.resources.iam import BucketGrants
-from tpuctl.resources.identity import ServiceAccount
-from tpuctl.resources.network import Firewall, Network
-from tpuctl.resources.project import Project
-from tpuctl.resources.services import Services
-from tpuctl.resources.tpu_node import TpuNode
+from tpuctl.model.stack_cost import cost_of, costs_elsewhere
+from tpuctl.model.status import Remaining
+from tpuctl.resources.secrets import forgotten_secrets
 
 __all__ = [
+    "Prepared",
     "Teardown",
     "apply_plan",
-    "look_for_nodes",
+    "give_up_zone",
     "prepare_down",
     "prepare_up",
     "prove_down",
-    "resources_of",
 ]
 
+TPU_KINDS = ("node", "queued", "tpu")
+ZONAL = (*TPU_KINDS, "controller", "disk")
 
-def resources_of(
+
+@dataclass(frozen=True)
+class Prepared:
+    """A plan for `up` with what it needs to be carried out. `stack` is in the zone in use."""
+
+    stack: Stack
+    plan: Plan
+    resources: Sequence[Resource]
+    quota: QuotaReport = field(
+        default_factory=QuotaReport
+    )  # empty where a zone was tried after another
+
+    @property
+    def cost(self) -> Cost:
+        """What the stack costs when it is up."""
+        return cost_of(self.stack)
+
+    @property
+    def costs_elsewhere(self) -> dict[str, Cost]:
+        """By zone, where `up` goes when this one refuses."""
+        return costs_elsewhere(self.stack)
+
+    @property
+    def asks_for_closed_node(self) -> bool:
+        """Whether a TPU node is to be made, which Google does for few projects any more."""
+        return any(
+            one.action is Action.CREATE and one.address.startswith("tpu/") for one in self.plan
+        )
+
+
+async def prepare_up(
     stack: Stack,
     cloud: Cloud,
     *,
-    sources: tuple[str, ...] = (),
-    public_key: Callable[[], str] = str,
-    delete_bucket: bool = False,
-) -> list[Resource]:
-    """Everything that one stack consists of.
+    sources: tuple[str, ...],
+    public_key: Callable[[], str],
+    zone: str | None = None,
+) -> Prepared:
+    """Ask the cloud, then decide: in this zone, else where the stack is already.
 
-    `sources` are the address ranges let in, `public_key` gives the SSH key for the workers: both
-    matter to `up` alone.
+    What the stack has in other zones is from tries that were given up, and goes.
     """
-    network = Network(stack, cloud)
-    found: list[Resource] = [
-        Project(stack, cloud),
-        Services(stack, cloud),
-        network,
-        Firewall(network, sources),
-        Bucket(stack, cloud, delete=delete_bucket),
-        BucketGrants(stack, cloud),
-        TpuNode(network, public_key),
+    kinds = {*TPU_KINDS, *(("controller",) if stack.controller else ())}
+    kinds |= {"disk"} if stack.file.tpu.data_disks else set()
+    limits = asyncio.create_task(read_limits(stack, cloud)) if zone is None else None
+    region = None
+    try:
+        everyones = await look(
+            cloud, stack.project, stack=stack.name, kinds=sorted(kinds), others=zone is None
+        )
+        found = [one for one in everyones if one.stack == stack.name]
+        here = stack.in_zone(zone or home_zone(stack, found))
+        region = asyncio.create_task(read_region(here, cloud)) if zone is None else None
+        resources = resources_of(here, cloud, sources=sources, public_key=public_key)
+        resources += in_other_zones(
+            [one for one in found if one.zone != here.zone], here, cloud, resources
+        )
+        resources += await forgotten_secrets(here, cloud, resources)
+        plan = plan_up(resources, await observe(resources))
+        if limits is None or region is None:
+            return Prepared(here, plan, resources)
+        quota = report_of(here, plan, everyones, await limits, await region)
+        return Prepared(here, plan, resources, quota)
+    finally:
+        for task in (limits, region):
+            if task is not None:
+                task.cancel()  # where it has not ended, nobody needs its answer any more
+
+
+async def give_up_zone(prepared: Prepared, emit: Emit) -> None:
+    """Take away what this plan has made in its zone, and what of it is still on its way."""
+    made = [
+        one
+        for one in prepared.resources
+        if one.address.partition("/")[0] in ZONAL
+        and prepared.plan.change(one.address).action is Action.CREATE
     ]
-    if stack.makes_service_account:
-        found.append(ServiceAccount(stack, cloud))
-    return found
-
-
-async def prepare_up(resources: Sequence[Resource]) -> Plan:
-    """Ask the cloud, then decide."""
-    return plan_up(resources, await observe(resources))
+    plan = plan_down(made, await observe(made))
+    if not plan.is_empty:
+        await apply_plan(plan, made, emit)
 
 
 @dataclass(frozen=True)
 class Teardown:
-    """What `down` is about to do, with nodes of the stack in zones it no longer names."""
+    """What `down` is about to do, with everything of the stack in zones it no longer names."""
 
+    stack: Stack
     plan: Plan
     resources: tuple[Resource, ...]
 
 
-async def prepare_down(resources: Sequence[Resource], stack: Stack, cloud: Cloud) -> Teardown:
-    """Like prepare_up, and looks into every zone for the stack's nodes."""
-    everything = list(resources)
-    main = next(one for one in resources if isinstance(one, TpuNode))
-    for found in await look_for_nodes(stack, cloud):
-        if found.zone != stack.zone or found.name != main.name:
-            everything.append(main.elsewhere(found.zone, found.name))
-    return Teardown(plan_down(everything, await observe(everything)), tuple(everything))
+async def prepare_down(
+    stack: Stack, cloud: Cloud, *, delete_bucket: bool = False, must_exist: bool = False
+) -> Teardown:
+    """Like prepare_up, and looks through the whole project for what is the stack's.
+
+    Raises NotFound where the project is not there and `must_exist`.
+    """
+    resources = resources_of(stack, cloud, delete_bucket=delete_bucket)
+    found = await look(cloud, stack.project, stack=stack.name, must_exist=must_exist)
+    resources += in_other_zones(found, stack, cloud, resources, delete_bucket=delete_bucket)
+    resources += await forgotten_secrets(stack, cloud, resources)
+    return Teardown(stack, plan_down(resources, await observe(resources)), tuple(resources))
 
 
 async def apply_plan(plan: Plan, resources: Sequence[Resource], emit: Emit) -> dict[str, Result]:
-    """Carry a plan out. The first failure is raised after everything else has ended."""
+    """Carry a plan out. After everything has ended the furthest reaching failure is raised."""
     results = await apply(plan, resources, emit)
-    for result in results.values():
-        if result.outcome is Outcome.FAILED and result.error is not None:
-            raise result.error
+    errors = {
+        result.address: result.error
+        for result in results.values()
+        if result.outcome is Outcome.FAILED and isinstance(result.error, TpuctlError)
+    }
+    if errors:
+        raise zone_error(errors)
     return results
 
 
-async def prove_down(teardown: Teardown) -> tuple[Remaining, ...]:
-    """Ask the cloud again for everything that was to go, and say what is still there."""
+async def prove_down(teardown: Teardown, cloud: Cloud) -> tuple[Remaining, ...]:
+    """Ask the cloud again for everything that was to go, and say what is still there.
+
+    The project is looked through once more: what came into being meanwhile is told too. A bucket
+    of the stack that is still there is told with its size and what it costs a month.
+    """
+    stack = teardown.stack
     snapshot: Snapshot = await observe(teardown.resources)
-    proof = []
-    for one in teardown.resources:
-        asked = teardown.plan.change(one.address)
-        now = one.removal(snapshot[one.address])
-        if now.is_work:
-            state = "remains"
-        elif now.action is Action.LEAVE and not asked.is_work and snapshot[one.address] is not None:
-            state = "kept"
-        else:
-            state = "gone"
-        proof.append(Remaining(one.address, state, now.because, one.is_billable))
-    return tuple(proof)
+    proof = [_remaining(one, teardown.plan, snapshot) for one in teardown.resources]
+    known = {one.address for one in teardown.resources}
+    there = await look(cloud, stack.project, stack=stack.name)
+    for found in there:
+        if found.address not in known and _address_at_home(found, stack) not in known:
+            proof.append(Remaining(found.address, "remains", "it is there", found.is_billable))
+    buckets = {one.address: one for one in there if one.kind == "bucket"}
+    return tuple([await _with_holding(one, buckets.get(one.address), cloud) for one in proof])
 
 
-async def look_for_nodes(stack: Stack, cloud: Cloud) -> list[NodeStatus]:
-    """The stack's nodes in every zone, by label."""
-    client = cloud.client("tpu")
-
-    def listed(**options: Any) -> list[Any]:
-        request = {"parent": f"projects/{stack.project}/locations/-"}
-        return [
-            node
-            for node in client.list_nodes(request, **options)
-            if node.labels.get(STACK_LABEL) == stack.name
-        ]
-
+async def _with_holding(one: Remaining, bucket: Found | None, cloud: Cloud) -> Remaining:
+    if bucket is None or one.state == "gone":
+        return one
     try:
-        nodes = await cloud.call("nodes", listed)
-    except (NotFound, ApiDisabled):
-        return []
-    except Denied as error:
-        if "or it may not exist" in str(error):
-            return []
-        raise
-    return [node_status(node) for node in nodes]
+        holding = await holding_of(cloud, bucket.name)
+    except TpuctlError:  # it may not be looked into, or has gone: that it was there is told
+        return one
+    per_hour = storage_cost(bucket.detail, holding.bytes).per_hour
+    per_month = None if per_hour is None else per_hour * HOURS_PER_MONTH
+    return replace(one, holding=holding, per_month=per_month)
 
 
-def node_status(node: Any) -> NodeStatus:
-    """Our view of an API node."""
-    parts = node.name.split("/")
-    endpoints = list(node.network_endpoints)
-    ports = [one for one in node.metadata.get("tpuctl-ssh-port", "").split(",") if one]
-    if len(ports) < len(endpoints):
-        ports = [ports[0] if ports else "22"] * len(endpoints)
-    return NodeStatus(
-        name=parts[-1],
-        id=str(node.id),
-        zone=parts[3],
-        state=node.state.name,
-        health=node.health.name,
-        accelerator_type=node.accelerator_type,
-        runtime=node.runtime_version,
-        created=datetime.fromtimestamp(node.create_time.timestamp(), UTC)
-        if node.create_time
-        else None,
-        addresses=tuple(one.access_config.external_ip or one.ip_address for one in endpoints),
-        ssh_ports=tuple(int(port) for port in ports),
-    )
+def _address_at_home(found: Found, stack: Stack) -> str:
+    return f"{found.kind}/{found.name}" if found.zone in ("", stack.zone) else found.address
+
+
+def _remaining(one: Resource, plan: Plan, snapshot: Snapshot) -> Remaining:
+    asked = plan.change(one.address)
+    now = one.removal(snapshot[one.address])
+    if now.is_work:
+        state = "remains"
+    elif now.action is Action.LEAVE and not asked.is_work and snapshot[one.address] is not None:
+        state = "kept"
+    else:
+        state = "gone"
+    return Remaining(one.address, state, now.because, one.is_billable)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
-import platform
 import random
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -18,85 +15,18 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.cloud.threads import in_thread
 from tpuctl.engine.step import step
 from tpuctl.errors import Conflict, Diagnostic, TpuctlError
+from tpuctl.flows.submission import Submission, worker_environment
 from tpuctl.jobs.bundle import Bundle, build_bundle
-from tpuctl.jobs.ship import Launch, ship_bundle, start, stop_through_bucket
+from tpuctl.jobs.indexes import cache_home
+from tpuctl.jobs.launch import Launch, start, stop_through_bucket
+from tpuctl.jobs.ship import Shipped, renew_bundle, ship_bundle
 from tpuctl.model.events import Emit, StepProgress, Warned
 from tpuctl.model.job import JobRecord, lost_worker, new_job_id
-from tpuctl.model.stack import Stack
 from tpuctl.remote.transport import Transport
 
-__all__ = ["Submission", "submit", "worker_environment"]
+__all__ = ["start_attempt", "submit", "tell_not_started"]
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Submission:
-    """A script and everything that its run on a stack depends on."""
-
-    stack: str
-    project: str
-    zone: str
-    node: str
-    bucket: str
-    script: Path
-    worker_count: int
-    workers: tuple[int, ...]
-    args: tuple[str, ...] = ()
-    cloud: str = "google"
-    runtime: str = ""
-    root: Path | None = None  # the folder to ship; the script's own by default
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    requirements: str | None = "requirements.txt"
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    max_hours: float | None = None
-    submitted_by: str = ""
-
-    @classmethod
-    def of(
-        cls, stack: Stack, script: Path, args: tuple[str, ...] = (), *, cloud: str = "google"
-    ) -> Submission:
-        """What the stack file says about running this script."""
-        job = stack.file.job
-        return cls(
-            stack=stack.name,
-            project=stack.project,
-            zone=stack.zone,
-            node=stack.names.node,
-            bucket=stack.bucket,
-            script=script,
-            worker_count=stack.accelerator.workers,
-            workers=stack.job_workers(),
-            args=args,
-            cloud=cloud,
-            runtime=stack.runtime.version,
-            include=job.include,
-            exclude=job.exclude,
-            requirements=job.requirements,
-            env=dict(job.env),
-            max_hours=stack.file.limits.max_hours,
-            submitted_by=f"{getpass.getuser()}@{platform.node()}",
-        )
-
-
-def worker_environment(submission: Submission, record: JobRecord, worker: int) -> dict[str, str]:
-    """The variables that tell a script where it runs."""
-    found = {
-        "TPUCTL_JOB": record.id,
-        "TPUCTL_ATTEMPT": str(record.attempt),
-        "TPUCTL_WORKER": str(worker),
-        "TPUCTL_WORKERS": str(record.worker_count),
-        "TPUCTL_BUCKET": record.bucket,
-        "TPUCTL_OUTPUT": record.output,
-        "TPUCTL_CLOUD": submission.cloud,
-        "TPU_NAME": "local" if record.worker_count == 1 else record.node,
-        "TPU_ZONE": record.zone,
-        "TPU_PROJECT": record.project,
-    }
-    if "-pod" in submission.runtime:
-        found["TPU_LOAD_LIBRARY"] = "0"
-    return found
 
 
 async def submit(
@@ -125,38 +55,63 @@ async def submit(
         def show(done: int, size: int) -> None:
             emit(StepProgress("job/upload", f"{_size(done)} of {_size(size)}", done / size))
 
-        bundle_name, _ = await _step(
+        shipped = await _step(
             emit,
             "job/upload",
             "send",
-            ship_bundle(bundle, store, transports, progress=_on_this_loop(show)),
+            ship_bundle(
+                bundle,
+                store,
+                transports,
+                Path(scratch),
+                cache_home() / "packs",
+                progress=_on_this_loop(show),
+            ),
             lambda shipped: _describe_upload(shipped, store),
         )
-    if bundle_name is None:
+    if shipped.name is None:
         emit(Warned(_NO_BUCKET))
     else:
+        record = record.model_copy(update={"bundle_name": shipped.name})
         record = await _announce(store, record, choice, now)
+    await start_attempt(submission, record, store, transports, emit)
+    return record
+
+
+async def start_attempt(
+    submission: Submission,
+    record: JobRecord,
+    store: ObjectStore,
+    transports: Mapping[int, Transport],
+    emit: Emit,
+) -> None:
+    """Start the record's attempt on all its workers; when this raises, on none."""
+    if record.attempt > 1:
+        with suppress(TpuctlError):  # what is gone, its workers will say
+            await renew_bundle(store, record.bundle_name)
     launch = Launch(
-        requirements=submission.requirements,
         env=submission.env,
         worker_env={
             worker: worker_environment(submission, record, worker) for worker in record.workers
         },
+        first_access=submission.first_access,
+        secrets=submission.secrets,
     )
+    where = f"on {_count(len(record.workers), 'worker')}"
+    attempt = f", attempt {record.attempt}" if record.attempt > 1 else ""
     try:
         await _step(
             emit,
             "job/start",
             "start",
-            start(record, launch, bundle_name, transports),
-            lambda _: f"{record.id} on {_count(len(record.workers), 'worker')}",
+            start(record, launch, record.bundle_name or None, transports),
+            lambda _: f"{record.id} {where}{attempt}",
         )
     except TpuctlError as error:
-        if bundle_name is not None:
+        if record.bundle_name:
             with suppress(TpuctlError):
-                await _tell_not_started(store, record, str(error), now())
+                await tell_not_started(store, record, str(error))
         raise
-    return record
 
 
 _NO_BUCKET = Diagnostic(
@@ -181,15 +136,16 @@ async def _announce(
     raise Conflict("No free job id", f"ten ids like {record.id} are taken")
 
 
-async def _tell_not_started(
-    store: ObjectStore, record: JobRecord, detail: str, at: datetime
-) -> None:
+async def tell_not_started(store: ObjectStore, record: JobRecord, detail: str) -> None:
     """Let the record say so, and end what may have started though its answer was lost."""
     await stop_through_bucket(record, store)
+    at = datetime.now(UTC)
     for worker in record.workers:
-        text = lost_worker(record, worker, f"did not start: {detail}", at).model_dump_json()
+        words = lost_worker(record, worker, f"did not start: {detail}", at, cause="start")
         with suppress(Conflict):  # it has spoken for itself
-            await store.put_bytes(record.record_name(worker), text.encode(), if_generation=0)
+            await store.put_bytes(
+                record.record_name(worker), words.model_dump_json().encode(), if_generation=0
+            )
 
 
 async def _bundle(submission: Submission, scratch: Path) -> Bundle:
@@ -200,6 +156,7 @@ async def _bundle(submission: Submission, scratch: Path) -> Bundle:
         root=submission.root,
         include=submission.include,
         exclude=submission.exclude,
+        memory=cache_home() / "files",
     )
 
 
@@ -211,7 +168,8 @@ def _record(submission: Submission, bundle: Bundle, job: str, at: datetime) -> J
         zone=submission.zone,
         node=submission.node,
         bucket=submission.bucket,
-        script=bundle.script,
+        form=submission.form,
+        script=submission.program or bundle.script,
         args=submission.args,
         bundle=bundle.digest,
         bundle_bytes=bundle.size,
@@ -220,7 +178,12 @@ def _record(submission: Submission, bundle: Bundle, job: str, at: datetime) -> J
         submitted=at,
         submitted_by=submission.submitted_by,
         env=tuple(sorted(submission.env)),
+        installation=submission.installation,
         max_hours=submission.max_hours,
+        timeout=submission.timeout,
+        secrets=submission.secrets.recorded,
+        retries=submission.retries,
+        footing=submission.footing,
     )
 
 
@@ -238,11 +201,12 @@ def _describe_bundle(bundle: Bundle) -> str:
     return f"{_count(bundle.files, 'file')}, {_size(bundle.size)}"
 
 
-def _describe_upload(shipped: tuple[str | None, bool], store: ObjectStore) -> str:
-    name, was_sent = shipped
-    if name is None:
-        return "to the workers over SSH"
-    return f"to gs://{store.name}" if was_sent else "the bucket has this bundle already"
+def _describe_upload(shipped: Shipped, store: ObjectStore) -> str:
+    where = "the workers" if shipped.name is None else f"gs://{store.name}"
+    if not shipped.is_new:
+        return f"{where} had all of it already"
+    over = " over SSH" if shipped.name is None else ""
+    return f"{_size(shipped.sent)} to {where}{over}"
 
 
 def _size(size: int) -> str:

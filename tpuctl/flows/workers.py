@@ -2,53 +2,154 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Diagnostic, NotFound, TpuctlError, Unreachable
+from tpuctl.flows.controller import find_controller
 from tpuctl.model.events import Emit, Warned
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
 from tpuctl.remote.ssh import Address, SshTransport, ask_host_key
 from tpuctl.waiting import Backoff, all_ended, wait_until
 
-__all__ = ["connect_workers", "transports_of"]
+__all__ = ["connect_workers", "controller_transport", "transports_of"]
 
 BOOT_SECONDS = 300.0
 HOST_KEY_SECONDS = 20.0  # the machines of a READY node have published theirs, if they ever do
 
 
+@dataclass(frozen=True)
+class _Machines:
+    """The machines that run a stack's jobs, in the order of their workers."""
+
+    id: str
+    places: tuple[tuple[str, int], ...]  # host and port of their SSH servers
+    published: Callable[[], Awaitable[dict[int, tuple[str, ...]] | None]]  # None: not all yet
+
+
 async def transports_of(
     stack: Stack,
     cloud: Cloud,
-    node: NodeStatus,
+    nodes: Sequence[NodeStatus],
     *,
     key: Path,
     known_hosts: Path,
     emit: Emit,
+    is_inside: bool = False,
 ) -> dict[int, SshTransport]:
-    """A transport for each worker of a READY node, not connected yet.
+    """A transport for each worker of READY nodes, not connected yet, numbered through all nodes.
 
-    Host keys come from the machines' guest attributes. A project or policy may forbid those: the
-    key then seen at the first connection is kept in `known_hosts` and demanded from there on.
+    `is_inside` of a program in the stack's network: firewalls let it in by internal addresses.
+    A TPU node has one: its controller. Host keys come from the machines' guest attributes. A
+    project or policy may forbid those: the key then seen at the first connection is kept in
+    `known_hosts` and demanded from there on.
     """
+    found = await all_ended(
+        _transports_of_one(stack, cloud, node, key, known_hosts, emit, number, is_inside)
+        for number, node in enumerate(nodes)
+    )
+    return {one.worker: one for each in found for one in each}
+
+
+async def _transports_of_one(
+    stack: Stack,
+    cloud: Cloud,
+    node: NodeStatus,
+    key: Path,
+    known_hosts: Path,
+    emit: Emit,
+    number: int,
+    is_inside: bool,
+) -> list[SshTransport]:
     if node.state != "READY":
         raise Unreachable(
             "Node is not ready",
             f"node {node.name} in {node.zone} is {node.state}",
             hint="Bring it up with\n    tpuctl up",
         )
-    published = await _published_keys(stack, cloud, node)
-    transports = {}
-    for worker, (host, port) in enumerate(zip(node.addresses, node.ssh_ports, strict=True)):
+    if stack.is_node:
+        machines = await _controller(stack.in_zone(node.zone), cloud, is_inside=is_inside)
+    else:
+        machines = _workers(stack, cloud, node, is_inside=is_inside)
+    first = number * len(machines.places)  # nodes are alike
+    return await _to_machines(machines, stack, cloud, key, known_hosts, emit, first)
+
+
+async def controller_transport(
+    stack: Stack, cloud: Cloud, *, key: Path, known_hosts: Path, emit: Emit
+) -> SshTransport:
+    """A transport for the controller in the zone in use, not connected yet."""
+    machines = await _controller(stack, cloud, is_inside=False)
+    return (await _to_machines(machines, stack, cloud, key, known_hosts, emit))[0]
+
+
+async def _to_machines(
+    machines: _Machines,
+    stack: Stack,
+    cloud: Cloud,
+    key: Path,
+    known_hosts: Path,
+    emit: Emit,
+    first: int = 0,
+) -> list[SshTransport]:
+    published = await _published_keys(cloud, machines)
+    transports = []
+    for worker, (host, port) in enumerate(machines.places):
         keys = published.get(worker) or await _remembered_key(
-            known_hosts / f"{stack.project}-{node.id}-{worker}", host, port, emit
+            known_hosts / f"{stack.project}-{machines.id}-{worker}", host, port, emit
         )
         address = Address(host, port, stack.user, keys)
-        transports[worker] = SshTransport(worker, address, key)
+        transports.append(SshTransport(first + worker, address, key))
     return transports
+
+
+def _workers(stack: Stack, cloud: Cloud, node: NodeStatus, *, is_inside: bool) -> _Machines:
+    request = {
+        "name": f"projects/{stack.project}/locations/{node.zone}/nodes/{node.name}",
+        "query_path": "hostkeys/",
+    }
+
+    async def published() -> dict[int, tuple[str, ...]] | None:
+        client = cloud.client("tpu")
+        answer = await cloud.call("host keys", client.get_guest_attributes, request)
+        found = {index: _keys(one) for index, one in enumerate(answer.guest_attributes)}
+        found = {index: keys for index, keys in found.items() if keys}
+        return found if len(found) == len(node.addresses) else None
+
+    addresses = node.inner_addresses if is_inside else node.addresses
+    return _Machines(node.id, tuple(zip(addresses, node.ssh_ports, strict=True)), published)
+
+
+async def _controller(stack: Stack, cloud: Cloud, *, is_inside: bool) -> _Machines:
+    machine = await find_controller(stack, cloud)
+    if machine.state != "RUNNING":
+        raise Unreachable(
+            "Controller is not running",
+            f"controller {machine.name} in {machine.zone} is {machine.state}",
+            hint="Bring it up with\n    tpuctl up",
+        )
+    request = {
+        "project": stack.project,
+        "zone": machine.zone,
+        "instance": machine.name,
+        "query_path": "hostkeys/",
+    }
+
+    async def published() -> dict[int, tuple[str, ...]] | None:
+        client = cloud.client("instances")
+        try:
+            answer = await cloud.call("host keys", client.get_guest_attributes, request)
+        except NotFound:  # so Compute Engine says that there are none yet
+            return None
+        keys = _keys(answer)
+        return {0: keys} if keys else None
+
+    address = machine.inner_address if is_inside else machine.address
+    return _Machines(machine.id, ((address, machine.ssh_port),), published)
 
 
 async def connect_workers(cloud: Cloud, transports: Sequence[SshTransport]) -> None:
@@ -79,25 +180,11 @@ async def connect_workers(cloud: Cloud, transports: Sequence[SshTransport]) -> N
     await all_ended(connect(transport) for transport in transports)
 
 
-async def _published_keys(
-    stack: Stack, cloud: Cloud, node: NodeStatus
-) -> dict[int, tuple[str, ...]]:
+async def _published_keys(cloud: Cloud, machines: _Machines) -> dict[int, tuple[str, ...]]:
     """The host keys that the machines have put into their guest attributes, by worker."""
-    client = cloud.client("tpu")
-    request = {
-        "name": f"projects/{stack.project}/locations/{node.zone}/nodes/{node.name}",
-        "query_path": "hostkeys/",
-    }
-
-    async def probe() -> dict[int, tuple[str, ...]] | None:
-        answer = await cloud.call("host keys", client.get_guest_attributes, request)
-        found = {index: _keys(one) for index, one in enumerate(answer.guest_attributes)}
-        found = {index: keys for index, keys in found.items() if keys}
-        return found if len(found) == len(node.addresses) else None
-
     try:
         return await wait_until(
-            probe, what="host keys", seconds=HOST_KEY_SECONDS, clock=cloud.clock
+            machines.published, what="host keys", seconds=HOST_KEY_SECONDS, clock=cloud.clock
         )
     except NotFound:
         raise

@@ -1,0 +1,108 @@
+"""A job's attempts as the bucket knows them: read, announced, and given up by whoever stops it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from tpuctl.cloud.objects import ObjectStore
+from tpuctl.errors import Conflict, NotFound
+from tpuctl.model.attempt import Attempt, Verdict
+from tpuctl.model.job import JobRecord
+
+__all__ = [
+    "announce",
+    "attempts_of",
+    "decide",
+    "latest_of",
+    "number_of",
+    "want_stop",
+    "was_stopped",
+]
+
+M = TypeVar("M", bound=BaseModel)
+
+
+async def attempts_of(store: ObjectStore, record: JobRecord) -> list[Attempt]:
+    """The second attempt and all after it, in their order."""
+    found = await store.list(f"{record.prefix}/attempts/")
+    numbers = sorted(filter(None, (number_of(one.name, record) for one in found)))
+    read = await asyncio.gather(
+        *(_read(store, record.at(number).attempt_name, Attempt) for number in numbers)
+    )
+    return [one for one in read if one is not None]
+
+
+def number_of(name: str, record: JobRecord) -> int | None:
+    """Which attempt an object of the bucket announces; None where it does something else."""
+    found = re.fullmatch(rf"{re.escape(record.prefix)}/attempts/(\d+)/attempt\.json", name)
+    return int(found[1]) if found else None
+
+
+def latest_of(record: JobRecord, attempts: Iterable[Attempt]) -> JobRecord:
+    """The job as its last attempt runs it."""
+    last = max(attempts, key=lambda one: one.number, default=None)
+    return record if last is None else record.of(last)
+
+
+async def announce(store: ObjectStore, record: JobRecord, attempt: Attempt) -> bool:
+    """Claim the attempt; False when somebody else has claimed it. One of several gets True."""
+    name = record.at(attempt.number).attempt_name
+    return await _write_once(store, name, attempt) == attempt
+
+
+async def decide(store: ObjectStore, record: JobRecord, verdict: Verdict | None) -> Verdict | None:
+    """Why the record's attempt is followed by another: what was decided first stays.
+
+    With None only what others have decided.
+    """
+    if verdict is None:
+        return await _read(store, record.verdict_name, Verdict)
+    return await _write_once(store, record.verdict_name, verdict)
+
+
+async def want_stop(store: ObjectStore, record: JobRecord, by: str) -> None:
+    """Have no attempt started any more. Whoever has announced one looks here before it starts."""
+    text = json.dumps({"at": datetime.now(UTC).isoformat(), "by": by}).encode()
+    try:
+        await store.put_bytes(record.stop_name, text, if_generation=0)
+    except Conflict:
+        return  # somebody wanted it before
+
+
+async def was_stopped(store: ObjectStore, record: JobRecord) -> bool:
+    """Whether somebody has wanted no further attempt."""
+    return await store.exists(record.stop_name)
+
+
+async def _write_once(store: ObjectStore, name: str, value: M) -> M:
+    """What stands there then: this, or what somebody wrote before."""
+    try:
+        await store.put_bytes(name, value.model_dump_json(indent=2).encode(), if_generation=0)
+    except Conflict:
+        found = await _read(store, name, type(value))
+        if found is None:  # taken away again meanwhile: with the bucket
+            raise
+        return found
+    return value
+
+
+async def _read(store: ObjectStore, name: str, kind: type[M]) -> M | None:
+    try:
+        text = await store.get_bytes(name)
+    except NotFound:
+        return None
+    try:
+        return kind.model_validate_json(text)
+    except ValueError as error:
+        raise Conflict(
+            "Job record cannot be read",
+            store.uri(name),
+            hint="A newer tpuctl may have written it: try again with the newest one.",
+        ) from error

@@ -1,0 +1,187 @@
+"""A TPU node and its controller: what is known of them, and how the one is told of the other."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tpuctl.cloud.classification import ApiDisabled
+from tpuctl.cloud.clients import Cloud
+from tpuctl.errors import NotFound, TpuctlError
+from tpuctl.jobs.launch import FirstAccess
+from tpuctl.model.stack import Stack
+from tpuctl.model.status import MachineStatus, NodeStatus
+from tpuctl.remote.transport import Transport
+from tpuctl.resources.base import SETTLING
+from tpuctl.resources.record import Record
+
+__all__ = [
+    "controller_status",
+    "find_controller",
+    "first_access",
+    "is_controller_gone",
+    "node_variables",
+    "remote_node_status",
+    "shell_variables",
+    "with_sourcing",
+    "write_shell_environment",
+]
+
+ENVIRONMENT = ".tpuctl/environment"
+SOURCING = (
+    "# Where the TPU is, as tpuctl keeps it.\n"
+    f'if [ -f "$HOME/{ENVIRONMENT}" ]; then . "$HOME/{ENVIRONMENT}"; fi\n'
+)
+# Read by login shells, and by bash for other shells and for commands over SSH. The last two keep
+# bash from reading the first, where they exist.
+PROFILES = {".profile": True, ".bashrc": True, ".bash_profile": False, ".bash_login": False}
+
+
+def remote_node_status(node: Any) -> NodeStatus:
+    """Our view of a node of API v1."""
+    parts = node.name.split("/")
+    endpoints = list(node.network_endpoints)
+    return NodeStatus(
+        name=parts[-1],
+        id="",  # API v1 tells none
+        zone=parts[3],
+        state=node.state.name,
+        health=node.health.name,
+        accelerator_type=node.accelerator_type,
+        runtime=node.tensorflow_version,
+        created=datetime.fromtimestamp(node.create_time.timestamp(), UTC)
+        if node.create_time
+        else None,
+        addresses=tuple(one.ip_address for one in endpoints),
+        ssh_ports=(),
+        endpoints=tuple(f"{one.ip_address}:{one.port}" for one in endpoints),
+        service_account=node.service_account,
+    )
+
+
+def controller_status(instance: Any) -> MachineStatus:
+    """Our view of an instance. Its external address is the one to use, where it has one."""
+    metadata = {one.key: one.value for one in instance.metadata.items}
+    address = inner = ""
+    for interface in instance.network_interfaces:
+        external = [one.nat_i_p for one in interface.access_configs if one.nat_i_p]
+        inner = inner or interface.network_i_p
+        address = address or (external[0] if external else interface.network_i_p)
+    created = instance.creation_timestamp
+    return MachineStatus(
+        name=instance.name,
+        id=str(instance.id),
+        zone=instance.zone.rpartition("/")[2],
+        state=instance.status,
+        machine_type=instance.machine_type.rpartition("/")[2],
+        created=datetime.fromisoformat(created) if created else None,
+        address=address,
+        ssh_port=int(metadata.get("tpuctl-ssh-port") or 22),
+        inner_address=inner,
+    )
+
+
+async def find_controller(stack: Stack, cloud: Cloud) -> MachineStatus:
+    """The stack's controller in the zone in use. Raises NotFound where there is none."""
+    name = stack.names.controller
+    try:
+        found = await cloud.call(
+            f"controller {name}",
+            cloud.client("instances").get,
+            project=stack.project,
+            zone=stack.zone,
+            instance=name,
+        )
+    except (NotFound, ApiDisabled) as error:
+        raise NotFound(
+            "No controller",
+            f"stack {stack.name} has no controller in {stack.zone}",
+            hint="Bring it up with\n    tpuctl up",
+        ) from error
+    return controller_status(found)
+
+
+async def is_controller_gone(stack: Stack, cloud: Cloud) -> bool:
+    """Whether the controller in the zone in use will not answer until it is started again."""
+    try:
+        found = await find_controller(stack, cloud)
+    except NotFound:
+        return True
+    return found.state in ("STOPPING", "STOPPED", "SUSPENDING", "SUSPENDED", "TERMINATED")
+
+
+async def first_access(stack: Stack, cloud: Cloud, node: NodeStatus) -> FirstAccess | None:
+    """How long the account of a TPU node may still be refused the bucket it was let into.
+
+    The stack's record tells when that was. Where it cannot be had, or says nothing, a refusal is
+    taken for what it is. A clock that is wrong never makes it longer than from now.
+    """
+    try:
+        contents = await Record(stack, cloud).read()
+    except TpuctlError:  # a script can be sent without the bucket
+        return None
+    on, member = f"bucket/{stack.bucket}", f"serviceAccount:{node.service_account}"
+    grants = contents.on(on) if contents is not None else ()
+    times = [one.time for one in grants if one.member == member and one.time is not None]
+    if not times:
+        return None
+    since = min(max(times), datetime.now(UTC))
+    return FirstAccess(node.service_account, since + timedelta(seconds=SETTLING))
+
+
+def node_variables(runtime: str, endpoints: tuple[str, ...]) -> dict[str, str]:
+    """How a program on the controller finds a TPU node without asking an API.
+
+    TensorFlow's TPUClusterResolver takes the first variable before TPU_NAME, as it is made on
+    Kubernetes: addresses with grpc:// in front and commas between, of which nothing is looked up
+    (tensorflow/python/tpu/client/client.py of 2.12: `_get_tpu_name`, `network_endpoints`). The
+    others are PyTorch/XLA's, for a node of one worker (cloud.google.com/tpu/docs, "Run a
+    calculation on a Cloud TPU by using PyTorch", of TPU nodes).
+    """
+    if not endpoints:
+        return {}
+    if runtime.startswith("pytorch"):
+        found = {"TPU_IP_ADDRESS": endpoints[0].partition(":")[0]}
+        if len(endpoints) == 1:
+            found["XRT_TPU_CONFIG"] = f"tpu_worker;0;{endpoints[0]}"
+        return found
+    return {"KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS": ",".join(f"grpc://{one}" for one in endpoints)}
+
+
+def shell_variables(stack: Stack, node: NodeStatus, *, cloud: str) -> dict[str, str]:
+    """What every shell on the controller is told: the same as a job, but for what is the job's."""
+    return {
+        "TPU_NAME": node.name,
+        "TPU_ZONE": node.zone,
+        "TPU_PROJECT": stack.project,
+        "TPUCTL_BUCKET": stack.bucket,
+        "TPUCTL_CLOUD": cloud,
+        **node_variables(node.runtime, node.endpoints),
+    }
+
+
+async def write_shell_environment(transport: Transport, variables: dict[str, str]) -> None:
+    """Set these variables in every shell that begins on the machine from now on.
+
+    Safe to repeat: the variables replace those set before, and what the user's own profiles say
+    stays as it is.
+    """
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in sorted(variables.items())]
+    await transport.put("".join(lines).encode(), ENVIRONMENT, mode=0o644)
+    for name, is_made in PROFILES.items():
+        read = await transport.run(["cat", name])
+        if read.exit_code != 0 and not is_made:
+            continue
+        text = read.stdout.decode(errors="surrogateescape") if read.exit_code == 0 else ""
+        changed = with_sourcing(text)
+        if changed != text:
+            await transport.put(changed.encode(errors="surrogateescape"), name, mode=0o644)
+
+
+def with_sourcing(text: str) -> str:
+    """A shell's start file that reads our variables first of all.
+
+    First, since the usual .bashrc ends at once where nobody types, as in a command over SSH.
+    """
+    return text if SOURCING in text else SOURCING + text

@@ -1,0 +1,287 @@
+"""Handing a job to the stack's controller, which goes on with it when nobody is there.
+
+The controller runs what anybody else would run, `tpuctl wait JOB`: this very tpuctl, with a stack
+file of its own in which nothing is left to choose. `jobs/shipped/recoverer.py` keeps it running
+there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tpuctl.cloud.clients import Cloud
+from tpuctl.engine.planner import observe, plan_up
+from tpuctl.engine.step import Step, step
+from tpuctl.errors import Diagnostic, RemoteFailed, TpuctlError
+from tpuctl.flows.composition import resources_of
+from tpuctl.flows.renewal import CLOUD, CONTROLLER
+from tpuctl.flows.workers import connect_workers, controller_transport
+from tpuctl.jobs.launch import parcel
+from tpuctl.jobs.wheel import own_wheel
+from tpuctl.model.events import Emit, Warned
+from tpuctl.model.inventory import MACHINES
+from tpuctl.model.job import JobRecord
+from tpuctl.model.secrets import source_of
+from tpuctl.model.stack import Stack
+from tpuctl.remote.keys import KeyPair, config_home
+from tpuctl.remote.ssh import SshTransport
+from tpuctl.remote.transport import Result, Transport
+from tpuctl.resources.image import USUAL
+from tpuctl.resources.machine import public_key_line, ssh_keys_with
+from tpuctl.resources.network import Network
+from tpuctl.resources.roles import is_recovered
+from tpuctl.waiting import all_ended
+
+__all__ = ["controllers_key", "equip_controller", "hand_over", "installed", "stack_file"]
+
+TOOLS = ".tpuctl/controller"  # on the controller, as all of these
+CONFIG = ".tpuctl/config"
+PROGRAMS = ".tpuctl/programs"
+JOBS = ".tpuctl/recover"
+STARTUP = "startup-script"
+NO_PYTHON = 4  # exit code of `installer.py`
+LAST_LINES = 3  # of what it says when it fails
+UNPACK = 'umask 077 && mkdir -p "$1" && tar -xf - -C "$1"'
+LOOK = (
+    f'{UNPACK} && python3 -S -I "$1/installer.py" find "$2" "$3"'
+    ' && python3 -S -I "$1/recoverer.py" key "$4"'
+)
+START = f'{UNPACK} && python3 -S -I "$1/recoverer.py" start "$1"'
+
+
+@dataclass(frozen=True)
+class _Equipment:
+    """What the controller has, once it may recover jobs."""
+
+    program: str  # the path of its tpuctl
+    ssh_keys: str  # of the machines that it is to make, as metadata has them
+    node_range: str  # where the stack's TPU node is; empty where that is nobody's to know
+
+
+def controllers_key(stack: Stack) -> list[str]:
+    """The public key with which the stack's controller logs in, as far as it is known here."""
+    path = _key_file(stack)
+    return path.read_text("utf-8").splitlines() if path.exists() else []
+
+
+def _key_file(stack: Stack) -> Path:
+    return config_home() / "controllers" / f"{stack.project}-{stack.name}.pub"
+
+
+async def equip_controller(stack: Stack, cloud: Cloud, key: KeyPair, emit: Emit) -> None:
+    """Have the controller ready for jobs, where it is to go on with them. Warns, never raises."""
+    if not is_recovered(stack):
+        return
+    because = "it goes on with jobs when their machines are taken away"
+    try:
+        transport = await _transport(stack, cloud, key, emit)
+        try:
+            await connect_workers(cloud, [transport])
+            with step(emit, f"controller/{stack.names.controller}", "update", because) as one:
+                await _equip(stack, cloud, transport, key, one)
+        finally:
+            await transport.close()
+    except TpuctlError as error:
+        emit(Warned(_alone("Controller cannot recover jobs", error)))
+
+
+async def hand_over(
+    stack: Stack,
+    cloud: Cloud,
+    record: JobRecord,
+    key: KeyPair,
+    emit: Emit,
+) -> bool:
+    """Have the controller go on with the job; whether it does. Warns, never raises.
+
+    Values of the job's environment, and of secrets that come from this one, go over SSH into files
+    that the controller's user alone may read, and that go when the job has ended.
+    """
+    if not is_recovered(stack):
+        return False
+    here = stack.in_zone(record.zone)
+    name = here.names.controller
+    because = f"{name} recovers it without you"
+    try:
+        transport = await _transport(here, cloud, key, emit)
+        try:
+            with step(emit, "job/recovery", "start", because) as one:
+                equipment = await _equip(here, cloud, transport, key, one)
+                network = await Network(here, cloud).chosen()
+                order = {
+                    "job": record.id,
+                    "argv": _command(equipment.program, record),
+                    "env": {
+                        **_secret_variables(record),
+                        "TPUCTL_CONFIG_HOME": f"~/{CONFIG}",
+                        CONTROLLER: name,
+                        CLOUD: cloud.endpoint.name,
+                    },
+                }
+                file = stack_file(here, network, equipment.ssh_keys, equipment.node_range)
+                files = {"tpuctl.yaml": _json(file), **_startup_script(here)}
+                # The order last: what is there without it is not looked at.
+                sending = parcel(["recoverer.py"], {**files, "order.json": _json(order)})
+                argv = ["sh", "-c", START, "sh", f"{JOBS}/{record.id}"]
+                done = await transport.run(argv, input=sending)
+                done.checked(f"controller {name}: starting what recovers the job")
+                one.result = f"{name} goes on with {record.id} when its machines are taken away"
+        finally:
+            await transport.close()
+    except TpuctlError as error:
+        emit(Warned(_alone("Controller does not watch over the job", error)))
+        return False
+    return True
+
+
+def stack_file(stack: Stack, network: str, ssh_keys: str, node_range: str) -> dict[str, Any]:
+    """The stack file for the controller: the same stack with everything chosen.
+
+    The machines that it makes let in whom they let in before.
+    """
+    found: dict[str, Any] = stack.file.model_dump(mode="json", exclude_defaults=True)
+    for section in ("bucket", "network", "access"):
+        found.setdefault(section, {})
+    found["stack"] = stack.name
+    found["project"] = {"id": stack.project}
+    found["tpu"] |= {"zones": [stack.zone], "runtime": stack.runtime.version}
+    found["tpu"]["metadata"] = {**stack.file.tpu.metadata, "ssh-keys": ssh_keys}
+    if stack.file.tpu.startup_script is not None:
+        found["tpu"]["startup_script"] = STARTUP
+    found["bucket"] |= {"name": stack.bucket, "location": stack.bucket_location}
+    found["bucket"]["allow_egress"] = True  # where it is was accepted when it was made
+    found["network"]["name"] = network
+    if node_range and stack.file.network.node_range == "auto":
+        found["network"]["node_range"] = node_range
+    found["access"] = {"user": stack.user}
+    if stack.controller is not None:
+        found["controller"] = stack.controller.model_dump(mode="json")
+    return found
+
+
+def _command(program: str, record: JobRecord) -> list[str]:
+    options = ("--cloud", "google", "--stack-file", "tpuctl.yaml", "--json", "--events")
+    return [program, *options, "wait", record.id]
+
+
+def _secret_variables(record: JobRecord) -> dict[str, str]:
+    """Those of this machine's variables in which the job's secrets are."""
+    sources = [source_of(name, text, record.project) for name, text in record.secrets.items()]
+    wanted = {one.variable for one in sources if one.variable}
+    return {name: os.environ[name] for name in sorted(wanted) if name in os.environ}
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, indent=1).encode()
+
+
+def _startup_script(stack: Stack) -> dict[str, bytes]:
+    script = stack.file.tpu.startup_script
+    return {} if script is None else {STARTUP: (stack.folder / script).read_bytes()}
+
+
+async def _transport(stack: Stack, cloud: Cloud, key: KeyPair, emit: Emit) -> SshTransport:
+    known_hosts = config_home() / "known_hosts"
+    return await controller_transport(
+        stack, cloud, key=key.path, known_hosts=known_hosts, emit=emit
+    )
+
+
+async def _equip(
+    stack: Stack, cloud: Cloud, transport: Transport, key: KeyPair, one: Step
+) -> _Equipment:
+    """Give the controller this tpuctl, and a key that the stack's machines let in."""
+    wheel = own_wheel()
+    argv = ["sh", "-c", LOOK, "sh", TOOLS, wheel.version, wheel.digest, CONFIG]
+    done = await transport.run(argv, input=parcel(["installer.py", "recoverer.py"], {}))
+    done.checked("looking for tpuctl on the controller")
+    program, public = (json.loads(line) for line in done.stdout.splitlines())
+    if program["program"] is None:
+        one.report("installing this tpuctl on the controller")
+        await transport.put(wheel.build(), f"{PROGRAMS}/{wheel.digest}/{wheel.name}")
+        installer = ["python3", "-S", "-I", f"{TOOLS}/installer.py"]
+        program = installed(
+            await transport.run([*installer, "make", wheel.version, wheel.digest]), stack
+        )
+    keys = "\n".join([key.public_line, public["key"]])
+    return _Equipment(program["program"], *await _let_in(stack, cloud, keys, public["key"], one))
+
+
+def installed(done: Result, stack: Stack) -> dict[str, Any]:
+    """What `installer.py` answered. Raises RemoteFailed with what kept it from installing."""
+    said = done.stderr.decode(errors="replace").strip().splitlines()
+    last = "; ".join(line.strip() for line in said[-LAST_LINES:])
+    if done.exit_code == NO_PYTHON:
+        raise RemoteFailed(
+            "Controller's Python is too old",
+            f"controller {stack.names.controller}: {said[-1]}",
+            hint="Choose an image with Python 3.11 or newer, then bring the stack up anew:\n"
+            f"    controller: {{image: {USUAL}}}",
+        )
+    if done.exit_code != 0:
+        raise RemoteFailed(
+            "tpuctl cannot be installed on the controller",
+            f"{stack.names.controller}: {last}",
+            hint="It needs a way to a package index, or an image that has this tpuctl. Then\n"
+            "    tpuctl up",
+        )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+async def _let_in(
+    stack: Stack, cloud: Cloud, keys: str, controllers: str, one: Step
+) -> tuple[str, str]:
+    """Have the machines that run jobs let these keys in; what the controller is to keep of them.
+
+    The controller's key is remembered, so that the next `up` from here knows it as well.
+    """
+    if controllers_key(stack) != [controllers]:
+        path = _key_file(stack)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.write_text(controllers + "\n", "utf-8")
+    resources = [
+        each
+        for each in resources_of(stack, cloud, public_key=lambda: keys)
+        if each.address.partition("/")[0] in MACHINES
+    ]
+    there = await observe(resources)
+    changes = [change for change in plan_up(resources, there) if "ssh-keys" in change.fields]
+    if changes:
+        one.report("letting the controller's key in")
+    by_address = {each.address: each for each in resources}
+    await all_ended(by_address[each.address].apply(each, one.report) for each in changes)
+    found = list(there.values())
+    ours = public_key_line(stack.user, keys)
+    return ssh_keys_with(_keys_of(found), ours), _range_of(found) if stack.is_node else ""
+
+
+def _keys_of(found: Sequence[Any]) -> str:
+    """Whom the stack's TPU VMs let in."""
+    for each in found:
+        nodes = list(getattr(each, "nodes", {}).values()) or [each]
+        metadata: Any = getattr(nodes[0], "metadata", None)
+        if isinstance(metadata, Mapping):
+            return str(metadata.get("ssh-keys", ""))
+    return ""
+
+
+def _range_of(found: Sequence[Any]) -> str:
+    """Where a TPU node of API v1 is."""
+    return next((each.cidr_block for each in found if hasattr(each, "cidr_block")), "")
+
+
+def _alone(summary: str, error: TpuctlError) -> Diagnostic:
+    """The problem with what it means: the job itself is well."""
+    found = error.diagnostics[0]
+    return Diagnostic(
+        summary,
+        f"{found.summary}: {found.detail}. Jobs run; one whose machines are taken away waits for "
+        "the next command here that asks for it",
+        hint=found.hint or "Bring it up to date with\n    tpuctl up",
+    )

@@ -1,0 +1,327 @@
+"""What the caller may not do, found out before anything is begun and told as one list.
+
+The names are those of IAM's own record of permissions and predefined roles
+(github.com/iann0036/iam-dataset, gcp/); what each call needs is from the reference of that call
+("IAM Permissions" on cloud.google.com/compute/docs/reference and its siblings).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from tpuctl.cloud.clients import Cloud
+from tpuctl.errors import Denied, NotFound, Scope, TpuctlError
+from tpuctl.flows.composition import resources_of
+from tpuctl.model.plan import Action, Plan
+from tpuctl.model.stack import Stack
+
+__all__ = ["Missing", "Permission", "missing_permissions", "needs", "permitted"]
+
+LOOK = "look"  # what a plan is made from
+CREATE, UPDATE = Action.CREATE.value, Action.UPDATE.value
+ACT_AS = "iam.serviceAccounts.actAs"
+BILLING = "billing.resourceAssociations.create"
+
+# Kind of resource; what is done to it, and to which of its fields; a role, and permissions of it.
+# What is created is also found again and deleted: who could not do that would be left with it.
+TABLE = """
+project look browser resourcemanager.projects.get
+project update billing.projectManager resourcemanager.projects.createBillingAssignment
+apis look serviceusage.serviceUsageConsumer serviceusage.services.list
+apis update serviceusage.serviceUsageAdmin serviceusage.services.enable serviceusage.operations.get
+network look compute.viewer compute.networks.get compute.networks.list
+network create compute.networkAdmin compute.networks.create compute.networks.delete
+network create compute.networkAdmin compute.globalOperations.get
+firewall look compute.viewer compute.firewalls.get compute.firewalls.list
+firewall create compute.securityAdmin compute.firewalls.create compute.firewalls.delete
+firewall create compute.securityAdmin compute.networks.updatePolicy compute.globalOperations.get
+firewall update compute.securityAdmin compute.firewalls.update compute.networks.updatePolicy
+firewall update compute.securityAdmin compute.firewalls.get compute.globalOperations.get
+bucket look storage.admin storage.buckets.get storage.objects.get storage.objects.list
+bucket create storage.admin storage.buckets.create storage.buckets.list
+bucket create storage.admin storage.objects.create storage.objects.delete
+grants look storage.admin storage.buckets.getIamPolicy
+grants update storage.admin storage.buckets.setIamPolicy storage.objects.create
+grants update storage.admin storage.objects.delete
+secret look secretmanager.viewer secretmanager.secrets.getIamPolicy
+secret update secretmanager.admin secretmanager.secrets.setIamPolicy
+node-grants look storage.admin storage.buckets.getIamPolicy
+node-grants update storage.admin storage.buckets.setIamPolicy storage.objects.create
+node-grants update storage.admin storage.objects.delete
+account-grants look iam.serviceAccountAdmin iam.serviceAccounts.getIamPolicy
+account-grants update iam.serviceAccountAdmin iam.serviceAccounts.setIamPolicy
+account-grants update storage.admin storage.objects.create storage.objects.delete
+account look iam.serviceAccountAdmin iam.serviceAccounts.get
+account create iam.serviceAccountAdmin iam.serviceAccounts.create iam.serviceAccounts.delete
+account create iam.serviceAccountAdmin iam.serviceAccounts.list
+role look iam.roleAdmin iam.roles.get
+role create iam.roleAdmin iam.roles.create
+role update iam.roleAdmin iam.roles.update
+role update:deleted iam.roleAdmin iam.roles.undelete
+project-grants look resourcemanager.projectIamAdmin resourcemanager.projects.getIamPolicy
+project-grants update resourcemanager.projectIamAdmin resourcemanager.projects.setIamPolicy
+node look tpu.viewer tpu.nodes.get tpu.nodes.list
+node create tpu.admin tpu.nodes.create tpu.nodes.delete tpu.operations.get
+node create compute.viewer compute.addresses.list compute.disks.list compute.instances.list
+node create iam.serviceAccountUser iam.serviceAccounts.actAs
+node update:labels,tags,ssh-keys,limits,metadata tpu.admin tpu.nodes.update tpu.operations.get
+node update:state tpu.admin tpu.nodes.start tpu.operations.get
+queued look tpu.viewer tpu.nodes.get tpu.nodes.list
+queued create tpu.admin tpu.nodes.create tpu.nodes.delete tpu.operations.get
+queued create compute.viewer compute.addresses.list compute.disks.list compute.instances.list
+queued create iam.serviceAccountUser iam.serviceAccounts.actAs
+queued update:labels,tags,ssh-keys,limits,metadata tpu.admin tpu.nodes.update tpu.operations.get
+tpu look tpu.viewer tpu.nodes.get tpu.nodes.list
+tpu create tpu.admin tpu.nodes.create tpu.nodes.delete tpu.operations.get
+tpu create compute.viewer compute.addresses.list compute.disks.list compute.instances.list
+tpu create compute.viewer compute.subnetworks.list
+disk look compute.viewer compute.disks.get compute.disks.list
+disk create compute.instanceAdmin.v1 compute.disks.create compute.disks.setLabels
+disk create compute.instanceAdmin.v1 compute.disks.delete compute.zoneOperations.get
+controller look compute.viewer compute.instances.get compute.instances.list
+controller create compute.instanceAdmin.v1 compute.instances.create compute.instances.setLabels
+controller create compute.instanceAdmin.v1 compute.instances.setMetadata
+controller create compute.instanceAdmin.v1 compute.instances.setServiceAccount
+controller create compute.instanceAdmin.v1 compute.instances.setTags compute.disks.create
+controller create compute.instanceAdmin.v1 compute.subnetworks.use compute.zoneOperations.get
+controller create compute.instanceAdmin.v1 compute.subnetworks.useExternalIp
+controller create compute.instanceAdmin.v1 compute.instances.delete compute.disks.delete
+controller create compute.instanceAdmin.v1 compute.disks.setLabels
+controller create compute.viewer compute.disks.get
+controller create iam.serviceAccountUser iam.serviceAccounts.actAs
+controller update:status compute.instanceAdmin.v1 compute.instances.start
+controller update:disks compute.instanceAdmin.v1 compute.instances.attachDisk compute.disks.use
+controller update:status,disks compute.instanceAdmin.v1 compute.zoneOperations.get
+controller update:ssh-keys,limits,metadata compute.instanceAdmin.v1 compute.instances.setMetadata
+controller update:ssh-keys,limits,metadata compute.instanceAdmin.v1 compute.zoneOperations.get
+controller update:ssh-keys,limits,metadata iam.serviceAccountUser iam.serviceAccounts.actAs
+"""
+# Where both are to be given, the one is enough.
+ENOUGH = {
+    "roles/compute.viewer": "roles/compute.instanceAdmin.v1",
+    "roles/secretmanager.viewer": "roles/secretmanager.admin",
+    "roles/serviceusage.serviceUsageConsumer": "roles/serviceusage.serviceUsageAdmin",
+    "roles/tpu.viewer": "roles/tpu.admin",
+}
+
+
+@dataclass(frozen=True)
+class Permission:
+    """A permission with what it is for, and the predefined role that has it."""
+
+    kind: str
+    action: str
+    fields: frozenset[str]  # of an update: any of these; empty for any at all
+    role: str
+    name: str
+
+    def is_for(self, plan: Plan) -> bool:
+        """Whether a plan does what it is for. A plan that could be made needs no more looks."""
+        return any(
+            change.address.partition("/")[0] == self.kind
+            and change.action.value == self.action
+            and (not self.fields or not self.fields.isdisjoint(change.fields))
+            for change in plan
+        )
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A permission that the caller has not got; `on` is what it is needed on."""
+
+    permission: Permission
+    on: str
+
+
+class HasPlan(Protocol):
+    """Anything with a plan in it."""
+
+    @property
+    def plan(self) -> Plan: ...
+
+
+P = TypeVar("P", bound=HasPlan)
+
+
+def needs(kinds: Iterable[str]) -> list[Permission]:
+    """All that bringing up resources of these kinds may need."""
+    rows = (line.split() for line in TABLE.strip().splitlines())
+    known = {*kinds}
+    return [
+        Permission(kind, *_action(what), f"roles/{role}", name)
+        for kind, what, role, *names in rows
+        for name in names
+        if kind in known
+    ]
+
+
+def _action(what: str) -> tuple[str, frozenset[str]]:
+    action, _, fields = what.partition(":")
+    return action, frozenset(fields.split(",")) - {""}
+
+
+async def permitted(stack: Stack, cloud: Cloud, work: Awaitable[P]) -> P:
+    """The plan that `work` makes, when its maker may also carry it out.
+
+    Raises Denied with everything that is missing: of what the plan does, or, where not even a
+    plan could be made, of all that the stack may need. Asked while the plan is being made.
+    """
+    prepared, missing = await asyncio.gather(
+        work, missing_permissions(stack, cloud), return_exceptions=True
+    )
+    lacking = () if isinstance(missing, BaseException) else missing
+    if isinstance(prepared, BaseException):
+        if isinstance(prepared, Denied) and any(one.permission.action == LOOK for one in lacking):
+            raise _denied(lacking) from prepared
+        raise prepared
+    if isinstance(missing, BaseException) and not isinstance(missing, TpuctlError):
+        raise missing
+    lacking = [one for one in lacking if _is_needed(one.permission, prepared.plan)]
+    if lacking:
+        raise _denied(lacking)
+    return prepared
+
+
+def _is_needed(permission: Permission, plan: Plan) -> bool:
+    if permission.kind == "network" and any(
+        "compute.googleapis.com" in change.fields for change in plan
+    ):
+        return False  # enabling Compute Engine makes the network `default`
+    return permission.is_for(plan)
+
+
+async def missing_permissions(stack: Stack, cloud: Cloud) -> Sequence[Missing]:
+    """What the caller lacks of all that bringing this stack up may need. One call, as a rule."""
+    wanted = needs(one.address.partition("/")[0] for one in resources_of(stack, cloud))
+    on = f"project {stack.project}"
+    request = {
+        "resource": f"projects/{stack.project}",
+        "permissions": sorted({one.name for one in wanted}),
+    }
+    client = cloud.client("projects")
+    try:
+        answer = await cloud.call(on, client.test_iam_permissions, request)
+    except (NotFound, Denied):  # there is none, or none to be seen
+        if stack.file.project.create:
+            return [*await _to_make_project(stack, cloud), *await _to_link(stack, cloud, "create")]
+        return []
+    have = {*answer.permissions}
+    if any(one.name == ACT_AS for one in wanted) and ACT_AS not in have:
+        have |= await _on_account(stack, cloud)
+    on_buckets = {one.name for one in wanted if one.name.startswith("storage.")}
+    if on_buckets - have:
+        have |= await _on_bucket(stack, cloud, sorted(on_buckets - have))
+    on_secrets = {one.name for one in wanted if one.name.startswith("secretmanager.")}
+    if on_secrets and (on_secrets - have or not stack.has_own_secrets_alone):
+        have = (have - on_secrets) | await _on_secrets(stack, cloud, sorted(on_secrets))
+    missing = [Missing(one, on) for one in wanted if one.name not in have]
+    return [*missing, *await _to_link(stack, cloud, "update")]
+
+
+async def _on_account(stack: Stack, cloud: Cloud) -> set[str]:
+    """Acting as an account may be granted on that account alone."""
+    request = {
+        "resource": f"projects/-/serviceAccounts/{stack.service_account}",
+        "permissions": [ACT_AS],
+    }
+    client = cloud.client("iam")
+    try:
+        answer = await cloud.call(stack.service_account, client.test_iam_permissions, request)
+    except TpuctlError:  # it is not there yet
+        return set()
+    return {*answer.permissions}
+
+
+async def _on_bucket(stack: Stack, cloud: Cloud, names: Sequence[str]) -> set[str]:
+    """A bucket that is there already may grant more than its project does."""
+    bucket = cloud.client("storage").bucket(stack.bucket)
+    try:
+        answer = await cloud.call(bucket.name, bucket.test_iam_permissions, list(names))
+    except TpuctlError:  # it is not there yet
+        return set()
+    return {*answer}
+
+
+async def _on_secrets(stack: Stack, cloud: Cloud, names: Sequence[str]) -> set[str]:
+    """Secrets may be another project's, and each may grant more than its project does."""
+
+    async def one(secret: str) -> set[str]:
+        request = ("POST", "secretmanager", f"/v1/{secret}:testIamPermissions")
+        body = {"permissions": list(names)}
+        try:
+            answer = await cloud.call(secret, cloud.client("rest").call, *request, body=body)
+        except NotFound:  # which the plan tells
+            return {*names}
+        except TpuctlError:
+            return set()
+        return {*answer.get("permissions", ())}
+
+    return set.intersection(*await asyncio.gather(*map(one, stack.secret_names)))
+
+
+async def _to_make_project(stack: Stack, cloud: Cloud) -> list[Missing]:
+    """Whoever makes a project owns it: nothing else has to be asked, nor can be without parent."""
+    parent = stack.file.project.parent
+    if parent is None:
+        return []
+    name = "resourcemanager.projects.create"
+    client = cloud.client(parent.partition("/")[0])
+    answer = await cloud.call(
+        parent, client.test_iam_permissions, {"resource": parent, "permissions": [name]}
+    )
+    if name in answer.permissions:
+        return []
+    role = "roles/resourcemanager.projectCreator"
+    return [Missing(Permission("project", CREATE, frozenset(), role, name), parent)]
+
+
+async def _to_link(stack: Stack, cloud: Cloud, action: str) -> list[Missing]:
+    account = stack.file.project.billing_account
+    if account is None:
+        return []
+    resource = f"billingAccounts/{account}"
+    client = cloud.client("billing")
+    answer = await cloud.call(
+        resource, client.test_iam_permissions, {"resource": resource, "permissions": [BILLING]}
+    )
+    if BILLING in answer.permissions:
+        return []
+    return [
+        Missing(Permission("project", action, frozenset(), "roles/billing.user", BILLING), resource)
+    ]
+
+
+def _denied(missing: Sequence[Missing]) -> Denied:
+    """One error for all of them, by thing and role."""
+    roles = {(one.on, one.permission.role) for one in missing}
+    grouped: dict[tuple[str, str], set[str]] = {}
+    for one in missing:
+        more = ENOUGH.get(one.permission.role, "")
+        role = more if (one.on, more) in roles else one.permission.role
+        grouped.setdefault((one.on, role), set()).add(one.permission.name)
+    lines = [
+        f"{role} on {on}: {', '.join(sorted(names))}"
+        for (on, role), names in sorted(grouped.items())
+    ]
+    commands = [f"    {_command(on, role)}" for on, role in sorted(grouped)]
+    error = Denied(
+        "Permissions missing",
+        "\n".join(["you may not do all that this stack needs; these roles would let you", *lines]),
+        hint="Somebody who may grants them with\n" + "\n".join(commands),
+    )
+    error.scope = Scope.PROJECT
+    return error
+
+
+def _command(on: str, role: str) -> str:
+    kind, _, name = on.replace("project ", "projects/").partition("/")
+    group = {
+        "projects": "projects",
+        "folders": "resource-manager folders",
+        "organizations": "organizations",
+        "billingAccounts": "billing accounts",
+    }[kind]
+    return f"gcloud {group} add-iam-policy-binding {name} --member=user:YOU --role={role}"

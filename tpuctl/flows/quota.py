@@ -1,0 +1,137 @@
+"""How much a project may have: asked of Service Usage and of Compute Engine, one call each.
+
+The limits of Cloud TPU are read from Service Usage v1beta1 (consumerQuotaMetrics), which has no
+official client. It knows a limit by its metric, `tpu.googleapis.com/tpu-v5s-litepod-preemptible`,
+not by the id that refusals name, TPUV5sPreemptibleLitepodPerProjectPerZoneForTPUAPI: the two are
+taken for one when they are made of the same words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+from tpuctl.catalog import QuotaLimit, quota_limits, region_of
+from tpuctl.cloud.classification import ApiDisabled
+from tpuctl.cloud.clients import Cloud
+from tpuctl.errors import NotFound, TpuctlError
+from tpuctl.model.inventory import Found
+from tpuctl.model.plan import Plan
+from tpuctl.model.quota import QuotaReport, Region, compute_lines, tpu_lines
+from tpuctl.model.stack import Stack
+
+__all__ = ["Limits", "read_limits", "read_region", "report_of", "words_of"]
+
+SECONDS = 15.0  # a plan waits no longer for what only informs
+MOST_PAGES = 20
+FLOATING = ("spot", "preemptible", "flex-start")
+UNLIMITED = -1
+WORD = re.compile(r"V\d+[A-Za-z]|[A-Z][a-z]+")  # TPUV5sPreemptibleLitepod: V5s, Preemptible, …
+LIMIT = re.compile(r"TPU(\w+)PerProjectPer(?:Zone|Region)ForTPUAPI")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What Service Usage told, by the id of the limit and the place; or why it did not."""
+
+    allowed: Mapping[tuple[str, str], float | None] = field(default_factory=dict)
+    problem: str = ""
+
+
+async def read_limits(stack: Stack, cloud: Cloud) -> Limits:
+    """The limits that the stack's nodes count against in each of its zones. Raises nothing."""
+    path = f"/v1beta1/projects/{quote(stack.project)}/services/tpu.googleapis.com"
+    wanted = quota_limits(stack.accelerator, stack.file.tpu.capacity in FLOATING)
+
+    def listed(**options: Any) -> list[Any]:
+        metrics: list[Any] = []
+        query: dict[str, str] = {}
+        for _ in range(MOST_PAGES):
+            answer = cloud.client("rest").call(
+                "GET", "serviceusage", f"{path}/consumerQuotaMetrics", query=query, **options
+            )
+            metrics += answer.get("metrics", [])
+            if not answer.get("nextPageToken"):
+                break
+            query = {"pageToken": answer["nextPageToken"]}
+        return metrics
+
+    try:
+        metrics = await cloud.call("the quota of Cloud TPU", listed, timeout=SECONDS)
+        return Limits(dict(_allowed(metrics, wanted, stack.zones)))
+    except TpuctlError as error:
+        return Limits(problem=f"quota of Cloud TPU could not be read: {_reason(error)}")
+
+
+async def read_region(stack: Stack, cloud: Cloud) -> Region | str:
+    """What Compute Engine allows in the region in use, or why it does not say. Raises nothing."""
+    client = cloud.client("regions")
+    try:
+        found = await cloud.call(
+            f"the quota of {stack.region}",
+            client.get,
+            project=stack.project,
+            region=stack.region,
+            timeout=SECONDS,
+        )
+    except TpuctlError as error:
+        return f"quota of Compute Engine could not be read: {_reason(error)}"
+    return Region(stack.region, {one.metric: (one.limit, one.usage) for one in found.quotas})
+
+
+def report_of(
+    stack: Stack, plan: Plan, found: Iterable[Found], limits: Limits, region: Region | str
+) -> QuotaReport:
+    """What the plan counts against. `found` has every node and request of the project."""
+    unread = [limits.problem] if limits.problem else []
+    lines = list(tpu_lines(stack, plan, found, limits.allowed))
+    if isinstance(region, str):
+        unread.append(region)
+    else:
+        lines += compute_lines(stack, plan, region)
+    return QuotaReport(tuple(lines), tuple(unread))
+
+
+def words_of(name: str) -> frozenset[str]:
+    """What a limit's id or a metric's name is made of, in whatever order."""
+    match = LIMIT.fullmatch(name)
+    if match is not None:
+        return frozenset(word.lower() for word in WORD.findall(match[1]))
+    return frozenset(name.rpartition("/")[2].removeprefix("tpu-").split("-"))
+
+
+def _allowed(
+    metrics: Iterable[Any], wanted: Iterable[QuotaLimit], zones: Iterable[str]
+) -> Iterable[tuple[tuple[str, str], float | None]]:
+    by_words = {words_of(one.get("metric", "")): one for one in metrics}
+    for limit in wanted:
+        metric = by_words.get(words_of(limit.id), {})
+        for described in metric.get("consumerQuotaLimits", ()):
+            if f"{{{limit.scope}}}" not in described.get("unit", ""):
+                continue
+            for zone in zones:
+                place = zone if limit.scope == "zone" else region_of(zone)
+                amount = _effective(described.get("quotaBuckets", ()), limit.scope, place)
+                if amount is not None:
+                    yield (limit.id, place), None if amount == UNLIMITED else amount
+
+
+def _effective(buckets: Iterable[Any], scope: str, place: str) -> int | None:
+    """Of the bucket for the place, else of the one for everywhere. What is left out is zero."""
+    general = None
+    for bucket in buckets:
+        dimensions = bucket.get("dimensions", {})
+        if dimensions == {scope: place}:
+            return int(bucket.get("effectiveLimit", 0))
+        if not dimensions:
+            general = int(bucket.get("effectiveLimit", 0))
+    return general
+
+
+def _reason(error: TpuctlError) -> str:
+    if isinstance(error, ApiDisabled | NotFound) or "is not enabled" in str(error):
+        return "its API is not enabled yet"
+    return error.diagnostics[0].summary[:1].lower() + error.diagnostics[0].summary[1:]

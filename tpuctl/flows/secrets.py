@@ -1,0 +1,45 @@
+"""Whether the secrets that a job is to have are there, asked before anything is started."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tpuctl.cloud.classification import ApiDisabled
+from tpuctl.cloud.clients import Cloud
+from tpuctl.errors import Conflict, Denied, NotFound
+from tpuctl.model.secrets import Secrets, Source, no_such_secret
+
+__all__ = ["require_secrets"]
+
+
+async def require_secrets(secrets: Secrets, cloud: Cloud) -> None:
+    """Raises NotFound or Conflict for versions that no machine could read either.
+
+    Whoever submits may not be allowed to look, and need not be: the machines read them.
+    """
+    found = {one.reference: one for one in secrets.sources.values() if one.secret}
+    await asyncio.gather(*(_require(one, cloud) for one in found.values()))
+
+
+async def _require(source: Source, cloud: Cloud) -> None:
+    try:
+        version = await cloud.call(
+            source.reference,
+            cloud.client("rest").call,
+            "GET",
+            "secretmanager",
+            f"/v1/{source.reference}",
+        )
+    except (NotFound, ApiDisabled):
+        raise no_such_secret(source.secret, source.version) from None
+    except Denied:
+        return
+    if version["state"] != "ENABLED":
+        project, name = source.secret.split("/")[1::2]
+        number = version["name"].rpartition("/")[2]
+        raise Conflict(
+            "Secret cannot be read",
+            f"version {number} of {source.secret} is {version['state'].lower()}",
+            hint="Add another version, typing the value where nobody reads along:\n"
+            f"    gcloud secrets versions add {name} --project={project} --data-file=-",
+        )

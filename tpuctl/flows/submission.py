@@ -1,0 +1,214 @@
+"""What is to be run on a stack, and everything that the run depends on."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tpuctl.cloud.clients import Cloud
+from tpuctl.errors import Conflict, Usage
+from tpuctl.flows.controller import first_access, node_variables
+from tpuctl.flows.secrets import require_secrets
+from tpuctl.jobs.installation import must_be_shipped, read_installation
+from tpuctl.jobs.launch import FirstAccess
+from tpuctl.model.attempt import Footing, Retries
+from tpuctl.model.installation import Installation
+from tpuctl.model.job import Form, JobRecord
+from tpuctl.model.secrets import Secrets
+from tpuctl.model.stack import Stack
+from tpuctl.model.status import NodeStatus
+from tpuctl.resources.record import Record
+from tpuctl.resources.secrets import settling_seconds
+
+__all__ = ["Submission", "own_name", "placed", "worker_environment"]
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A script, module or command, and everything that its run on a stack depends on."""
+
+    stack: str
+    project: str
+    zone: str
+    node: str
+    bucket: str
+    script: Path | None  # the file that is started, where it is one that is shipped
+    worker_count: int
+    workers: tuple[int, ...]
+    nodes: tuple[str, ...] = ()  # all of them, where there are several; workers count through
+    is_node: bool = False  # its one worker is the controller of a TPU node
+    endpoints: tuple[str, ...] = ()  # where the node serves, for a TPU node
+    first_access: FirstAccess | None = None  # of that node's account to the bucket
+    form: Form = "script"
+    program: str = ""  # the module's name, or the command's first word
+    args: tuple[str, ...] = ()
+    cloud: str = "google"
+    runtime: str = ""
+    root: Path | None = None  # the folder to ship; the script's own by default
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    installation: Installation = field(default_factory=Installation)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secrets: Secrets = field(default_factory=Secrets)
+    max_hours: float | None = None
+    timeout: float | None = None  # seconds
+    retries: Retries = field(default_factory=Retries)
+    footing: Footing | None = None  # the machines, once they are known
+    submitted_by: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        stack: Stack,
+        script: Path | None,
+        args: tuple[str, ...] = (),
+        *,
+        cloud: str = "google",
+        form: Form = "script",
+        program: str = "",
+        root: Path | None = None,
+        timeout: float | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> Submission:
+        """What the stack file, and the folder to ship, say about running this.
+
+        `secrets` are further sources of secrets, by name. Raises Usage where one that is to come
+        from a variable here is not set.
+        """
+        job = stack.file.job
+        folder = root or (script.parent if script is not None else Path())
+        installation = read_installation(job, folder)
+        return cls(
+            stack=stack.name,
+            project=stack.project,
+            zone=stack.zone,
+            node=stack.names.node,
+            bucket=stack.bucket,
+            script=script,
+            form=form,
+            program=program,
+            root=root,
+            nodes=stack.nodes,
+            worker_count=stack.worker_count,
+            workers=stack.job_workers(),
+            is_node=stack.is_node,
+            args=args,
+            cloud=cloud,
+            runtime=stack.runtime.version,
+            include=(*job.include, *must_be_shipped(job, installation)),
+            exclude=job.exclude,
+            installation=installation,
+            env=dict(job.env),
+            secrets=Secrets.of(
+                {**job.secrets, **(secrets or {})}, stack.project, environment=os.environ
+            ),
+            max_hours=stack.file.limits.max_hours,
+            timeout=timeout,
+            retries=Retries.model_validate(job.retries.model_dump()),  # as a record reads it
+            submitted_by=own_name(),
+        )
+
+    @classmethod
+    def again(cls, record: JobRecord, stack: Stack, *, cloud: str = "google") -> Submission:
+        """What another attempt depends on: what the record says, and values from the stack file.
+
+        Raises Usage, naming them, when values are nowhere to be had, and Conflict when the stack
+        file asks for other machines now.
+        """
+        values = dict(stack.file.job.env)
+        missing = [name for name in record.env if name not in values]
+        if missing:
+            raise Usage(
+                "Variable is not known",
+                f"job {record.id} was submitted with {', '.join(missing)}; values are not kept "
+                "in its record, and the stack file has none",
+                hint=f"Set it under job.env in the stack file, then\n    tpuctl wait {record.id}",
+            )
+        if stack.worker_count != record.worker_count:
+            raise Conflict(
+                "Stack file asks for other machines",
+                f"job {record.id} runs on {record.worker_count} workers, the stack file says "
+                f"{stack.worker_count}",
+                hint="Submit it anew with\n    tpuctl run",
+            )
+        return cls(
+            stack=record.stack,
+            project=record.project,
+            zone=record.zone,
+            node=record.node,
+            bucket=record.bucket,
+            script=None,
+            form=record.form,
+            program=record.script,
+            nodes=stack.nodes,
+            worker_count=record.worker_count,
+            workers=record.workers,
+            is_node=stack.is_node,
+            args=record.args,
+            cloud=cloud,
+            runtime=stack.runtime.version,
+            installation=record.installation,
+            env={name: values[name] for name in record.env},
+            secrets=Secrets.of(record.secrets, record.project, environment=os.environ),
+            max_hours=record.max_hours,
+            timeout=record.timeout,
+            retries=record.retries,
+            submitted_by=record.submitted_by,
+        )
+
+
+def own_name() -> str:
+    """Who and where this is, for records."""
+    return f"{getpass.getuser()}@{platform.node()}"
+
+
+async def placed(
+    submission: Submission, stack: Stack, cloud: Cloud, nodes: Sequence[NodeStatus]
+) -> Submission:
+    """The submission with what is known only once the nodes are up that it is to run on."""
+    first = nodes[0]
+    access = await first_access(stack, cloud, first) if stack.is_node else None
+    await require_secrets(submission.secrets, cloud)
+    known = await Record(stack, cloud).read()
+    return replace(
+        submission,
+        zone=first.zone,
+        node=first.name,
+        endpoints=first.endpoints,
+        first_access=access,
+        secrets=replace(submission.secrets, patience=settling_seconds(known)),
+        footing=Footing(
+            zone=first.zone,
+            node=first.name,
+            node_ids=tuple(one.id for one in nodes),
+            created=first.created,
+            downs=known.downs if known is not None else 0,
+        ),
+    )
+
+
+def worker_environment(submission: Submission, record: JobRecord, worker: int) -> dict[str, str]:
+    """The variables that tell a script where it runs."""
+    nodes = submission.nodes if len(submission.nodes) > 1 else (record.node,)
+    of_each = record.worker_count // len(nodes)
+    is_local = of_each == 1 and not submission.is_node
+    found = {
+        "TPUCTL_JOB": record.id,
+        "TPUCTL_ATTEMPT": str(record.attempt),
+        "TPUCTL_WORKER": str(worker),
+        "TPUCTL_WORKERS": str(record.worker_count),
+        "TPUCTL_BUCKET": record.bucket,
+        "TPUCTL_OUTPUT": record.output,
+        "TPUCTL_CLOUD": submission.cloud,
+        "TPU_NAME": "local" if is_local else nodes[worker // of_each],
+        "TPU_ZONE": record.zone,
+        "TPU_PROJECT": record.project,
+        **node_variables(submission.runtime, submission.endpoints),
+    }
+    if "-pod" in submission.runtime:
+        found["TPU_LOAD_LIBRARY"] = "0"
+    return found

@@ -1,0 +1,136 @@
+"""Why an attempt ended: what its workers left, and what the cloud says of its node, weighed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.objects import ObjectStore
+from tpuctl.errors import NotFound
+from tpuctl.flows.controller import is_controller_gone
+from tpuctl.flows.inventory import look
+from tpuctl.model.duration import seconds_of
+from tpuctl.model.failures import LOG_TAIL, Failure, Machines, classify
+from tpuctl.model.inventory import Found
+from tpuctl.model.job import JobRecord, WorkerRecord
+from tpuctl.model.stack import Stack
+from tpuctl.model.stack_cost import cost_of
+from tpuctl.resources.record import Record
+from tpuctl.waiting import Backoff
+
+__all__ = ["log_ends", "machines_of", "why_ended"]
+
+# A machine that was shut down is gone for a moment before its node's state tells why.
+SETTLE_SECONDS = 90.0
+SETTLE = Backoff(first=0.5, most=5.0, factor=1.5)
+OVER = ("SUSPENDING", "SUSPENDED", "FAILED")  # of a request for nodes
+READERS = 16
+# What tells most of several nodes, before what tells less.
+TELLING = ("PREEMPTED", "TERMINATED", "DELETING", "STOPPED", "STOPPING")
+
+
+async def why_ended(
+    stack: Stack,
+    cloud: Cloud,
+    store: ObjectStore,
+    record: JobRecord,
+    workers: Mapping[int, WorkerRecord],
+) -> Failure | None:
+    """The class of the attempt's failure; None when it succeeded.
+
+    May wait until the cloud says what became of machines that do not answer.
+    """
+    logs = await log_ends(store, record, workers)
+    found = classify(workers, logs, Machines())
+    if found == classify(workers, logs, Machines("PREEMPTED", is_remote=stack.is_node)):
+        return found  # whatever became of its machines
+    waited_until = cloud.clock.now() + SETTLE_SECONDS
+    for delay in SETTLE.delays():
+        machines = await machines_of(stack, cloud, record)
+        found = classify(workers, logs, machines)
+        is_unclear = found is not None and found.name in ("worker-gone", "restarted", "peer-gone")
+        left = waited_until - cloud.clock.now()
+        if not is_unclear or left <= 0:
+            return found
+        await cloud.clock.sleep(min(delay, left))
+    raise AssertionError("backoff never ends")
+
+
+async def log_ends(
+    store: ObjectStore, record: JobRecord, workers: Mapping[int, WorkerRecord]
+) -> dict[int, bytes]:
+    """The ends of the logs of workers that failed, as far as the bucket has them."""
+    turn = asyncio.Semaphore(READERS)
+
+    async def one(worker: int) -> bytes:
+        async with turn:
+            there = await store.stat(record.log_name(worker))
+            if there is None:
+                return b""
+            try:
+                return await store.read_range(
+                    record.log_name(worker), max(0, there.size - LOG_TAIL), LOG_TAIL
+                )
+            except NotFound:
+                return b""
+
+    failed = [number for number, one in workers.items() if one.state != "succeeded"]
+    return dict(zip(failed, await asyncio.gather(*map(one, failed)), strict=True))
+
+
+async def machines_of(stack: Stack, cloud: Cloud, record: JobRecord) -> Machines:
+    """What the cloud says of the machines that the attempt was started on.
+
+    They are known by their ids: others of the same names have been made since.
+    """
+    found, known = await asyncio.gather(
+        look(cloud, stack.project, stack=stack.name, kinds=("node", "tpu", "queued")),
+        Record(stack, cloud).read(),
+    )
+    footing = record.footing
+    here = [one for one in found if one.zone == record.zone]
+    nodes = [one.node for one in here if one.node is not None]
+    ids = set(footing.node_ids) if footing is not None else set()
+    mine = [one for one in nodes if one.id in ids or not ids]
+    machines = Machines(
+        state=_state(here, [one.state for one in mine], len(ids) or len(stack.nodes)),
+        health=next((one.health for one in mine if "MAINTENANCE" in one.health), ""),
+        is_spot=stack.is_spot,
+        is_remote=stack.is_node,
+        is_another=bool(ids) and any(one.id not in ids for one in nodes),
+        was_taken_down=(footing is not None and known is not None and known.downs != footing.downs),
+        limit=_limit(stack, footing.created if footing is not None else None),
+    )
+    is_ready = stack.is_node and machines.state == "READY"
+    if is_ready and await is_controller_gone(stack.in_zone(record.zone), cloud):
+        return replace(machines, state="TERMINATED")
+    return machines
+
+
+def _state(here: list[Found], states: list[str], count: int) -> str:
+    requests = [one.state for one in here if one.kind == "queued" and one.state in OVER]
+    if requests:
+        return requests[0]
+    for state in (*TELLING, *(one for one in states if one != "READY")):
+        if state in states:
+            return state
+    return "READY" if len(states) >= count else ""
+
+
+def _limit(stack: Stack, created: datetime | None) -> str:
+    """The limit that machines made then have reached, if any."""
+    if created is None:
+        return ""
+    age = (datetime.now(UTC) - created).total_seconds()
+    limits, hourly = stack.file.limits, cost_of(stack).per_hour
+    if limits.max_hours is not None and age >= limits.max_hours * 3600:
+        return f"limits.max_hours, {limits.max_hours:g} hours"
+    if limits.max_cost is not None and hourly and age / 3600 * hourly >= limits.max_cost:
+        return f"limits.max_cost, ${limits.max_cost:g}"
+    run_for = stack.queue.run_for if stack.queue is not None else None
+    if run_for is not None and age >= seconds_of(run_for):
+        return f"tpu.queue.run_for, {run_for}"
+    return ""
