@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Protocol
 
 from tpuctl.errors import Diagnostic
-from tpuctl.model.events import Event, LogChunk, Outcome, StepFinished
+from tpuctl.model.events import Event, Outcome, PortForwarded, StepFinished
 
-__all__ = ["View", "ended", "indent", "write_log"]
+__all__ = ["View", "ended", "indent", "port_sentence"]
 
 PAST = {
     "connect": "connected",
+    "copy": "copied",
     "create": "created",
     "delete": "deleted",
     "make": "made",
@@ -31,6 +31,10 @@ class View(Protocol):
         """Tell what went wrong."""
         ...
 
+    def name_workers(self, workers: Sequence[int]) -> None:
+        """From now on say which worker wrote what, where that is not told anyhow."""
+        ...
+
     def close(self) -> None:
         """Leave the terminal as it was found."""
         ...
@@ -43,11 +47,10 @@ def ended(event: StepFinished, action: str) -> str:
     return str(event.outcome.value)
 
 
+def port_sentence(event: PortForwarded) -> str:
+    """The address to open, first on its line so that it can be taken from there."""
+    return f"{event.url}  is port {event.port} of worker {event.worker}"
+
+
 def indent(text: str, by: str = "    ") -> str:
     return "\n".join(f"{by}{line}" if line else line for line in text.splitlines())
-
-
-def write_log(chunk: LogChunk) -> None:
-    """The job's bytes, untouched. A reader that went away ends the program quietly."""
-    sys.stdout.buffer.write(chunk.data)
-    sys.stdout.buffer.flush()

@@ -12,16 +12,19 @@ from rich.text import Text
 
 from tpuctl.errors import Diagnostic
 from tpuctl.model.events import (
+    CommandOutput,
     Event,
     LogChunk,
     Note,
     Outcome,
+    PortForwarded,
     StepFinished,
     StepProgress,
     StepStarted,
     Warned,
 )
-from tpuctl.view.base import ended, indent, write_log
+from tpuctl.view.base import ended, indent, port_sentence
+from tpuctl.view.output import Output
 
 __all__ = ["Console"]
 
@@ -30,6 +33,7 @@ MARKS = {
     Outcome.UNCHANGED: ("·", "dim"),
     Outcome.FAILED: ("✗", "bold red"),
     Outcome.SKIPPED: ("-", "dim"),
+    Outcome.INTERRUPTED: ("-", "yellow"),
 }
 WIDTH = 32  # of the column with addresses
 
@@ -43,14 +47,16 @@ class Console:
         self._progress: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
         self._actions: dict[str, str] = {}
-        self._log_is_at_line_start = True
+        self._output = Output()
 
     def on(self, event: Event) -> None:
         match event:
-            case LogChunk(data=data):
+            case LogChunk() | CommandOutput():
                 self._still()
-                write_log(event)
-                self._log_is_at_line_start = data.endswith(b"\n")
+                self._output.write(event)
+            case PortForwarded():
+                self._still()
+                print(port_sentence(event), flush=True)
             case Note(text):
                 self._print(Text(text))
             case Warned(diagnostic, True):
@@ -72,8 +78,12 @@ class Console:
         for one in diagnostics:
             self._diagnostic("error", "bold red", one)
 
+    def name_workers(self, workers: Sequence[int]) -> None:
+        self._output.name_workers(workers)
+
     def close(self) -> None:
         self._still()
+        self._output.finish()
 
     def _finished(self, event: StepFinished) -> None:
         mark, style = MARKS[event.outcome]
@@ -115,9 +125,9 @@ class Console:
             self._tasks.clear()
 
     def _print(self, text: Text, *, cut: bool = False) -> None:
-        if not self._log_is_at_line_start:
+        if not self._output.is_at_line_start:
             self.rich.print()
-            self._log_is_at_line_start = True
+            self._output.is_at_line_start = True
         if cut:
             self.rich.print(text, no_wrap=True, overflow="ellipsis")
         else:

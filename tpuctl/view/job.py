@@ -16,12 +16,25 @@ __all__ = ["job_data", "show_jobs"]
 def job_data(job: JobSummary) -> dict[str, Any]:
     return {
         "id": job.record.id,
+        "form": job.record.form,
         "script": job.record.script,
         "args": list(job.record.args),
         "state": job.status.state,
         "exit_code": job.status.exit_code,
         "detail": job.status.detail,
         "attempt": job.record.attempt,
+        "attempts": [
+            {
+                "number": one.number,
+                "zone": one.footing.zone,
+                "node": one.footing.node,
+                "why": one.why.model_dump(mode="json", include={"kind", "name", "cause", "detail"}),
+                "started": one.started.isoformat(),
+                "started_by": one.started_by,
+            }
+            for one in job.attempts
+        ],
+        "retries_left": job.retries_left,
         "workers": list(job.record.workers),
         "submitted": job.record.submitted.isoformat(),
         "submitted_by": job.record.submitted_by,
@@ -31,21 +44,26 @@ def job_data(job: JobSummary) -> dict[str, Any]:
 
 
 def show_jobs(jobs: Sequence[JobSummary], typed: str = "tpuctl") -> None:
-    """The jobs as a table; `typed` is how the user starts another command."""
+    """The jobs as a table; `typed` is how the user starts another command.
+
+    `left` are the budgets of job.retries: of preemption, infrastructure and failure.
+    """
     if not jobs:
         print(f"No job yet. Submit one with\n    {typed} run SCRIPT")
         return
     print_table(
-        ("job", "script", "state", "exit", "submitted (UTC)"),
+        ("job", "script", "state", "exit", "attempt", "left", "submitted (UTC)"),
         [
             (
                 job.record.id,
-                job.record.script,
+                f"-m {job.record.script}" if job.record.form == "module" else job.record.script,
                 job.status.state,
                 "" if job.status.exit_code is None else str(job.status.exit_code),
+                str(job.record.attempt),
+                "/".join(str(count) for count in job.retries_left.values()),
                 f"{job.record.submitted:%Y-%m-%d %H:%M}",
             )
             for job in jobs
         ],
-        numbers=("exit",),
+        numbers=("exit", "attempt"),
     )

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from typing import TextIO
 
 from tpuctl.errors import Diagnostic
 from tpuctl.model.events import (
+    CommandOutput,
     Event,
     LogChunk,
     Note,
     Outcome,
+    PortForwarded,
     StepFinished,
     StepProgress,
     StepStarted,
     Warned,
 )
-from tpuctl.view.base import ended, indent, write_log
+from tpuctl.view.base import ended, indent, port_sentence
+from tpuctl.view.output import Output
 
 __all__ = ["Plain"]
+
+STEADY_SECONDS = 10.0
 
 
 class Plain:
@@ -29,12 +35,15 @@ class Plain:
         self.quiet = quiet
         self.out = out or sys.stderr
         self._actions: dict[str, str] = {}
-        self._told: dict[str, str] = {}
+        self._told: dict[str, tuple[str, float]] = {}
+        self._output = Output()
 
     def on(self, event: Event) -> None:
         match event:
-            case LogChunk():
-                write_log(event)
+            case LogChunk() | CommandOutput():
+                self._output.write(event)
+            case PortForwarded():
+                print(port_sentence(event), flush=True)
             case Warned(diagnostic, is_error):
                 self._diagnostic("error" if is_error else "warning", diagnostic)
             case _ if self.quiet:
@@ -44,10 +53,8 @@ class Plain:
             case StepStarted(address, action, because):
                 self._actions[address] = action
                 self._line(f"{action} {address}" + (f": {because}" if because else ""))
-            case StepProgress(address, text):
-                if self._told.get(address) != text:
-                    self._told[address] = text
-                    self._line(f"  {address}: {text}")
+            case StepProgress(address, text, fraction):
+                self._progress(address, text, is_steady=fraction is not None)
             case StepFinished(address, outcome, seconds, because):
                 word = ended(event, self._actions.get(address, ""))
                 if outcome is Outcome.UNCHANGED:
@@ -64,8 +71,21 @@ class Plain:
         for one in diagnostics:
             self._diagnostic("error", one)
 
+    def name_workers(self, workers: Sequence[int]) -> None:
+        self._output.name_workers(workers)
+
     def close(self) -> None:
+        self._output.finish()
         self.out.flush()
+
+    def _progress(self, address: str, text: str, *, is_steady: bool) -> None:
+        """A line for each state; of what grows steadily, one now and then."""
+        told, at = self._told.get(address, ("", 0.0))
+        now = time.monotonic()
+        if told == text or (told and is_steady and now - at < STEADY_SECONDS):
+            return
+        self._told[address] = text, now
+        self._line(f"  {address}: {text}")
 
     def _diagnostic(self, level: str, one: Diagnostic) -> None:
         where = f"{one.where}: " if one.where else ""

@@ -1,24 +1,29 @@
-"""Plans, what exists, and what is left, on stdout."""
+"""Plans with their cost and quota, and what is left of a stack, on stdout."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tpuctl.catalog import region_of
+from tpuctl.model.cost import Cost, dollars, egress_price
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
-from tpuctl.view.tables import money, print_facts, print_table, span
+from tpuctl.view.cost import cost_data, print_cost
+from tpuctl.view.tables import print_table
 
 if TYPE_CHECKING:
-    from tpuctl.model.status import NodeStatus, Remaining
+    from tpuctl.model.quota import QuotaLine, QuotaReport
+    from tpuctl.model.status import Holding, Remaining
 
 __all__ = [
+    "cost_sentence",
     "plan_data",
     "remaining_data",
+    "show_costs",
     "show_plan",
+    "show_quota",
     "show_remaining",
-    "show_status",
-    "status_data",
 ]
 
 SIGNS = {
@@ -28,12 +33,17 @@ SIGNS = {
     Action.NOTHING: "·",
     Action.LEAVE: "=",
 }
+NUMBERS = ("used", "new", "left", "of")
 
 
-def plan_data(stack: Stack, plan: Plan) -> dict[str, Any]:
+def plan_data(
+    stack: Stack, plan: Plan, cost: Cost, elsewhere: Mapping[str, Cost], quota: QuotaReport
+) -> dict[str, Any]:
+    """`price_per_hour` is of one node alone, `cost` of everything."""
     price = stack.price
     return {
         "stack": stack.name,
+        "zone": stack.zone,
         "changes": [
             {
                 "address": change.address,
@@ -45,6 +55,28 @@ def plan_data(stack: Stack, plan: Plan) -> dict[str, Any]:
         ],
         "price_per_hour": price.per_hour if price else None,
         "price_read": price.read if price else None,
+        "cost": cost_data(cost),
+        "costs_elsewhere": {zone: cost_data(other) for zone, other in elsewhere.items()},
+        "quota": quota_data(quota),
+    }
+
+
+def quota_data(quota: QuotaReport) -> dict[str, Any]:
+    """`allowed` and `left` are null where nobody tells them."""
+    return {
+        "limits": [
+            {
+                "limit": line.limit,
+                "place": line.place,
+                "unit": line.unit or None,
+                "allowed": line.allowed,
+                "used": line.used,
+                "added": line.added,
+                "left": line.left,
+            }
+            for line in quota.lines
+        ],
+        "unread": list(quota.unread),
     }
 
 
@@ -58,55 +90,43 @@ def show_plan(plan: Plan) -> None:
     )
 
 
-def status_data(
-    stack: Stack, nodes: Iterable[NodeStatus], bucket: str | None, jobs: Iterable[Any] = ()
-) -> dict[str, Any]:
-    return {
-        "stack": stack.name,
-        "project": stack.project,
-        "nodes": [
-            {
-                "name": node.name,
-                "zone": node.zone,
-                "state": node.state,
-                "health": node.health,
-                "type": node.accelerator_type,
-                "runtime": node.runtime,
-                "created": node.created.isoformat() if node.created else None,
-                "age_hours": round(node.hours(), 4),
-                "cost_so_far": _cost(stack, node),
-                "addresses": list(node.addresses),
-            }
-            for node in nodes
-        ],
-        "bucket": bucket,
-    }
+def show_costs(stack: Stack, cost: Cost, elsewhere: Mapping[str, Cost]) -> None:
+    """What everything costs, and what it would cost where `up` goes when the zone refuses."""
+    print()
+    print_cost(cost, {zone: (other, _traffic(stack, zone)) for zone, other in elsewhere.items()})
 
 
-def _cost(stack: Stack, node: NodeStatus) -> float | None:
-    price = stack.price
-    return round(price.per_hour * node.hours(), 4) if price else None
+def _traffic(stack: Stack, zone: str) -> str:
+    rate = egress_price(stack.bucket_location, region_of(zone))
+    if rate is not None and not rate.amount:
+        return f"if {stack.zone} refuses"
+    return f"and {rate} from the bucket" if rate else "and what comes from the bucket"
 
 
-def show_status(stack: Stack, nodes: Iterable[NodeStatus], bucket: str | None) -> None:
-    facts = [("stack", f"{stack.name} in project {stack.project}")]
-    for node in nodes:
-        cost = _cost(stack, node)
-        price = stack.price
-        facts += [
-            ("node", f"{node.name} in {node.zone}: {node.state}"),
-            ("type", f"{node.accelerator_type}, {node.runtime}"),
-            ("workers", ", ".join(node.addresses)),
-            (
-                "age",
-                span(node.hours())
-                + (f", about {money(cost)} so far at {price}" if cost is not None else ""),
-            ),
-        ]
-    if not any(name == "node" for name, _ in facts):
-        facts.append(("node", "none"))
-    facts.append(("bucket", f"gs://{bucket}" if bucket else "none"))
-    print_facts(facts)
+def show_quota(quota: QuotaReport) -> None:
+    """What is used of each limit that the plan counts against, and what could not be read."""
+    if quota.lines:
+        print()
+        print_table(("quota", "where", *NUMBERS), map(_quota_row, quota.lines), numbers=NUMBERS)
+    for problem in quota.unread:
+        print(f"The {problem}.")
+
+
+def _quota_row(line: QuotaLine) -> tuple[str, ...]:
+    name = line.limit.partition("PerProject")[0]
+    amounts = (line.used, line.added, line.left, line.allowed)
+    return (
+        f"{name}, {line.unit}" if line.unit not in ("", "GB") else name,  # metrics say GB
+        line.place,
+        *("-" if one is None else f"{one:,.0f}" for one in amounts),
+    )
+
+
+def cost_sentence(cost: Cost) -> str:
+    """`It costs $8.87/h, prices of mid-2026.`"""
+    if cost.per_hour is None:
+        return "No price is known for it."
+    return f"It costs {cost.amount}, prices of {cost.read}."
 
 
 def remaining_data(remaining: Iterable[Remaining]) -> list[dict[str, Any]]:
@@ -116,6 +136,10 @@ def remaining_data(remaining: Iterable[Remaining]) -> list[dict[str, Any]]:
             "state": one.state,
             "why": one.why,
             "billable": one.is_billable,
+            "bytes": one.holding.bytes if one.holding else None,
+            "objects": one.holding.objects if one.holding else None,
+            "counted_all": one.holding.is_whole if one.holding else None,
+            "per_month": None if one.per_month is None else round(one.per_month, 4),
         }
         for one in remaining
     ]
@@ -124,5 +148,34 @@ def remaining_data(remaining: Iterable[Remaining]) -> list[dict[str, Any]]:
 def show_remaining(remaining: Iterable[Remaining]) -> None:
     print_table(
         ("resource", "now", "why"),
-        [(one.address, one.state, one.why if one.state != "gone" else "") for one in remaining],
+        [(one.address, one.state, _why(one) if one.state != "gone" else "") for one in remaining],
     )
+
+
+def _why(one: Remaining) -> str:
+    if one.holding is None:
+        return one.why
+    return f"{one.why}; holds {_held(one.holding)}{_monthly(one)}"
+
+
+def _monthly(one: Remaining) -> str:
+    if one.per_month is None or one.holding is None:
+        return ", at a price that nobody published"
+    least = "" if one.holding.is_whole else "at least "
+    return f", {least}{dollars(one.per_month)} a month"
+
+
+def _held(holding: Holding) -> str:
+    if not holding.objects:
+        return "nothing"
+    least = "" if holding.is_whole else "at least "
+    many = "object" if holding.objects == 1 else "objects"
+    return f"{least}{_size(holding.bytes)} in {holding.objects:,} {many}"
+
+
+def _size(count: int) -> str:
+    """As Google counts: a GB is 2**30 bytes."""
+    for power, unit in ((3, "GB"), (2, "MB"), (1, "KB")):
+        if count >= 1024**power / 10:
+            return f"{count / 1024**power:,.1f} {unit}"
+    return f"{count} bytes"

@@ -1,0 +1,102 @@
+"""Why a job ended, on stdout and in JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tpuctl.view.tables import print_facts
+
+if TYPE_CHECKING:
+    from tpuctl.model.explanation import Explanation
+
+__all__ = ["explanation_data", "show_explanation"]
+
+KINDS = {
+    "preemption": "Google took its machines away",
+    "infrastructure": "a machine or a service of Google",
+    "failure": "the job itself",
+    "ended": "on purpose",
+}
+STATES = {
+    "submitted": "was submitted, and no worker has said a word yet",
+    "preparing": "is being prepared on its workers",
+    "running": "still runs",
+    "succeeded": "succeeded",
+    "failed": "failed",
+    "stopped": "was stopped",
+    "timed_out": "reached its time limit",
+    "lost": "was lost with its machines",
+}
+
+
+def explanation_data(one: Explanation, as_typed: Callable[[str], str]) -> dict[str, Any]:
+    """`failure` is null of a job that runs or succeeded."""
+    failure = one.failure
+    return {
+        "job": one.record.id,
+        "state": one.status.state,
+        "exit_code": one.status.exit_code,
+        "attempt": one.record.attempt,
+        "machines_asked": not one.is_unasked,
+        "failure": None
+        if failure is None
+        else {
+            "kind": failure.kind,
+            "name": failure.name,
+            "cause": failure.cause,
+            "hint": as_typed(failure.hint),
+            "worker": failure.worker,
+            "detail": failure.detail,
+            "lines": list(one.lines),
+        },
+        "earlier": [
+            {
+                "attempt": each.number - 1,
+                "kind": each.why.kind,
+                "name": each.why.name,
+                "cause": each.why.cause,
+                "worker": each.why.worker,
+                "detail": each.why.detail,
+                "at": each.why.at.isoformat(),
+            }
+            for each in one.attempts
+        ],
+    }
+
+
+def show_explanation(one: Explanation, as_typed: Callable[[str], str]) -> None:
+    """`as_typed` puts into a hint's commands what the user has to type in them."""
+    record, failure = one.record, one.failure
+    code = f" with exit code {one.status.exit_code}" if one.status.exit_code else ""
+    attempt = f" (attempt {record.attempt})" if one.attempts else ""
+    facts = [("job", f"{record.id}: {record.command}"), ("", f"{_state(one)}{code}{attempt}")]
+    if failure is not None:
+        is_one_of_many = failure.worker is not None and len(record.workers) > 1
+        where = f", on worker {failure.worker}" if is_one_of_many else ""
+        facts.append(("cause", failure.cause))
+        facts.append(("class", f"{failure.name}: {KINDS[failure.kind]}{where}"))
+        if failure.detail and not any(failure.detail in line for line in one.lines):
+            facts.append(("said", failure.detail))
+    elif one.status.detail:
+        facts.append(("", one.status.detail))
+    print_facts(facts)
+    if one.lines:
+        whose = f" of worker {failure.worker}" if failure and failure.worker is not None else ""
+        print(f"\nIn the log{whose}:")
+        for line in one.lines:
+            print(f"    {line}")
+    if failure is not None and failure.hint:
+        print(f"\n{as_typed(failure.hint)}")
+    if one.attempts:
+        print("\nBefore that:")
+        for each in one.attempts:
+            print(f"    attempt {each.number - 1}: {each.why.cause}")
+            if each.why.detail:
+                print(f"        {each.why.detail}")
+    if one.is_unasked:
+        print("\nThe cloud did not say what became of the machines: this is from the bucket alone.")
+
+
+def _state(one: Explanation) -> str:
+    return STATES[one.status.state]

@@ -1,0 +1,159 @@
+"""What stacks left behind in a project, stack by stack, on stdout and in JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from tpuctl.model.charges import Charge, charge_of, is_charged
+from tpuctl.model.cost import dollars
+from tpuctl.model.duration import shown
+from tpuctl.model.inventory import MACHINES, Found, Leftover, left_behind
+from tpuctl.view.status import found_data
+from tpuctl.view.tables import print_table
+
+__all__ = ["Orphans", "orphans_data", "show_orphans"]
+
+IN_USE = "in use"
+KEPT = "kept on purpose"
+NUMBERS = ("age", "an hour")
+
+
+@dataclass(frozen=True)
+class Orphans:
+    """Everything that the stacks of a project have, and what of it seems forgotten."""
+
+    project: str
+    found: Sequence[Found]
+    left: Sequence[Leftover]
+
+    @classmethod
+    def of(cls, project: str, found: Iterable[Found]) -> Orphans:
+        everything = sorted(found, key=lambda one: (one.stack, one.kind, one.zone, one.name))
+        return cls(project, everything, left_behind(everything))
+
+    @property
+    def is_charged(self) -> bool:
+        """Whether something forgotten costs money."""
+        return any(is_charged(one.found) for one in self.left)
+
+
+@dataclass(frozen=True)
+class _Row:
+    found: Found
+    charge: Charge | None
+    why: str
+    is_left: bool
+
+
+@dataclass(frozen=True)
+class _Group:
+    """One stack's part, with what is in use where all is wanted."""
+
+    stack: str
+    rows: Sequence[_Row]
+    works: bool  # a machine of it is in use: taking the stack away would take that too
+
+    @property
+    def left(self) -> list[_Row]:
+        return [row for row in self.rows if row.is_left]
+
+
+def orphans_data(orphans: Orphans, command: Callable[[str], str]) -> dict[str, Any]:
+    """`command` gives the line to type for a stack."""
+    groups = _groups(orphans)
+    per_hour, is_complete = _hourly([row for group in groups for row in group.left])
+    return {
+        "project": orphans.project,
+        "per_hour": round(per_hour, 4),
+        "complete": is_complete,
+        "stacks": [
+            {
+                "stack": group.stack,
+                "in_use": group.works,
+                "command": command(group.stack),
+                "resources": [
+                    {
+                        **found_data(row.found, row.charge),
+                        "left_behind": row.is_left,
+                        "why": row.why,
+                    }
+                    for row in group.rows
+                ],
+            }
+            for group in groups
+        ],
+    }
+
+
+def show_orphans(
+    orphans: Orphans, command: Callable[[str], str], up: str, *, everything: bool
+) -> None:
+    """What is left behind, or everything; `up` is the line to type for that."""
+    groups = _groups(orphans)
+    shown_groups = groups if everything else [group for group in groups if group.left]
+    for group in shown_groups:
+        rows = group.rows if everything else group.left
+        print(f"stack {group.stack}")
+        print_table(("resource", *NUMBERS, "why"), map(_cells, rows), numbers=NUMBERS)
+        if group.left and group.works:
+            print(f"To remove what is left and keep the rest, with its stack file:\n    {up}")
+        elif group.left or everything:
+            what = "To take it all away" if group.works else "To remove it"
+            print(f"{what}:\n    {command(group.stack)}")
+        print()
+    print(_summary(groups, orphans))
+    kept = sum(1 for one in orphans.found if one.kind == "bucket")
+    if kept and not everything:
+        many = "bucket is" if kept == 1 else "buckets are"
+        print(f"{kept} {many} kept on purpose, and charged; --all lists them.")
+
+
+def _summary(groups: Sequence[_Group], orphans: Orphans) -> str:
+    with_left = [group for group in groups if group.left]
+    if not with_left:
+        return f"Nothing is left behind in project {orphans.project}."
+    rows = [row for group in with_left for row in group.left]
+    many = "thing" if len(rows) == 1 else "things"
+    stacks = "stack" if len(with_left) == 1 else "stacks"
+    told = f"{len(rows)} {many} of {len(with_left)} {stacks} left behind"
+    per_hour, is_complete = _hourly(rows)
+    if not orphans.is_charged:
+        return f"{told}, none of which costs money."
+    return f"{told}, for {'' if is_complete else 'at least '}{dollars(per_hour)} an hour."
+
+
+def _groups(orphans: Orphans) -> list[_Group]:
+    whys = {one.found: one.why for one in orphans.left}
+    groups = []
+    for stack, found in groupby(orphans.found, key=lambda one: one.stack):
+        mine = list(found)
+        rows = [_row(one, whys.get(one)) for one in mine]
+        works = any(one.kind in MACHINES and one not in whys for one in mine)
+        groups.append(_Group(stack, rows, works))
+    return groups
+
+
+def _row(one: Found, why: str | None) -> _Row:
+    usual = KEPT if one.kind == "bucket" else IN_USE
+    charge = charge_of(one) if one.is_billable else None
+    return _Row(one, charge, why or usual, why is not None)
+
+
+def _hourly(rows: Iterable[_Row]) -> tuple[float, bool]:
+    prices = [row.charge.per_hour for row in rows if row.charge is not None]
+    return sum(price for price in prices if price is not None), None not in prices
+
+
+def _cells(row: _Row) -> tuple[str, ...]:
+    charge, found = row.charge, row.found
+    age = shown(charge.hours * 3600) if charge is not None and found.created else ""
+    if charge is None:
+        money = ""
+    elif charge.per_hour is None:
+        money = "by size" if found.kind == "bucket" else "unknown"
+    else:
+        money = dollars(charge.per_hour)
+    return found.address, age, money, row.why

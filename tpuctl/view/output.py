@@ -1,0 +1,52 @@
+"""What jobs and commands on workers write, as bytes: untouched, or with the workers' names."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tpuctl.model.events import CommandOutput, LogChunk
+
+if TYPE_CHECKING:
+    from tpuctl.jobs.lines import LineNames
+
+__all__ = ["Output"]
+
+
+class Output:
+    """Writes to stdout, or stderr where the command did. A reader that left raises, as it should.
+
+    Once `name_workers` was called, line by line with the worker's name before each.
+    """
+
+    def __init__(self, *, all_to_stderr: bool = False) -> None:
+        self._all_to_stderr = all_to_stderr
+        self._workers: Sequence[int] = ()
+        self._names: dict[bool, LineNames] = {}  # of stdout and of stderr
+        self.is_at_line_start = True
+
+    def name_workers(self, workers: Sequence[int]) -> None:
+        from tpuctl.jobs.lines import LineNames
+
+        self._workers = workers
+        self._names = {is_error: LineNames(workers) for is_error in (False, True)}
+
+    def write(self, event: LogChunk | CommandOutput) -> None:
+        is_error = isinstance(event, CommandOutput) and event.is_error
+        names = self._names.get(is_error)
+        self._put(names.feed(event.worker, event.data) if names else event.data, is_error)
+
+    def finish(self) -> None:
+        """Write what was kept back until its line would end."""
+        for is_error, names in self._names.items():
+            for worker in self._workers:
+                self._put(names.finish(worker), is_error)
+
+    def _put(self, data: bytes, is_error: bool) -> None:
+        if not data:
+            return
+        stream = sys.stderr if is_error or self._all_to_stderr else sys.stdout
+        stream.buffer.write(data)
+        stream.buffer.flush()
+        self.is_at_line_start = data.endswith(b"\n")

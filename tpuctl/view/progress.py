@@ -1,0 +1,95 @@
+"""Jobs as they stand: their workers' states, and how far they are, in words and in JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from tpuctl.model.duration import shown
+from tpuctl.view.job import job_data
+
+if TYPE_CHECKING:
+    from tpuctl.model.moment import JobNow
+    from tpuctl.model.progress import Progress
+
+__all__ = ["job_facts", "job_now_data", "job_sentence", "progress_words"]
+
+QUIET_SECONDS = 60  # without a new byte of log, of a job that runs, before it is worth a word
+
+
+def job_now_data(job: JobNow) -> dict[str, Any]:
+    """As in `jobs`, with its workers' states by number and its progress."""
+    from tpuctl.model.job import JobSummary
+
+    return {
+        **job_data(JobSummary(job.record, job.status)),
+        "worker_states": {str(number): one.state for number, one in sorted(job.workers.items())},
+        "progress": job.progress.as_dict(),
+        "logged": job.logged.isoformat() if job.logged else None,
+    }
+
+
+def job_facts(job: JobNow, now: datetime) -> list[tuple[str, str]]:
+    """A job in two or three lines."""
+    facts = [("job", f"{job.record.id}: {_standing(job)}")]
+    if told := [*progress_words(job.progress), *_silence(job, now)]:
+        facts.append(("", ", ".join(told)))
+    if len(job.record.workers) > 1 and (states := _states(job)):
+        facts.append(("", states))
+    return facts
+
+
+def job_sentence(job: JobNow, now: datetime) -> str:
+    """A job in a part of a line."""
+    word = job.record.id.rpartition("-")[2]
+    return ", ".join(
+        [f"job {word} {_standing(job)}", *progress_words(job.progress), *_silence(job, now)]
+    )
+
+
+def progress_words(progress: Progress) -> list[str]:
+    """`step 1,200`, `loss 2.3131`, `45,210 tokens/s`: what is known of them."""
+    words = []
+    if progress.step is not None:
+        words.append(f"step {progress.step:,}")
+    if progress.loss is not None:
+        words.append(f"loss {progress.loss:.5g}")
+    if progress.tokens_per_second is not None:
+        words.append(f"{progress.tokens_per_second:,.0f} tokens/s")
+    return words
+
+
+def _standing(job: JobNow) -> str:
+    attempt = f", attempt {job.record.attempt}" if job.record.attempt > 1 else ""
+    code = job.status.exit_code
+    ended = f" with exit code {code}" if code else ""
+    return f"{job.status.state}{ended}{attempt}"
+
+
+def _silence(job: JobNow, now: datetime) -> Iterator[str]:
+    if job.status.state == "running" and job.logged is not None:
+        seconds = (now - job.logged).total_seconds()
+        if seconds >= QUIET_SECONDS:
+            yield f"nothing logged for {shown(seconds)}"
+
+
+def _states(job: JobNow) -> str:
+    """`workers 0-2 running, 3 preparing`."""
+    by_state: dict[str, list[int]] = {}
+    for number in job.record.workers:
+        one = job.workers.get(number)
+        by_state.setdefault(one.state if one is not None else "not heard of", []).append(number)
+    parts = (f"{_ranges(numbers)} {state}" for state, numbers in by_state.items())
+    return f"workers {', '.join(parts)}"
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """`0-3 5`, of numbers in their order."""
+    runs: list[list[int]] = []
+    for one in numbers:
+        if runs and one == runs[-1][1] + 1:
+            runs[-1][1] = one
+        else:
+            runs.append([one, one])
+    return " ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
