@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tpuctl.model.events import Event
     from tpuctl.view import View
 
-__all__ = ["CloudName", "State", "app", "register", "run"]
+__all__ = ["AFTER_INTERRUPT", "CloudName", "Interrupted", "State", "app", "register", "run"]
 
 T = TypeVar("T")
 INTERRUPTED = 130
@@ -39,7 +39,8 @@ NOT_OURS |= {errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EMFILE}
 REPEAT = "Repeat the command to go on where it stopped."
 AFTER_INTERRUPT = {
     "up": (
-        "the cloud goes on with what it was asked for, and charges for it",
+        "the cloud goes on with what it was asked for, and charges for what it makes; a request "
+        "in a queue goes on waiting",
         f"{REPEAT} Or take it all away with\n    tpuctl down",
     ),
     "down": (
@@ -47,6 +48,7 @@ AFTER_INTERRUPT = {
         REPEAT,
     ),
     "run": ("no job was left running", "To be sure, see\n    tpuctl jobs"),
+    "cp": ("files that were whole are in their places, others are not", "Repeat the command."),
     "wait": ("the job goes on", "Wait again with\n    tpuctl wait"),
     "stop": ("the job may be going on", REPEAT),
 }
@@ -71,6 +73,7 @@ class State:
     no_color: bool = False
     yes: bool = False
     data: Any = None
+    after_interrupt: tuple[str, ...] = ()  # what Ctrl-C leaves, where that is not the command's
     _view: View | None = field(default=None, repr=False)
 
     @property
@@ -91,12 +94,16 @@ class State:
     @property
     def typed(self) -> str:
         """How the user would start another command that speaks to the same cloud and stack."""
-        parts = ["tpuctl"]
-        if self.cloud is CloudName.local and os.environ.get("TPUCTL_CLOUD") != "local":
-            parts.append("--cloud local")
+        parts = [self.typed_anywhere]
         if self.stack_file != Path("tpuctl.yaml") and "TPUCTL_STACK_FILE" not in os.environ:
             parts.append(f"--stack-file {shlex.quote(str(self.stack_file))}")
         return " ".join(parts)
+
+    @property
+    def typed_anywhere(self) -> str:
+        """Like `typed`, of any stack of the same cloud."""
+        is_told = self.cloud is CloudName.local and os.environ.get("TPUCTL_CLOUD") != "local"
+        return "tpuctl --cloud local" if is_told else "tpuctl"
 
     def as_typed(self, one: Diagnostic) -> Diagnostic:
         """With the commands in its hint as the user would have to type them."""
@@ -112,11 +119,15 @@ class State:
             event = replace(event, diagnostic=self.as_typed(event.diagnostic))
         self.view.on(event)
 
-    def tpuctl(self) -> Tpuctl:
-        """The stack that the options name, with events going to the view."""
+    def tpuctl(self, name: str = "", project: str = "") -> Tpuctl:
+        """The stack that the options name, else these two, with events going to the view."""
         from tpuctl.api import Tpuctl
 
-        return Tpuctl(self.stack_file, cloud=self.cloud.value, emit=self._tell)
+        made = Tpuctl(
+            self.stack_file, name=name, project=project, cloud=self.cloud.value, emit=self._tell
+        )
+        made.names_workers = not (self.json and self.events)  # events say it themselves
+        return made
 
     def answer(self, data: Any, show: Callable[[], None] | None = None) -> None:
         """The result: kept for the envelope, or shown on stdout."""
@@ -268,9 +279,9 @@ def root(
 @cache
 def register() -> None:
     """Make every command known. They import what they need when they run."""
-    from tpuctl.cli import catalog, job, local, stack
+    from tpuctl.cli import catalog, explain, job, local, machine, run, stack
 
-    for module in (stack, job, catalog):
+    for module in (stack, run, job, explain, machine, catalog):
         module.register(app)
     app.add_typer(local.app, name="local", rich_help_panel="Local cloud")
 
@@ -296,7 +307,8 @@ def run(arguments: Sequence[str]) -> int:
         state.problems([Diagnostic("Not confirmed", "nothing was changed")])
     except (Interrupted, KeyboardInterrupt):
         exit_code = INTERRUPTED
-        state.problems([Diagnostic("Interrupted", *AFTER_INTERRUPT.get(state.command, ()))])
+        left = state.after_interrupt or AFTER_INTERRUPT.get(state.command, ())
+        state.problems([Diagnostic("Interrupted", *left)])
     except BrokenPipeError:  # the reader of our output went away
         _silence_stdout()
         return 0

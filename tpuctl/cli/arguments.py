@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from tpuctl.errors import Usage
 
-__all__ = ["hoist", "require_text"]
+__all__ = ["duration", "hoist", "require_text"]
 
 GLOBAL_FLAGS = {"--json", "--events", "--quiet", "-q", "--verbose", "-v", "--no-color", "--yes"}
 GLOBAL_FLAGS |= {"-y"}
@@ -40,3 +41,19 @@ def require_text(arguments: Sequence[str]) -> None:
         if any("\ud800" <= letter <= "\udfff" for letter in one):
             detail = f"{one.encode('utf-8', 'backslashreplace').decode()} is not UTF-8"
             raise Usage("Not text", detail, hint="Rename the file, or set LC_ALL=C.UTF-8.")
+
+
+def duration(text: str, option: str) -> float | None:
+    """Seconds of what was given to an option, as `90s` or `2h`; None where nothing was."""
+    from tpuctl.model.duration import DURATION, seconds_of
+
+    if not text:
+        return None
+    if not re.fullmatch(DURATION, text) or not seconds_of(text):
+        raise Usage(
+            "Invalid value",
+            f"{option} cannot be {text}",
+            hint="A number with s, m, h or d, such as 90s or 2h.",
+            where=option,
+        )
+    return seconds_of(text)

@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 
 from tpuctl.cli.app import State
+from tpuctl.cli.known import require_type, require_zone
+from tpuctl.cli.prices import prices
 
 __all__ = ["register"]
 
@@ -30,7 +32,7 @@ def types(
     from tpuctl.view.tables import print_table
 
     state: State = context.obj
-    _known_zone(zone)
+    require_zone(zone)
     found = [one for one in accelerator_types().values() if not zone or zone in one.zones]
     data = [
         {
@@ -67,7 +69,7 @@ def zones(
     from tpuctl.view.tables import print_table
 
     state: State = context.obj
-    _known_type(accelerator)
+    require_type(accelerator)
     rows = []
     for zone in every_zone():
         offered = [one for one in accelerator_types().values() if zone in one.zones]
@@ -96,7 +98,7 @@ def runtimes(
     from tpuctl.view.tables import print_table
 
     state: State = context.obj
-    _known_type(accelerator)
+    require_type(accelerator)
     wanted = accelerator_type(accelerator) if accelerator else None
     data = [
         {
@@ -123,69 +125,3 @@ def runtimes(
             ],
         ),
     )
-
-
-def prices(
-    context: typer.Context,
-    accelerator: Annotated[str, typer.Argument(help="A TPU type.")],
-) -> None:
-    """Show what a node of a type costs an hour, cheapest zone first.
-
-    Example: tpuctl prices v3-8
-    """
-    from tpuctl.catalog import accelerator_type, node_price, read_date
-    from tpuctl.view.tables import money, print_table
-
-    state: State = context.obj
-    _known_type(accelerator)
-    wanted = accelerator_type(accelerator)
-    assert wanted is not None
-    rows = []
-    for zone in wanted.zones:
-        demand, spot = node_price(wanted, zone), node_price(wanted, zone, spot=True)
-        rows.append(
-            {
-                "zone": zone,
-                "on_demand": demand.per_hour if demand else None,
-                "spot": spot.per_hour if spot else None,
-            }
-        )
-    rows.sort(key=lambda row: (row["on_demand"] is None, row["on_demand"], row["zone"]))
-
-    def show() -> None:
-        print_table(
-            ("zone", "on demand", "spot"),
-            [
-                (
-                    str(row["zone"]),
-                    money(float(row["on_demand"])) if row["on_demand"] else "-",
-                    money(float(row["spot"])) if row["spot"] else "-",
-                )
-                for row in rows
-            ],
-            numbers=("on demand", "spot"),
-        )
-        print(f"US dollars an hour for one {accelerator}, prices of {read_date()}; spot floats.")
-
-    state.answer({"type": accelerator, "read": read_date(), "prices": rows}, show)
-
-
-def _known_type(name: str) -> None:
-    from tpuctl.catalog import accelerator_types, nearest
-    from tpuctl.errors import Usage
-
-    if name and name not in accelerator_types():
-        like = nearest(name, accelerator_types())
-        hint = f"Did you mean {', '.join(like)}?" if like else "All of them:\n    tpuctl types"
-        raise Usage("Unknown TPU type", f"there is no type {name}", hint=hint)
-
-
-def _known_zone(name: str) -> None:
-    from tpuctl.catalog import nearest
-    from tpuctl.catalog import zones as every_zone
-    from tpuctl.errors import Usage
-
-    if name and name not in every_zone():
-        like = nearest(name, every_zone())
-        hint = f"Did you mean {', '.join(like)}?" if like else "All of them:\n    tpuctl zones"
-        raise Usage("Unknown zone", f"no TPU is offered in {name}", hint=hint)

@@ -1,4 +1,4 @@
-"""Commands for the local cloud: up, down, status, reset."""
+"""Commands for the local cloud: up, down, status, reset, env, token, set, fault."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from tpuctl.cli.app import State
+from tpuctl.cli.local_env import print_environment, tell_of_shell
+from tpuctl.cli.local_faults import fault_app, set_setting
 
 __all__ = ["app"]
 
@@ -66,6 +68,7 @@ def down(context: typer.Context) -> None:
     stopped = control.stop(control.default_home())
     text = "The local cloud has stopped." if stopped else "It was not running."
     state.answer({"stopped": stopped}, lambda: print(text))
+    tell_of_shell()
 
 
 @app.command()
@@ -103,3 +106,33 @@ def reset(context: typer.Context) -> None:
     state.confirm(f"Delete everything in the local cloud at {home}?", default=False)
     control.reset(home)
     state.answer({"folder": str(home)}, lambda: print("The local cloud is empty."))
+    tell_of_shell()
+
+
+@app.command()
+def token(
+    context: typer.Context,
+    member: Annotated[
+        str, typer.Argument(help="Who is to call: user:ann@example.com, serviceAccount:EMAIL.")
+    ],
+    scope: Annotated[
+        list[str] | None, typer.Option("--scope", help="Limit it to this access scope, in full.")
+    ] = None,
+) -> None:
+    """Print a token for a caller who may do what policies grant them, and is not the owner.
+
+    TPUCTL_LOCAL_CALLER=MEMBER makes tpuctl itself such a caller.
+
+    Example: tpuctl local token user:ann@example.com
+    """
+    from tpuctl.emulator import control, steering
+
+    state: State = context.obj
+    cloud = control.start(control.default_home())
+    found = steering.token(cloud, member, scope or ())
+    state.answer({"member": member, "token": found}, lambda: print(found))
+
+
+app.command("env")(print_environment)
+app.command("set")(set_setting)
+app.add_typer(fault_app, name="fault")

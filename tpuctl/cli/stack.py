@@ -1,22 +1,32 @@
-"""Commands for stacks: init, check, plan, up, status, down."""
+"""Commands for stacks: init, check, plan, up, status, down, orphans."""
 
 from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tpuctl.cli.app import State
 
-__all__ = ["register"]
+if TYPE_CHECKING:
+    from tpuctl.api import Tpuctl
+    from tpuctl.flows.provision import Prepared, Teardown
+
+__all__ = ["confirm_up", "register"]
 
 PANEL = "Stack"
+StackName = Annotated[
+    str, typer.Option("--stack", help="The stack's name, instead of a stack file; with --project.")
+]
+ProjectId = Annotated[
+    str, typer.Option("--project", help="Its project's id, instead of a stack file; with --stack.")
+]
 
 
 def register(app: typer.Typer) -> None:
-    for command in (init, check, plan, up, status, down):
+    for command in (init, check, plan, up, status, down, orphans):
         app.command(rich_help_panel=PANEL)(command)
 
 
@@ -92,20 +102,13 @@ def check(
 
 
 def plan(context: typer.Context) -> None:
-    """Show what `up` would create, change or leave, why, and what it costs an hour.
+    """Show what `up` would create, change or leave, why, what it costs and the quota it needs.
 
     Example: tpuctl plan
     """
-    from tpuctl.view.stack import plan_data, show_plan
-
     state: State = context.obj
     prepared = state.wait_for(state.tpuctl().plan())
-
-    def show() -> None:
-        show_plan(prepared.plan)
-        print(_price(prepared.stack))
-
-    state.answer(plan_data(prepared.stack, prepared.plan), show)
+    state.answer(_plan_data(prepared), lambda: _show_prepared(prepared))
 
 
 def up(context: typer.Context) -> None:
@@ -113,44 +116,76 @@ def up(context: typer.Context) -> None:
 
     Example: tpuctl up --yes
     """
-    from tpuctl.view.stack import plan_data, show_plan
+    from tpuctl.view.stack import cost_sentence
 
     state: State = context.obj
     tpuctl = state.tpuctl()
 
-    def confirm(prepared: Any) -> None:
-        if state.yes:
-            return
-        state.view.close()
-        if not state.json:
-            show_plan(prepared.plan)
-        state.confirm(f"{_price(prepared.stack)} Go ahead?")
-
-    prepared = state.wait_for(tpuctl.up(confirm))
+    prepared = state.wait_for(tpuctl.up(lambda one: confirm_up(state, one)))
     stack = prepared.stack
 
     def show() -> None:
         nothing = "Nothing to do: stack" if prepared.plan.is_empty else "Stack"
         print(f"{nothing} {stack.name} is up: {stack.accelerator.name} in {stack.zone}.")
-        print(_price(stack))
+        print(cost_sentence(prepared.cost))
         print(f"\nNext:\n    {state.typed} run SCRIPT\n    {state.typed} down")
 
-    state.answer(plan_data(stack, prepared.plan), show)
+    state.answer(_plan_data(prepared), show)
 
 
-def status(context: typer.Context) -> None:
-    """Show what exists of the stack: state, age, cost so far.
+def confirm_up(state: State, prepared: Prepared) -> None:
+    """Show what would be made and ask, unless --yes. Raises where the answer is no."""
+    from tpuctl.view.stack import cost_sentence
 
-    Example: tpuctl status
+    if state.yes:
+        return
+    state.view.close()
+    if not state.json:
+        _show_prepared(prepared)
+    state.confirm(f"{cost_sentence(prepared.cost)} Go ahead?")
+
+
+def status(
+    context: typer.Context,
+    stack: StackName = "",
+    project: ProjectId = "",
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Go on looking, until Ctrl-C.")
+    ] = False,
+    interval: Annotated[
+        float, typer.Option("--interval", min=1, help="Seconds between two looks of --watch.")
+    ] = 5.0,
+) -> None:
+    """Show what exists of the stack and how its jobs fare: state, progress, cost so far.
+
+    Needs no stack file. With --watch a table is kept up to date, on a terminal; else there is a
+    line for each look, of JSON with --json. Ctrl-C ends it, with exit code 0.
+
+    Example: tpuctl status --watch
     """
-    from tpuctl.view.stack import show_status, status_data
+    from tpuctl.cli.watching import moment_data, show_moment, watch_here
+    from tpuctl.model.events import Note, Warned
 
     state: State = context.obj
-    found = state.wait_for(state.tpuctl().status())
-    state.answer(
-        status_data(found.stack, found.nodes, found.bucket),
-        lambda: show_status(found.stack, found.nodes, found.bucket),
-    )
+    tpuctl = _named(context, stack, project)
+    commands = {
+        "up": f"{state.typed} up",
+        "down": f"{state.typed} down{_as_options(stack, project)}",
+    }
+    if watch:
+        watch_here(state, tpuctl, interval, commands)
+        return
+    moment = state.wait_for(tpuctl.seen())
+    if stack and not moment.status.found:
+        state.view.on(
+            Note(
+                f"Should there be something? See what stacks {project} has:\n"
+                f"    {state.typed_anywhere} orphans --all --project {shlex.quote(project)}"
+            )
+        )
+    if moment.problem is not None:
+        state.view.on(Warned(moment.problem))
+    state.answer(moment_data(moment), lambda: show_moment(moment, commands))
 
 
 def down(
@@ -158,6 +193,8 @@ def down(
     delete_bucket: Annotated[
         bool, typer.Option("--delete-bucket", help="Delete the bucket too, with all in it.")
     ] = False,
+    stack: StackName = "",
+    project: ProjectId = "",
 ) -> int:
     """Take the stack away and prove what is left. Exit code 1 if something still costs money.
 
@@ -166,8 +203,9 @@ def down(
     from tpuctl.view.stack import remaining_data, show_plan, show_remaining
 
     state: State = context.obj
+    tpuctl = _named(context, stack, project)
 
-    def confirm(teardown: Any) -> None:
+    def confirm(teardown: Teardown) -> None:
         if state.yes:
             return
         state.view.close()
@@ -175,12 +213,13 @@ def down(
             show_plan(teardown.plan)
         state.confirm("Take this away?", default=not delete_bucket)
 
-    done = state.wait_for(state.tpuctl().down(delete_bucket=delete_bucket, confirm=confirm))
+    done = state.wait_for(tpuctl.down(delete_bucket=delete_bucket, confirm=confirm))
 
     def show() -> None:
         show_remaining(done.remaining)
         if done.leaks:
             print(f"Still charged: {', '.join(one.address for one in done.leaks)}.")
+            print(f"To try again:\n    {state.typed} down{_as_options(stack, project)}")
         else:
             kept = [one for one in done.remaining if one.state == "kept" and one.is_billable]
             rest = f" but {', '.join(one.address for one in kept)}, asked to stay" if kept else ""
@@ -190,7 +229,101 @@ def down(
     return 1 if done.leaks else 0
 
 
-def _price(stack: Any) -> str:
-    if stack.price is None:
-        return "No price is known for this node."
-    return f"The node costs {stack.price}."
+def orphans(
+    context: typer.Context,
+    project: Annotated[
+        str, typer.Option("--project", help="The project to look through; else the stack file's.")
+    ] = "",
+    everything: Annotated[bool, typer.Option("--all", help="List what is in use too.")] = False,
+) -> int:
+    """Look through a project, in every zone, for what stacks left behind.
+
+    Exit code 1 if something of it costs money.
+
+    Example: tpuctl orphans --project my-project
+    """
+    from tpuctl.view.orphans import Orphans, orphans_data, show_orphans
+
+    state: State = context.obj
+    if project:
+        _refuse_stack_file(context, "--project")
+    else:
+        _require_stack_file(state, "the project itself with --project")
+    tpuctl = state.tpuctl(project=project)
+    found = Orphans.of(tpuctl.project, state.wait_for(tpuctl.orphans()))
+
+    def command(stack: str) -> str:
+        return f"{state.typed_anywhere} down{_as_options(stack, found.project)}"
+
+    def show() -> None:
+        show_orphans(found, command, f"{state.typed_anywhere} up", everything=everything)
+
+    state.answer(orphans_data(found, command), show)
+    return 1 if found.is_charged else 0
+
+
+def _named(context: typer.Context, stack: str, project: str) -> Tpuctl:
+    """The stack of these names, of which both or none are given, else the stack file's."""
+    state: State = context.obj
+    if not stack and not project:
+        _require_stack_file(state, "the stack itself with --stack and --project")
+        return state.tpuctl()
+    if not stack or not project:
+        from tpuctl.errors import Usage
+
+        missing = "--project" if stack else "--stack"
+        raise Usage(
+            "Option missing",
+            "a stack is named by both --stack and --project",
+            hint=f"For example\n    tpuctl {state.command} --stack bert --project my-project",
+            where=missing,
+        )
+    _refuse_stack_file(context, "--stack and --project")
+    return state.tpuctl(name=stack, project=project)
+
+
+def _require_stack_file(state: State, instead: str) -> None:
+    if not state.stack_file.exists():
+        from tpuctl.errors import Usage
+
+        raise Usage(
+            "No stack file",
+            f"{state.stack_file} does not exist",
+            hint=f"Go to its folder, name it with --stack-file, or name {instead}.",
+        )
+
+
+def _refuse_stack_file(context: typer.Context, others: str) -> None:
+    source = context.find_root().get_parameter_source("stack_file")
+    if source is not None and source.name == "COMMANDLINE":
+        from tpuctl.errors import Usage
+
+        raise Usage(
+            "Options contradict",
+            f"{others} stand in for a stack file",
+            hint="Leave --stack-file out, or the others.",
+            where="--stack-file",
+        )
+
+
+def _as_options(stack: str, project: str) -> str:
+    """What a command needs to speak of the same stack without its file."""
+    if not stack:
+        return ""
+    return f" --stack {shlex.quote(stack)} --project {shlex.quote(project)}"
+
+
+def _plan_data(prepared: Prepared) -> dict[str, Any]:
+    from tpuctl.view.stack import plan_data
+
+    return plan_data(
+        prepared.stack, prepared.plan, prepared.cost, prepared.costs_elsewhere, prepared.quota
+    )
+
+
+def _show_prepared(prepared: Prepared) -> None:
+    from tpuctl.view.stack import show_costs, show_plan, show_quota
+
+    show_plan(prepared.plan)
+    show_costs(prepared.stack, prepared.cost, prepared.costs_elsewhere)
+    show_quota(prepared.quota)

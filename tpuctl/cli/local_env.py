@@ -1,0 +1,144 @@
+"""`local env`: lines for a shell to evaluate, that point other programs at the local cloud."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tpuctl.cli.app import State
+from tpuctl.errors import TpuctlError, Unreachable, Usage
+
+__all__ = ["Shell", "lines_for", "print_environment", "tell_of_shell"]
+
+
+class Shell(StrEnum):
+    bash = "bash"
+    zsh = "zsh"
+    fish = "fish"
+
+
+_ALIKE = {"bash", "zsh", "sh", "dash", "ksh", "mksh", "ash"}
+_USE = {"fish": "tpuctl local env{} | source"}
+_USE_ELSEWHERE = 'eval "$(tpuctl local env{})"'
+
+
+def print_environment(
+    context: typer.Context,
+    shell: Annotated[
+        Shell | None, typer.Option("--shell", help="Whose language to speak. Without it: $SHELL.")
+    ] = None,
+    project: Annotated[
+        str | None,
+        typer.Option(
+            "--project", help="Their project, until another one is named. [local-project]"
+        ),
+    ] = None,
+    unset: Annotated[
+        bool, typer.Option("--unset", help="The way back: what the shell had before.")
+    ] = False,
+) -> None:
+    """Print what points gcloud, gsutil, client libraries and TensorFlow at the local cloud.
+
+    Have the shell do it with eval "$(tpuctl local env)", in fish with tpuctl local env | source.
+    The local cloud is started if it does not run. Your own gcloud configuration stays as it is.
+    Programs that know no setting for it take a proxy, which is Google to them and leads all other
+    traffic where it went before. Undo it with --unset.
+
+    Example: tpuctl local env --shell bash
+    """
+    state: State = context.obj
+    try:
+        chosen = shell or _shell_around()
+        values = _way_back() if unset else _environment(state, project)
+    except TpuctlError:
+        if not state.json:
+            print("false;")  # a script that evaluates this is not to go on, and to Google
+        raise
+    data = {
+        "set": {name: value for name, value in values.items() if value is not None},
+        "unset": [name for name, value in values.items() if value is None],
+    }
+    state.answer(data, lambda: print("".join(lines_for(chosen, values)), end=""))
+    if not state.json and not state.quiet:
+        _tell(chosen, values, unset)
+
+
+def tell_of_shell() -> None:
+    """Say that this shell is still pointed at a local cloud that is gone."""
+    from tpuctl.emulator.shell_record import RECORD
+
+    if RECORD in os.environ:
+        way = 'eval "$(tpuctl local env --unset)"'
+        text = "This shell is still pointed at it, and with it all of its HTTPS. Undo that with"
+        typer.echo(f"{text}\n    {way}", err=True)
+
+
+def lines_for(shell: Shell, values: Mapping[str, str | None]) -> list[str]:
+    """Statements that set these variables, or unset those that are None."""
+    if shell is Shell.fish:
+        return [
+            f"set -e {name};\n" if value is None else f"set -gx {name} {_fish_quoted(value)};\n"
+            for name, value in values.items()
+        ]
+    return [
+        f"unset {name};\n" if value is None else f"export {name}={shlex.quote(value)};\n"
+        for name, value in values.items()
+    ]
+
+
+def _fish_quoted(text: str) -> str:
+    """Between single quotes fish knows two escapes, of the backslash and of the quote."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _shell_around() -> Shell:
+    name = Path(os.environ.get("SHELL") or "sh").name
+    if name == "fish":
+        return Shell.fish
+    if name in _ALIKE:
+        return Shell.zsh if name == "zsh" else Shell.bash
+    raise Usage(
+        "Unknown shell",
+        f"{name} is not one that can be spoken to",
+        hint="Name one that you use:\n    tpuctl local env --shell bash|zsh|fish",
+    )
+
+
+def _environment(state: State, project: str | None) -> dict[str, str | None]:
+    from tpuctl.api.local import running_endpoint
+    from tpuctl.emulator import control
+    from tpuctl.emulator.shell import environment_for
+    from tpuctl.model.stack import bare_stack
+
+    if project is not None:
+        bare_stack("any", project)  # refuses what no project can be called
+    running_endpoint(state.view.on)
+    cloud = control.status(control.default_home())
+    if cloud is None:
+        raise Unreachable("The local cloud did not answer", "it went away just now")
+    return environment_for(cloud, os.environ, project)
+
+
+def _way_back() -> dict[str, str | None]:
+    from tpuctl.emulator.shell_record import way_back
+
+    return way_back(os.environ)
+
+
+def _tell(shell: Shell, values: Mapping[str, str | None], unset: bool) -> None:
+    """What to do with the lines, to somebody who sees them; else whether there were any."""
+    use = _USE.get(shell.value, _USE_ELSEWHERE)
+    if unset and not values:
+        typer.echo("This shell was not pointed at the local cloud.", err=True)
+    elif sys.stdout.isatty():
+        flags = " --unset" if unset else ""
+        way = "" if unset else f"\nand to undo it\n    {use.format(' --unset')}"
+        typer.echo(f"\nTo have your shell do this, type\n    {use.format(flags)}{way}", err=True)

@@ -1,0 +1,157 @@
+"""One `run` from the plan to the end: up first and down afterwards, where that is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tpuctl.cli.app import AFTER_INTERRUPT, Interrupted, State
+from tpuctl.cli.following import Followed, follow_here
+from tpuctl.errors import Diagnostic, TpuctlError, Usage
+
+if TYPE_CHECKING:
+    from tpuctl.api import Tpuctl
+    from tpuctl.cli.presses import Presses
+    from tpuctl.flows.provision import Prepared
+    from tpuctl.flows.submission import Submission
+    from tpuctl.model.job import JobRecord
+
+__all__ = ["Running", "require_sense"]
+
+LEFT = "what is left of the stack is still there, and charged"
+DOWN_AGAIN = "Take it away with\n    tpuctl down"
+
+
+def require_sense(*, down: bool, detach: bool) -> None:
+    """Raises Usage for options that contradict each other."""
+    if down and detach:
+        raise Usage(
+            "Options contradict",
+            "with --detach nobody waits for the job's end, after which --down takes the stack away",
+            hint="Leave --detach out. Or leave --down out: with limits.idle in the stack file the "
+            "machines delete themselves some time after the job.",
+            where="--down",
+        )
+
+
+@dataclass
+class Running:
+    """What was asked for, and how far it has come.
+
+    `submission` says what to run, without any network: what is wrong with it is found before
+    anything is made. `ask` refuses the plan of what is to be made by raising.
+    """
+
+    state: State
+    tpuctl: Tpuctl
+    submission: Callable[[], Submission]
+    ask: Callable[[Prepared], None]
+    up: bool = False
+    all_workers: bool = False
+    seconds: float | None = None  # that the job may take
+    has_begun: bool = False
+    presses: Presses | None = None
+
+    async def start(self) -> JobRecord:
+        """Bring the stack up where that is wanted, and start the job."""
+        wanted = self.submission()
+        if self.up:
+            prepared = await self.tpuctl.plan()
+            if not prepared.plan.is_empty:
+                self.ask(prepared)
+            self._begin()
+            self.state.after_interrupt = AFTER_INTERRUPT["up"]
+            await self.tpuctl.bring_up(prepared)
+            self.state.after_interrupt = ()
+        self._begin()
+        return await self.tpuctl.start(wanted)
+
+    def _begin(self) -> None:
+        import signal
+
+        self.has_begun = True
+        if self.presses is not None:
+            self.presses.hear(signal.SIGTERM)
+
+    async def follow(self) -> int:
+        """Start the job and follow it: its exit code, or that of leaving it."""
+        record = await self.start()
+        followed = await follow_here(
+            self.state, self.tpuctl, record, all_workers=self.all_workers, seconds=self.seconds
+        )
+        return followed.exit_code
+
+    async def follow_and_take_down(self) -> int:
+        """The same, and the stack is taken down whatever happened, unless the job goes on.
+
+        What went wrong first decides about the exit code: that of taking down is told where
+        nothing else did. What is refused before anything was begun leaves everything as it is.
+        """
+        from tpuctl.cli.presses import Presses
+
+        with Presses() as presses:
+            self.presses = presses
+            try:
+                followed = await self._follow(presses)
+            except TpuctlError as error:
+                if not self.has_begun:
+                    raise
+                self.state.problems(error.diagnostics)
+                followed = Followed(error.exit_code)
+            except BaseException:
+                if self.has_begun:
+                    await self._take_down(presses)
+                raise
+            if followed.goes_on:
+                return followed.exit_code
+            taken = await self._take_down(presses, in_a_hurry=followed.in_a_hurry)
+            return followed.exit_code or taken
+
+    async def _follow(self, presses: Presses) -> Followed:
+        from tpuctl.cli.presses import Pressed
+
+        try:
+            record = await presses.unless(self.start())
+        except Pressed as pressed:
+            if not self.has_begun:
+                raise Interrupted from None
+            self.state.problems([Diagnostic("Interrupted", "no job was left running")])
+            return Followed(pressed.exit_code, in_a_hurry=pressed.is_final)
+        return await follow_here(
+            self.state,
+            self.tpuctl,
+            record,
+            all_workers=self.all_workers,
+            seconds=self.seconds,
+            presses=presses,
+            goes_down=True,
+        )
+
+    async def _take_down(self, presses: Presses, *, in_a_hurry: bool = False) -> int:
+        """The exit code that it would have alone. In a hurry nothing interrupts it."""
+        from tpuctl.cli.presses import Pressed
+        from tpuctl.model.events import Note
+        from tpuctl.view.stack import remaining_data
+
+        presses.forget()
+        try:
+            work = self.tpuctl.down()
+            done = await (work if in_a_hurry else presses.unless(work))
+        except Pressed as pressed:
+            self.state.problems([Diagnostic("Interrupted while taking down", LEFT, DOWN_AGAIN)])
+            return pressed.exit_code
+        except TpuctlError as error:
+            left = Diagnostic("Stack could not be taken down", LEFT, DOWN_AGAIN)
+            self.state.problems([*error.diagnostics, left])
+            return error.exit_code
+        data = self.state.data if isinstance(self.state.data, dict) else {}
+        self.state.data = {**data, "remaining": remaining_data(done.remaining)}
+        if done.leaks:
+            names = ", ".join(one.address for one in done.leaks)
+            self.state.problems([Diagnostic("Still charged", names, DOWN_AGAIN)])
+            return TpuctlError.exit_code
+        kept = [one for one in done.remaining if one.state == "kept" and one.is_billable]
+        rest = f" but {', '.join(one.address for one in kept)}, asked to stay" if kept else ""
+        self.tpuctl.emit(Note(f"Nothing that costs money is left{rest}."))
+        return 0
