@@ -1,39 +1,38 @@
-"""Lists of Compute Engine: filters and pages."""
+"""Lists of Compute Engine: filters, pages, and lists over all scopes."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tpuctl.emulator import filters
 from tpuctl.emulator.paging import page
+from tpuctl.emulator.services.compute_wire import LINK, message_of
 from tpuctl.emulator.status import ApiError
 
-__all__ = ["listed"]
+__all__ = ["aggregated", "listed", "listed_names", "matches"]
 
-_TERM = re.compile(
-    r"\(?\s*([A-Za-z][\w.]*)\s*(!=|=|:|\s(?:eq|ne)\s)\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s()]*))\s*\)?"
-)
+Row = Mapping[str, Any]
+Show = Callable[[Sequence[str]], Sequence[Row]]
+_MOST = 500
 
 
-def listed(
-    request: Any, message: str, kind: str, rows: Sequence[Mapping[str, Any]], scope: str
-) -> Any:
+def listed(request: Any, message: str, kind: str, rows: Sequence[Row], scope: str) -> Any:
     """The list message: the rows that the request's filter takes, one page of them."""
-    from tpuctl.emulator.services.compute import LINK, message_of
+    known = {str(row["name"]): row for row in rows}
+    return listed_names(request, message, kind, list(known), scope, lambda names: _of(known, names))
 
-    chosen = [row for row in rows if _matches(row, request.filter)]
-    if request.order_by == "creationTimestamp desc":
-        chosen.sort(key=lambda row: str(row.get("creationTimestamp", "")), reverse=True)
-    elif request.order_by not in ("", "name"):
-        raise _invalid("orderBy", request.order_by)
-    picked, token = page(
-        chosen, request.max_results, request.page_token, lambda row: str(row["name"]), most=500
-    )
+
+def listed_names(
+    request: Any, message: str, kind: str, names: Sequence[str], scope: str, show: Show
+) -> Any:
+    """Like `listed`, of names of which `show` makes rows: of those of the page alone where neither
+    filter nor order need more."""
+    picked, token = _pick(request, names, show)
     answer: dict[str, Any] = {
         "kind": kind,
         "id": scope,
-        "items": [dict(row) for row in picked],
+        "items": [dict(row) for _, row in picked],
         "selfLink": LINK + scope,
     }
     if token:
@@ -41,35 +40,79 @@ def listed(
     return message_of(message, answer)
 
 
-def _matches(row: Mapping[str, Any], text: str) -> bool:
-    """Terms that all must hold: `name=x`, `name eq pattern`, `network:y`, joined by AND."""
-    rest = text.strip()
-    while rest:
-        found = _TERM.match(rest)
-        if found is None:
-            raise _invalid("filter", text)
-        rest = re.sub(r"^\s*(?:AND\b)?\s*", "", rest[found.end() :])
-        if not _holds(row, found[1], found[2].strip(), found[3] or found[4] or found[5] or ""):
-            return False
-    return True
+def aggregated(
+    request: Any,
+    message: str,
+    kind: str,
+    names: Sequence[str],
+    scopes: Sequence[str],
+    field: str,
+    base: str,
+    show: Show,
+) -> Any:
+    """The list message over scopes: of full names, in order, of which `show` makes rows.
+
+    Every scope is there on every page, with a warning where the page has nothing of it.
+    """
+    picked, token = _pick(request, names, show)
+    items: dict[str, Any] = {scope: _nothing(scope) for scope in scopes}
+    for name, row in picked:
+        scope = _scope_of(name)
+        entry = items.get(scope)
+        if entry is None or "warning" in entry:
+            entry = items[scope] = {field: []}
+        entry[field].append(dict(row))
+    answer: dict[str, Any] = {"kind": kind, "id": base, "items": items, "selfLink": LINK + base}
+    if token:
+        answer["nextPageToken"] = token
+    return message_of(message, answer)
 
 
-def _holds(row: Mapping[str, Any], field: str, operator: str, wanted: str) -> bool:
-    value: Any = row
-    for part in field.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    actual = "" if value is None else str(value)
-    if isinstance(value, bool):
-        actual = str(value).lower()
-    if operator in ("eq", "ne"):
-        try:
-            is_equal = re.fullmatch(wanted, actual) is not None
-        except re.error as error:
-            raise _invalid("filter", wanted) from error
-        return is_equal == (operator == "eq")
-    if operator == ":":
-        return actual != "" if wanted == "*" else wanted.strip("*") in actual
-    return (actual == wanted) == (operator == "=")
+def _pick(request: Any, names: Sequence[str], show: Show) -> tuple[list[tuple[str, Row]], str]:
+    """One page of what the request's filter takes, in the order that it asks for."""
+    if request.order_by not in ("", "name", "creationTimestamp desc"):
+        raise _invalid("orderBy", request.order_by)
+    known: dict[str, Row] = {}
+    if request.filter.strip() or request.order_by == "creationTimestamp desc":
+        rows = zip(names, show(names), strict=True)
+        known = {name: row for name, row in rows if matches(row, request.filter)}
+        names = list(known)
+    if request.order_by == "creationTimestamp desc":
+        names = sorted(names, key=lambda name: _time_of(known[name]), reverse=True)
+    picked, token = page(names, request.max_results, request.page_token, str, most=_MOST)
+    rows_of = _of(known, picked) if known else show(picked)
+    return list(zip(picked, rows_of, strict=True)), token
+
+
+def _time_of(row: Row) -> str:
+    return str(row.get("creationTimestamp") or row.get("insertTime", ""))
+
+
+def _of(known: Mapping[str, Row], names: Sequence[str]) -> Sequence[Row]:
+    return [known[name] for name in names]
+
+
+def _scope_of(name: str) -> str:
+    """`zones/Z` of a full name, or `global`."""
+    parts = name.split("/")
+    return "global" if parts[2] == "global" else "/".join(parts[2:4])
+
+
+def _nothing(scope: str) -> dict[str, Any]:
+    warning = {
+        "code": "NO_RESULTS_ON_PAGE",
+        "message": f"There are no results for scope '{scope}' on this page.",
+        "data": [{"key": "scope", "value": scope}],
+    }
+    return {"warning": warning}
+
+
+def matches(row: Row, text: str) -> bool:
+    """Whether a filter takes the row; refused where it is none."""
+    try:
+        return filters.matches(row, text)
+    except filters.NoFilter as error:
+        raise _invalid("filter", str(error)) from error
 
 
 def _invalid(field: str, value: str) -> ApiError:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from google.protobuf import json_format
-
 from tpuctl.emulator.operations import Arguments, Effect
-from tpuctl.emulator.services.compute import LINK, message_of
-from tpuctl.emulator.status import ApiError, invalid
+from tpuctl.emulator.services.compute_collection import fingerprint
+from tpuctl.emulator.services.compute_errors import condition_not_met
+from tpuctl.emulator.services.compute_wire import LINK, as_row, message_of
+from tpuctl.emulator.status import invalid
 from tpuctl.emulator.world import Caller
 
 if TYPE_CHECKING:
     from tpuctl.emulator.services.compute import ComputeService
 
-__all__ = ["Projects"]
+__all__ = ["Projects", "check_fingerprint", "checked_items"]
+
+Items = list[dict[str, str]]
 
 _KIND = "compute.metadata"
 
@@ -36,7 +35,7 @@ class Projects:
 
     async def get(self, request: Any, caller: Caller) -> Any:
         project = self._service.world.projects.require(request.project, "compute.googleapis.com")
-        items = self._items(project["id"])
+        items = self.items(project["id"])
         created = datetime.fromtimestamp(project["created"], UTC)
         return message_of(
             "Project",
@@ -50,6 +49,7 @@ class Projects:
                     "fingerprint": fingerprint(items),
                     "items": items,
                 },
+                "quotas": self._service.quota.of_project(project["id"]),
                 "defaultServiceAccount": (
                     f"{project['number']}-compute@developer.gserviceaccount.com"
                 ),
@@ -61,12 +61,12 @@ class Projects:
 
     async def set_common_instance_metadata(self, request: Any, caller: Caller) -> Any:
         project = self._service.project(request.project)
-        wanted = json_format.MessageToDict(request.metadata_resource)
-        items = wanted.get("items", [])
-        keys = [item.get("key", "") for item in items]
-        if len(set(keys)) < len(keys) or not all(keys):
-            raise invalid("Invalid value for field 'metadata': keys must be there, and once.")
-        self._check(wanted.get("fingerprint", ""), self._items(project))
+        again = self._service.begun_before(f"projects/{project}", request.request_id)
+        if again is not None:
+            return again
+        wanted = as_row(request.metadata_resource)
+        items = checked_items(wanted)
+        check_fingerprint(wanted.get("fingerprint", ""), self.items(project))
         return self._service.begin(
             "compute.projects.setMetadata",
             "compute.projects.setCommonInstanceMetadata",
@@ -77,27 +77,34 @@ class Projects:
             request.request_id,
         )
 
-    @staticmethod
-    def _check(given: str, items: list[dict[str, str]]) -> None:
-        # Without a fingerprint only metadata that is still empty may be set.
-        if given != fingerprint(items) and (given or items):
-            raise ApiError(
-                "FAILED_PRECONDITION",
-                "Supplied fingerprint does not match current metadata fingerprint.",
-                reason="conditionNotMet",
-                http=412,
-            )
-
-    def _items(self, project: str) -> list[dict[str, str]]:
+    def items(self, project: str) -> Items:
+        """The metadata that all machines of the project share."""
         found = self._store.get_json(_KIND, project)
         return list(found["items"]) if found else []
 
     def _metadata_set(self, arguments: Arguments) -> None:
         project = arguments["target"].split("/")[1]
         self._store.put_json(_KIND, project, {"items": arguments["items"]})
+        self._service.instances.reconfigure_all(project)
+        if self._store.count("tpu.node"):
+            tpu: Any = self._service.world.service("tpu")
+            tpu.reconfigure_all(project)
 
 
-def fingerprint(value: Any) -> str:
-    """A hash that changes with the value, in base64 as Google's are."""
-    digest = hashlib.sha256(json.dumps(value, sort_keys=True).encode()).digest()
-    return base64.urlsafe_b64encode(digest[:8]).decode()
+def checked_items(wanted: Mapping[str, Any]) -> Items:
+    """The items of metadata that a client sent."""
+    items = [
+        {"key": item.get("key", ""), "value": item.get("value", "")}
+        for item in wanted.get("items", [])
+    ]
+    keys = [item["key"] for item in items]
+    if len(set(keys)) < len(keys) or not all(keys):
+        raise invalid("Invalid value for field 'metadata': keys must be there, and once.")
+    return items
+
+
+def check_fingerprint(given: str, items: Items) -> None:
+    """Refuse a change that was made up from metadata which is not there any more."""
+    # Without a fingerprint only metadata that is still empty may be set.
+    if given != fingerprint(items) and (given or items):
+        raise condition_not_met("Supplied fingerprint does not match current metadata fingerprint.")

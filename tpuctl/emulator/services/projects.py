@@ -10,11 +10,10 @@ from typing import Any
 from google.cloud.resourcemanager_v3.types import projects as messages
 from google.iam.v1 import iam_policy_pb2
 
-from tpuctl.emulator.access import OWNER
 from tpuctl.emulator.operations import Arguments, Effect, Record
 from tpuctl.emulator.paging import page
 from tpuctl.emulator.policies import Policies, concurrent_change, from_message, to_message
-from tpuctl.emulator.projects import Project
+from tpuctl.emulator.projects import FOLDER, ORGANIZATION, Project
 from tpuctl.emulator.services.operations import OperationsService
 from tpuctl.emulator.status import ApiError, invalid
 from tpuctl.emulator.world import Caller, World
@@ -23,6 +22,9 @@ __all__ = ["ProjectsService"]
 
 _ID = re.compile(r"[a-z][a-z0-9-]{4,28}[a-z0-9]")
 _PARENT = re.compile(r"(?:organizations|folders)/[0-9]+|")
+_LABEL_KEY = re.compile(r"[^\W\d_A-Z][\w-]{0,62}")
+_LABEL_VALUE = re.compile(r"[\w-]{0,63}")
+_MOST_LABELS = 64
 _TERM = re.compile(r"(\w[\w.]*)\s*[:=]\s*\"?([^\"\s]*)\"?")
 
 
@@ -52,8 +54,9 @@ class ProjectsService(OperationsService):
                     )
                 ],
             )
-        if not _PARENT.fullmatch(wanted.parent):
-            raise invalid(f"Invalid parent {wanted.parent!r}.")
+        if not _PARENT.fullmatch(wanted.parent):  # Google's words: hashicorp/terraform#27072
+            raise invalid("field [parent] has issue [Parent id must be numeric.]")
+        _check_labels(wanted.labels)
         if self._projects.find(wanted.project_id) is not None:
             raise ApiError(
                 "ALREADY_EXISTS", f"Requested entity already exists: {wanted.project_id}"
@@ -89,21 +92,42 @@ class ProjectsService(OperationsService):
         )
 
     async def search_projects(self, request: Any, caller: Caller) -> Any:
-        """Queries of terms such as `id:x`, `projectId:x`, `state:ACTIVE`, `labels.k:v`."""
-        chosen = [p for p in self._projects.all() if _matches(p, request.query)]
+        """Queries of terms such as `id:x`, `projectId:x`, `state:ACTIVE`, `labels.k:v`.
+
+        Of the projects that the caller may get.
+        """
+        chosen = [
+            project
+            for project in self._projects.all()
+            if _matches(project, request.query) and self.may_get(project, caller)
+        ]
         rows, token = page(chosen, request.page_size, request.page_token, _identity)
         return messages.SearchProjectsResponse.pb()(
             projects=[_message(row) for row in rows], next_page_token=token
         )
 
+    def may_get(self, project: Project, caller: Caller) -> bool:
+        """Whether searches and lists over everything tell a caller of a project."""
+        may = self._world.authority.allows
+        return may(caller.email, "resourcemanager.projects.get", _policy_name(project))
+
     async def update_project(self, request: Any, caller: Caller) -> Any:
         project = self._get(request.project.name)
+        etag = request.project.etag
+        if etag and etag != _etag(project):
+            raise concurrent_change()
+        _check_labels(request.project.labels)
         paths = list(request.update_mask.paths) or ["display_name", "labels"]
         for path in paths:
+            field, _, key = path.partition(".")
             if path == "display_name":
                 project["display_name"] = request.project.display_name
-            elif path.partition(".")[0] == "labels":
+            elif path == "labels":
                 project["labels"] = dict(request.project.labels)
+            elif field == "labels":
+                project["labels"].pop(key, None)
+                if key in request.project.labels:
+                    project["labels"][key] = request.project.labels[key]
             else:
                 raise invalid(f"The field {path!r} cannot be updated.")
         return self._change(project)
@@ -122,7 +146,7 @@ class ProjectsService(OperationsService):
 
     async def get_iam_policy(self, request: Any, caller: Caller) -> Any:
         project = self._get(request.resource)
-        return to_message(self._policies.get(_policy_name(project), _first_bindings()))
+        return to_message(self._policies.get(_policy_name(project)))
 
     async def set_iam_policy(self, request: Any, caller: Caller) -> Any:
         project = self._get(request.resource)
@@ -130,9 +154,9 @@ class ProjectsService(OperationsService):
         return to_message(self._policies.set(_policy_name(project), wanted, concurrent_change()))
 
     async def test_iam_permissions(self, request: Any, caller: Caller) -> Any:
-        """Every permission asked for: policies are kept but not enforced yet."""
-        self._get(request.resource)
-        return iam_policy_pb2.TestIamPermissionsResponse(permissions=request.permissions)
+        project = self._get(request.resource)
+        names = self._world.authority.granted(caller, _policy_name(project), request.permissions)
+        return iam_policy_pb2.TestIamPermissionsResponse(permissions=names)
 
     def _get(self, name: str) -> Project:
         project = self._projects.find(name.partition("/")[2])
@@ -159,11 +183,27 @@ class ProjectsService(OperationsService):
     def _created(self, arguments: Arguments) -> Any:
         if self._projects.find(arguments["id"]) is not None:
             raise ApiError("ALREADY_EXISTS", f"Requested entity already exists: {arguments['id']}")
+        parent = arguments["parent"]
+        if parent not in ("", ORGANIZATION, FOLDER):
+            # One answer for absent and for closed, in the operation (GAM-team/GAM#1227).
+            raise ApiError(
+                "PERMISSION_DENIED",
+                "Permission 'resourcemanager.projects.create' denied on parent resource "
+                f"'{parent}'.",
+                details=[
+                    {
+                        "@type": "type.googleapis.com/google.rpc.ResourceInfo",
+                        "resourceType": "project",
+                        "resourceName": f"projects/{arguments['id']}",
+                    }
+                ],
+            )
         project = self._projects.add(
             arguments["id"],
             display_name=arguments["display_name"],
-            parent=arguments["parent"],
+            parent=parent,
             labels=arguments["labels"],
+            owner=arguments["owner"],
         )
         return _message(project)
 
@@ -177,12 +217,40 @@ def _identity(project: Project) -> str:
     return str(project["id"])
 
 
+def _etag(project: Project) -> str:
+    return f'W/"{int(project["updated"] * 1e6):x}"'
+
+
+def _check_labels(labels: Mapping[str, str]) -> None:
+    """The limits are those of the message's description, the words from bridgecrewio/yor#248.
+
+    Those about keys and about their number are guesses after it.
+    """
+    if len(labels) > _MOST_LABELS:
+        raise invalid(
+            f"field [project.labels] has issue [There can be at most {_MOST_LABELS} labels.]"
+        )
+    allowed = (
+        "can only contain lowercase letters, numeric characters, underscores and dashes. The {} "
+        "can be at most 63 characters long. International characters are allowed.]"
+    )
+    for key, value in labels.items():
+        if not _LABEL_KEY.fullmatch(key) or key != key.lower():
+            raise invalid(
+                f"field [project.labels] has issue [Label key '{key}' violates format "
+                f"constraints. The key must start with a lowercase letter and {allowed}".format(
+                    "key"
+                )
+            )
+        if not _LABEL_VALUE.fullmatch(value) or value != value.lower():
+            raise invalid(
+                f"field [project.labels] has issue [Label value '{value}' violates format "
+                f"constraints. The value {allowed}".format("value")
+            )
+
+
 def _policy_name(project: Project) -> str:
     return f"projects/{project['id']}"
-
-
-def _first_bindings() -> list[dict[str, Any]]:
-    return [{"role": "roles/owner", "members": [f"user:{OWNER}"]}]
 
 
 def _bad_request(field: str, description: str) -> dict[str, Any]:
@@ -225,7 +293,7 @@ def _message(project: Project) -> Any:
         state=getattr(messages.Project.State, project["state"]),
         display_name=project["display_name"],
         labels=project["labels"],
-        etag=f'W/"{int(project["updated"] * 1e6):x}"',
+        etag=_etag(project),
     )
     answer.create_time.FromNanoseconds(int(project["created"] * 1e9))
     answer.update_time.FromNanoseconds(int(project["updated"] * 1e9))

@@ -19,11 +19,14 @@ from tpuctl.emulator.world import Caller, World
 __all__ = ["ServicesService"]
 
 _LARGEST_BATCH = 20
+_LARGEST_LOOK_UP = 30
 _API = re.compile(r"[a-z][a-z0-9-]*\.googleapis\.com")
 # What can be listed as not enabled; any other name of Google's can still be enabled.
 _KNOWN = (
     "aiplatform",
+    "bigquery",
     "billingbudgets",
+    "cloudapis",
     "cloudbilling",
     "cloudbuild",
     "cloudquotas",
@@ -81,6 +84,8 @@ class ServicesService(OperationsService):
         )
 
     async def batch_get_services(self, request: Any, caller: Caller) -> Any:
+        self._project(request.parent)
+        _check_batch(len(request.names), _LARGEST_LOOK_UP)
         found = [self._message(*self._parse(name)) for name in request.names]
         return serviceusage.BatchGetServicesResponse.pb()(services=found)
 
@@ -94,8 +99,7 @@ class ServicesService(OperationsService):
         apis = list(request.service_ids)
         if not apis:
             raise invalid("At least one service must be named.")
-        if len(apis) > _LARGEST_BATCH:
-            raise invalid(f"At most {_LARGEST_BATCH} services can be enabled at once.")
+        _check_batch(len(apis), _LARGEST_BATCH)
         for api in apis:
             _check_name(api)
         self._require_billing(project, apis)
@@ -124,15 +128,19 @@ class ServicesService(OperationsService):
         paid = [api for api in apis if api in ("compute.googleapis.com", "tpu.googleapis.com")]
         if project["billing"] or not paid:
             return
-        number = project["number"]
+        # The second reason is that of a closed account, seen in many public reports; its sentence
+        # was seen in part.
+        state, reason = "found", "UREQ_PROJECT_BILLING_NOT_FOUND"
+        if project.get("account"):
+            state, reason = "open", "UREQ_PROJECT_BILLING_NOT_OPEN"
         raise ApiError(
             "FAILED_PRECONDITION",
-            f"Billing account for project '{number}' is not found. Billing must be enabled for "
-            f"activation of service(s) '{','.join(paid)}' to proceed.",
+            f"Billing account for project '{project['number']}' is not {state}. Billing must be "
+            f"enabled for activation of service(s) '{','.join(paid)}' to proceed.",
             details=[
                 {
                     "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-                    "reason": "UREQ_PROJECT_BILLING_NOT_FOUND",
+                    "reason": reason,
                     "domain": "serviceusage.googleapis.com",
                     "metadata": {"services": ",".join(paid)},
                 }
@@ -189,6 +197,13 @@ class ServicesService(OperationsService):
         api = arguments["apis"][0]
         self._projects.disable(project, api)
         return serviceusage.DisableServiceResponse.pb()(service=self._message(project, api))
+
+
+def _check_batch(count: int, most: int) -> None:
+    # Google's words: GoogleCloudPlatform/k8s-config-connector#6334; the limits: the API's own
+    # description of batchEnable and batchGet.
+    if count > most:
+        raise invalid(f"Number of services must not exceed the maximum batch size ({most}).")
 
 
 def _check_name(api: str) -> None:

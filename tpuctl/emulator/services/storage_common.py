@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import re
 import secrets
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ import google_crc32c
 
 from tpuctl.emulator.status import ApiError, invalid, missing
 from tpuctl.emulator.text import parse_json
+from tpuctl.emulator.traffic import Caller
 
 __all__ = [
     "CHUNK",
@@ -37,6 +39,8 @@ CHUNK = 256 * 1024
 Checksum: Any = google_crc32c.Checksum  # the package has no types
 
 NO_SUCH_BUCKET = "The specified bucket does not exist."
+_GLOB = re.compile(r"\*\*/|\*\*|\\.|\[[!^]?\]?[^\]]*\]|[\s\S]")
+_GLOB_PARTS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 _NAMES = ("GenerationMatch", "GenerationNotMatch", "MetagenerationMatch", "MetagenerationNotMatch")
 
 
@@ -49,7 +53,7 @@ class Call:
     query: Mapping[str, list[str]]
     body: bytes
     base_url: str  # what links in the answer begin with
-    email: str
+    caller: Caller
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def first(self, key: str, default: str = "") -> str:
@@ -60,6 +64,10 @@ class Call:
         if not text:
             return default
         return parse_number(key, text)
+
+    def flag(self, key: str) -> bool:
+        """gcloud spells booleans as Python does."""
+        return self.first(key).lower() == "true"
 
     def json(self) -> dict[str, Any]:
         return read_body_json(self.body)
@@ -74,7 +82,7 @@ class Answer:
 
 
 class NotModified(Exception):
-    """A reading request whose condition says that the caller has it already: 304."""
+    """A condition of the kind NotMatch did not hold: 304."""
 
 
 def parse_number(key: str, text: str) -> int:
@@ -93,10 +101,12 @@ def read_body_json(body: bytes) -> dict[str, Any]:
     return value
 
 
-def condition_not_met() -> ApiError:
+def condition_not_met(
+    text: str = "At least one of the pre-conditions you specified did not hold.",
+) -> ApiError:
     return ApiError(
         "FAILED_PRECONDITION",
-        "At least one of the pre-conditions you specified did not hold.",
+        text,
         reason="conditionNotMet",
         http=412,
         location=("header", "If-Match"),
@@ -112,12 +122,13 @@ def check_conditions(
     current: tuple[int, int] | None,
     *,
     prefix: str = "if",
-    is_read: bool = False,
+    etag: str = "",
 ) -> None:
     """Hold the request's preconditions against (generation, metageneration), None for absent.
 
-    A generation of 0 stands for "there is none". Raises the refusal (412), or NotModified for a
-    reading request whose Not-Match condition does not hold.
+    A generation of 0 stands for "there is none". Raises the refusal (412), or NotModified where a
+    condition of the kind NotMatch does not hold. That this is so for writes too, kmoneil/zig-gcp
+    measured (docs/storage/writing-objects.md), and storage-testbench has it.
     """
     generation, metageneration = current or (0, 0)
     for name in _NAMES:
@@ -126,34 +137,71 @@ def check_conditions(
         if not texts:
             continue
         wanted = parse_number(key, texts[-1])
-        if name.startswith("Meta"):
-            actual = metageneration
-            holds = current is not None and (actual == wanted)
-        else:
-            actual = generation
-            holds = actual == wanted
+        is_equal = wanted == (metageneration if name.startswith("Meta") else generation)
         if name.endswith("NotMatch"):
-            holds = not holds if current is not None or name == "GenerationNotMatch" else False
-            if not holds and is_read:
+            if is_equal:
                 raise NotModified
-        if not holds:
+        elif not is_equal:
+            raise condition_not_met()
+    _check_etags(query, etag)
+
+
+def _check_etags(query: Mapping[str, list[str]], etag: str) -> None:
+    """The headers If-Match and If-None-Match of reading requests, which stand among the query."""
+    for header in ("If-Match", "If-None-Match"):
+        texts = query.get(header)
+        if not texts or not etag:
+            continue
+        tags = {text.strip().removeprefix("W/").strip('"') for text in texts[-1].split(",")}
+        is_among = etag in tags or "*" in tags
+        if header == "If-None-Match" and is_among:
+            raise NotModified
+        if header == "If-Match" and not is_among:
             raise condition_not_met()
 
 
-def etag_of(generation: int, metageneration: int) -> str:
-    data = generation.to_bytes(8, "big") + metageneration.to_bytes(4, "big")
-    return base64.b64encode(data.lstrip(b"\0")).decode()
+def etag_of(*numbers: int) -> str:
+    """As Cloud Storage writes them: CAE= is that of a new bucket.
+
+    They are protocol buffers: field 1 is an object's generation and 2 its metageneration, or 1 a
+    bucket's metageneration.
+    """
+    data = bytearray()
+    for index, number in enumerate(numbers, 1):
+        data.append(index << 3)
+        rest = number
+        while rest > 0x7F:
+            data.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        data.append(rest)
+    return base64.b64encode(data).decode()
 
 
 def glob_pattern(pattern: str) -> re.Pattern[str]:
-    """`*` and `?` stay within a path segment, `**` does not."""
-    parts = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    text = re.sub(
-        r"\*\*/|\*\*|\*|\?|[^*?]+",
-        lambda match: parts.get(match[0]) or re.escape(match[0]),
-        pattern,
-    )
-    return re.compile(text)
+    """`*` and `?` stay within a path segment, `**` does not; [a-z], [!a] and {one,two}.
+
+    cloud.google.com/storage/docs/json_api/v1/objects/list#list-objects-and-prefixes-using-glob
+    """
+    text, depth = "", 0
+    for token in _GLOB.findall(pattern):
+        if token == "{":
+            text, depth = text + "(?:", depth + 1
+        elif token == "}" and depth:
+            text, depth = text + ")", depth - 1
+        elif token == "," and depth:
+            text += "|"
+        elif token in _GLOB_PARTS:
+            text += _GLOB_PARTS[token]
+        elif token[0] == "[" and len(token) > 2:
+            inner = re.sub(r"([\\\[\]&~|^])", r"\\\1", token[1:-1].lstrip("!^"))
+            text += f"[{'^' if token[1] in '!^' else ''}{inner}]"
+        else:
+            text += re.escape(token[1:] if token[0] == "\\" and len(token) > 1 else token)
+    try:
+        return re.compile(text)
+    except re.error as error:
+        where = ("parameter", "matchGlob")
+        raise invalid(f"Invalid glob pattern: {pattern}", location=where) from error
 
 
 class Hasher:
@@ -181,7 +229,7 @@ class Hasher:
         """Refuse when the sender's checksums, in metadata or X-Goog-Hash, are other ones."""
         for name, label, actual in (
             ("crc32c", "CRC32C", self.crc32c),
-            ("md5Hash", "MD5", self.md5),
+            ("md5Hash", "MD5 hash", self.md5),
         ):
             claimed = claims.get(name)
             if claimed and claimed != actual:
@@ -214,12 +262,19 @@ class Files:
     def new_draft(self) -> Path:
         return self.drafts / secrets.token_hex(16)
 
-    def adopt(self, draft: Path) -> str:
-        """Make a finished draft an object's file; returns its name."""
+    def adopt(self, draft: Path, *, keep: bool = False) -> str:
+        """Make a finished draft an object's file; returns its name.
+
+        With `keep` the draft stays too, for a session that a kill may leave unfinished.
+        """
         name = secrets.token_hex(16)
         path = self.path(name)
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        draft.replace(path)
+        move = os.link if keep else os.replace
+        try:
+            move(draft, path)
+        except FileNotFoundError:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            move(draft, path)
         return name
 
     def path(self, file: str) -> Path:

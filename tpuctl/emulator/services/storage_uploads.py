@@ -23,7 +23,9 @@ from tpuctl.emulator.services.storage_common import (
     read_body_json,
 )
 from tpuctl.emulator.services.storage_multipart import LARGEST_METADATA, Parts
-from tpuctl.emulator.services.storage_objects import Objects, Stored, described
+from tpuctl.emulator.services.storage_objects import Objects, described
+from tpuctl.emulator.services.storage_pour import pour
+from tpuctl.emulator.services.storage_stored import Stored
 from tpuctl.emulator.status import ApiError, invalid, missing
 from tpuctl.emulator.store import Store
 
@@ -75,9 +77,9 @@ class Uploads:
         self._objects.check_write(bucket, name, request.query)
         draft, hasher = self._files.new_draft(), Hasher()
         try:
-            await _write(draft, hasher, _body(request))
+            await pour(draft, hasher, _body(request))
             hasher.check(claims_of(request.raw.headers.get("X-Goog-Hash", "")))
-            resource = _with_type({}, request)
+            resource = _with_type(_encoded({}, request), request)
             body = described(hasher, resource)
             return self._objects.commit(bucket, name, request.query, draft, hasher.size, body)
         finally:
@@ -95,15 +97,14 @@ class Uploads:
             raise invalid("Missing boundary in the Content-Type of a multipart upload.")
         boundary = (found[1] or found[2] or found[3]).encode()
         parts = Parts(_body(request), boundary)
-        resource = read_body_json(await parts.read_metadata())
-        name = str(resource.get("name") or request.first("name"))
+        request.content = await parts.read_metadata()
+        resource = _encoded(read_body_json(request.content), request)
+        name = str(request.first("name") or resource.get("name") or "")
         self._objects.check_write(bucket, name, request.query)
-        content_type = await parts.read_media_type()
-        if content_type and "contentType" not in resource:
-            resource["contentType"] = content_type
+        _declare(resource, await parts.read_media_type())
         draft, hasher = self._files.new_draft(), Hasher()
         try:
-            await _write(draft, hasher, parts.media())
+            await pour(draft, hasher, parts.media())
             hasher.check(resource)
             hasher.check(claims_of(request.raw.headers.get("X-Goog-Hash", "")))
             body = described(hasher, resource)
@@ -116,12 +117,10 @@ class Uploads:
 
     async def _begin(self, request: Request, bucket: str) -> web.StreamResponse:
         self._forget_old()
-        resource = read_body_json(await request.read(LARGEST_METADATA))
-        name = str(resource.get("name") or request.first("name"))
+        resource = _encoded(read_body_json(await request.read(LARGEST_METADATA)), request)
+        name = str(request.first("name") or resource.get("name") or "")
         self._objects.check_write(bucket, name, request.query)
-        declared = request.raw.headers.get("X-Upload-Content-Type")
-        if declared and not resource.get("contentType"):
-            resource["contentType"] = declared
+        _declare(resource, request.raw.headers.get("X-Upload-Content-Type", ""))
         session = Session(
             id=secrets.token_urlsafe(48),
             bucket=bucket,
@@ -187,7 +186,7 @@ class Uploads:
         else:
             hasher = await self._hasher(session, have)
             try:
-                await _write(session.draft, hasher, _skip(_body(request), have - first), "ab")
+                await pour(session.draft, hasher, _skip(_body(request), have - first), "ab")
             except BaseException:
                 # What arrived stays: the sender asks how much that is and goes on from there.
                 self._hashers.pop(session.id, None)
@@ -229,13 +228,25 @@ class Uploads:
         hasher.check(session.resource)
         hasher.check(claims)
         body = described(hasher, session.resource)
-        with self._store.transaction():
-            stored = self._objects.commit(
-                session.bucket, session.name, session.query, session.draft, size, body
-            )
-            session.result = self._objects.show(stored, base_url)
+        shown: dict[str, Any] = {}
+
+        def end(stored: Stored) -> None:
+            shown.update(self._objects.show(stored, base_url))
+            session.result = shown
             self._save(session)
-        return session.result
+
+        self._objects.commit(
+            session.bucket,
+            session.name,
+            session.query,
+            session.draft,
+            size,
+            body,
+            end,
+            keep_draft=True,
+        )
+        session.draft.unlink(missing_ok=True)
+        return shown
 
     async def _hasher(self, session: Session, size: int) -> Hasher:
         """The running checksums of what the session holds; anew after an interruption."""
@@ -280,7 +291,8 @@ class Uploads:
     def sweep(self) -> None:
         """Forget sessions past their week, and drafts that belong to none. Before any request."""
         self._forget_old()
-        live = {file for (file,) in self._store.rows("SELECT file FROM uploads")}
+        rows = self._store.rows("SELECT file, body FROM uploads")
+        live = {file for file, body in rows if json.loads(body)["result"] is None}
         for path in self._files.drafts.iterdir():
             if path.name not in live:
                 path.unlink(missing_ok=True)
@@ -306,8 +318,7 @@ class Uploads:
 
 
 async def _body(request: Request) -> AsyncIterator[bytes]:
-    await request.proceed()
-    async for chunk in request.raw.content.iter_any():
+    async for chunk in request.chunks():
         yield chunk
 
 
@@ -325,21 +336,34 @@ async def _skip(chunks: AsyncIterator[bytes], count: int) -> AsyncIterator[bytes
         count = 0
 
 
-async def _write(
-    path: Path, hasher: Hasher, chunks: AsyncIterator[bytes], mode: str = "wb"
-) -> None:
-    with path.open(mode) as out:
-        async for chunk in chunks:
-            out.write(chunk)
-            hasher.update(chunk)
-
-
 def _hash_file(path: Path) -> Hasher:
     hasher = Hasher()
     with path.open("rb") as file:
         while chunk := file.read(4 * CHUNK):
             hasher.update(chunk)
     return hasher
+
+
+def _encoded(resource: dict[str, Any], request: Request) -> dict[str, Any]:
+    """The parameter stands for the field of the same name, and before it."""
+    if request.first("contentEncoding"):
+        resource["contentEncoding"] = request.first("contentEncoding")
+    return resource
+
+
+def _declare(resource: dict[str, Any], content_type: str) -> None:
+    """Note the type that came beside the metadata. It may not be another than theirs.
+
+    The words: the same complaint is quoted in many public repositories.
+    """
+    known = resource.get("contentType")
+    if known and content_type and known != content_type:
+        raise invalid(
+            f"Content-Type specified in the upload ({content_type}) does not match Content-Type "
+            f"specified in metadata ({known})."
+        )
+    if content_type and not known:
+        resource["contentType"] = content_type
 
 
 def _with_type(resource: dict[str, Any], request: Request) -> dict[str, Any]:

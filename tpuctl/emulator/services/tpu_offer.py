@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import secrets
+from collections.abc import Collection
 from typing import Any
 
 from tpuctl import catalog
@@ -11,7 +13,21 @@ from tpuctl.emulator.projects import Directory
 from tpuctl.emulator.status import ApiError, invalid, missing
 from tpuctl.emulator.world import Caller
 
-__all__ = ["Offer", "bad_request", "check_offer", "error_id", "parse_location"]
+__all__ = [
+    "NODE_ID",
+    "Offer",
+    "already_exists",
+    "bad_request",
+    "check_offer",
+    "check_type",
+    "describe",
+    "error_id",
+    "no_capacity",
+    "parse_location",
+]
+
+# A name with an underscore was accepted in a public report (2021); the rest is Compute's rule.
+NODE_ID = re.compile(r"[a-z](?:[a-z0-9_-]{0,61}[a-z0-9])?")
 
 # AcceleratorConfig.Type as the v2 API numbers it.
 _GENERATIONS = {"v2": 2, "v3": 4, "v4": 7, "v5e": 9, "v5p": 10, "v6e": 11}
@@ -24,6 +40,22 @@ def error_id() -> str:
 
 def bad_request(what: str) -> ApiError:
     return invalid(f"Cloud TPU received a bad request. {what} {error_id()}")
+
+
+def already_exists(name: str) -> ApiError:
+    info = {"@type": "type.googleapis.com/google.rpc.ResourceInfo", "resourceName": name}
+    return ApiError("ALREADY_EXISTS", f"Resource '{name}' already exists", details=[info])
+
+
+def no_capacity(zone: str) -> str:
+    """What an operation fails with, as RESOURCE_EXHAUSTED, when a zone has no more TPUs.
+
+    As skypilot 0.14.1 (cloud_vm_ray_backend.py) and thevasudevgupta/gsoc-wav2vec2 issue 11 have it.
+    """
+    return (
+        f'There is no more capacity in the zone "{zone}"; you can try in another zone where Cloud '
+        f"TPU Nodes are offered (see https://cloud.google.com/tpu/docs/regions) {error_id()}"
+    )
 
 
 def parse_location(name: str) -> tuple[str, str]:
@@ -41,21 +73,41 @@ def check_zone(zone: str) -> None:
         raise bad_request(f'The requested zone "{zone}" is not supported.')
 
 
-def check_offer(zone: str, node: Any) -> catalog.AcceleratorType:
-    """The type that a node asks for; refuses types, zones and runtimes that do not fit.
+def check_type(
+    zone: str, name: str, generations: Collection[str] | None = None
+) -> catalog.AcceleratorType:
+    """The type of that name, of one of the generations if given; refuses zones without it.
 
-    The texts about types and zones were seen in public reports (2025, 2026). Those about runtime
-    versions are ours: no report of Google's was found.
+    The texts were seen in public reports (2025, 2026).
     """
     check_zone(zone)
-    name = node.accelerator_type or _type_of_config(node)
     accelerator = catalog.accelerator_type(name)
-    if accelerator is None or not accelerator.in_tpu_api or zone not in accelerator.zones:
+    if (
+        accelerator is None
+        or not accelerator.in_tpu_api
+        or zone not in accelerator.zones
+        or (generations is not None and accelerator.generation not in generations)
+    ):
         raise bad_request(
             f'The requested accelerator configuration for accelerator type, "{name}", could not '
             f'be found in the zonal accelerator configurations for "{zone}".; the accelerator '
             f"{name} was not found in zone {zone}"
         )
+    return accelerator
+
+
+def check_offer(zone: str, node: Any) -> catalog.AcceleratorType:
+    """The type that a node asks for; refuses types, zones and runtimes that do not fit.
+
+    The texts about runtime versions and topologies are ours: no report of Google's was found.
+    """
+    check_zone(zone)
+    if node.accelerator_type and node.HasField("accelerator_config"):
+        raise bad_request(
+            'The fields "accelerator_type" and "accelerator_config" are mutually exclusive.'
+        )
+    name = node.accelerator_type or _type_of_config(node)
+    accelerator = check_type(zone, name)
     if not node.runtime_version:
         raise bad_request('The field "runtime_version" is required.')
     runtime = catalog.runtime(node.runtime_version)

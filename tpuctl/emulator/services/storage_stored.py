@@ -1,0 +1,49 @@
+"""One version of an object, as the store has it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+__all__ = ["Stored"]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One version of one object."""
+
+    bucket: str
+    name: str
+    generation: int
+    metageneration: int
+    size: int
+    file: str
+    body: dict[str, Any]  # the resource, but for what the other fields tell; keys in _ are ours
+
+    @classmethod
+    def of(cls, row: tuple[Any, ...]) -> Stored:
+        bucket, name, generation, metageneration, size, file, body = row
+        return cls(bucket, name, generation, metageneration, size, file, json.loads(body))
+
+    def row(self) -> tuple[Any, ...]:
+        return (
+            self.bucket,
+            self.name,
+            self.generation,
+            self.metageneration,
+            self.size,
+            self.file,
+            json.dumps(self.body),
+        )
+
+    @property
+    def state(self) -> tuple[int, int]:
+        return self.generation, self.metageneration
+
+    @property
+    def path(self) -> str:
+        return f"{self.bucket}/{self.name}"
+
+    def with_body(self, body: dict[str, Any]) -> Stored:
+        return replace(self, body=body)

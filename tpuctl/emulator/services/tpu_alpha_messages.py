@@ -1,0 +1,92 @@
+"""The messages of API v2alpha1 with the fields that its official Python client lacks.
+
+google-cloud-tpu 1.28 (and google/cloud/tpu/v2alpha1/cloud_tpu.proto, which it is made of) knows
+neither flex-start nor run durations. Google's discovery document of v2alpha1 does, as the Google
+Cloud SDK carries it (generated_clients/apis/tpu/v2alpha1/tpu_v2alpha1_messages.py, SDK 528:
+QueuedResource.provisioningModel, QueuedResource.runDuration, SchedulingConfig.provisioningModel,
+.reservationName, .terminationTimestamp). So a Python program can ask for them over REST only:
+
+    POST /v2alpha1/projects/P/locations/ZONE/queuedResources?queuedResourceId=ID
+    {"tpu": {"nodeSpec": [{"parent": …, "nodeId": …, "node": {…}}]},
+     "provisioningModel": "FLEX_START", "runDuration": {"maxRunDuration": "14400s"}}
+
+The numbers of these fields are not public: those below serve JSON, and no client sends them.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from google.cloud.tpu_v2alpha1.types import cloud_tpu
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+__all__ = ["extended"]
+
+_FIRST_NUMBER = 9001
+_Field = descriptor_pb2.FieldDescriptorProto
+_MODELS = (
+    "PROVISIONING_MODEL_UNSPECIFIED",
+    "STANDARD",
+    "SPOT",
+    "RESERVATION_BOUND",
+    "FLEX_START",
+)
+
+
+def extended(message: Any) -> Any:
+    """The class of the same name that has the fields; any other API's message as it is."""
+    name = message.DESCRIPTOR.full_name
+    package = cloud_tpu.QueuedResource.pb().DESCRIPTOR.file.package
+    if not name.startswith(f"{package}."):
+        return message
+    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(name))
+
+
+@cache
+def _pool() -> Any:
+    """A pool of its own, for the client's is not ours to change."""
+    source = cloud_tpu.QueuedResource.pb().DESCRIPTOR.file
+    file = descriptor_pb2.FileDescriptorProto()
+    source.CopyToProto(file)
+    model = file.enum_type.add(name="ProvisioningModel")
+    for number, name in enumerate(_MODELS):
+        model.value.add(name=name, number=number)
+    duration = file.message_type.add(name="RunDuration")
+    prefix = f".{source.package}"
+    _add(duration, "max_run_duration", ".google.protobuf.Duration")
+    _add(duration, "termination_time", ".google.protobuf.Timestamp")
+    for message in file.message_type:
+        if message.name == "QueuedResource":
+            _add(message, "provisioning_model", f"{prefix}.ProvisioningModel", _Field.TYPE_ENUM)
+            _add(message, "run_duration", f"{prefix}.RunDuration")
+        if message.name == "SchedulingConfig":
+            _add(message, "provisioning_model", f"{prefix}.ProvisioningModel", _Field.TYPE_ENUM)
+            _add(message, "termination_timestamp", ".google.protobuf.Timestamp")
+            _add(message, "reservation_name", "", _Field.TYPE_STRING)
+    pool = descriptor_pool.DescriptorPool()
+    _copy_dependencies(source, pool, set())
+    pool.AddSerializedFile(file.SerializeToString())
+    return pool
+
+
+def _add(message: Any, name: str, type_name: str, kind: Any = _Field.TYPE_MESSAGE) -> None:
+    number = max([_FIRST_NUMBER - 1, *(field.number for field in message.field)]) + 1
+    field = message.field.add(
+        name=name, number=number, type=kind, label=_Field.LABEL_OPTIONAL, json_name=_camel(name)
+    )
+    if type_name:
+        field.type_name = type_name
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
+
+
+def _copy_dependencies(file: Any, pool: Any, known: set[str]) -> None:
+    for needed in file.dependencies:
+        if needed.name not in known:
+            known.add(needed.name)
+            _copy_dependencies(needed, pool, known)
+            pool.AddSerializedFile(needed.serialized_pb)
