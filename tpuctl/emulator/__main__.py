@@ -19,11 +19,13 @@ __all__ = ["main"]
 async def serve(home: Path, port: int, pace: str, ssh: Literal["auto", "high"]) -> int:
     from tpuctl.emulator.machines import LocalHost
     from tpuctl.emulator.server import Server, StartableHost
+    from tpuctl.emulator.transcript import Transcript
 
     def make_host(folder: Path, front: tuple[str, int]) -> StartableHost:
         return LocalHost(folder, front=front, ssh=ssh)
 
-    server = Server(home, make_host, port=port, pace=pace)
+    transcript = Transcript.from_environment()
+    server = Server(home, make_host, port=port, pace=pace, transcript=transcript)
     try:
         await server.start()
     except OSError as error:

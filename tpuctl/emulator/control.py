@@ -19,7 +19,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +27,40 @@ import platformdirs
 
 from tpuctl.emulator.pace import PACES
 from tpuctl.emulator.removal import remove_folder
-from tpuctl.errors import Conflict, TpuctlError, Unreachable, Usage
+from tpuctl.emulator.shell_record import surroundings
+from tpuctl.errors import Conflict, NotFound, TpuctlError, Unreachable, Usage
 
-__all__ = ["LocalCloud", "default_home", "report", "reset", "start", "status", "stop"]
+__all__ = [
+    "LocalCloud",
+    "default_home",
+    "report",
+    "request",
+    "reset",
+    "start",
+    "status",
+    "stop",
+    "wait_until",
+]
 
 _POLL_SECONDS = 0.03
 _STOP_SECONDS = 20.0
 _LOG_LINES = 15
+_HOW_OTHERWISE = {
+    "port": "Stop it first:\n    tpuctl local down",
+    "pace": "Change it while it runs:\n    tpuctl local set pace {}",
+}
 _LARGEST_LOG = 4 << 20  # a start with more than this begins a new one and keeps the former
 # All that a local cloud keeps in its folder. Images are cached elsewhere and stay.
 _OWN_NAMES = (
     "addresses.json",
+    "addresses.new",
     "authority",
     "discarded",
+    "environment",
+    "gateway.json",
     "machines",
     "objects",
+    "server.draft",
     "server.json",
     "server.log",
     "server.log.old",
@@ -50,6 +69,7 @@ _OWN_NAMES = (
     "state.sqlite-shm",
     "state.sqlite-wal",
     "token",
+    "token.draft",
     "uploads",
 )
 
@@ -64,6 +84,12 @@ class LocalCloud:
     pid: int
     home: Path
     pace: str
+    isolation: str = ""  # how machines are kept from the computer
+
+    @property
+    def runs_startup_scripts(self) -> bool:
+        """Whether machines take startup scripts: only where these cannot harm the computer."""
+        return not self.isolation.startswith("none")
 
 
 def default_home() -> Path:
@@ -92,7 +118,7 @@ def status(home: Path) -> LocalCloud | None:
         return None
     # Another program may have the port by now; only ours knows the token and its own folder.
     is_ours = answer.get("pid") == cloud.pid and _is_same(Path(str(answer.get("home"))), home)
-    return cloud if is_ours else None
+    return replace(cloud, isolation=str(answer.get("isolation"))) if is_ours else None
 
 
 def start(
@@ -131,7 +157,7 @@ def start(
 
 def report(cloud: LocalCloud) -> dict[str, Any]:
     """What the server tells of itself: version, uptime, pace, and counts of what it holds."""
-    return _ask(cloud, "GET", "/_local/status")
+    return request(cloud, "GET", "/_local/status")
 
 
 def stop(home: Path) -> bool:
@@ -144,8 +170,8 @@ def stop(home: Path) -> bool:
         if cloud is None:
             return _stop_silent(home)
         with contextlib.suppress(TpuctlError):
-            _ask(cloud, "POST", "/_local/shutdown")
-        if not _until(lambda: not _is_alive(cloud.pid), _STOP_SECONDS):
+            request(cloud, "POST", "/_local/shutdown")
+        if not wait_until(lambda: not _is_alive(cloud.pid), _STOP_SECONDS):
             _kill(cloud.pid, home)
         return True
 
@@ -180,7 +206,7 @@ def _as_asked(running: LocalCloud, port: int | None, pace: str | None) -> LocalC
             raise Conflict(
                 "The local cloud runs otherwise",
                 f"it runs with {name} {actual}, not {wanted} (process {running.pid})",
-                hint="Stop it first:\n    tpuctl local down",
+                hint=_HOW_OTHERWISE[name].format(wanted),
             )
     return running
 
@@ -189,7 +215,8 @@ def _spawn(command: list[str], home: Path, wait: float) -> LocalCloud:
     log = home / "server.log"
     if log.exists() and log.stat().st_size > _LARGEST_LOG:
         log.replace(home / "server.log.old")
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    # Not through the gateway of the very cloud that is to start.
+    environment = {**surroundings(os.environ), "PYTHONUNBUFFERED": "1"}
     with log.open("ab") as out:
         offset = out.tell()
         process = subprocess.Popen(
@@ -211,7 +238,7 @@ def _spawn(command: list[str], home: Path, wait: float) -> LocalCloud:
             found.append(cloud)
         return bool(found)
 
-    _until(answers, wait)
+    wait_until(answers, wait)
     if found:
         # It outlives this process on purpose; nobody is to be warned of that.
         process.returncode = 0
@@ -266,17 +293,30 @@ def _port_taken(port: int) -> Usage:
     )
 
 
-def _ask(cloud: LocalCloud, verb: str, path: str) -> dict[str, Any]:
-    request = urllib.request.Request(
-        cloud.url + path, method=verb, headers={"Authorization": f"Bearer {cloud.token}"}
+def request(cloud: LocalCloud, verb: str, path: str, body: Any = None) -> dict[str, Any]:
+    """Ask the running cloud for something of its own, as `GET /_local/faults`.
+
+    Raises Usage with the cloud's own words for what it refuses, NotFound, or Unreachable.
+    """
+    asked = urllib.request.Request(
+        cloud.url + path,
+        method=verb,
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"Authorization": f"Bearer {cloud.token}", "Content-Type": "application/json"},
     )
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(request, timeout=10) as answer:
-            value = json.loads(answer.read())
+        with opener.open(asked, timeout=10) as answer:
+            return dict(json.loads(answer.read()))
+    except urllib.error.HTTPError as error:
+        with error, contextlib.suppress(ValueError, KeyError):
+            refusal = NotFound if error.code == 404 else Usage
+            if error.code in (400, 404):
+                told = json.loads(error.read())["error"]["message"]
+                raise refusal("Refused by the local cloud", told) from error
+        raise Unreachable("The local cloud did not answer", f"{cloud.url}: {error}") from error
     except (OSError, ValueError) as error:
         raise Unreachable("The local cloud did not answer", f"{cloud.url}: {error}") from error
-    return dict(value)
 
 
 def _stop_silent(home: Path) -> bool:
@@ -294,7 +334,7 @@ def _kill(pid: int, home: Path) -> bool:
             return True
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-        if _until(lambda: not _is_alive(pid), 5.0):
+        if wait_until(lambda: not _is_alive(pid), 5.0):
             return True
     return True
 
@@ -324,10 +364,14 @@ def _is_alive(pid: int) -> bool:
         return False
     except PermissionError:
         return True
+    # One that has ended stays until the program that started it asks: here, another one may have.
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] != b"Z"
     return True
 
 
-def _until(is_so: Callable[[], bool], seconds: float) -> bool:
+def wait_until(is_so: Callable[[], bool], seconds: float) -> bool:
+    """Whether it came to be so within that time."""
     deadline = time.monotonic() + seconds
     while not is_so():
         if time.monotonic() > deadline:

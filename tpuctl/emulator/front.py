@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import re
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import cast
 
@@ -14,6 +15,8 @@ __all__ = ["Front"]
 
 _PREFACE = b"PRI * HTTP/2.0"
 _LONGEST_HEAD = 64 * 1024
+_TLS_HANDSHAKE = b"\x16"
+_NO_TLS = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\nThis port speaks without TLS.\n"
 
 
 class Front:
@@ -25,6 +28,7 @@ class Front:
         self._open_rpc = open_rpc
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.BaseTransport] = set()
+        self.accepted = weakref.WeakSet[asyncio.BaseTransport]()
 
     async def listen(self, port: int) -> int:
         """Bind 127.0.0.1; port 0 picks one. Returns the port. OSError if it is taken."""
@@ -39,7 +43,8 @@ class Front:
             self._server.close()
         self._http.pre_shutdown()
         await self._http.shutdown(timeout=2.0)
-        for transport in list(self._open):
+        # Those too that have not said yet which language they speak.
+        for transport in [*self._open, *self.accepted]:
             transport.close()
 
     def make_http_protocol(self) -> asyncio.Protocol:
@@ -77,6 +82,7 @@ class _Gate(asyncio.Protocol):
             transport.close()
             return
         self._transport = cast(asyncio.Transport, transport)
+        self._front.accepted.add(transport)
 
     def data_received(self, data: bytes) -> None:
         if self._transport is None:
@@ -88,6 +94,10 @@ class _Gate(asyncio.Protocol):
             return
         if _PREFACE.startswith(self._head[: len(_PREFACE)]):
             return  # still could be either
+        if self._head[:1] == _TLS_HANDSHAKE:  # its client would wait for an answer, and for long
+            self._transport.write(_NO_TLS)
+            self._transport.close()
+            return
         if b"\r\n\r\n" not in self._head and len(self._head) < _LONGEST_HEAD:
             return
         protocol = self._front.make_http_protocol()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 from urllib.parse import parse_qs
@@ -14,9 +14,13 @@ from urllib.parse import parse_qs
 from aiohttp import web
 
 from tpuctl.emulator.access import OWNER, Access
+from tpuctl.emulator.batch import Part, answer_batch
+from tpuctl.emulator.exchange import Exchange, HalfAnswer
+from tpuctl.emulator.oauth import PublicPages
 from tpuctl.emulator.routes import NoSuchPath, Router
 from tpuctl.emulator.status import ApiError, invalid
-from tpuctl.emulator.world import Caller
+from tpuctl.emulator.traffic import Caller, Cut
+from tpuctl.emulator.transcript import Transcript
 
 __all__ = ["HttpHandler", "Request"]
 
@@ -35,10 +39,23 @@ class Request:
     query: dict[str, list[str]]
     prefix: str  # "" or "/t/TOKEN": links in answers must carry it on
     email: str = ""
+    token: str = ""  # as it was presented
+    scopes: frozenset[str] = frozenset()  # of the token
+    is_secret: bool = False  # tokens are handed out: nothing for a transcript
+    content: bytes = b""  # what was read of the body that may be kept: never an object's data
+    exchange: Exchange = field(default_factory=Exchange)
 
     def first(self, key: str, default: str = "") -> str:
         """The last value of a query parameter that stands once."""
         return self.query[key][-1] if self.query.get(key) else default
+
+    @property
+    def caller(self) -> Caller:
+        return Caller(self.email, self._is_there, self.exchange, self.scopes)
+
+    def _is_there(self) -> bool:
+        transport = self.raw.transport
+        return transport is not None and not transport.is_closing()
 
     @property
     def host(self) -> str:
@@ -58,7 +75,25 @@ class Request:
             data += chunk
             if len(data) > most:
                 raise ApiError("INVALID_ARGUMENT", "Request payload size exceeds the limit.")
-        return bytes(data)
+        self.content = bytes(data)
+        self.exchange.received = len(data)
+        return self.content
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it comes, of any size. Raises Cut where a fault ends it."""
+        await self.proceed()
+        limit = self.exchange.limit("request", self.raw.content_length)
+        passed = 0
+        async for chunk in self.raw.content.iter_any():
+            if limit is not None and passed + len(chunk) > limit:
+                yield chunk[: limit - passed]
+                if self.exchange.strikes("request"):
+                    raise Cut
+                yield chunk[limit - passed :]
+                limit = None
+            else:
+                yield chunk
+            passed += len(chunk)
 
     async def proceed(self) -> None:
         """Tell a client that waits for it to go on with the body."""
@@ -80,11 +115,15 @@ class HttpHandler:
         access: Access,
         storage: Callable[[Request], Awaitable[web.StreamResponse | None]],
         local: Local,
+        pages: PublicPages,
+        transcript: Transcript | None = None,
     ) -> None:
         self._router = router
         self._access = access
         self._storage = storage
         self._local = local
+        self._pages = pages
+        self._transcript = transcript
         self.requests = 0
 
     async def __call__(self, raw: web.BaseRequest) -> web.StreamResponse:
@@ -92,20 +131,34 @@ class HttpHandler:
         path, _, query_text = raw.raw_path.partition("?")
         if "://" in path.partition("?")[0][:8]:  # the absolute form that proxies are sent
             path = "/" + path.split("://", 1)[1].partition("/")[2]
+        request = Request(raw, raw.method, path or "/", {}, "")
+        response = await self._respond(request, query_text)
+        if self._transcript is not None and not request.is_secret:
+            self._transcript.add_rest(request, query_text, response)
+        return _cut(request, response)
+
+    async def _respond(self, request: Request, query_text: str) -> web.StreamResponse:
+        raw, path = request.raw, request.path
         family = "platform"
         try:
-            query = parse_qs(query_text, keep_blank_values=True, max_num_fields=1000)
-            request = Request(raw, raw.method, path or "/", query, "")
-            family = "legacy" if is_storage(request) else self._router.family(path)
-            self._authenticate(request)
+            request.query = parse_qs(query_text, keep_blank_values=True, max_num_fields=1000)
+            if (page := await self._pages.answer(raw, path)) is not None:
+                request.is_secret = True
+                return page
+            self._take_prefix(request)
             family = "legacy" if is_storage(request) else self._router.family(request.path)
+            self._authenticate(request)
             return await self._answer(request)
         except ApiError as error:
             return _refuse(raw, error, family)
+        except Cut:
+            return _NoAnswer(status=0)
         except NoSuchPath:
             return _no_such_path(raw, path)
         except (ConnectionError, ConnectionResetError):
             raise
+        except web.RequestPayloadError as error:  # not of the encoding or length that it claims
+            return _refuse(raw, invalid(f"Malformed request body: {error}"), family)
         except ValueError as error:
             log.exception("%s %s", raw.method, _without_token(path))
             return _refuse(raw, invalid(f"Malformed request: {error}"), family)
@@ -113,40 +166,58 @@ class HttpHandler:
             log.exception("%s %s failed", raw.method, _without_token(path))
             return _refuse(raw, ApiError("INTERNAL", f"Internal error: {error!r}"), family)
 
-    def _authenticate(self, request: Request) -> None:
-        if request.path.startswith("/t/"):
-            token, slash, rest = request.path.removeprefix("/t/").partition("/")
-            email = self._access.identify(token)
-            if email is None:
-                request.email = self._access.require(None)
-            request.prefix = f"/t/{token}"
+    @staticmethod
+    def _take_prefix(request: Request) -> None:
+        while request.path.startswith("/t/"):  # one may stand before a root that has one
+            request.token, slash, rest = request.path.removeprefix("/t/").partition("/")
+            request.prefix = f"/t/{request.token}"
             request.path = slash + rest if slash else "/"
-            request.email = email or ""
+
+    def _authenticate(self, request: Request) -> None:
+        if request.prefix:
+            request.email = self._access.identify(request.token) or self._access.require(None)
+            request.scopes = self._access.scopes(request.token)
             return
-        request.email = self._access.require(request.raw.headers.get("Authorization"))
+        header = request.raw.headers.get("Authorization")
+        request.token = (header or "").partition(" ")[2].strip()
+        request.email = self._access.require(header)
+        request.scopes = self._access.scopes(request.token)
 
     async def _answer(self, request: Request) -> web.StreamResponse:
         if request.path.startswith("/_local/"):
             if request.email != OWNER:
                 raise ApiError("PERMISSION_DENIED", "Only the local cloud's owner may do this.")
             return await self._local(request)
-        if is_storage(request) or self._is_xml_host(request):
+        # Asked before the body is read: that of an object is not to be held in memory.
+        if not _OF_APIS.match(request.path) or self._is_xml_host(request):
             answer = await self._storage(request)
             if answer is not None:
                 return answer
-        try:
-            body = await request.read()
-            caller = Caller(request.email)
-            verb = request.raw.headers.get("X-HTTP-Method-Override", request.verb).upper()
-            content = await self._router.call_rest(verb, request.path, request.query, body, caller)
-        except NoSuchPath:
-            answer = await self._storage(request)
-            if answer is None:
-                raise
-            return answer
+        if request.path.startswith(_COMPUTE_BATCH):
+            return await self._answer_batch(request)
+        body = await request.read()
+        verb = request.raw.headers.get("X-HTTP-Method-Override", request.verb).upper()
+        content = await self._router.call_rest(
+            verb, request.path, request.query, body, request.caller
+        )
         return web.Response(
             body=content, content_type="application/json", charset="UTF-8", headers=_COMMON
         )
+
+    async def _answer_batch(self, request: Request) -> web.StreamResponse:
+        """Several calls of Compute Engine in one: how gcloud asks for more than one instance."""
+
+        async def answer(part: Part) -> tuple[int, str]:
+            try:
+                content = await self._router.call_rest(
+                    part.verb, part.path, part.query, part.body, request.caller
+                )
+            except NoSuchPath:
+                raise ApiError("NOT_FOUND", f"{part.verb} {part.path} is not there.") from None
+            return 200, content.decode()
+
+        header = request.raw.headers.get("Content-Type", "")
+        return await answer_batch(header, await request.read(), request.prefix, answer)
 
     @staticmethod
     def _is_xml_host(request: Request) -> bool:
@@ -154,7 +225,28 @@ class HttpHandler:
         return host == "storage.googleapis.com" or host.endswith(".storage.googleapis.com")
 
 
+def _cut(request: Request, response: web.StreamResponse) -> web.StreamResponse:
+    """The answer, or its first bytes alone if a fault wants that. Streams see to it themselves."""
+    if isinstance(response, web.Response) and isinstance(response.body, bytes):
+        limit = request.exchange.limit("answer", len(response.body))
+        if limit is not None and request.exchange.strikes("answer"):
+            return HalfAnswer(response, limit)
+    return response
+
+
+class _NoAnswer(web.StreamResponse):
+    """Ends the connection without a byte."""
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionResetError
+
+
 _COMMON = {"Cache-Control": "private", "Vary": "Origin, X-Origin, Referer"}
+_COMPUTE_BATCH = "/batch/compute/"
+# What no object is taken to be that is asked for by its path alone, as `/BUCKET/OBJECT`.
+_OF_APIS = re.compile(r"/(?:v\d+\w*|compute|projects|batch/compute)(?:/|$)")
 _STORAGE_PATHS = (
     "/storage/v1/",
     "/upload/storage/v1/",
@@ -177,8 +269,8 @@ def _refuse(raw: web.BaseRequest, error: ApiError, family: str) -> web.Response:
         headers["WWW-Authenticate"] = 'Bearer realm="https://accounts.google.com/"'
     response = web.Response(
         status=error.http,
-        body=b"" if raw.method == "HEAD" else error.as_json(family),
-        content_type="application/json",
+        body=b"" if raw.method == "HEAD" else _told(error, family),
+        content_type="text/html" if error.is_page else "application/json",
         charset="UTF-8",
         headers=headers,
     )
@@ -187,18 +279,28 @@ def _refuse(raw: web.BaseRequest, error: ApiError, family: str) -> web.Response:
     return response
 
 
+def _told(error: ApiError, family: str) -> bytes:
+    return _page(error.http, error.message) if error.is_page else error.as_json(family)
+
+
 def _no_such_path(raw: web.BaseRequest, path: str) -> web.Response:
     """Google's front end answers an unknown path with a page, not with JSON."""
+    text = f"The requested URL <code>{escape(_without_token(path))}</code> was not found"
     return web.Response(
         status=404,
-        text=(
-            "<!DOCTYPE html>\n<html lang=en><title>Error 404 (Not Found)!!1</title>\n"
-            f"<p>The requested URL <code>{escape(_without_token(path))}</code> was not found "
-            "on this server.\n"
-        ),
+        body=_page(404, f"{text} on this server."),
         content_type="text/html",
         charset="UTF-8",
     )
+
+
+def _page(status: int, text: str) -> bytes:
+    """As Google's front end shows an error: googleapis/google-api-php-client#2421."""
+    title = {404: "Not Found", 408: "Request Timeout"}.get(status, "Server Error")
+    return (
+        "<!DOCTYPE html>\n<html lang=en>\n  <meta charset=utf-8>\n"
+        f"  <title>Error {status} ({title})!!1</title>\n  <p>{text}\n"
+    ).encode()
 
 
 def _without_token(path: str) -> str:

@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 Arguments = dict[str, Any]
 _COLUMNS = "name,parent,effect,arguments,started,due,ended,detail,response,error"
+_FAULT = "fault"  # among an operation's arguments: the error that it is to end with
 _KEPT_SECONDS = 7 * 24 * 3600.0  # ended operations are forgotten after a week
 
 
@@ -62,9 +63,17 @@ class Effect:
 class Operations:
     """All long operations of the local cloud, whichever API began them."""
 
-    def __init__(self, store: Store, find_effect: Callable[[str], Effect]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        find_effect: Callable[[str], Effect],
+        shape: Callable[[], tuple[float, ApiError | None]] = lambda: (0.0, None),
+    ) -> None:
+        """`shape` tells what faults do to an operation that begins now: time added, and an error
+        that it is to end with."""
         self._store = store
         self._find_effect = find_effect
+        self._shape = shape
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ended: dict[str, asyncio.Event] = {}
 
@@ -76,6 +85,10 @@ class Operations:
         With nothing to wait for and no work to do it is over when this returns.
         """
         now = time.time()
+        added, error = self._shape()
+        seconds += added
+        if error is not None:
+            arguments = {**arguments, _FAULT: _as_arguments(error)}
         self._store.run("DELETE FROM operations WHERE ended < ?", now - _KEPT_SECONDS)
         record = Record(
             name=name or f"{parent}/operations/operation-{int(now * 1000)}-{secrets.token_hex(8)}",
@@ -98,8 +111,11 @@ class Operations:
             record.started,
             record.due,
         )
-        if seconds <= 0 and self._find_effect(effect).work is None:
-            self._finish(record)
+        if seconds <= 0 and error is None and self._find_effect(effect).work is None:
+            try:
+                self._finish(record)
+            except ApiError as refusal:  # the operation's, not the request's
+                self._end(record, None, refusal)
         else:
             # Started on the next turn of the loop: after the transaction that this stands in.
             self._start(record)
@@ -189,6 +205,10 @@ class Operations:
     async def _run(self, record: Record) -> None:
         effect = self._find_effect(record.effect)
         try:
+            fault = record.arguments.get(_FAULT)
+            if fault is not None:
+                await asyncio.sleep(max(0.0, record.due - time.time()))
+                raise ApiError(**fault)
             if effect.work is not None:
                 await effect.work(record.arguments, lambda text: self._tell(record.name, text))
             await asyncio.sleep(max(0.0, record.due - time.time()))
@@ -227,6 +247,10 @@ class Operations:
         event = self._ended.pop(record.name, None)
         if event is not None:
             event.set()
+
+
+def _as_arguments(error: ApiError) -> Arguments:
+    return {"status": error.status, "message": error.message, "details": list(error.details)}
 
 
 def _record(row: tuple[Any, ...]) -> Record:

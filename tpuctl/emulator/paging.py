@@ -31,14 +31,17 @@ def page(
 ) -> tuple[list[T], str]:
     """The rows after the one that the token names, and the token of the next page or ''.
 
-    `rows` is in its final order; a token whose row is gone ends the list.
+    `rows` is in its final order. Where the token's row is gone by now, those after it follow all
+    the same, if the order is that of the keys: whoever deletes what is listed misses nothing.
     """
     if size < 0:
         raise invalid("page_size must not be negative.")
     start = 0
     if token:
         last = read_token(token)
-        start = next((i + 1 for i, row in enumerate(rows) if key(row) == last), len(rows))
+        keys = [key(row) for row in rows]
+        later = (place for place, one in enumerate(keys) if one > last)
+        start = keys.index(last) + 1 if last in keys else next(later, len(rows))
     count = min(size or most, most)
     chosen = list(rows[start : start + count])
     more = start + count < len(rows)

@@ -4,29 +4,65 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from tpuctl.emulator.access import OWNER
 from tpuctl.emulator.status import ApiError
 from tpuctl.emulator.store import Store
 
-__all__ = ["DEFAULT_PROJECT", "Directory", "Project", "consumer_of", "now_text", "title_of"]
+__all__ = [
+    "BILLING_ACCOUNTS",
+    "CLOSED_ACCOUNT",
+    "DEFAULT_PROJECT",
+    "DOMAIN",
+    "FOLDER",
+    "OPEN_ACCOUNT",
+    "ORGANIZATION",
+    "Directory",
+    "Project",
+    "consumer_of",
+    "now_text",
+    "title_of",
+]
 
 DEFAULT_PROJECT = "local-project"
+ORGANIZATION = "organizations/400000000001"
+FOLDER = "folders/500000000001"
+DOMAIN = OWNER.partition("@")[2]  # the organization's
+OPEN_ACCOUNT = "billingAccounts/010CA1-010CA1-010CA1"
+CLOSED_ACCOUNT = "billingAccounts/0C105E-0C105E-0C105E"
+BILLING_ACCOUNTS = {OPEN_ACCOUNT: "Local billing account", CLOSED_ACCOUNT: "Closed account"}
 _FIRST_NUMBER = 100000000001
 
-Project = dict[str, Any]  # id, number, display_name, parent, state, labels, created, billing
+# id, number, display_name, parent, state, labels, created, billing (is it enabled?), account
+Project = dict[str, Any]
 
 # The APIs whose title Google's messages use; another one's title is its name.
 _TITLES = {
-    "tpu.googleapis.com": "Cloud TPU API",
+    "aiplatform.googleapis.com": "Vertex AI API",
+    "bigquery.googleapis.com": "BigQuery API",
+    "billingbudgets.googleapis.com": "Cloud Billing Budget API",
+    "cloudapis.googleapis.com": "Google Cloud APIs",
+    "cloudbilling.googleapis.com": "Cloud Billing API",
+    "cloudbuild.googleapis.com": "Cloud Build API",
+    "cloudquotas.googleapis.com": "Cloud Quotas API",
+    "cloudresourcemanager.googleapis.com": "Cloud Resource Manager API",
     "compute.googleapis.com": "Compute Engine API",
     "iam.googleapis.com": "Identity and Access Management (IAM) API",
-    "storage.googleapis.com": "Cloud Storage API",
-    "cloudresourcemanager.googleapis.com": "Cloud Resource Manager API",
-    "serviceusage.googleapis.com": "Service Usage API",
+    "iamcredentials.googleapis.com": "IAM Service Account Credentials API",
+    "iap.googleapis.com": "Cloud Identity-Aware Proxy API",
     "logging.googleapis.com": "Cloud Logging API",
-    "cloudbilling.googleapis.com": "Cloud Billing API",
+    "monitoring.googleapis.com": "Cloud Monitoring API",
+    "oslogin.googleapis.com": "Cloud OS Login API",
+    "secretmanager.googleapis.com": "Secret Manager API",
+    "serviceusage.googleapis.com": "Service Usage API",
+    "storage-api.googleapis.com": "Google Cloud Storage JSON API",
+    "storage-component.googleapis.com": "Cloud Storage",
+    "storage.googleapis.com": "Cloud Storage API",
+    "sts.googleapis.com": "Security Token Service API",
+    "tpu.googleapis.com": "Cloud TPU API",
 }
 
 
@@ -45,11 +81,15 @@ class Directory:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        # Told of each API that is enabled in a project for the first time.
+        self.first_enabled: Callable[[Project, str], None] = lambda project, api: None
 
     def ensure_default(self) -> None:
         """A fresh local cloud has one project, with billing and no API enabled."""
         if self._store.count("project") == 0:
-            self.add(DEFAULT_PROJECT, display_name="Local project", billing=True)
+            self.add(
+                DEFAULT_PROJECT, display_name="Local project", parent=ORGANIZATION, billing=True
+            )
 
     def add(
         self,
@@ -59,6 +99,7 @@ class Directory:
         parent: str = "",
         labels: dict[str, str] | None = None,
         billing: bool = False,
+        owner: str = OWNER,
     ) -> Project:
         """Make a project. An ordinary new one: its `default` network comes with Compute Engine.
 
@@ -74,9 +115,17 @@ class Directory:
             "created": time.time(),
             "updated": time.time(),
             "billing": billing,
+            "owner": owner,
+            "account": OPEN_ACCOUNT if billing else "",
         }
         self.save(project)
         return project
+
+    def link(self, project: Project, account: str) -> None:
+        """Have an account pay for the project; '' for none. A closed one pays for nothing."""
+        project["account"] = account
+        project["billing"] = account == OPEN_ACCOUNT
+        self.save(project)
 
     def save(self, project: Project) -> None:
         with self._store.transaction():
@@ -111,7 +160,11 @@ class Directory:
         return self._store.get("enabled", f"{project['id']}/{api}") is not None
 
     def enable(self, project: Project, api: str) -> None:
-        self._store.put("enabled", f"{project['id']}/{api}", b"")
+        name = f"{project['id']}/{api}"
+        self._store.put("enabled", name, b"")
+        if self._store.get("once-enabled", name) is None:
+            self._store.put("once-enabled", name, b"")
+            self.first_enabled(project, api)
 
     def disable(self, project: Project, api: str) -> None:
         self._store.delete("enabled", f"{project['id']}/{api}")

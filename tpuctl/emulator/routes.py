@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+from tpuctl.emulator.described import name_of
+from tpuctl.emulator.facts import facts_of
 from tpuctl.emulator.projects import consumer_of
 from tpuctl.emulator.status import ApiError, unimplemented
-from tpuctl.emulator.wire import Method, decode, encode, methods_of, parse_wire, shared_methods
+from tpuctl.emulator.wire import (
+    MIXINS,
+    Method,
+    Rule,
+    camel,
+    decode,
+    encode,
+    methods_of,
+    parse_wire,
+    shared_methods,
+)
 from tpuctl.emulator.world import Caller, World
 
 __all__ = ["NoSuchPath", "Router", "Surface"]
@@ -31,6 +44,9 @@ class Surface:
     paths: str = ""  # a pattern of the REST paths that may be its
     family: str = "platform"  # the shape of its errors
     api: str = ""  # must be enabled in the project that a request names
+    messages: str = ""  # whose `extended` adds to the client's messages what it lacks
+    tells_defaults: bool = False  # whether its JSON has what is false or empty
+    definition: str = ""  # whose `methods` has the table, where no client does
 
 
 _SURFACES = (
@@ -49,6 +65,31 @@ _SURFACES = (
         "projects",
         r"/v3/(?:projects|operations)",
     ),
+    *(
+        Surface(
+            f"google.cloudresourcemanager.v1.{client}",
+            "",
+            client,
+            "resources_v1",
+            paths,
+            definition="tpuctl.emulator.services.resources_v1_messages",
+        )
+        for client, paths in (
+            ("Projects", r"/v1/projects(?:/[^/]+)?$"),
+            ("Organizations", r"/v1/organizations(?:/[^/]+|:search)$"),
+            ("Folders", r"/v1/folders/[^/]+$"),
+            ("Liens", r"/v1/liens(?:/|$)"),
+            ("Operations", r"/v1/operations/(?:cp|pc)\."),
+        )
+    ),
+    Surface(
+        "google.cloud.resourcemanager.v2.Folders",
+        "",
+        "Folders",
+        "resources_v1",
+        r"/v2/folders",
+        definition="tpuctl.emulator.services.resources_v1_messages",
+    ),
     Surface(
         "google.api.serviceusage.v1.ServiceUsage",
         "google.cloud.service_usage_v1.services.service_usage",
@@ -61,30 +102,60 @@ _SURFACES = (
         "google.cloud.iam_admin_v1.services.iam",
         "IAM",
         "identity",
+        r"/v1/(?:projects/[^/]+/(?:serviceAccounts|roles)"
+        r"|organizations/[^/]+/roles|roles|permissions)",
         api="iam.googleapis.com",
     ),
-    # APIs known by name whose methods are all not imitated yet.
     Surface(
         "google.cloud.tpu.v1.Tpu",
         "google.cloud.tpu_v1.services.tpu",
         "Tpu",
-        "",
-        r"/v1/projects/[^/]+/locations/",
+        "tpu_v1",
+        r"/v1/projects/[^/]+/locations",
+        api="tpu.googleapis.com",
     ),
     Surface(
         "google.cloud.tpu.v2alpha1.Tpu",
         "google.cloud.tpu_v2alpha1.services.tpu",
         "Tpu",
-        "",
+        "tpu_alpha",
         r"/v2alpha1/",
+        api="tpu.googleapis.com",
+        messages="tpuctl.emulator.services.tpu_alpha_messages",
+    ),
+    Surface(
+        "google.cloud.resourcemanager.v3.Folders",
+        "google.cloud.resourcemanager_v3.services.folders",
+        "Folders",
+        "containers",
+        r"/v3/folders",
+    ),
+    Surface(
+        "google.cloud.resourcemanager.v3.Organizations",
+        "google.cloud.resourcemanager_v3.services.organizations",
+        "Organizations",
+        "containers",
+        r"/v3/organizations",
     ),
     Surface(
         "google.cloud.billing.v1.CloudBilling",
         "google.cloud.billing_v1.services.cloud_billing",
         "CloudBilling",
-        "",
+        "billing",
         r"/v1/(?:billingAccounts|projects/[^/]+/billingInfo)",
+        # Seen in a recorded run of `gcloud billing projects describe`: "billingEnabled": false.
+        tells_defaults=True,
     ),
+    Surface(
+        "google.cloud.secretmanager.v1.SecretManagerService",
+        "",
+        "SecretManagerService",
+        "secrets",
+        r"/v1/projects/[^/]+/secrets",
+        api="secretmanager.googleapis.com",
+        definition="tpuctl.emulator.services.secrets_messages",
+    ),
+    # An API known by name whose methods are all not imitated.
     Surface(
         "google.cloud.billing.v1.CloudCatalog",
         "google.cloud.billing_v1.services.cloud_catalog",
@@ -102,7 +173,11 @@ _SHARED = {
         "google.cloud.location.Locations", "", "Locations", "tpu"
     ),
 }
-_COMPUTE = re.compile(r"(?:/compute/v1)?/projects/[^/]+(?:/|$)")
+_COMPUTE = re.compile(r"(?:/compute/(?:v1|beta|alpha))?/projects/[^/]+(?:/|$)")
+_EARLIER = re.compile(r"/compute/(?:beta|alpha)(?=/projects/)")  # gcloud beta and gcloud alpha
+# Cloud TPU's first version, the same as v1 in all that clients use: `gcloud alpha compute tpus
+# execution-groups` speaks it (SDK 528, generated_clients/apis/tpu/v1alpha1), and early TensorFlow.
+_TPU_V1ALPHA1 = re.compile(r"/v1alpha1(?=/projects/[^/]+/locations)")
 
 
 class Router:
@@ -115,7 +190,8 @@ class Router:
 
     def family(self, path: str) -> str:
         """The error shape of the API that a path belongs to."""
-        return "legacy" if _COMPUTE.match(path) else "platform"
+        is_legacy = _COMPUTE.match(path) or path.startswith("/compute/")
+        return "legacy" if is_legacy else "platform"
 
     async def call_rest(
         self,
@@ -126,22 +202,47 @@ class Router:
         caller: Caller,
     ) -> bytes:
         """Answer a REST request with JSON; ApiError or NoSuchPath when there is no answer."""
-        candidates = self._candidates(path)
-        for surface in candidates:
-            target = path
-            if surface.family == "legacy" and not path.startswith("/compute/v1"):
-                target = "/compute/v1" + path  # one origin serves every API at its root
-            for method in self._table(surface):
-                for rule in method.rules:
-                    if rule.verb == verb and (match := rule.pattern.fullmatch(target)):
-                        handler = self._handler(surface, method)
-                        request = decode(method, rule, match.groups(), query, body)
-                        answer = await self._call(surface, handler, method, request, caller)
-                        return encode(answer, query)
-        for surface in candidates:
-            if not surface.key:  # its client may speak gRPC only, and so have no table of paths
-                raise unimplemented(f"{surface.service} ({verb} {path})")
+        if path.startswith("/v1beta1/"):  # Service Usage's, of which no client has a table
+            quota: Any = self._world.service("quota")
+            if quota.method_of(verb, path) is not None:
+                answer: bytes = await quota.answer(verb, path, query, caller)
+                return answer
+        path = _as_v1(path)
+        for surface, method, rule, captured in self._find(verb, path):
+            read = partial(decode, method, rule, captured, query, body)
+            message = await self._call(surface, method, caller, read)
+            return encode(message, query, tells_defaults=surface.tells_defaults)
+        name = name_of(verb, path) or name_of(verb, f"/compute/v1{path}")
+        if name is not None:
+            raise unimplemented(name)
         raise NoSuchPath(path)
+
+    def serves(self, verb: str, path: str) -> bool:
+        """Whether a path leads to a method that is imitated."""
+        if path.startswith("/v1beta1/"):
+            quota: Any = self._world.service("quota")
+            return quota.method_of(verb, path) is not None
+        path = _as_v1(path)
+        for surface in self._candidates(path):
+            if self._handlers(surface.key, surface.service) is not None:
+                for method, _, _ in self._methods_at(surface, verb, path):
+                    return self._find_handler(surface, method) is not None
+        return False
+
+    def _find(self, verb: str, path: str) -> Iterator[tuple[Surface, Method, Rule, Sequence[str]]]:
+        for surface in self._candidates(path):
+            for method, rule, captured in self._methods_at(surface, verb, path):
+                yield surface, method, rule, captured
+
+    def _methods_at(
+        self, surface: Surface, verb: str, path: str
+    ) -> Iterator[tuple[Method, Rule, Sequence[str]]]:
+        if surface.family == "legacy" and not path.startswith("/compute/v1"):
+            path = "/compute/v1" + path  # one origin serves every API at its root
+        for method in self._table(surface):
+            for rule in method.rules:
+                if rule.verb == verb and (match := rule.pattern.fullmatch(path)):
+                    yield method, rule, match.groups()
 
     async def call_grpc(self, path: str, data: bytes, caller: Caller) -> bytes:
         """Answer a gRPC call, `/package.Service/Method`, with the serialized response."""
@@ -153,36 +254,81 @@ class Router:
         method = next((m for m in self._table(surface) if m.full_name == full_name), None)
         if method is None:
             raise ApiError("UNIMPLEMENTED", f"unknown method {name} of service {service}")
-        handler = self._handler(surface, method)
-        request = parse_wire(method, data)
-        answer = await self._call(surface, handler, method, request, caller)
+        answer = await self._call(surface, method, caller, partial(parse_wire, method, data))
         serialized: bytes = answer.SerializeToString()
         return serialized
 
+    def tables(self) -> Iterator[tuple[Method, bool]]:
+        """Every method of every API, and whether it is imitated.
+
+        Of Compute Engine those of the collections of which something is. Takes seconds.
+        """
+        for surface in self._all_surfaces():
+            for method in self._table(surface):
+                if (method.service in _SHARED) == (surface.service in _SHARED):
+                    yield method, self._find_handler(surface, method) is not None
+
+    def names(self) -> set[str]:
+        """Full names of methods, all of those that are imitated among them. Takes no time."""
+        names = set()
+        for surface in self._all_surfaces():
+            handlers = self._handlers(surface.key, surface.service)
+            for attribute in dir(handlers):
+                if _takes_calls(getattr(handlers, attribute, None)):
+                    is_shared = attribute in MIXINS and not surface.definition
+                    service = MIXINS[attribute] if is_shared else surface.service
+                    names.add(f"{service}/{camel(attribute)}")
+        return names
+
+    def imitates(self, full_name: str) -> bool:
+        """Whether there is such a method, and an answer for it."""
+        service = full_name.partition("/")[0]
+        for surface in self._all_surfaces():
+            if surface.service == service:
+                for method in self._table(surface):
+                    if method.full_name == full_name:
+                        return self._find_handler(surface, method) is not None
+        return False
+
+    def _all_surfaces(self) -> Iterator[Surface]:
+        compute: Any = self._world.service("compute")
+        yield from _SURFACES
+        yield from map(_compute_surface, compute.collections)
+        yield from _SHARED.values()
+
     async def _call(
-        self, surface: Surface, handler: Any, method: Method, request: Any, caller: Caller
+        self, surface: Surface, method: Method, caller: Caller, read: Callable[[], Any]
     ) -> Any:
-        if surface.api and method.service not in _SHARED:
+        async with self._world.traffic.carry(method.full_name, caller) as call:
+            handler = self._handler(surface, method)
+            request = read()
             project = consumer_of(request)
-            if project is not None:
+            call.project = project or ""
+            await call.arrive(partial(facts_of, request))
+            if surface.api and method.service not in _SHARED and project is not None:
                 self._world.projects.require(project, surface.api)
-        answer = await handler(request, caller)
+            self._world.guard.check(method.full_name, request, caller)
+            answer = await handler(request, caller)
         return method.response() if answer is None else answer
 
     def _handler(self, surface: Surface, method: Method) -> Any:
-        key = _SHARED.get(method.service, surface).key
-        if not key:
-            raise unimplemented(method.full_name)
-        handlers = self._world.service(key).handler(method.service)
-        handler = getattr(handlers, method.attribute, None)
+        handler = self._find_handler(surface, method)
         if handler is None:
             raise unimplemented(method.full_name)
         return handler
 
+    def _find_handler(self, surface: Surface, method: Method) -> Any | None:
+        key = _SHARED.get(method.service, surface).key
+        handler = getattr(self._handlers(key, method.service), method.attribute, None)
+        return handler if _takes_calls(handler) else None
+
+    def _handlers(self, key: str, service: str) -> Any | None:
+        return self._world.service(key).handler(service) if key else None
+
     def _candidates(self, path: str) -> list[Surface]:
         found = [each for each in _SURFACES if each.paths and re.match(each.paths, path)]
         if _COMPUTE.match(path):
-            surface = _compute_surface(path)
+            surface = _surface_of_compute_path(path)
             if surface is not None:
                 found.append(surface)
         return found
@@ -191,6 +337,9 @@ class Router:
         found = self._methods.get(surface.service)
         if found is None and surface.service in _SHARED:
             found = shared_methods()
+            self._methods[surface.service] = found
+        if found is None and surface.definition:
+            found = list(importlib.import_module(surface.definition).methods(surface.service))
             self._methods[surface.service] = found
         if found is None:
             if surface.key == "compute":
@@ -206,23 +355,41 @@ class Router:
             if table is None:
                 return []
             found = methods_of(surface.service, table, rest_base)
+            if surface.messages:
+                extended = importlib.import_module(surface.messages).extended
+                found = [replace(method, request=extended(method.request)) for method in found]
             self._methods[surface.service] = found
         return found
 
 
-def _compute_surface(path: str) -> Surface | None:
+def _as_v1(path: str) -> str:
+    """The path of what v1 knows under the same name."""
+    return _TPU_V1ALPHA1.sub("/v1", _EARLIER.sub("/compute/v1", path))
+
+
+def _surface_of_compute_path(path: str) -> Surface | None:
     """The collection of Compute Engine that a path is about, by the client's module names."""
-    from tpuctl.emulator.services.compute import collection_of
+    from tpuctl.emulator.services.compute_wire import collection_of
 
     found = collection_of(path)
-    if found is None:
-        return None
-    module, client = found
+    return None if found is None else _compute_surface(found[1])
+
+
+def _compute_surface(client: str) -> Surface:
+    """Of the collection that this client is for, as `GlobalAddresses`."""
+    module = re.sub(r"(?<!^)([A-Z])", r"_\1", client).lower()
     return Surface(
         f"google.cloud.compute.v1.{client}",
         f"google.cloud.compute_v1.services.{module}",
         client,
         "compute",
         family="legacy",
-        api="compute.googleapis.com",
+        # Images are read in Google's public projects too: their handler looks who is asked.
+        api="" if client in ("Images", "ImageFamilyViews") else "compute.googleapis.com",
     )
+
+
+def _takes_calls(handler: Any) -> bool:
+    """Whether this answers requests, and is no other method of the same name."""
+    code = getattr(handler, "__code__", None)
+    return code is not None and code.co_varnames[1:3] == ("request", "caller")

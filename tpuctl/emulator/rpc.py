@@ -11,7 +11,8 @@ from typing import Any
 from tpuctl.emulator.access import Access
 from tpuctl.emulator.routes import Router
 from tpuctl.emulator.status import ApiError
-from tpuctl.emulator.world import Caller
+from tpuctl.emulator.traffic import Caller, Cut
+from tpuctl.emulator.transcript import Transcript
 
 __all__ = ["RpcServer"]
 
@@ -23,9 +24,12 @@ _LONGEST_MESSAGE = 64 * 1024 * 1024
 class RpcServer:
     """Serves every method of the router over gRPC."""
 
-    def __init__(self, router: Router, access: Access) -> None:
+    def __init__(
+        self, router: Router, access: Access, transcript: Transcript | None = None
+    ) -> None:
         self._router = router
         self._access = access
+        self._transcript = transcript
         self._folder = ""
         self._server: Any = None
         self._lock = asyncio.Lock()
@@ -68,15 +72,28 @@ class RpcServer:
         import grpc
 
         self.calls += 1
-        headers = dict(context.invocation_metadata())
+        header = dict(context.invocation_metadata()).get("authorization")
+        answer, refusal = b"", None
         try:
-            caller = Caller(self._access.require(headers.get("authorization")))
-            return await self._router.call_grpc(method, data, caller)
+            email = self._access.require(header)
+            token = (header or "").partition(" ")[2].strip()
+            caller = Caller(email, scopes=self._access.scopes(token))
+            answer = await self._router.call_grpc(method, data, caller)
         except ApiError as error:
             refusal = error
+        except Cut:
+            # What a client is told whose connection ended: many calls share one, and the others
+            # on it are to go on.
+            refusal = ApiError("UNAVAILABLE", "Socket closed")
         except Exception as error:
             log.exception("%s failed", method)
             refusal = ApiError("INTERNAL", f"Internal error encountered: {error!r}")
+        if self._transcript is not None:
+            token = (header or "").partition(" ")[2]
+            status = refusal.number if refusal else 0
+            self._transcript.add_rpc(token, method, data, status, answer)
+        if refusal is None:
+            return answer
         code = next(each for each in grpc.StatusCode if each.value[0] == refusal.number)
         await context.abort(code, refusal.message, refusal.as_trailers())
         raise AssertionError("abort always raises")

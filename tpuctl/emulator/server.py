@@ -15,17 +15,29 @@ from aiohttp import web
 from tpuctl import __version__
 from tpuctl.emulator.access import Access
 from tpuctl.emulator.front import Front
+from tpuctl.emulator.happenings import Happenings
 from tpuctl.emulator.http import HttpHandler, Request, json_response
 from tpuctl.emulator.machine import Host
+from tpuctl.emulator.method_names import MethodNames
+from tpuctl.emulator.oauth import PublicPages
+from tpuctl.emulator.owner import Owner
 from tpuctl.emulator.pace import DEFAULT_PACE, Pace
 from tpuctl.emulator.routes import Router
 from tpuctl.emulator.rpc import RpcServer
+from tpuctl.emulator.services.quota import METHODS as QUOTA_METHODS
 from tpuctl.emulator.services.storage import StorageService
-from tpuctl.emulator.status import ApiError
 from tpuctl.emulator.store import Store
+from tpuctl.emulator.transcript import Transcript
 from tpuctl.emulator.world import World
 
 __all__ = ["MakeHost", "Server", "StartableHost"]
+
+# What stands in the store and has machines, by kind, and the service that boots them again.
+_WITH_MACHINES = (
+    ("tpu.node", "tpu"),
+    ("tpu.v1.node", "tpu_v1"),
+    ("compute.instances", "compute"),
+)
 
 
 class StartableHost(Host, Protocol):
@@ -41,7 +53,13 @@ class Server:
     """One local cloud. Everything it acknowledged is in its folder and outlives it."""
 
     def __init__(
-        self, home: Path, make_host: MakeHost, *, port: int = 0, pace: str = DEFAULT_PACE
+        self,
+        home: Path,
+        make_host: MakeHost,
+        *,
+        port: int = 0,
+        pace: str = DEFAULT_PACE,
+        transcript: Transcript | None = None,
     ) -> None:
         """`port` 0 picks one; `make_host` is called with the folder and the front's address."""
         self.home = home
@@ -49,6 +67,7 @@ class Server:
         self.pace = Pace(pace)
         self.stopping = asyncio.Event()
         self._make_host = make_host
+        self._transcript = transcript
         self._started = time.time()
 
     async def start(self) -> None:
@@ -70,14 +89,28 @@ class Server:
         await self.host.start()
         self.world = World(self.home, self.store, self.pace, access, self.host)
         self.world.projects.ensure_default()
+        faults = self.world.faults
+        self.host.refuses_key = lambda name: (
+            faults.take("key-refused", node=name, worker=name.rpartition("/workers/")[2])
+            is not None
+        )
+        happenings = Happenings(self.world)
+        self.host.disk_limit = happenings.disk_limit
         router = Router(self.world)
-        self._rpc = RpcServer(router, access)
+        self._rpc = RpcServer(router, access, self._transcript)
         storage = StorageService(self.world)
         storage.sweep()
-        self._http = HttpHandler(router, access, storage.handle, self._answer_local)
+        methods = MethodNames(router, lambda: {*storage.names(), *QUOTA_METHODS})
+        self._owner = Owner(self.world, self.write_address, methods.require, happenings)
+        pages = PublicPages(access, self.home)
+        self._http = HttpHandler(
+            router, access, storage.handle, self._answer_local, pages, self._transcript
+        )
         self.world.operations.resume()
-        if self.store.count("tpu.node"):
-            await self.world.service("tpu").resume()
+        for kind, service in _WITH_MACHINES:
+            if self.store.count(kind):
+                await self.world.service(service).resume()
+        happenings.resume()
 
     @property
     def url(self) -> str:
@@ -85,12 +118,16 @@ class Server:
 
     async def close(self) -> None:
         """Shut the machines and the store. Pending operations stay, for the next start."""
+        if self._http is not None:
+            self.world.traffic.close()  # who is held would be waited for
         await self._front.close()
         if self._http is not None:
             await self._rpc.close()
             await self.world.close()
         await self.host.close()
         self.store.close()
+        if self._transcript is not None:
+            self._transcript.close()
 
     async def _open_rpc(self) -> str:
         if self._http is None:
@@ -108,7 +145,7 @@ class Server:
         if (request.verb, request.path) == ("POST", "/_local/shutdown"):
             asyncio.get_running_loop().call_later(0.05, self.stopping.set)
             return json_response({"stopping": True})
-        raise ApiError("NOT_FOUND", f"{request.verb} {request.path} is not there.")
+        return await self._owner.handle(request)
 
     def report(self) -> dict[str, Any]:
         """What `/_local/status` tells."""
@@ -121,9 +158,11 @@ class Server:
             "home": str(self.home),
             "url": self.url,
             "pace": self.pace.name,
+            "isolation": getattr(self.host, "isolation", "none: there are no machines"),
             "uptime_seconds": round(time.time() - self._started, 3),
             "projects": self.store.count("project"),
             "nodes": self.store.count("tpu.node"),
+            "faults": sum(not fault.is_spent() for fault in self.world.faults.all()),
             "machines": self.host.count_running(),
             "buckets": self.store.count("bucket"),
             "objects": int(objects[0]),

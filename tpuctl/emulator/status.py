@@ -11,6 +11,7 @@ __all__ = ["CODES", "ApiError", "invalid", "missing", "unimplemented"]
 # google.rpc.Code name: (its number, the HTTP status it maps to), as google/rpc/code.proto has them.
 CODES: Mapping[str, tuple[int, int]] = {
     "CANCELLED": (1, 499),
+    "UNKNOWN": (2, 500),
     "INVALID_ARGUMENT": (3, 400),
     "DEADLINE_EXCEEDED": (4, 504),
     "NOT_FOUND": (5, 404),
@@ -23,6 +24,7 @@ CODES: Mapping[str, tuple[int, int]] = {
     "UNIMPLEMENTED": (12, 501),
     "INTERNAL": (13, 500),
     "UNAVAILABLE": (14, 503),
+    "DATA_LOSS": (15, 500),
     "UNAUTHENTICATED": (16, 401),
 }
 
@@ -54,6 +56,7 @@ class ApiError(Exception):
         details: Sequence[Mapping[str, Any]] = (),
         http: int = 0,
         location: tuple[str, str] | None = None,
+        is_page: bool = False,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -64,6 +67,7 @@ class ApiError(Exception):
         self.number, mapped = CODES[status]
         self.http = http or mapped
         self.location = location  # (locationType, location) of the older APIs
+        self.is_page = is_page  # said by Google's front end, whose answer over HTTP is a page
 
     def as_platform(self) -> dict[str, Any]:
         """The form of APIs on the common platform (TPU, projects, services, IAM)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,19 +21,31 @@ CREATE TABLE IF NOT EXISTS operations (
   started REAL NOT NULL, due REAL NOT NULL, ended REAL, detail TEXT NOT NULL DEFAULT '',
   response BLOB, error BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS tokens (digest TEXT PRIMARY KEY, email TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS token_scopes (
+  digest TEXT PRIMARY KEY, scopes TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS objects (
   bucket TEXT NOT NULL, name TEXT NOT NULL, generation INTEGER NOT NULL,
   metageneration INTEGER NOT NULL, size INTEGER NOT NULL, file TEXT NOT NULL, body TEXT NOT NULL,
   PRIMARY KEY (bucket, name)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS versions (
+  bucket TEXT NOT NULL, name TEXT NOT NULL, generation INTEGER NOT NULL,
+  metageneration INTEGER NOT NULL, size INTEGER NOT NULL, file TEXT NOT NULL, body TEXT NOT NULL,
+  until REAL, PRIMARY KEY (bucket, name, generation)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS versions_until ON versions (until) WHERE until IS NOT NULL;
 CREATE TABLE IF NOT EXISTS uploads (
   id TEXT PRIMARY KEY, bucket TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL,
   file TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 """
 
+_MOST_LATELY = 2048
+
 
 class Store:
     """Resources by kind and name, and the tables of operations, tokens and objects.
+
+    One process has it open, and changes resources by these methods alone: what was read lately is
+    kept in memory.
 
     Every write outside `transaction()` is its own commit. The write-ahead log keeps what was
     committed when the process is killed; it is not synced at each commit, so a power cut may
@@ -45,6 +58,8 @@ class Store:
         self._connection.execute("PRAGMA synchronous=NORMAL")
         self._connection.executescript(_SCHEMA)
         self._depth = 0
+        self._changes: Counter[str] = Counter()
+        self._lately: dict[tuple[str, str], bytes | None] = {}  # resources, as they stand
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -62,6 +77,8 @@ class Store:
             yield
         except BaseException:
             self._connection.execute("ROLLBACK")
+            self._changes.update(dict.fromkeys(self._changes, 1))  # they are as they were before
+            self._lately.clear()
             raise
         else:
             self._connection.execute("COMMIT")
@@ -81,13 +98,26 @@ class Store:
     # Resources.
 
     def get(self, kind: str, name: str) -> bytes | None:
-        found = self.row("SELECT body FROM resources WHERE kind=? AND name=?", kind, name)
-        return bytes(found[0]) if found else None
+        key = kind, name
+        if key not in self._lately:
+            if len(self._lately) >= _MOST_LATELY:
+                self._lately.clear()
+            found = self.row("SELECT body FROM resources WHERE kind=? AND name=?", kind, name)
+            self._lately[key] = bytes(found[0]) if found else None
+        return self._lately[key]
+
+    def version(self, *kinds: str) -> int:
+        """A number that grows with every change of a resource of these kinds by this process."""
+        return sum(self._changes[kind] for kind in kinds)
 
     def put(self, kind: str, name: str, body: bytes) -> None:
+        self._changes[kind] += 1
         self.run("INSERT OR REPLACE INTO resources VALUES (?,?,?)", kind, name, body)
+        self._lately[kind, name] = body
 
     def delete(self, kind: str, name: str) -> bool:
+        self._changes[kind] += 1
+        self._lately.pop((kind, name), None)
         return self.run("DELETE FROM resources WHERE kind=? AND name=?", kind, name).rowcount > 0
 
     def items(self, kind: str, prefix: str = "") -> list[tuple[str, bytes]]:

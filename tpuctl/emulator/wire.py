@@ -15,10 +15,12 @@ from urllib.parse import unquote
 
 from google.protobuf import empty_pb2, json_format
 
-from tpuctl.emulator.status import ApiError, invalid
+from tpuctl.emulator.rest_rules import REST_RULES
+from tpuctl.emulator.status import invalid
 from tpuctl.emulator.text import parse_json
 
 __all__ = [
+    "MIXINS",
     "Method",
     "Rule",
     "camel",
@@ -31,7 +33,7 @@ __all__ = [
 ]
 
 # Methods that every transport carries for services shared by all APIs.
-_MIXINS: Mapping[str, str] = {
+MIXINS: Mapping[str, str] = {
     "get_operation": "google.longrunning.Operations",
     "list_operations": "google.longrunning.Operations",
     "delete_operation": "google.longrunning.Operations",
@@ -62,6 +64,8 @@ _SYSTEM_PARAMETERS = frozenset(
         "trace",
     )
 )
+# What the APIs take and the messages of the official Python clients lack: gcloud sends it.
+_BEYOND_MESSAGES = frozenset(("returnPartialSuccess",))
 _VARIABLE = re.compile(r"\{([a-zA-Z0-9_.]+)(?:=([^}]*))?\}")
 _SEGMENTS = {"*": "[^/:]+", "**": ".+"}
 
@@ -96,7 +100,10 @@ def camel(attribute: str) -> str:
 
 
 def methods_of(service: str, base: type, rest_base: type | None) -> list[Method]:
-    """Every method of the service, from the type hints of the client's transport."""
+    """Every method of the service, from the type hints of the client's transport.
+
+    `rest_base` is None for a client that speaks gRPC only: the HTTP rules are then ours.
+    """
     found = []
     for attribute, member in vars(base).items():
         if not isinstance(member, property) or attribute.startswith("_") or not member.fget:
@@ -107,11 +114,11 @@ def methods_of(service: str, base: type, rest_base: type | None) -> list[Method]
         answers = typing.get_args(arguments[1])
         found.append(
             Method(
-                service=_MIXINS.get(attribute, service),
+                service=MIXINS.get(attribute, service),
                 attribute=attribute,
                 request=_message_class(arguments[0][0]),
                 response=_message_class(answers[0] if answers else arguments[1]),
-                rules=tuple(_rules(rest_base, attribute)),
+                rules=tuple(_rules(service, rest_base, attribute)),
             )
         )
     return found
@@ -123,7 +130,7 @@ def shared_methods() -> list[Method]:
     from google.longrunning import operations_pb2
 
     found = []
-    for attribute, service in _MIXINS.items():
+    for attribute, service in MIXINS.items():
         module = locations_pb2 if "location" in attribute else operations_pb2
         request = getattr(module, f"{camel(attribute)}Request")
         if attribute.startswith("list_"):
@@ -143,11 +150,12 @@ def _message_class(hint: Any) -> Any:
     return hint.pb() if hasattr(hint, "pb") else hint
 
 
-def _rules(rest_base: type | None, attribute: str) -> Iterable[Rule]:
+def _rules(service: str, rest_base: type | None, attribute: str) -> Iterable[Rule]:
+    options = REST_RULES.get(service, {}).get(attribute, ()) if rest_base is None else ()
     holder = getattr(rest_base, f"_Base{camel(attribute)}", None)
-    if holder is None:
-        return
-    for option in holder._get_http_options():
+    if holder is not None:
+        options = holder._get_http_options()
+    for option in options:
         pattern, variables = compile_path(option["uri"])
         yield Rule(option["method"].upper(), pattern, variables, option.get("body", ""))
 
@@ -183,7 +191,8 @@ def decode(
         else:
             document[rule.body] = content
     for key, values in query.items():
-        if key not in _SYSTEM_PARAMETERS:
+        is_known = key in message.DESCRIPTOR.fields_by_camelcase_name
+        if key not in _SYSTEM_PARAMETERS and (is_known or key not in _BEYOND_MESSAGES):
             _insert(document, key, _query_value(message.DESCRIPTOR, key, values))
     for variable, value in zip(rule.variables, captured, strict=True):
         _insert(document, variable, unquote(value))
@@ -197,11 +206,18 @@ def decode(
     return message
 
 
-def encode(message: Any, query: Mapping[str, Sequence[str]]) -> bytes:
-    """The JSON of a response, enums as numbers for clients that ask for that."""
+def encode(
+    message: Any, query: Mapping[str, Sequence[str]], *, tells_defaults: bool = False
+) -> bytes:
+    """The JSON of a response, enums as numbers for clients that ask for that.
+
+    Most APIs leave out what is false or empty; `tells_defaults` is for those that do not.
+    """
     style = (query.get("$alt") or query.get("alt") or ["json"])[-1]
     document = json_format.MessageToDict(
-        message, use_integers_for_enums="enum-encoding=int" in style
+        message,
+        use_integers_for_enums="enum-encoding=int" in style,
+        always_print_fields_with_no_presence=tells_defaults,
     )
     return json.dumps(document, indent=2, ensure_ascii=False).encode()
 
@@ -284,4 +300,4 @@ def parse_wire(method: Method, data: bytes) -> Any:
     try:
         return method.request.FromString(data)
     except Exception as error:  # the parser's exception class differs between its back ends
-        raise ApiError("INTERNAL", f"Exception deserializing request! {error}") from error
+        raise invalid(f"Request contains an invalid argument: {error}") from error

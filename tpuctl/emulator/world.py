@@ -10,11 +10,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tpuctl.emulator.access import Access
+from tpuctl.emulator.faults import Faults
 from tpuctl.emulator.machine import Host
 from tpuctl.emulator.operations import Effect, Operations
 from tpuctl.emulator.pace import Pace
+from tpuctl.emulator.permissions.authority import Authority
+from tpuctl.emulator.permissions.guard import Guard
 from tpuctl.emulator.projects import Directory
+from tpuctl.emulator.settings import Settings
 from tpuctl.emulator.store import Store
+from tpuctl.emulator.traffic import Caller, Traffic
 
 __all__ = ["Caller", "Service", "World"]
 
@@ -22,18 +27,18 @@ __all__ = ["Caller", "Service", "World"]
 _SERVICES: Mapping[str, str] = {
     "tpu": "tpuctl.emulator.services.tpu:TpuService",
     "projects": "tpuctl.emulator.services.projects:ProjectsService",
+    "resources_v1": "tpuctl.emulator.services.resources_v1:ResourcesV1Service",
     "services": "tpuctl.emulator.services.services:ServicesService",
     "identity": "tpuctl.emulator.services.identity:IdentityService",
     "compute": "tpuctl.emulator.services.compute:ComputeService",
     "operations": "tpuctl.emulator.services.operations:OperationsService",
+    "tpu_v1": "tpuctl.emulator.services.tpu_v1:TpuV1Service",
+    "tpu_alpha": "tpuctl.emulator.services.tpu_alpha:TpuAlphaService",
+    "billing": "tpuctl.emulator.services.billing:BillingService",
+    "containers": "tpuctl.emulator.services.containers:ContainersService",
+    "quota": "tpuctl.emulator.services.quota:QuotaService",
+    "secrets": "tpuctl.emulator.services.secrets:SecretsService",
 }
-
-
-@dataclass(frozen=True)
-class Caller:
-    """Who sent a request."""
-
-    email: str
 
 
 class Service(Protocol):
@@ -61,12 +66,23 @@ class World:
     host: Host
     operations: Operations = field(init=False)
     projects: Directory = field(init=False)
+    settings: Settings = field(init=False)
+    authority: Authority = field(init=False)
+    faults: Faults = field(init=False)
+    traffic: Traffic = field(init=False)
+    guard: Guard = field(init=False)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
     _loaded: dict[str, Service] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.projects = Directory(self.store)
-        self.operations = Operations(self.store, self._find_effect)
+        self.settings = Settings(self.store)
+        self.authority = Authority(self.store, self.settings, self.projects)
+        self.projects.first_enabled = self.authority.greet
+        self.faults = Faults(self.store)
+        self.traffic = Traffic(self.faults, self._number_of)
+        self.guard = Guard(self.store, self.projects, self.authority, self.traffic)
+        self.operations = Operations(self.store, self._find_effect, self.traffic.shape_operation)
 
     def service(self, key: str) -> Service:
         """The service of that key, made when first asked for."""
@@ -89,6 +105,10 @@ class World:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _number_of(self, project: str) -> int | None:
+        found = self.projects.find(project)
+        return int(found["number"]) if found else None
 
     def _find_effect(self, name: str) -> Effect:
         return self.service(name.partition(".")[0]).effects[name]

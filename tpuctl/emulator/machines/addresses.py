@@ -19,6 +19,7 @@ from tpuctl.emulator.machine import Endpoint, MachineError
 __all__ = ["Addresses", "Reservation", "can_listen"]
 
 SHARED = "127.0.0.1"
+SERVING_PORT = 8470  # of TensorFlow on TPU nodes
 HIGH_PORTS = range(20000, 32000)  # below the ports that systems give to outgoing connections
 
 
@@ -29,10 +30,11 @@ class Reservation:
     address: str
     ssh_port: int
     metadata_port: int
+    serving_port: int = SERVING_PORT
 
     @property
     def endpoint(self) -> Endpoint:
-        return Endpoint(self.address, self.ssh_port)
+        return Endpoint(self.address, self.ssh_port, self.serving_port)
 
 
 def can_listen(address: str, port: int) -> bool:
@@ -69,7 +71,7 @@ class Addresses:
         """One for each name, in order; the same as before for a name seen before."""
         for name in names:
             if name not in self._reserved:
-                self._reserved[name] = self._choose()
+                self._reserved[name] = self._choose(serves="/v1nodes/" in name)
         self._save()
         return [self._reserved[name] for name in names]
 
@@ -84,19 +86,23 @@ class Addresses:
                 return network
         return None
 
-    def _choose(self) -> Reservation:
+    def _choose(self, *, serves: bool) -> Reservation:
         address = self._free_address()
         taken = {
             port
             for other in self._reserved.values()
             if other.address == address
-            for port in (other.ssh_port, other.metadata_port)
+            for port in (other.ssh_port, other.metadata_port, other.serving_port)
         }
         own_address = self._network is not None
         ssh_port = self._port(address, 22 if own_address and self._ssh == "auto" else None, taken)
         taken.add(ssh_port)
         metadata_port = self._port(address, 80 if own_address else None, taken)
-        return Reservation(address, ssh_port, metadata_port)
+        if not serves:
+            return Reservation(address, ssh_port, metadata_port)
+        taken.add(metadata_port)
+        serving_port = self._port(address, SERVING_PORT if own_address else None, taken)
+        return Reservation(address, ssh_port, metadata_port, serving_port)
 
     def _free_address(self) -> str:
         if self._network is None:

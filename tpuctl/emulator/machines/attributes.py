@@ -1,26 +1,43 @@
-"""What a machine's metadata server knows: the tree of values that a TPU VM sees.
+"""What a machine's metadata server knows: the tree of values that a TPU VM or an instance sees.
 
 Names and formats as their readers take them: worker addresses are the third field of each
 comma-separated entry (JAX, `jax/_src/clusters/cloud_tpu_cluster.py`), `tpu-env` has lines
 `KEY: 'value'` (PyTorch/XLA, `torch_xla/_internal/tpu.py`), `instance/service-accounts` is as
-google-auth's `compute_engine` reads it.
+google-auth's `compute_engine` reads it. What every instance has is listed at
+cloud.google.com/compute/docs/metadata/predefined-metadata-keys.
+
+The keys of `tpu-env` are those of a v4-256 whose attribute stands in full in test_tpu.py of
+penghao-wu/cambrian, but for what Google's own agents on the machine read.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from tpuctl.catalog import accelerator_type
+from tpuctl.catalog import AcceleratorType, accelerator_type
 from tpuctl.emulator.machine import MachineSpec
 
-__all__ = ["SCOPES", "Tree", "tree_of"]
+__all__ = ["Tree", "identity_of", "tree_of"]
 
 Tree: TypeAlias = "dict[str, Tree | str | int | list[str]]"
 
-SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
-CHIPS_PER_HOST = {1: "1,1,1", 4: "2,2,1", 8: "2,4,1"}
+# What hosts call themselves: AI-Hypercomputer/xpk, src/xpk/core/system_characteristics.py, with
+# the number of their chips. Of v2 and v3 the hosts of TPU VMs have 96 cores; their name is a guess.
+HOST_TYPES = {
+    "v2": "n1-standard-96",
+    "v3": "n1-standard-96",
+    "v4": "ct4p-hightpu-{}t",
+    "v5e": "ct5lp-hightpu-{}t",
+    "v5p": "ct5p-hightpu-{}t",
+    "v6e": "ct6e-standard-{}t",
+    "tpu7x": "tpu7x-standard-{}t",
+}
+CHIPS_PER_HOST = {1: (1, 1, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
+# As the API's enum google.cloud.tpu.v2.AcceleratorConfig.Type has them.
+TYPES = {"v5e": "V5LITE_POD"}
+METRICS_PORT = 8431  # the first; one for each chip
 
 
 def tree_of(
@@ -31,8 +48,14 @@ def tree_of(
 ) -> Tree:
     """Everything below `computeMetadata/v1`, but for tokens. Names are as in its paths."""
     number = spec.project_number
-    account: Tree = {"aliases": ["default"], "email": spec.service_account, "scopes": SCOPES}
-    accounts: Tree = {"default": account, spec.service_account: dict(account)}
+    account: Tree = {
+        "aliases": ["default"],
+        "email": spec.service_account,
+        "scopes": list(spec.scopes),
+    }
+    accounts: Tree = {}  # an instance may do without
+    if spec.service_account:
+        accounts = {"default": account, spec.service_account: dict(account)}
     networks: Tree = {
         "0": {
             "ip": spec.endpoint.address,
@@ -41,11 +64,11 @@ def tree_of(
         }
     }
     instance: Tree = {
-        "attributes": dict(_attributes(spec)),
+        "attributes": dict(spec.metadata if spec.kind == "instance" else _attributes(spec)),
         "guest-attributes": {space: dict(values) for space, values in guest.items()},
         "hostname": f"{hostname}.{spec.zone}.c.{spec.project}.internal",
-        "id": int(hashlib.sha256(spec.name.encode()).hexdigest()[:15], 16),
-        "machine-type": f"projects/{number}/machineTypes/n1-standard-96",
+        "id": number_of(spec.name),
+        "machine-type": f"projects/{number}/machineTypes/{spec.machine_type or host_type(spec)}",
         "maintenance-event": "NONE",
         "name": hostname,
         "network-interfaces": networks,
@@ -55,11 +78,49 @@ def tree_of(
         **events,
     }
     project: Tree = {
-        "attributes": {},
+        "attributes": dict(spec.project_metadata),
         "numeric-project-id": number,
         "project-id": spec.project,
     }
-    return {"instance": instance, "project": project}
+    universe: Tree = {"universe-domain": "googleapis.com"}  # google-auth and gcloud ask for it
+    return {"instance": instance, "project": project, "universe": universe}
+
+
+def number_of(name: str) -> int:
+    """A number that stands for this name alone."""
+    return int(hashlib.sha256(name.encode()).hexdigest()[:15], 16)
+
+
+def identity_of(
+    spec: MachineSpec, hostname: str, audience: str, began: int, is_full: bool
+) -> dict[str, Any]:
+    """What a machine's identity token claims.
+
+    cloud.google.com/compute/docs/instances/verifying-instance-identity (its payload). The account's
+    number is not that of IAM, which machines are not told.
+    """
+    number = str(number_of(spec.service_account))
+    claims: dict[str, Any] = {"aud": audience, "azp": number, "sub": number}
+    if is_full:
+        engine = {
+            "instance_creation_timestamp": began,
+            "instance_id": str(number_of(spec.name)),
+            "instance_name": hostname,
+            "project_id": spec.project,
+            "project_number": spec.project_number,
+            "zone": spec.zone,
+        }
+        claims |= {"email": spec.service_account, "email_verified": True}
+        claims["google"] = {"compute_engine": engine}
+    return claims
+
+
+def host_type(spec: MachineSpec) -> str:
+    """The machine type of a TPU's worker."""
+    known = accelerator_type(spec.accelerator_type)
+    if known is None:
+        return HOST_TYPES["v3"]
+    return HOST_TYPES[known.generation].format(known.chips // known.workers)
 
 
 def _attributes(spec: MachineSpec) -> dict[str, str]:
@@ -75,11 +136,7 @@ def _attributes(spec: MachineSpec) -> dict[str, str]:
     }
     known = accelerator_type(spec.accelerator_type)
     if known is not None:
-        if known.topology:
-            variables["TOPOLOGY"] = known.topology
-        bounds = CHIPS_PER_HOST.get(known.chips // known.workers)
-        if bounds is not None:
-            variables["CHIPS_PER_HOST_BOUNDS"] = bounds
+        variables |= _shape(known)
     lines = "".join(f"{name}: '{value}'\n" for name, value in sorted(variables.items()))
     return {
         **spec.metadata,
@@ -89,3 +146,41 @@ def _attributes(spec: MachineSpec) -> dict[str, str]:
         "tpu-env": lines,
         "worker-network-endpoints": ",".join(f"unknown:unknown:{one}" for one in addresses),
     }
+
+
+def _shape(known: AcceleratorType) -> dict[str, str]:
+    """How the chips of a slice lie: to each other, in their hosts, and the hosts."""
+    on_host = known.chips // known.workers
+    ports = range(METRICS_PORT, METRICS_PORT + on_host)
+    found = {
+        "TYPE": TYPES.get(known.generation, known.generation.upper()),
+        "TPU_RUNTIME_METRICS_PORTS": ",".join(map(str, ports)),
+    }
+    if known.topology:
+        found["TOPOLOGY"] = known.topology
+        found["WRAP"] = found["TPU_TOPOLOGY_WRAP"] = _wrap(known)
+        found["ALT"] = found["TPU_TOPOLOGY_ALT"] = "false"
+    bounds = CHIPS_PER_HOST.get(on_host)
+    if bounds is None:
+        return found
+    text = ",".join(map(str, bounds))
+    found["CHIPS_PER_HOST_BOUNDS"] = found["TPU_CHIPS_PER_PROCESS_BOUNDS"] = text
+    if known.topology:
+        hosts = [size // own for size, own in zip(_sizes(known), bounds, strict=True)]
+        text = ",".join(map(str, hosts))
+        found["HOST_BOUNDS"] = found["TPU_PROCESS_BOUNDS"] = text
+    return found
+
+
+def _sizes(known: AcceleratorType) -> list[int]:
+    sizes = [int(size) for size in known.topology.split("x")]
+    return [*sizes, *[1] * (3 - len(sizes))]
+
+
+def _wrap(known: AcceleratorType) -> str:
+    """Cubes of 4 chips are joined at their ends too, in all directions or none.
+
+    docs.cloud.google.com/tpu/docs/v4 and v5p; of the flat generations nothing is known.
+    """
+    is_joined = known.topology.count("x") == 2 and all(size % 4 == 0 for size in _sizes(known))
+    return ",".join(["true" if is_joined else "false"] * 3)

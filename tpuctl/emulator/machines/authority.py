@@ -42,7 +42,8 @@ class Authority:
         if host not in self._contexts:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
-            context.set_alpn_protocols(["http/1.1"])
+            # gRPC offers HTTP/2 alone; whoever can do either is to take the one of REST.
+            context.set_alpn_protocols(["http/1.1", "h2"])
             # The standard library reads keys from files only.
             with tempfile.TemporaryDirectory(prefix="tpuctl-") as folder:
                 file = Path(folder) / "host.pem"

@@ -9,19 +9,22 @@ import hashlib
 import io
 import os
 import re
-import ssl
 import subprocess
 import venv
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-
-import certifi
 
 from tpuctl.emulator.machine import MachineSpec
 from tpuctl.emulator.machines.images import base_interpreter, site_packages
+from tpuctl.emulator.trust import CERTIFICATES, NO_FOLDERS, local_hosts
 
-__all__ = ["Folder", "Surroundings", "hostname", "pip_configuration", "trusted_certificates"]
+__all__ = [
+    "Folder",
+    "Surroundings",
+    "hostname",
+    "pip_configuration",
+]
 
 SHELL = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
 PIP_OWN = {  # of the host's pip: said otherwise on a machine, or wrong there
@@ -31,7 +34,9 @@ PIP_OWN = {  # of the host's pip: said otherwise on a machine, or wrong there
 
 
 def hostname(spec: MachineSpec) -> str:
-    """A TPU VM's name for itself: from the node, not equal to it."""
+    """An instance goes by its own name; a TPU's worker by one from the node, not equal to it."""
+    if spec.kind == "instance":
+        return spec.name.rpartition("/")[2]
     node = spec.name.rpartition("/workers/")[0]
     return f"t1v-n-{hashlib.sha256(node.encode()).hexdigest()[:8]}-w-{spec.worker}"
 
@@ -74,8 +79,23 @@ class Folder:
         return self.path / "hostkey"
 
     @property
+    def program(self) -> Path:
+        """What a TPU node runs."""
+        return self.path / "node_server.py"
+
+    @property
     def console(self) -> Path:
         return self.path / "console.log"
+
+    @property
+    def lost(self) -> Path:
+        """There while the machine's host has failed; tells how its addresses behave."""
+        return self.path / "lost"
+
+    @property
+    def limit(self) -> Path:
+        """An empty folder that a limited disk needs."""
+        return self.path / "limit"
 
     def home(self, user: str) -> Path:
         """The user's home, made and furnished on first use."""
@@ -118,10 +138,9 @@ class Folder:
         # The first line with a number names its owner: users come before the host's own.
         passwd = [*lines, *_lines_of("/etc/passwd")]
         (self.settings / "passwd").write_text("\n".join(passwd) + "\n", "utf-8")
-        stem = own.rpartition("-")[0]
         hosts = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
         for worker, endpoint in enumerate(spec.endpoints):
-            hosts.append(f"{endpoint.address} {stem}-{worker}")
+            hosts.append(f"{endpoint.address} {hostname(replace(spec, worker=worker))}")
         if metadata_port == 80:
             hosts.append(f"{spec.endpoint.address} metadata.google.internal metadata")
         hosts += [line for line in _lines_of("/etc/hosts") if "localhost" not in line.split()]
@@ -146,8 +165,7 @@ class Surroundings:
         """The whole environment of a program on the machine: nothing of the caller's leaks in."""
         home = str(folder.home(user))
         address = spec.endpoint.address
-        local = ["localhost", "127.0.0.1", "::1", "127.0.0.0/8", "metadata.google.internal"]
-        local += sorted({endpoint.address for endpoint in spec.endpoints})
+        local = [*local_hosts(), *sorted({endpoint.address for endpoint in spec.endpoints})]
         found = {
             "HOME": home,
             "USER": user,
@@ -159,32 +177,23 @@ class Surroundings:
             "GCE_METADATA_IP": f"{address}:{metadata_port}",
             "no_proxy": ",".join(local),
             "NO_PROXY": ",".join(local),
+            # gRPC would take the proxy to a TPU node, for it knows no networks in no_proxy, only
+            # how a host ends: this is every address that is a number.
+            "no_grpc_proxy": ",".join(["localhost", *"0123456789"]),
             **dict(self.pip_variables),
             "PIP_CONFIG_FILE": str(self.pip_settings),
             "PIP_CACHE_DIR": str(self.downloads),
             "PIP_CERT": str(self.certificates),
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            # gcsfs takes no proxy unless it is told to: aiohttp's trust_env.
+            "FSSPEC_GS": '{"session_kwargs": {"trust_env": true}}',
+            **NO_FOLDERS,
         }
-        for name in ("CURL_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
+        for name in CERTIFICATES:
             found[name] = str(self.certificates)
         if self.proxy is not None:
             found |= {"https_proxy": self.proxy, "HTTPS_PROXY": self.proxy}
         return found
-
-
-def trusted_certificates(own: bytes) -> bytes:
-    """All that the host's clients trust, and our own authority after it."""
-    defaults = ssl.get_default_verify_paths()
-    named = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE")
-    files = [os.environ.get(name) for name in named]
-    files += [defaults.cafile, "/etc/ssl/certs/ca-certificates.crt", certifi.where()]
-    seen: dict[bytes, None] = {}
-    pattern = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
-    for file in dict.fromkeys(file for file in files if file):
-        with contextlib.suppress(OSError):
-            seen |= dict.fromkeys(pattern.findall(Path(file).read_bytes()))
-    seen |= dict.fromkeys(pattern.findall(own))
-    return b"\n".join(seen) + b"\n"
 
 
 def pip_configuration() -> tuple[str, dict[str, str]]:

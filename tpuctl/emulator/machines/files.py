@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import asyncssh
 from asyncssh.constants import FXF_READ
+
+from tpuctl.emulator.machines.disks import LimitedDisk
 
 __all__ = ["MachineFiles"]
 
@@ -22,14 +25,26 @@ Channel: TypeAlias = "asyncssh.SSHServerChannel[bytes]"
 class MachineFiles(asyncssh.SFTPServer):
     """Relative paths begin at the user's home, /tmp is the machine's own, the rest read-only."""
 
-    def __init__(self, channel: Channel, home: Path, temporary: Path, writable: Sequence[Path]):
+    def __init__(
+        self,
+        channel: Channel,
+        home: Path,
+        temporary: Path,
+        writable: Sequence[Path],
+        disk: LimitedDisk,
+    ) -> None:
         super().__init__(channel)
+        self._disk = disk
         self._home = os.fsencode(home)
         self._temporary = os.fsencode(temporary)
         self._writable = [os.path.realpath(os.fsencode(path)) for path in writable]
         self._own = [self._home, *(os.fsencode(path) for path in writable)]
 
     def map_path(self, path: bytes) -> bytes:
+        """Where the server finds it: on a limited disk, as the machine's programs see it."""
+        return os.fsencode(self._disk.root) + self._local(path)
+
+    def _local(self, path: bytes) -> bytes:
         absolute = os.path.join(self._home, path)
         for folder in (b"/tmp", b"/var/tmp"):
             inside = absolute == folder or absolute.startswith(folder + b"/")
@@ -52,6 +67,15 @@ class MachineFiles(asyncssh.SFTPServer):
         self, path: bytes, desired_access: int, flags: int, attrs: asyncssh.SFTPAttrs
     ) -> object:
         raise asyncssh.SFTPOpUnsupported("this server speaks version 3")
+
+    def write(self, file_obj: object, offset: int, data: bytes) -> int:
+        """All of it: what a full disk takes less of is refused, not cut short in silence."""
+        file = cast(io.FileIO, file_obj)
+        file.seek(offset)
+        left = memoryview(data)
+        while left:
+            left = left[file.write(left) :]
+        return len(data)
 
     def setstat(self, path: bytes, attrs: asyncssh.SFTPAttrs) -> None:
         self._require_writable(path)
@@ -97,7 +121,7 @@ class MachineFiles(asyncssh.SFTPServer):
         self.channel.exit(0)
 
     def _require_writable(self, path: bytes, *, follow: bool = True) -> None:
-        local = self.map_path(path)
+        local = self._local(path)
         folder, name = os.path.split(local.rstrip(b"/"))
         real = os.path.realpath(local) if follow else os.path.join(os.path.realpath(folder), name)
         if not any(_is_within(real, allowed) for allowed in self._writable):

@@ -1,8 +1,9 @@
-"""The way out of all machines: a CONNECT proxy on loopback that is Google to them.
+"""The way out of all machines, and of shells: a CONNECT proxy on loopback that is Google to them.
 
 Connections to Google's API hosts end here, under a certificate of the local cloud's own
 authority, and go on in plain to the local API server: nothing reaches the real Google. All other
-hosts are tunnelled as they are, through the computer's own proxy if it has one.
+hosts are tunnelled as they are, through the computer's own proxy if it has one; for a shell, as it
+reached them before it was pointed here.
 """
 
 from __future__ import annotations
@@ -10,45 +11,71 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import errno
 import hmac
-import secrets
+import ipaddress
 import ssl
 import urllib.request
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 from tpuctl.emulator.machines.authority import Authority
-from tpuctl.emulator.machines.framing import LONGEST_HEAD, RequestFraming
+from tpuctl.emulator.machines.framing import LONGEST_HEAD
+from tpuctl.emulator.machines.joined import AskingOn, End, Keeper, RequestEnd
+from tpuctl.emulator.way import MACHINE, Way, upstream_of
 
 __all__ = ["Gateway"]
 
-USER = "machine"
 CONNECT_SECONDS = 30.0
-HIGH_WATER = 1 << 20
 
 
 def is_google(host: str) -> bool:
     return host == "googleapis.com" or host.endswith(".googleapis.com")
 
 
+def is_loopback(host: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
+
+
 class Gateway:
     """Serves every machine of a local cloud; `url` holds the credentials that it asks for."""
 
-    def __init__(self, authority: Authority, front: tuple[str, int]) -> None:
+    def __init__(
+        self, authority: Authority, front: tuple[str, int], home: Path | None = None
+    ) -> None:
+        """In the local cloud's folder it keeps its port and password, for shells."""
         self.authority = authority
+        self.ends = Keeper()
         self._front = front
-        self._password = secrets.token_urlsafe(24)
+        self._home = home
+        self._way = (Way.read(home) if home is not None else None) or Way.new()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._ends: set[_End] = set()
-        self.url = ""
+
+    @property
+    def url(self) -> str:
+        return self._way.url(MACHINE)
 
     async def open(self) -> None:
+        """Listen where it did before, if that is still free."""
+        try:
+            server = await self._listen(self._way.port)
+        except OSError as problem:
+            if problem.errno not in (errno.EADDRINUSE, errno.EACCES) or not self._way.port:
+                raise
+            server = await self._listen(0)
+        self._server = server
+        self._way = Way(server.sockets[0].getsockname()[1], self._way.password)
+        if self._home is not None:
+            self._way.write(self._home)
+
+    async def _listen(self, port: int) -> asyncio.Server:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Asking(self), "127.0.0.1", 0, backlog=256)
-        port = self._server.sockets[0].getsockname()[1]
-        self.url = f"http://{USER}:{self._password}@127.0.0.1:{port}"
+        return await loop.create_server(lambda: _Asking(self), "127.0.0.1", port, backlog=256)
 
     async def close(self) -> None:
         """Stop, and end every connection that goes through."""
@@ -57,39 +84,48 @@ class Gateway:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for end in list(self._ends):
-            end.abort()
+        self.ends.abort()
 
-    def allows(self, authorization: bytes) -> bool:
-        expected = b"Basic " + base64.b64encode(f"{USER}:{self._password}".encode())
-        return hmac.compare_digest(authorization, expected)
+    def proxy_of(self, authorization: bytes) -> str | None:
+        """The proxy by which this client goes on to other hosts, "auto" for the computer's own.
 
-    def keep(self, end: _End) -> None:
-        self._ends.add(end)
-
-    def drop(self, end: _End) -> None:
-        self._ends.discard(end)
+        Raises KeyError for who may not come through.
+        """
+        kind, _, encoded = authorization.partition(b" ")
+        try:
+            pair = base64.b64decode(encoded, validate=True) if kind.lower() == b"basic" else b""
+        except ValueError:
+            pair = b""
+        user, _, password = pair.partition(b":")
+        if not hmac.compare_digest(password, self._way.password.encode()):
+            raise KeyError(user)
+        name = user.decode("latin-1")
+        if name == MACHINE:
+            return "auto"
+        if self._home is None:
+            raise KeyError(name)
+        return upstream_of(self._home, name)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def connect(self, asking: _Asking, host: str, port: int) -> None:
+    async def connect(self, asking: _Asking, host: str, port: int, proxy: str | None) -> None:
         """Join the asking client to where it wants to go, or tell it why not."""
         transport = asking.transport
         assert transport is not None
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                far = _End(self)
+                far = End(self.ends)
                 if is_google(host):
                     await self._reach(far, *self._front)
                 else:
-                    await self._reach_outside(far, host, port)
+                    await self._reach_outside(far, host, port, proxy)
         except (OSError, ValueError, TimeoutError) as problem:
             refuse(transport, "502 Bad Gateway", f"{host}:{port} cannot be reached: {problem}")
             return
-        near = _RequestEnd(self) if is_google(host) else _End(self)
+        near = RequestEnd(self.ends) if is_google(host) else End(self.ends)
         near.other, far.other = far, near
         transport.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         loop = asyncio.get_running_loop()
@@ -109,20 +145,25 @@ class Gateway:
             near.connection_made(transport)
             transport.resume_reading()
 
-    async def _reach(self, end: _End, host: str, port: int, *, tls: bool = False) -> None:
+    async def _reach(self, end: End, host: str, port: int, *, tls: bool = False) -> None:
         context = ssl.create_default_context() if tls else None
         await asyncio.get_running_loop().create_connection(lambda: end, host, port, ssl=context)
 
-    async def _reach_outside(self, end: _End, host: str, port: int) -> None:
-        proxies = urllib.request.getproxies()
-        proxy = proxies.get("https") or proxies.get("all")
-        if not proxy or urllib.request.proxy_bypass(host):
+    async def _reach_outside(self, end: End, host: str, port: int, proxy: str | None) -> None:
+        if proxy == "auto":
+            proxies = urllib.request.getproxies()
+            proxy = proxies.get("https") or proxies.get("all")
+            if urllib.request.proxy_bypass(host):
+                proxy = None
+        if not proxy or is_loopback(host):
             await self._reach(end, host, port)
             return
         parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"this computer's proxy is of a kind not supported: {parts.scheme}")
-        asking = _AskingOn(self)
+        if parts.port == self._way.port and is_loopback(parts.hostname):
+            raise ValueError("this computer's proxy is the local cloud itself")
+        asking = AskingOn(self.ends)
         default = 443 if parts.scheme == "https" else 80
         await self._reach(asking, parts.hostname, parts.port or default, tls=default == 443)
         head = f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n"
@@ -135,7 +176,7 @@ class Gateway:
             asking.abort()
             raise
         transport.set_protocol(end)
-        self.drop(asking)
+        self.ends.drop(asking)
         end.connection_made(transport)
         end.early = early
 
@@ -147,77 +188,6 @@ def refuse(transport: asyncio.Transport, status: str, reason: str) -> None:
         head += 'Proxy-Authenticate: Basic realm="local cloud"\r\n'
     transport.write(head.encode() + b"Connection: close\r\n\r\n" + body)
     transport.close()
-
-
-class _End(asyncio.Protocol):
-    """One end of a joined pair: what arrives here leaves at the other, no faster than it can."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self.gateway = gateway
-        self.transport: asyncio.Transport | None = None
-        self.other: _End | None = None
-        self.early = b""  # arrived before there was another end
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-        self.transport.set_write_buffer_limits(high=HIGH_WATER)
-        self.gateway.keep(self)
-        if self.other is not None and self.other.early:
-            self.transport.write(self.other.early)
-            self.other.early = b""
-
-    def data_received(self, data: bytes) -> None:
-        if self.other is None or self.other.transport is None:
-            self.early += data
-        else:
-            self.other.transport.write(data)
-
-    def eof_received(self) -> bool:
-        other = self.other.transport if self.other is not None else None
-        if other is not None and other.can_write_eof():
-            other.write_eof()
-            return True
-        return False
-
-    def pause_writing(self) -> None:
-        if self.other is not None and self.other.transport is not None:
-            with contextlib.suppress(RuntimeError):
-                self.other.transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        if self.other is not None and self.other.transport is not None:
-            with contextlib.suppress(RuntimeError):
-                self.other.transport.resume_reading()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.gateway.drop(self)
-        if self.other is not None and self.other.transport is not None:
-            self.other.transport.close()
-
-    def abort(self) -> None:
-        self.gateway.drop(self)
-        if self.transport is not None:
-            self.transport.abort()
-
-
-class _RequestEnd(_End):
-    """A machine that thinks it speaks to Google."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        super().__init__(gateway)
-        self._framing = RequestFraming()
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            parts = self._framing.feed(data)
-        except ValueError:
-            self.abort()
-            return
-        if parts and self.other is not None and self.other.transport is not None:
-            self.other.transport.writelines(parts)
-
-    def eof_received(self) -> bool:
-        return False  # TLS has no half-closed connections
 
 
 class _Asking(asyncio.Protocol):
@@ -246,45 +216,13 @@ class _Asking(asyncio.Protocol):
         method, _, target = request.decode("latin-1").partition(" ")
         place = target.partition(" ")[0]
         host, colon, port = place.rpartition(":")
-        if not self._gateway.allows(fields.get(b"proxy-authorization", b"")):
-            refuse(self.transport, "407 Proxy Authentication Required", "machines only")
-        elif method != "CONNECT" or not colon or not port.isdigit():
+        try:
+            proxy = self._gateway.proxy_of(fields.get(b"proxy-authorization", b""))
+        except KeyError:
+            refuse(self.transport, "407 Proxy Authentication Required", "the local cloud's only")
+            return
+        if method != "CONNECT" or not colon or not port.isdigit():
             refuse(self.transport, "405 Method Not Allowed", "this proxy serves CONNECT only")
         else:
             plain = host.strip("[]").rstrip(".").lower()
-            self._gateway.run(self._gateway.connect(self, plain, int(port)))
-
-
-class _AskingOn(_End):
-    """Our own CONNECT to the computer's proxy, until that has answered."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        super().__init__(gateway)
-        self._answer: asyncio.Future[tuple[asyncio.Transport, bytes]]
-        self._answer = asyncio.get_running_loop().create_future()
-        self._head = b""
-
-    async def ask(self, head: bytes) -> tuple[asyncio.Transport, bytes]:
-        """The transport once it leads to the host, and what came after the answer."""
-        assert self.transport is not None
-        self.transport.write(head)
-        return await self._answer
-
-    def data_received(self, data: bytes) -> None:
-        self._head += data
-        head, end, after = self._head.partition(b"\r\n\r\n")
-        if not end or self._answer.done() or self.transport is None:
-            return
-        status = head.partition(b"\r\n")[0].decode("latin-1")
-        if status.split(" ")[1:2] == ["200"]:
-            self._answer.set_result((self.transport, after))
-        else:
-            self._answer.set_exception(OSError(f"this computer's proxy said {status}"))
-
-    def eof_received(self) -> bool:
-        return False
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.gateway.drop(self)
-        if not self._answer.done():
-            self._answer.set_exception(OSError("this computer's proxy hung up"))
+            self._gateway.run(self._gateway.connect(self, plain, int(port), proxy))

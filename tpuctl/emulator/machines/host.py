@@ -9,9 +9,10 @@ import secrets
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from tpuctl.catalog import runtime
+from tpuctl.emulator.identity_tokens import IdentityKey
 from tpuctl.emulator.machine import Endpoint, MachineError, MachineSpec
 from tpuctl.emulator.machines.addresses import Addresses
 from tpuctl.emulator.machines.authority import Authority
@@ -19,13 +20,14 @@ from tpuctl.emulator.machines.environment import (
     Folder,
     Surroundings,
     pip_configuration,
-    trusted_certificates,
 )
 from tpuctl.emulator.machines.gateway import Gateway
 from tpuctl.emulator.machines.images import ImageStore
+from tpuctl.emulator.machines.nursery import Nursery
 from tpuctl.emulator.machines.one import STARTUP, Machine
 from tpuctl.emulator.machines.processes import reason_against_namespaces
 from tpuctl.emulator.removal import remove_folder
+from tpuctl.emulator.trust import trusted_certificates
 
 __all__ = ["LocalHost"]
 
@@ -37,8 +39,13 @@ PRIVATE_FOLDERS = (
     *(".config/gcloud", ".config/gh", ".config/tpuctl"),
 )
 PRIVATE_FILES = (".netrc", ".pypirc", ".git-credentials", ".npmrc", ".boto")
+MOST_SERVERS = 16  # of one TPU node: each takes some 400 MB of memory
 SHUTDOWN_SECONDS = 3.0  # what programs have to end well when their machine is switched off
 MOST_FILES = 1 << 16  # open at once: a slice of many workers has many streams
+
+
+def _in_home(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(str(Path.home() / name) for name in names)
 
 
 class LocalHost:
@@ -57,12 +64,15 @@ class LocalHost:
         namespaces: bool = True,
     ) -> None:
         self._home = home.absolute()
+        self.refuses_key: Callable[[str], bool] = lambda name: False
+        self.disk_limit: Callable[[str], int | None] = lambda name: None
         self._front = front
         self._images = images or ImageStore()
         self._ssh = ssh
         self._namespaces = namespaces
         self._against: str | None = "not started"
         self._machines: dict[str, Machine] = {}
+        self._nursery = Nursery()
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._endings: defaultdict[str, int] = defaultdict(int)
         self._addresses: Addresses | None = None
@@ -92,7 +102,7 @@ class LocalHost:
         if self._namespaces:
             self._against = await reason_against_namespaces()
         authority = await asyncio.to_thread(Authority, self._home / "authority")
-        self._gateway = Gateway(authority, self._front)
+        self._gateway = Gateway(authority, self._front, self._home)
         await self._gateway.open()
         # Asking pip takes a moment, and only a booting machine wants the answer.
         self._preparing = asyncio.create_task(
@@ -120,13 +130,18 @@ class LocalHost:
         return [reservation.endpoint for reservation in addresses.reserve(names)]
 
     async def boot(self, spec: MachineSpec, progress: Callable[[str], None]) -> None:
-        if STARTUP in spec.metadata and self._against is not None:
+        if spec.kind == "node" and len(spec.endpoints) > MOST_SERVERS:
+            raise MachineError(
+                f"{spec.node_id} has {len(spec.endpoints)} hosts. Each is a TensorFlow server of "
+                f"its own on this computer: the local cloud runs nodes of up to {MOST_SERVERS}."
+            )
+        if spec.attribute(STARTUP) is not None and self._against is not None:
             raise MachineError(
                 f"{spec.node_id} has a startup-script. Machines cannot be kept from your "
                 f"files on this computer ({self._against}), so startup scripts are refused."
             )
         ended_before = self._endings[spec.name]
-        image = await self._images.ensure(self._tensorflow(spec.runtime_version), progress)
+        image = await self._images.ensure(self._tensorflow(spec), progress)
         async with self._turns[spec.name]:
             if self._endings[spec.name] != ended_before:
                 raise MachineError(f"{spec.name} was shut down while it started.")
@@ -144,9 +159,13 @@ class LocalHost:
                 reservation=reservation,
                 surroundings=await asyncio.shield(self._started(self._preparing)),
                 image=image,
-                hidden=(str(self._home), *(str(Path.home() / name) for name in PRIVATE_FOLDERS)),
-                private_files=tuple(str(Path.home() / name) for name in PRIVATE_FILES),
+                hidden=self._hidden(spec),
+                private_files=() if spec.kind == "node" else _in_home(PRIVATE_FILES),
                 is_isolated=self._against is None,
+                nursery=self._nursery,
+                refuses_key=lambda: self.refuses_key(spec.name),
+                disk_limit=lambda: self.disk_limit(spec.name),
+                sign=self._sign,
             )
             progress("Starting the machine")
             await machine.start()
@@ -163,6 +182,28 @@ class LocalHost:
     async def shut(self, name: str) -> None:
         async with self._ending(name):
             await self._stop(name, SHUTDOWN_SECONDS)
+            Folder.of(self._home, name).lost.unlink(missing_ok=True)
+
+    async def lose(self, name: str, *, is_silent: bool) -> None:
+        async with self._turns[name]:
+            await self._running(name).fail(is_silent=is_silent)
+
+    async def limit_disk(self, name: str, free: int | None) -> None:
+        async with self._turns[name]:
+            await self._running(name).limit_disk(free)
+
+    def disk_free(self, name: str) -> int | None:
+        machine = self._machines.get(name)
+        return None if machine is None else machine.disk_free()
+
+    def machines(self) -> list[str]:
+        return list(self._machines)
+
+    def _running(self, name: str) -> Machine:
+        machine = self._machines.get(name)
+        if machine is None:
+            raise MachineError(f"{name} does not run.")
+        return machine
 
     async def discard(self, name: str) -> None:
         async with self._ending(name):
@@ -180,6 +221,11 @@ class LocalHost:
         async with self._turns[name]:
             yield
 
+    async def _leave(self, name: str) -> None:
+        """End it because the server ends: one that failed has still failed afterwards."""
+        async with self._ending(name):
+            await self._stop(name, SHUTDOWN_SECONDS)
+
     async def _stop(self, name: str, grace: float) -> None:
         if (machine := self._machines.get(name)) is not None:
             await machine.stop(grace)
@@ -195,28 +241,57 @@ class LocalHost:
         machine = self._machines.get(name)
         return machine.guest_attributes() if machine is not None else {}
 
+    def console(self, name: str) -> bytes:
+        try:
+            return Folder.of(self._home, name).console.read_bytes()
+        except FileNotFoundError:
+            return b""
+
     def count_running(self) -> int:
         return len(self._machines)
 
     async def close(self) -> None:
-        await asyncio.gather(*(self.shut(name) for name in list(self._machines)))
+        await asyncio.gather(*(self._leave(name) for name in list(self._machines)))
+        await self._nursery.close()
         if self._gateway is not None:
             await self._gateway.close()
         if self._preparing is not None:
             await asyncio.wait([self._preparing])
         await asyncio.gather(*self._removals, return_exceptions=True)
 
-    def _tensorflow(self, version: str) -> str | None:
-        """The runtime's TensorFlow; None for bare Python. Refuses what has no image here."""
-        known = runtime(version)
+    def _sign(self, claims: Mapping[str, Any]) -> str:
+        return IdentityKey(self._home).sign(claims)
+
+    def _hidden(self, spec: MachineSpec) -> tuple[str, ...]:
+        """The folders that the machine sees empty, none of them inside another.
+
+        A TPU node is nobody's to log in to: of the user's home it sees nothing at all.
+        """
+        home = Path.home()
+        if spec.kind != "node" or home == home.parent:
+            return (str(self._home), *_in_home(PRIVATE_FOLDERS))
+        if self._home.is_relative_to(home):
+            return (str(home),)
+        return (str(self._home), str(home))
+
+    def _tensorflow(self, spec: MachineSpec) -> str | None:
+        """The image's TensorFlow; None for bare Python. Refuses what has no image here."""
         offered = self._images.offered()
-        if known is not None and (known.tensorflow is None or known.tensorflow in offered):
-            return known.tensorflow
+        wanted, is_known = spec.tensorflow, spec.kind == "instance"
+        if spec.kind == "worker":
+            known = runtime(spec.runtime_version)
+            wanted = known.tensorflow if known is not None else None
+            is_known = known is not None
+        if wanted in offered or (wanted is None and is_known):
+            return wanted
+        named = "TPU node version" if spec.kind == "node" else "runtime"
+        what = " ".join(word for word in (named, spec.runtime_version) if spec.runtime_version)
         have = ", ".join(f"TensorFlow {number}" for number in offered)
         raise MachineError(
-            f"The local cloud has no image for runtime {version}"
-            + (f" (TensorFlow {known.tensorflow})" if known is not None else "")
-            + f": on this computer's Python it offers the runtimes with {have}, and base runtimes."
+            f"The local cloud has no image for {what or spec.node_id}"
+            + (f" (TensorFlow {wanted})" if wanted is not None else "")
+            + f": on this computer's Python it has those with {have}"
+            + ("." if spec.kind == "node" else ", and bare Python.")
         )
 
     @staticmethod

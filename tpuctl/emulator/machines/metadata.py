@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import ipaddress
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from html import escape
 from typing import TypeAlias
 
 from aiohttp import web
@@ -31,11 +33,16 @@ class MetadataServer:
         self,
         tree: Callable[[], Tree],
         token: Callable[[], str],
+        identify: Callable[[str, bool], Awaitable[str]],
         keep: Callable[[str, str, str | None], None],
     ) -> None:
-        """`keep(namespace, key, value)` stores a guest attribute, None deletes it."""
+        """`identify(audience, is_full)` signs an identity token.
+
+        `keep(namespace, key, value)` stores a guest attribute, None deletes it.
+        """
         self._tree = tree
         self._token = token
+        self._identify = identify
         self._keep = keep
         self._change = asyncio.Event()
         self._server: asyncio.Server | None = None
@@ -57,10 +64,10 @@ class MetadataServer:
     async def close(self) -> None:
         if self._server is not None:
             self._server.close()
-        if self._web is not None:
-            self._change.set()
-            await self._web.shutdown(0.2)
-        self._server = self._web = None
+        web, self._server, self._web = self._web, None, None
+        if web is not None:
+            self._change.set()  # who waits for a change sees that there is nobody left to answer
+            await web.shutdown(0.2)
 
     def changed(self) -> None:
         """Say that the tree is not what it was."""
@@ -78,18 +85,22 @@ class MetadataServer:
         if path in ("/", "/computeMetadata", "/computeMetadata/"):
             return web.Response(text="computeMetadata/\n" if path == "/" else "v1/\n")
         if path != ROOT and not path.startswith(ROOT + "/"):
-            return _refusal(404, "Not found")
+            return _not_found(path)
         if request.headers.get("Metadata-Flavor") != "Google":
-            return _refusal(403, "Your client does not have permission: no Metadata-Flavor header")
+            return _forbidden(path, "Missing Metadata-Flavor:Google header.")
         if "X-Forwarded-For" in request.headers:
-            return _refusal(403, "Requests that were forwarded are refused")
+            return _forbidden(path, "Requests that were forwarded are refused.")
+        if not _is_own_name(request.host):
+            return _forbidden(path, "Requests to other hosts are refused.")
         names = [name for name in path[len(ROOT) :].split("/") if name]
         if names[:2] == ["instance", "guest-attributes"] and request.method in ("PUT", "DELETE"):
             return await self._store(request, names[2:])
         if request.method not in ("GET", "HEAD"):
             return _refusal(405, "Method not allowed")
         if names[:2] == ["instance", "service-accounts"] and names[3:] == ["token"]:
-            return self._hand_token(names[2])
+            return self._hand_token(path, names[2])
+        if names[:2] == ["instance", "service-accounts"] and names[3:] == ["identity"]:
+            return await self._hand_identity(request, names[2])
         return await self._read(request, names)
 
     async def _store(self, request: web.BaseRequest, names: list[str]) -> web.Response:
@@ -100,15 +111,29 @@ class MetadataServer:
         self.changed()
         return web.Response(text="")
 
-    def _hand_token(self, account: str) -> web.Response:
-        if _find(self._tree(), ["instance", "service-accounts", account]) is None:
-            return _refusal(404, "No such service account")
+    def _hand_token(self, path: str, account: str) -> web.Response:
+        if self._account(account) is None:
+            return _not_found(path)
         answer = {
             "access_token": self._token(),
             "expires_in": TOKEN_SECONDS,
             "token_type": "Bearer",
         }
         return web.json_response(answer)
+
+    async def _hand_identity(self, request: web.BaseRequest, account: str) -> web.Response:
+        """A signed token that says who this machine is, for whoever is named as its audience."""
+        if self._account(account) is None:
+            return _not_found(request.path)
+        audience = request.query.get("audience", "")
+        if not audience:
+            # As in the metadata server of salrashid123/gce_metadata_server.
+            return _refusal(400, "non-empty audience parameter required")
+        is_full = request.query.get("format", "").lower() == "full"
+        return web.Response(text=await self._identify(audience, is_full), content_type="text/html")
+
+    def _account(self, name: str) -> Value | None:
+        return _find(self._tree(), ["instance", "service-accounts", name])
 
     async def _read(self, request: web.BaseRequest, names: list[str]) -> web.Response:
         query = request.query
@@ -123,7 +148,7 @@ class MetadataServer:
                         await change.wait()
                         value, tag = self._look(names)
         if value is None:
-            return _refusal(404, "Not found")
+            return _not_found(request.path)
         if isinstance(value, dict) and not recursive and not request.path.endswith("/"):
             return web.Response(status=301, headers={"Location": request.path + "/"})
         headers = {"ETag": tag}
@@ -142,6 +167,21 @@ class MetadataServer:
         value = _find(self._tree(), names)
         content = json.dumps(value, sort_keys=True).encode()
         return value, hashlib.sha256(content).hexdigest()[:16]
+
+
+def _is_own_name(host: str) -> bool:
+    """Whether that is how a machine's programs call the server.
+
+    A page in a browser may have had its own name lead here, and could then read a token.
+    """
+    name = host.lower().rpartition(":")[0] or host.lower()
+    if name in ("metadata.google.internal", "metadata", "localhost"):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _find(tree: Value, names: list[str]) -> Value | None:
@@ -188,6 +228,37 @@ def _seconds(text: str | None) -> float:
         return min(float(text or LONGEST_WAIT), LONGEST_WAIT)
     except ValueError:
         return LONGEST_WAIT
+
+
+def _not_found(path: str) -> web.Response:
+    return _page(
+        404,
+        "Not Found",
+        f"The requested URL <code>{escape(path)}</code> was not found on this server.",
+    )
+
+
+def _forbidden(path: str, reason: str) -> web.Response:
+    """In Google's words, as its lab on hardening default GKE clusters shows them."""
+    return _page(
+        403,
+        "Forbidden",
+        "Your client does not have permission to get URL "
+        f"<code>{escape(path)}</code> from this server. {reason}",
+    )
+
+
+def _page(status: int, title: str, text: str) -> web.Response:
+    """Refusals are pages, as for a browser."""
+    return web.Response(
+        status=status,
+        text=(
+            f"<!DOCTYPE html>\n<html lang=en>\n<title>Error {status} ({title})!!1</title>\n"
+            f"<p><b>{status}.</b> <ins>That\u2019s an error.</ins>\n<p>{text}\n"
+        ),
+        content_type="text/html",
+        charset="UTF-8",
+    )
 
 
 def _refusal(status: int, reason: str) -> web.Response:

@@ -12,15 +12,13 @@ import tempfile
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from tpuctl.emulator.machine import MachineError
-from tpuctl.emulator.machines.images import base_interpreter
+from tpuctl.emulator.machines.nursery import Child, Nursery, begin
 
 __all__ = ["Exit", "Init", "Started", "View", "reason_against_namespaces"]
 
-PROGRAM = Path(__file__).with_name("sandbox.py")
 START_SECONDS = 20.0
 
 
@@ -34,6 +32,8 @@ class View:
     readable: tuple[str, ...] = ()  # shown even inside what is hidden or covered
     hidden: tuple[str, ...] = ()
     overlaid: Mapping[str, str] = field(default_factory=dict)  # path: file shown there
+    # Where to listen in a network of the machine's own; without it, it has the computer's.
+    network: tuple[tuple[str, int], ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Started:
 class Init:
     """One machine's first process. Ends with the server, and everything on the machine with it."""
 
-    def __init__(self, process: asyncio.subprocess.Process, control: socket.socket) -> None:
+    def __init__(self, process: Child, control: socket.socket) -> None:
         self._process = process
         self._control = control
         self._buffer = b""
@@ -71,24 +71,18 @@ class Init:
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._starting: dict[int, asyncio.Future[Started]] = {}
         self._running: dict[int, asyncio.Future[Exit]] = {}
+        self._connecting: dict[int, asyncio.Future[socket.socket]] = {}
         self._count = 0
+        self.listeners: dict[tuple[str, int], socket.socket] = {}  # in its own network
         self.gone = asyncio.Event()
 
     @classmethod
-    async def start(cls, view: View | None) -> Init:
+    async def start(cls, view: View | None, nursery: Nursery | None = None) -> Init:
         """Begin a machine; without a view it has no namespaces. Raises MachineError."""
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                process = await asyncio.create_subprocess_exec(
-                    *(base_interpreter(), "-I", "-S", str(PROGRAM), str(theirs.fileno())),
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=asyncio.subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno()],
-                    env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
-                    start_new_session=True,  # a Ctrl-C meant for the server is not for machines
-                    cwd="/",
-                )
+                process = await (begin(theirs) if nursery is None else nursery.begin(theirs))
             except OSError as problem:
                 ours.close()
                 raise MachineError(f"A machine could not be started: {problem}") from problem
@@ -106,6 +100,11 @@ class Init:
             await init.halt(0)
             raise
         return init
+
+    @property
+    def pid(self) -> int:
+        """Of a process that sees what the machine sees."""
+        return self._process.pid
 
     async def spawn(
         self,
@@ -137,6 +136,16 @@ class Init:
         }
         self._send(request, files or ())
         return await starting
+
+    async def connect(self, address: str, port: int) -> socket.socket:
+        """A connection in the machine's own network; OSError if nobody listens there."""
+        if self.gone.is_set():
+            raise ConnectionRefusedError("The machine is shut down.")
+        self._count += 1
+        waiting: asyncio.Future[socket.socket] = asyncio.get_running_loop().create_future()
+        self._connecting[self._count] = waiting
+        self._send({"do": "connect", "id": self._count, "address": address, "port": port})
+        return await waiting
 
     def signal(self, started: Started, number: int) -> None:
         """Send a signal to the group that the process began; nothing if it has ended."""
@@ -215,11 +224,32 @@ class Init:
                 starting.set_result(Started(event["pid"], ended, master))
             elif master is not None:
                 os.close(master)  # nobody waits any more: the program is hung up
+        elif "listening" in event:
+            address, port = event["listening"]
+            self.listeners[address, port] = self._next_socket()
+        elif "connected" in event:
+            self._take_connection(event)
         elif "exited" in event:
             waiting = self._running.pop(event["exited"], None)
             if waiting is not None and not waiting.done():
                 core = event.get("core", False)
                 waiting.set_result(Exit(event.get("status", 0), event.get("signal"), core))
+
+    def _take_connection(self, event: dict[str, Any]) -> None:
+        asked = self._connecting.pop(event["connected"])
+        made = None if "error" in event else self._next_socket()
+        if asked.done():  # nobody waits any more
+            if made is not None:
+                made.close()
+        elif made is None:
+            asked.set_exception(ConnectionRefusedError(event["error"]))
+        else:
+            asked.set_result(made)
+
+    def _next_socket(self) -> socket.socket:
+        received = socket.socket(fileno=self._descriptors.pop(0))
+        received.setblocking(False)
+        return received
 
     def _lose(self) -> None:
         """Take note that the machine's processes are gone."""
@@ -236,7 +266,10 @@ class Init:
         self._outgoing.clear()
         self._descriptors.clear()
         failure = MachineError("The machine's first process ended unexpectedly.")
+        for listener in self.listeners.values():
+            listener.close()
         unanswered: list[asyncio.Future[Any]] = [self._ready, *self._starting.values()]
+        unanswered += self._connecting.values()
         for future in unanswered:
             if not future.done():
                 future.set_exception(failure)

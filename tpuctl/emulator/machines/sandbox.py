@@ -1,28 +1,33 @@
 """A machine's first process: holds its namespaces and starts, reaps and ends its processes.
 
-Runs as a program of its own, under `python -I -S`, with the standard library alone. Its one
-argument is the descriptor of a stream socket. The first line read there is the configuration;
-every further line is a request, every line written is an event, all of them JSON objects:
+Runs as a program of its own, under `python -I -S`, with the standard library alone. Its argument
+is the descriptor of a stream socket; with `nursery` behind it, that of a socket over which such
+sockets come, for each of which one such process is forked. The first line read from a stream is
+the configuration; every further line is a request, every line written is an event, all of them
+JSON objects:
 
     {"do": "spawn", "id", "argv", "name", "env", "cwd", "terminal"}
         with stdin, stdout and stderr attached, or none and "terminal": [rows, columns];
         -> {"started": id, "pid", "terminal"}, the terminal's other end attached if there is one;
         later {"exited": pid, "status"} or {"exited": pid, "signal", "core"}
     {"do": "signal", "pid", "signal"}    to the process group that a spawn began
+    {"do": "connect", "id", "address", "port"}    in a network of the machine's own
+        -> {"connected": id} with the socket attached, or with "error"
     {"do": "halt", "grace"}              the stream ends when no process is left
 
-The end of the stream, whoever causes it, ends every process of the machine.
+A machine with a network of its own tells {"listening": [address, port]}, a socket attached to each,
+before it is ready. The end of the stream, whoever causes it, ends every process of the machine.
 """
 
 # Importing pathlib would make the start of a machine noticeably slower.
-# ruff: noqa: PTH102, PTH103, PTH110, PTH112, PTH114, PTH116, PTH119, PTH120, PTH123, PTH208
-# ruff: noqa: PTH211
+# ruff: noqa: PTH110, PTH119, PTH120, PTH123, PTH208
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
+import gc
+import importlib
 import json
 import os
 import select
@@ -36,157 +41,7 @@ from typing import Any, NoReturn
 
 __all__ = ["main"]
 
-CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
-CLONE_NEWUSER, CLONE_NEWPID = 0x10000000, 0x20000000
-MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
-SYS_MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE = 442, -100, 0x8000
-MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID = 1, 2
-PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 24, 36, 38
 LINUX = sys.platform == "linux"
-DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
-
-libc = ctypes.CDLL(None, use_errno=True)
-
-
-def check(result: int, what: str) -> None:
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
-
-
-def mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
-    encoded = [None if text is None else os.fsencode(text) for text in (source, target, kind, data)]
-    result = libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3])
-    check(result, f"mount {target}")
-
-
-def set_mount(path: str, *, add: int = 0, clear: int = 0, flags: int = 0) -> None:
-    attributes = struct.pack("QQQQ", add, clear, 0, 0)
-    result = libc.syscall(
-        ctypes.c_long(SYS_MOUNT_SETATTR),
-        ctypes.c_int(AT_FDCWD),
-        ctypes.c_char_p(os.fsencode(path)),
-        ctypes.c_uint(flags),
-        ctypes.c_char_p(attributes),
-        ctypes.c_size_t(len(attributes)),
-    )
-    check(result, f"mount_setattr {path}")
-
-
-def bind(descriptor: int, target: str, *, writable: bool) -> None:
-    """Mount what the descriptor names at the target, made if it is not there."""
-    source = f"/proc/self/fd/{descriptor}"
-    if not os.path.lexists(target):
-        if os.path.isdir(source):
-            os.makedirs(target, exist_ok=True)
-        else:
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
-    mount(source, target, None, MS_BIND | MS_REC)
-    attribute = {"clear": MOUNT_ATTR_RDONLY} if writable else {"add": MOUNT_ATTR_RDONLY}
-    set_mount(target, **attribute)
-
-
-def same_file(descriptor: int, path: str) -> bool:
-    try:
-        return os.path.samestat(os.stat(descriptor), os.stat(path))
-    except OSError:
-        return False
-
-
-def enter_user_namespace() -> None:
-    """Leave the system's namespaces; whoever forks next has the new process namespace."""
-    user, group = os.getuid(), os.getgid()
-    spaces = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS
-    check(libc.unshare(spaces), "unshare")
-    die_with_parent()  # forgotten by the kernel when the user namespace changes
-    for file, text in (
-        ("setgroups", "deny"),
-        ("uid_map", f"{user} {user} 1"),
-        ("gid_map", f"{group} {group} 1"),
-    ):
-        with open(f"/proc/self/{file}", "w", encoding="ascii") as map_:
-            map_.write(text)
-
-
-def build_view(view: dict[str, Any]) -> None:
-    """Make the machine's own view of the file system, as its first process.
-
-    Everything is read-only but `writable` and what is mounted afresh; `hidden` folders are
-    empty but for what `readable` and `writable` bring back; `overlaid` maps path to file.
-    """
-    mount("none", "/", None, MS_REC | MS_PRIVATE)
-    resolver = os.path.realpath("/etc/resolv.conf")
-    readable = [*view["readable"], resolver, "/run/current-system"]
-    kept = [(path, False) for path in readable] + [(path, True) for path in view["writable"]]
-    # Opened before anything is covered: a covered folder can still be mounted elsewhere.
-    opened = sorted(
-        (path, os.open(path, os.O_PATH | os.O_CLOEXEC), writable)
-        for path, writable in kept
-        if os.path.exists(path)
-    )
-    overlaid = [
-        (target, os.open(source, os.O_PATH | os.O_CLOEXEC))
-        for target, source in view["overlaid"].items()
-        if os.path.exists(target)
-    ]
-    devices = [(name, os.open(f"/dev/{name}", os.O_PATH | os.O_CLOEXEC)) for name in DEVICES]
-    temporary = os.open(view["temporary"], os.O_PATH | os.O_CLOEXEC)
-
-    set_mount("/", add=MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID, flags=AT_RECURSIVE)
-    for path in ("/tmp", "/var/tmp"):
-        if os.path.isdir(path) and not os.path.islink(path):
-            bind(temporary, path, writable=True)
-    hidden = [path for path in ["/run", *view["hidden"]] if os.path.isdir(path)]
-    for path in hidden:
-        mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1m")
-    for path, descriptor, writable in opened:
-        if writable or not same_file(descriptor, path):
-            bind(descriptor, path, writable=writable)
-    for path in hidden:
-        set_mount(path, add=MOUNT_ATTR_RDONLY)
-    for path, descriptor in overlaid:
-        bind(descriptor, path, writable=False)
-    build_devices(devices)
-    # A fresh /proc shows this machine's processes alone; what it can change of the system is
-    # closed, since the kernel checks some of it by user, not by namespace.
-    mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
-    for path in ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"):
-        if os.path.exists(path):
-            mount(path, path, None, MS_BIND)
-            set_mount(path, add=MOUNT_ATTR_RDONLY)
-    name = view["hostname"].encode()
-    check(libc.sethostname(name, ctypes.c_size_t(len(name))), "sethostname")
-    os.chdir("/")
-
-
-def build_devices(devices: list[tuple[str, int]]) -> None:
-    mount("tmpfs", "/dev", "tmpfs", MS_NOSUID, "mode=755,size=1m")
-    for name, descriptor in devices:
-        bind(descriptor, f"/dev/{name}", writable=True)
-    os.mkdir("/dev/pts")
-    mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666")
-    os.mkdir("/dev/shm")
-    mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
-    os.symlink("pts/ptmx", "/dev/ptmx")
-    os.symlink("/proc/self/fd", "/dev/fd")
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        os.symlink(f"/proc/self/fd/{number}", f"/dev/{name}")
-
-
-def drop_privileges() -> None:
-    """Give up what the new user namespace granted, for this process and all it starts."""
-    check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
-    for capability in range(64):
-        if libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
-            break  # past the last one that this kernel knows
-    header = struct.pack("II", 0x20080522, 0)
-    check(libc.capset(header, struct.pack("IIIIII", *[0] * 6)), "capset")
-
-
-def die_with_parent() -> None:
-    if LINUX:
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 class Init:
@@ -199,6 +54,7 @@ class Init:
         self.attached: list[int] = []
         self.groups: set[int] = set()  # process groups begun here
         self.deadline: float | None = None  # set by halt
+        self.network: Any = None  # the module, for a machine with a network of its own
 
     def first_line(self) -> dict[str, Any]:
         while b"\n" not in self.buffer:
@@ -263,8 +119,12 @@ class Init:
         elif request["do"] == "signal":
             if request["pid"] in self.groups:
                 _signal_group(request["pid"], request["signal"])
+        elif request["do"] == "connect":
+            self.connect(request)
         elif request["do"] == "halt":
             self.deadline = time.monotonic() + request["grace"]
+            # All at once: so does systemd with what was begun over SSH, since logind makes the
+            # scope of a session with SendSIGHUP (logind-dbus.c, manager_start_scope).
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCONT):
                 self.signal_all(number)
 
@@ -288,6 +148,23 @@ class Init:
         self.tell(answer, master)
         if master is not None:
             os.close(master)
+
+    def open_network(self, places: list[list[Any]]) -> None:
+        """Make the machine's own network usable, and hand over listeners in it."""
+        self.network.bring_up()
+        for address, port in places:
+            with self.network.listen(address, port) as listener:
+                self.tell({"listening": [address, port]}, listener.fileno())
+
+    def connect(self, request: dict[str, Any]) -> None:
+        answer = {"connected": request["id"]}
+        try:
+            made = self.network.connect(request["address"], request["port"])
+        except OSError as problem:
+            self.tell({**answer, "error": str(problem)})
+            return
+        with made:
+            self.tell(answer, made.fileno())
 
     def reap(self) -> None:
         while True:
@@ -392,19 +269,22 @@ def _become(request: dict[str, Any], files: list[int], *, controlling: bool) -> 
 
 
 def main(descriptor: int) -> None:
+    # Neighbours in this folder, where an isolated program does not look by itself.
+    sys.path.insert(0, os.path.dirname(__file__))
+    kernel: Any = importlib.import_module("sandbox_view")
     control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)
     init = Init(control, namespaced=False)
     view = init.first_line()["view"]
     if view is None:
-        if LINUX:  # orphans come here, so that none of them escapes
-            libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        kernel.adopt_orphans()  # so that none of them escapes
         init.tell({"ready": True})
         init.serve()
     # Without namespaces this would leave the others behind: there the end of the stream serves.
-    die_with_parent()
+    kernel.die_with_parent()
+    places = view["network"]
     try:
-        enter_user_namespace()
+        kernel.enter_user_namespace(own_network=places is not None)
         child = os.fork()
     except OSError as problem:
         init.tell({"failed": str(problem)})
@@ -413,10 +293,13 @@ def main(descriptor: int) -> None:
         control.close()
         os.waitpid(child, 0)
         return
-    die_with_parent()
+    kernel.die_with_parent()
     try:
-        build_view(view)
-        drop_privileges()
+        if places is not None:
+            init.network = importlib.import_module("sandbox_network")
+            init.open_network(places)
+        kernel.build_view(view)
+        kernel.drop_privileges()
     except OSError as problem:
         if problem.errno == errno.EINVAL and problem.filename is None:
             problem = OSError(problem.errno, f"{problem.strerror} (an old kernel?)")
@@ -427,5 +310,29 @@ def main(descriptor: int) -> None:
     init.serve()
 
 
+def nurse(descriptor: int) -> None:
+    """Fork one of these for each socket that comes, and answer with its process id."""
+    sys.path.insert(0, os.path.dirname(__file__))
+    for name in ("sandbox_view", "sandbox_network"):
+        importlib.import_module(name)
+    control = socket.socket(fileno=descriptor)
+    control.set_inheritable(False)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how they ended
+    gc.freeze()  # what all of them share stays shared
+    while True:
+        _, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+        if not descriptors:
+            return
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            control.close()
+            os.setsid()
+            main(descriptors[0])
+            os._exit(0)
+        os.close(descriptors[0])
+        control.send(struct.pack("i", child))
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    (nurse if sys.argv[2:] == ["nursery"] else main)(int(sys.argv[1]))

@@ -99,6 +99,11 @@ class Session(SSHServerStreamSession[bytes]):
             for name, value in channel.get_environment().items()
             if name == "LANG" or name.startswith("LC_")
         }
+        # As OpenSSH's session.c says it. Debian's bash, and so Ubuntu's, reads ~/.bashrc for a
+        # command too where it finds this (SSH_SOURCE_BASHRC of its config-top.h).
+        client, server = (channel.get_extra_info(name)[:2] for name in ("peername", "sockname"))
+        extra["SSH_CLIENT"] = f"{client[0]} {client[1]} {server[1]}"
+        extra["SSH_CONNECTION"] = " ".join(str(part) for part in (*client, *server))
         command = channel.get_command()
         try:
             if self._wants_terminal:

@@ -39,13 +39,20 @@ def host_key(file: Path) -> asyncssh.SSHKey:
     return asyncssh.read_private_key(file)
 
 
-def allowed_keys(metadata: Mapping[str, str]) -> dict[str, list[asyncssh.SSHKey]]:
+def allowed_keys(
+    metadata: Mapping[str, str], project_metadata: Mapping[str, str]
+) -> dict[str, list[asyncssh.SSHKey]]:
     """By user, from `ssh-keys`: lines `user:key`, perhaps with an expiry as gcloud writes it.
 
-    Lines that are not understood let nobody in, and do not keep the others from it.
+    Lines that are not understood let nobody in, and do not keep the others from it. The project's
+    keys count unless the machine's metadata says otherwise: cloud.google.com/compute/docs/connect/
+    restrict-ssh-keys.
     """
+    lines = metadata.get("ssh-keys", "").splitlines()
+    if metadata.get("block-project-ssh-keys", "").upper() not in ("TRUE", "1"):
+        lines += project_metadata.get("ssh-keys", "").splitlines()
     allowed: dict[str, list[asyncssh.SSHKey]] = {}
-    for line in metadata.get("ssh-keys", "").splitlines():
+    for line in lines:
         user, colon, text = line.strip().partition(":")
         if not colon or not USER.fullmatch(user) or _has_expired(text):
             continue
@@ -74,11 +81,14 @@ class Acceptor:
         key: asyncssh.SSHKey,
         sessions: Callable[[str], Session],
         reachable: Collection[str],
+        refuses_key: Callable[[], bool],
     ) -> None:
+        """`refuses_key` is asked once for each connection with a key that may come in."""
         self._endpoint = endpoint
         self._key = key
         self._sessions = sessions
         self._reachable = set(reachable)
+        self.refuses_key = refuses_key
         self._listener: asyncssh.SSHAcceptor | None = None
         self.connections: set[Connection] = set()
         self.allowed: dict[str, list[asyncssh.SSHKey]] = {}
@@ -135,6 +145,7 @@ class _Gatekeeper(asyncssh.SSHServer):
     def __init__(self, acceptor: Acceptor) -> None:
         self._acceptor = acceptor
         self._connection: Connection | None = None
+        self._is_refused: bool | None = None
 
     def connection_made(self, conn: Connection) -> None:
         self._connection = conn
@@ -157,7 +168,11 @@ class _Gatekeeper(asyncssh.SSHServer):
         return True
 
     def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
-        return key in self._acceptor.allowed.get(username, [])
+        if key not in self._acceptor.allowed.get(username, []):
+            return False
+        if self._is_refused is None:  # a client asks about a key before it signs with it
+            self._is_refused = self._acceptor.refuses_key()
+        return not self._is_refused
 
     def session_requested(self) -> Session:
         assert self._connection is not None

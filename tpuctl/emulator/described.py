@@ -1,0 +1,41 @@
+"""The methods of Google's APIs by their paths, so that one that is not imitated says its name.
+
+`methods.txt` is made from Google's discovery documents by `make docs`: verb, path with * for a
+name, and the method's own name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+__all__ = ["LIST", "described", "name_of"]
+
+LIST = Path(__file__).with_name("methods.txt")
+
+
+def described() -> Iterator[tuple[str, str, str]]:
+    """Verb, path as `/v2/projects/*/locations` and name of every method, its API before it."""
+    for line in LIST.read_text("utf-8").splitlines():
+        if not line.startswith("#"):
+            verb, path, name = line.split(" ")  # the name as `tpu.v2:tpu.projects.locations.get`
+            yield verb, path, name
+
+
+def name_of(verb: str, path: str) -> str | None:
+    """The method that a request is of; None if Google has none with this path."""
+    for pattern, name in _by_shape().get((verb, path.count("/")), ()):
+        if pattern.fullmatch(path):
+            return name
+    return None
+
+
+@cache
+def _by_shape() -> Mapping[tuple[str, int], list[tuple[re.Pattern[str], str]]]:
+    found: dict[tuple[str, int], list[tuple[re.Pattern[str], str]]] = {}
+    for verb, path, name in described():
+        pattern = re.compile(re.escape(path).replace(r"\*", "[^/:]+"))
+        found.setdefault((verb, path.count("/")), []).append((pattern, name.partition(":")[2]))
+    return found

@@ -1,0 +1,80 @@
+"""How much the programs of a machine can still write: a disk that is full, or soon will be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tpuctl.emulator.machine import MachineError
+from tpuctl.emulator.machines.images import base_interpreter
+
+__all__ = ["LimitedDisk"]
+
+PROGRAM = Path(__file__).with_name("sandbox_disk.py")
+SECONDS = 20.0
+ENDLESS = 1 << 49  # so much is free only where nothing limits it
+
+
+class LimitedDisk:
+    """The disk of one machine, from its first limit on until its processes end."""
+
+    def __init__(
+        self, folder: Path, writable: Sequence[Path], also: Mapping[Path, Sequence[str]]
+    ) -> None:
+        """`folder` is empty and the disk's own; `also` names where else a folder is shown."""
+        self._folder = folder
+        self._writable = [str(path) for path in writable]
+        self._also = {str(path): list(others) for path, others in also.items()}
+        self._pid: int | None = None
+
+    @property
+    def root(self) -> str:
+        """What stands before a path of the machine where the server uses it; "" for nothing."""
+        return "" if self._pid is None else f"/proc/{self._pid}/root"
+
+    async def limit(self, pid: int, free: int | None) -> None:
+        """Let the machine with that process write so many bytes more; MachineError if it cannot."""
+        self._folder.mkdir(exist_ok=True)
+        request = {
+            "folder": str(self._folder),
+            "writable": self._writable,
+            "also": self._also,
+            "free": free,
+        }
+        process = await asyncio.create_subprocess_exec(
+            *(base_interpreter(), "-I", "-S", str(PROGRAM), str(pid), json.dumps(request)),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
+            cwd="/",
+        )
+        try:
+            async with asyncio.timeout(SECONDS):
+                _, told = await process.communicate()
+        except BaseException:
+            process.kill()
+            await process.wait()
+            raise
+        if process.returncode:
+            reason = told.decode(errors="replace").strip()
+            raise MachineError(f"The machine's disk cannot be limited here: {reason}")
+        self._pid = pid
+
+    def free(self) -> int | None:
+        """How many bytes can still be written; None where nothing limits them."""
+        if self._pid is None:
+            return None
+        try:
+            told = os.statvfs(f"{self.root}{self._folder}")
+        except OSError:  # its processes are gone
+            return None
+        free = told.f_bavail * told.f_frsize
+        return None if free > ENDLESS else free
+
+    def forget(self) -> None:
+        """The machine's processes are gone, and what they wrote into memory with them."""
+        self._pid = None

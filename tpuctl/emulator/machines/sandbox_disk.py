@@ -1,0 +1,130 @@
+"""Limits what the programs of a running machine can write: a program of its own, like sandbox.py.
+
+    python -I -S sandbox_disk.py PID REQUEST
+
+PID is any process of the machine's; REQUEST is a JSON object: `folder`, an empty one of the machine
+for the disk's bookkeeping; `writable`, the folders that share what is free; `also`, by folder the
+other paths at which it is shown; `free`, how many bytes can still be written, null for no limit.
+
+Everything that is written comes to lie in memory, over the folders as they were: a file system of
+a size of its own is all that the kernel lets an ordinary user mount. When that is full, write(2)
+says ENOSPC. What has a file or its working directory open from before writes past it.
+"""
+
+# Importing pathlib would make this noticeably slower.
+# ruff: noqa: PTH101, PTH103, PTH110, PTH112, PTH114, PTH116, PTH118, PTH120, PTH123
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import re
+import sys
+from typing import Any
+
+__all__ = ["main"]
+
+CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
+MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND = 2, 4, 32, 4096
+SYS_OPEN_TREE, SYS_MOVE_MOUNT, AT_FDCWD = 428, 429, -100  # the same on all processors
+OPEN_TREE_CLONE, AT_RECURSIVE, MOVE_MOUNT_F_EMPTY_PATH = 1, 0x8000, 4
+PAGE = os.sysconf("SC_PAGESIZE")
+ENDLESS = 1 << 50
+
+
+def enter(kernel: Any, pid: int) -> None:
+    """Become part of the machine, as its owner."""
+    for name, kind in (("user", CLONE_NEWUSER), ("mnt", CLONE_NEWNS)):
+        descriptor = os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        kernel.check(kernel.libc.setns(descriptor, kind), f"setns {name}")
+        os.close(descriptor)
+
+
+def set_free(kernel: Any, folder: str, free: int | None) -> None:
+    """Have so much left: what is taken already is not counted in it."""
+    told = os.statvfs(folder)
+    taken = (told.f_blocks - told.f_bfree) * told.f_frsize
+    size = ENDLESS if free is None else taken + -(-free // PAGE) * PAGE
+    flags = MS_REMOUNT | MS_NOSUID | MS_NODEV
+    kernel.mount("tmpfs", folder, "tmpfs", flags, f"size={size}")
+
+
+def lay_over(kernel: Any, request: dict[str, Any], points: list[str]) -> None:
+    """Mount the limited file system, and show it over each of the folders."""
+    folder = request["folder"]
+    kernel.mount(
+        "tmpfs", folder, "tmpfs", MS_NOSUID | MS_NODEV, f"mode=700,size={ENDLESS},huge=never"
+    )
+    with open(os.path.join(folder, "taken"), "wb") as filler:
+        filler.write(b"\0" * PAGE)  # a size of nothing would be one without end
+    names = ("upper", "work")
+    for number, path in enumerate(request["writable"]):
+        own = os.path.join(folder, str(number))
+        for name in names:
+            os.makedirs(os.path.join(own, name))
+        os.chmod(os.path.join(own, "upper"), os.stat(path).st_mode & 0o7777)
+        parts = {"lowerdir": path} | {f"{name}dir": os.path.join(own, name) for name in names}
+        options = ",".join(f"{name}={escaped(value)}" for name, value in parts.items())
+        kernel.mount("overlay", path, "overlay", MS_NOSUID | MS_NODEV, f"{options},userxattr")
+        for other in request["also"].get(path, ()):
+            if os.path.isdir(other) and not os.path.islink(other):
+                show_at(kernel, path, other, points)
+
+
+def show_at(kernel: Any, path: str, other: str, points: list[str]) -> None:
+    """Show a folder at another path too, and there again what was mounted inside that."""
+    trees: dict[str, int] = {}
+    for point in points:
+        if point.startswith(f"{other}/") and not any(point.startswith(f"{one}/") for one in trees):
+            flags = OPEN_TREE_CLONE | AT_RECURSIVE | os.O_CLOEXEC
+            trees[point] = call(kernel, SYS_OPEN_TREE, AT_FDCWD, point, flags)
+    kernel.mount(path, other, None, MS_BIND)
+    for point, tree in trees.items():
+        call(kernel, SYS_MOVE_MOUNT, tree, "", AT_FDCWD, point, MOVE_MOUNT_F_EMPTY_PATH)
+
+
+def call(kernel: Any, number: int, *arguments: int | str) -> int:
+    """One of the kernel's calls that the C library may not know."""
+    given = [
+        ctypes.c_char_p(os.fsencode(one)) if isinstance(one, str) else ctypes.c_long(one)
+        for one in arguments
+    ]
+    result: int = kernel.libc.syscall(ctypes.c_long(number), *given)
+    kernel.check(result, f"call {number} of {arguments}")
+    return result
+
+
+def mount_points(pid: int) -> list[str]:
+    """Of the machine, the outer ones first."""
+    found = []
+    with open(f"/proc/{pid}/mountinfo", "rb") as file:
+        for line in file:
+            escaped_path = line.split()[4]
+            path = re.sub(rb"\\(\d{3})", lambda code: bytes([int(code[1], 8)]), escaped_path)
+            found.append(os.fsdecode(path))
+    return sorted(set(found))
+
+
+def escaped(path: str) -> str:
+    """As overlay's options have it, where commas and colons stand between things."""
+    return re.sub(r"([\\,:])", r"\\\1", path)
+
+
+def main(pid: int, request: dict[str, Any]) -> None:
+    # A neighbour in this folder, where an isolated program does not look by itself.
+    sys.path.insert(0, os.path.dirname(__file__))
+    kernel: Any = importlib.import_module("sandbox_view")
+    try:
+        points = mount_points(pid)
+        enter(kernel, pid)
+        if not os.path.exists(os.path.join(request["folder"], "taken")):
+            lay_over(kernel, request, points)
+        set_free(kernel, request["folder"], request["free"])
+    except OSError as problem:
+        sys.exit(str(problem))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), json.loads(sys.argv[2]))

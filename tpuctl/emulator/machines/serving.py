@@ -1,0 +1,117 @@
+"""A TPU node's TensorFlow server: started on its machine, watched, started again when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Protocol
+
+from tpuctl.emulator.machine import MachineError
+from tpuctl.emulator.machines.processes import Started
+
+__all__ = ["PROGRAM", "Gate", "Launch", "Serving"]
+
+PROGRAM = Path(__file__).with_name("node_server.py")
+READY_SECONDS = 300.0  # TensorFlow's import takes seconds, a minute on a computer that is busy
+PAUSE_SECONDS = 1.0  # before a server that died is started again
+TAIL = 2000
+
+
+class Launch(Protocol):
+    """Starts the program on the machine, on these files; the second value signals it."""
+
+    def __call__(
+        self, files: tuple[int, int, int]
+    ) -> Awaitable[tuple[Started, Callable[[int], None]]]: ...
+
+
+class Gate(Protocol):
+    """What clients come through."""
+
+    async def open_door(self) -> None: ...
+    async def close_door(self) -> None: ...
+
+
+class Serving:
+    """`start` returns when the server accepts connections; from then on it is kept up."""
+
+    def __init__(
+        self, launch: Launch, door: Gate, console: Path, report: Callable[[str], None]
+    ) -> None:
+        """The door is open while the server runs; what that says on stderr goes to `console`."""
+        self._launch = launch
+        self._door = door
+        self._console = console
+        self._report = report
+        self._watch: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Raises MachineError, with what the server said last, when it does not come up."""
+        began = self._console.stat().st_size if self._console.exists() else 0
+        started = await self._run_until_ready()
+        if started is None:
+            told = self._console.read_bytes()[began:][-TAIL:].decode("utf-8", "replace").strip()
+            raise MachineError(f"The TensorFlow server of the node did not start:\n{told}")
+        await self._door.open_door()
+        self._watch = asyncio.get_running_loop().create_task(self._keep_up(started))
+
+    async def stop(self) -> None:
+        """Let it go: whoever ends the machine's processes ends it."""
+        if self._watch is not None:
+            self._watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watch
+            self._watch = None
+
+    async def _keep_up(self, started: Started | None) -> None:
+        while True:
+            if started is not None:
+                ended = await asyncio.shield(started.exit)  # not ours to cancel
+                await self._door.close_door()
+                self._report(f"the TensorFlow server ended with {ended.code}")
+            await asyncio.sleep(PAUSE_SECONDS)
+            try:
+                started = await self._run_until_ready()
+                if started is not None:
+                    await self._door.open_door()
+            except (MachineError, OSError) as problem:
+                self._report(f"the TensorFlow server could not be started: {problem}")
+                started = None
+
+    async def _run_until_ready(self) -> Started | None:
+        """The running server once it accepts connections; None when it ended before."""
+        reading, writing = os.pipe()
+        reader = asyncio.StreamReader()
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb", 0)
+        )
+        try:
+            try:
+                started, send_signal = await self._begin(writing)
+            finally:
+                os.close(writing)
+            try:
+                async with asyncio.timeout(READY_SECONDS):
+                    async for line in reader:
+                        if line.startswith(b"serving "):
+                            return started
+            except TimeoutError:
+                send_signal(signal.SIGKILL)
+                raise MachineError("The TensorFlow server of the node hangs.") from None
+        finally:
+            transport.close()
+        return None
+
+    async def _begin(self, stdout: int) -> tuple[Started, Callable[[int], None]]:
+        null = os.open(os.devnull, os.O_RDONLY)
+        console = os.open(self._console, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            return await self._launch((null, stdout, console))
+        finally:
+            os.close(null)
+            os.close(console)

@@ -1,0 +1,48 @@
+"""What programs trust and reach without a proxy, with a local cloud about."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+
+import certifi
+
+__all__ = ["CERTIFICATES", "NO_FOLDERS", "local_hosts", "trusted_certificates"]
+
+# Whose file of certificates each is: curl and TensorFlow, Python and Go, requests, gRPC, Node,
+# httplib2, TensorStore.
+CERTIFICATES = (
+    *("CURL_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"),
+    *("NODE_EXTRA_CA_CERTS", "HTTPLIB2_CA_CERTS", "TENSORSTORE_CA_BUNDLE"),
+)
+# gcsfs asks Storage Control by gRPC whether buckets have folders (gcsfs/extended_gcsfs.py), and at
+# an address of one's own with TLS. There are no such buckets here.
+NO_FOLDERS = {"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
+
+
+def local_hosts() -> list[str]:
+    """What no proxy is asked for, as no_proxy names it."""
+    return ["localhost", "127.0.0.1", "::1", "127.0.0.0/8", "metadata.google.internal"]
+
+
+def trusted_certificates(own: bytes, around: Mapping[str, str] | None = None) -> bytes:
+    """All that the host's clients trust, with these variables set, and our own authority."""
+    defaults = ssl.get_default_verify_paths()
+    named = (
+        *("PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"),
+        *("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "NODE_EXTRA_CA_CERTS", "HTTPLIB2_CA_CERTS"),
+        "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE",
+    )
+    files = [(os.environ if around is None else around).get(name) for name in named]
+    files += [defaults.cafile, "/etc/ssl/certs/ca-certificates.crt", certifi.where()]
+    seen: dict[bytes, None] = {}
+    pattern = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+    for file in dict.fromkeys(file for file in files if file):
+        with contextlib.suppress(OSError):
+            seen |= dict.fromkeys(pattern.findall(Path(file).read_bytes()))
+    seen |= dict.fromkeys(pattern.findall(own))
+    return b"\n".join(seen) + b"\n"

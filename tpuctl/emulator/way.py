@@ -1,0 +1,79 @@
+"""Where the gateway listens and who may come through: kept, so that shells find it again."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["MACHINE", "SHELL", "Way", "shell_user", "upstream_of", "write_private"]
+
+MACHINE = "machine"  # goes on to other hosts as the local cloud's own process would
+SHELL = "shell"  # goes on to them as its shell did before, through the proxy of that, if any
+
+
+@dataclass(frozen=True)
+class Way:
+    """The port and the password of a local cloud's gateway, in its folder."""
+
+    port: int
+    password: str
+
+    @classmethod
+    def read(cls, home: Path) -> Way | None:
+        """The way that was used last; None before the first."""
+        try:
+            known = json.loads((home / "gateway.json").read_text("utf-8"))
+            return cls(int(known["port"]), str(known["password"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    @classmethod
+    def new(cls) -> Way:
+        return cls(0, secrets.token_urlsafe(24))
+
+    def write(self, home: Path) -> None:
+        text = json.dumps({"port": self.port, "password": self.password})
+        write_private(home / "gateway.json", text)
+
+    def url(self, user: str) -> str:
+        """The proxy, as variables name it, with credentials."""
+        return f"http://{user}:{self.password}@127.0.0.1:{self.port}"
+
+
+def shell_user(home: Path, upstream: str | None) -> str:
+    """The user whose traffic to other hosts goes on through this proxy, or straight there.
+
+    The proxy's address, which may hold a password, stays in the local cloud's folder.
+    """
+    if upstream is None:
+        return SHELL
+    name = hashlib.sha256(upstream.encode()).hexdigest()[:16]
+    folder = home / "upstreams"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_private(folder / name, upstream)
+    return f"{SHELL}-{name}"
+
+
+def upstream_of(home: Path, user: str) -> str | None:
+    """What `shell_user` was told. Raises KeyError for a user that is not known."""
+    if user == SHELL:
+        return None
+    name = user.removeprefix(f"{SHELL}-")
+    if name != user and name.isalnum():
+        with contextlib.suppress(OSError):
+            return (home / "upstreams" / name).read_text("utf-8")
+    raise KeyError(user)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Put a whole file in place that its owner alone may read."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    draft.replace(path)
