@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tpuctl.errors import TpuctlError
 
-__all__ = ["templates"]
+__all__ = ["program", "runtime_lock", "templates"]
 
 PACKAGE = Path(__file__).parent
 
@@ -17,3 +17,16 @@ def templates() -> Path:
         if folder.is_dir():
             return folder
     raise TpuctlError("Incomplete installation", f"no templates beside {PACKAGE}")
+
+
+def runtime_lock() -> Path:
+    """Exact versions and hashes of all that tpuctl needs, as pip takes them."""
+    for file in (PACKAGE / "runtime.lock", PACKAGE.parent / "requirements" / "runtime.lock"):
+        if file.is_file():
+            return file
+    raise TpuctlError("Incomplete installation", f"no runtime.lock beside {PACKAGE}")
+
+
+def program(name: str) -> str:
+    """The text of a program that runs on machines as it is, such as `watch.py`."""
+    return (PACKAGE / "jobs" / "shipped" / name).read_text("utf-8")
