@@ -1,12 +1,15 @@
-"""Bundles: what is in them, and that their bytes depend on nothing else."""
+"""Bundles: what is in them, and that their names depend on nothing else."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import random
-import tarfile
+import time
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -14,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpuctl.errors import Refused, Usage
 from tpuctl.jobs.bundle import LARGE_BYTES, Bundle, build_bundle
+from tpuctl.jobs.readings import SETTLED_NS, WORTH_BYTES
 
 
 def tree(root: Path, **files: str) -> Path:
@@ -25,9 +29,33 @@ def tree(root: Path, **files: str) -> Path:
     return root / "job.py"
 
 
+def entries(bundle: Bundle) -> dict[str, dict[str, Any]]:
+    """What the manifest says of each name, its content included."""
+    found: dict[str, dict[str, Any]] = {}
+    name = ""
+    for line in b"".join(content(bundle, sha) for sha in bundle.manifest).splitlines():
+        value = json.loads(line)
+        if isinstance(value, list):
+            chunk = content(bundle, bytes.fromhex(value[0]))
+            assert len(chunk) == value[1]
+            found[name]["content"] += chunk
+        else:
+            name = next(value[kind] for kind in ("folder", "link", "file") if kind in value)
+            found[name] = {**value, "content": b""}
+    return found
+
+
+def content(bundle: Bundle, sha: bytes) -> bytes:
+    source = bundle.chunks[sha]
+    with source.path.open("rb") as file:
+        file.seek(source.offset)
+        data = file.read(source.size)
+    assert hashlib.sha256(data).digest() == sha
+    return data
+
+
 def names(bundle: Bundle) -> list[str]:
-    with tarfile.open(bundle.path) as tar:
-        return tar.getnames()
+    return list(entries(bundle))
 
 
 @pytest.fixture
@@ -50,22 +78,22 @@ def test_holds_the_folder_and_knows_itself(source: Path, into: Path) -> None:
     assert names(bundle) == ["data.txt", "job.py", "lib", "lib/model.py"]
     assert bundle.script == "job.py"
     assert bundle.files == 3
-    assert bundle.content_bytes == len("print()x = 1hello")
-    assert bundle.path.name == f"{bundle.digest}.tar.gz"
-    assert bundle.size == bundle.path.stat().st_size
+    assert bundle.size == len("print()x = 1hello")
+    assert entries(bundle)["lib/model.py"]["content"] == b"x = 1"
+    manifest = b"".join(content(bundle, sha) for sha in bundle.manifest)
+    assert bundle.digest == hashlib.sha256(manifest).hexdigest()
 
 
-def test_same_files_elsewhere_and_later_give_the_same_bytes(tmp_path: Path, into: Path) -> None:
+def test_same_files_elsewhere_and_later_are_the_same_bundle(tmp_path: Path, into: Path) -> None:
     first = tree(tmp_path / "one", a___b__txt="b", c__txt="c")
     second = tree(tmp_path / "two/deeper", c__txt="c", a___b__txt="b")
     for path in second.parent.rglob("*"):
         os.utime(path, (1, 1))
         path.chmod(0o700 if path.is_dir() else 0o600)
     one = build_bundle(first, into)
-    bytes_of_one = one.path.read_bytes()
     two = build_bundle(second, into)
     assert two.digest == one.digest
-    assert two.path.read_bytes() == bytes_of_one
+    assert list(two.chunks) == list(one.chunks)
 
 
 def test_content_mode_and_name_count(source: Path, into: Path) -> None:
@@ -83,9 +111,9 @@ def test_content_mode_and_name_count(source: Path, into: Path) -> None:
 def test_executables_stay_executable(source: Path, into: Path) -> None:
     script = tree(source, run__sh="echo")
     (source / "run.sh").chmod(0o755)
-    with tarfile.open(build_bundle(script, into).path) as tar:
-        assert tar.getmember("run.sh").mode == 0o755
-        assert tar.getmember("job.py").mode == 0o644
+    found = entries(build_bundle(script, into))
+    assert found["run.sh"]["executable"] is True
+    assert found["job.py"]["executable"] is False
 
 
 @pytest.mark.parametrize(
@@ -173,13 +201,10 @@ def test_links_inside_stay_links_and_links_outside_become_files(
     (source / "lib/absolute").symlink_to(source / "job.py")
     (source / "folder").symlink_to("lib")
     (source / "copied").symlink_to(tmp_path / "outside.txt")
-    with tarfile.open(build_bundle(script, into).path) as tar:
-        links = {name: tar.getmember(name).linkname for name in tar.getnames()}
-        assert links["relative"] == "lib/a.txt"
-        assert links["lib/absolute"] == "../job.py"
-        assert links["folder"] == "lib"
-        copied = tar.extractfile("copied")
-        assert copied is not None and copied.read() == b"outside"
+    found = entries(build_bundle(script, into))
+    links = {name: one["target"] for name, one in found.items() if "target" in one}
+    assert links == {"relative": "lib/a.txt", "lib/absolute": "../job.py", "folder": "lib"}
+    assert found["copied"]["content"] == b"outside"
 
 
 @pytest.mark.parametrize("target", ["/usr", "no-such/../../file"])
@@ -230,10 +255,8 @@ def test_ignored_keys_do_not_matter(source: Path, into: Path) -> None:
 
 def test_large_bundles_warn_and_memory_stays_small(source: Path, into: Path) -> None:
     script = tree(source)
-    noise = random.Random(1)
     with (source / "weights.bin").open("wb") as target:
-        for _ in range(LARGE_BYTES // 1_000_000 + 2):
-            target.write(noise.randbytes(1_000_000))
+        target.truncate(LARGE_BYTES + 2_000_000)
     tracemalloc.start()
     try:
         bundle = build_bundle(script, into)
@@ -243,6 +266,61 @@ def test_large_bundles_warn_and_memory_stays_small(source: Path, into: Path) -> 
     assert [warning.summary for warning in bundle.warnings] == ["Bundle is large"]
     assert "weights.bin  52 MB" in bundle.warnings[0].detail
     assert peak < 10_000_000
+
+
+def test_large_files_that_did_not_change_are_not_read_again(source: Path, into: Path) -> None:
+    script = tree(source, small__txt="small")
+    large = source / "large.bin"
+    large.write_bytes(random.Random(1).randbytes(WORTH_BYTES * 2))
+    memory = into / "memory"
+    fresh = build_bundle(script, into)
+    assert build_bundle(script, into, memory=memory) == fresh
+    assert not memory.exists(), "a file that was written just now may change unseen"
+    settled(large)
+    assert build_bundle(script, into, memory=memory) == fresh
+    (remembered,) = memory.iterdir()
+    large_chunks = json.loads(remembered.read_text())
+    assert list(large_chunks) == ["large.bin"]
+
+    # What is remembered is what counts, which shows by putting something else there.
+    stamp, chunks = large_chunks["large.bin"]
+    remembered.write_text(json.dumps({"large.bin": [stamp, chunks[1:]]}))
+    assert build_bundle(script, into, memory=memory).digest != fresh.digest
+    with large.open("r+b") as file:  # the same size, and the same times as far as one can set them
+        file.write(b"x")
+    os.utime(large, ns=(stamp[3], stamp[3]))
+    assert large.stat().st_mtime_ns == stamp[3]
+    assert build_bundle(script, into, memory=memory) == build_bundle(script, into)
+    remembered.write_text('{"large.bin": [1]}')
+    assert build_bundle(script, into, memory=memory) == build_bundle(script, into)
+    remembered.write_text("[")
+    assert build_bundle(script, into, memory=memory) == build_bundle(script, into)
+
+
+def settled(path: Path) -> None:
+    """Wait until a file is old enough to be remembered."""
+    deadline = time.time() + 30
+    while time.time_ns() - path.stat().st_ctime_ns <= SETTLED_NS:
+        assert time.time() < deadline
+        time.sleep(0.1)
+
+
+def test_large_files_are_warned_about_once(source: Path, into: Path) -> None:
+    script = tree(source)
+    for name, size in (("old.bin", LARGE_BYTES), ("small.bin", 1_000)):
+        with (source / name).open("wb") as target:
+            target.truncate(size)
+    settled(source / "small.bin")
+    memory = into / "memory"
+    (first,) = build_bundle(script, into, memory=memory).warnings
+    assert "old.bin" in first.detail
+    assert "small.bin" not in first.detail
+    assert build_bundle(script, into, memory=memory).warnings == ()
+    with (source / "new.bin").open("wb") as target:
+        target.truncate(LARGE_BYTES)
+    (second,) = build_bundle(script, into, memory=memory).warnings
+    assert "new.bin" in second.detail
+    assert "old.bin" not in second.detail
 
 
 def test_small_bundles_do_not_warn(source: Path, into: Path) -> None:

@@ -11,11 +11,11 @@ from google.api_core import exceptions as api
 from google.auth import exceptions as auth
 from google.cloud.storage.exceptions import DataCorruption
 
+from tpuctl.cloud.classification import ApiDisabled, classify
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import GOOGLE, Endpoint
-from tpuctl.cloud.errors import ApiDisabled, classify, convert, is_foreign
+from tpuctl.cloud.errors import convert, is_foreign
 from tpuctl.cloud.operations import compute_operation
-from tpuctl.cloud.slim import compute_types
 from tpuctl.errors import (
     Conflict,
     Denied,
@@ -26,6 +26,7 @@ from tpuctl.errors import (
     Transient,
     Usage,
 )
+from tpuctl.slim import compute_types
 
 CASES = [
     (
@@ -184,3 +185,17 @@ async def test_what_somebody_else_deleted_meanwhile_is_deleted(verb: str) -> Non
     else:
         with pytest.raises(TpuctlError):
             await compute_operation(cloud, ended, what="firewall/x", seconds=1)
+
+
+def test_a_page_of_googles_front_end_is_told_by_its_title() -> None:
+    """As in world-federation-of-advertisers/cross-media-measurement#1644."""
+    page = (
+        "<!DOCTYPE html>\n<html lang=en>\n  <meta charset=utf-8>\n"
+        "  <title>Error 502 (Server Error)!!1</title>\n  <style>p{margin:0}</style>\n"
+        "  <p>The server encountered a temporary error.\n"
+    )
+    error = api.BadGateway(f"GET https://storage.googleapis.com/storage/v1/b: {page}")
+    converted = convert(error, "the list of buckets")
+    assert isinstance(converted, Transient)
+    detail = str(converted.diagnostics[0].detail)
+    assert detail.endswith("/storage/v1/b: Error 502 (Server Error)")

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tpuctl.jobs import courier, supervisor
-from tpuctl.jobs.logs import LinePrefixer
+from tpuctl.jobs.shipped import courier, supervisor
 from tpuctl.model.job import ENDED, JobRecord, WorkerRecord, job_status, new_job_id
 
 NOON = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)
@@ -121,39 +117,13 @@ def test_a_secret_cannot_hide_in_a_record() -> None:
     assert '"env":["TOKEN"]' in text
 
 
-def prefixed(*chunks: bytes) -> bytes:
-    prefixer = LinePrefixer("w3 | ")
-    return b"".join(prefixer.feed(chunk) for chunk in chunks) + prefixer.finish()
-
-
-def test_lines_get_the_name_and_keep_their_ends() -> None:
-    assert prefixed(b"one\ntwo\r\n10%\r20%\r", b"\nlast") == (
-        b"w3 | one\nw3 | two\r\nw3 | 10%\rw3 | 20%\r\nw3 | last\n"
-    )
-
-
-def test_nothing_is_held_back_longer_than_its_line() -> None:
-    prefixer = LinePrefixer("w | ")
-    assert prefixer.feed(b"a\nb") == b"w | a\n"
-    assert prefixer.feed(b"c\n") == b"w | bc\n"
-    assert prefixer.finish() == b""
-
-
-@given(st.binary(max_size=60), st.lists(st.integers(0, 60), max_size=5))
-def test_where_chunks_are_cut_does_not_matter(data: bytes, cuts: list[int]) -> None:
-    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    pieces = [data[a:b] for a, b in itertools.pairwise(places)]
-    assert prefixed(*pieces) == prefixed(data)
-
-
-@given(st.text("ab\r\n", max_size=40))
-def test_prefixes_are_all_that_is_added(text: str) -> None:
-    data = text.encode()
-    plain = prefixed(data).replace(b"w3 | ", b"")
-    ends_open = bool(data) and not data.endswith((b"\n", b"\r"))
-    assert plain == data + (b"\n" if ends_open else b"")
-
-
 def test_all_who_write_and_read_records_agree_on_what_has_ended() -> None:
     """The shipped files import nothing of ours, so each has its own list."""
     assert frozenset(supervisor.ENDED) == frozenset(courier.ENDED) == ENDED
+
+
+def test_a_machine_that_was_taken_down_is_not_the_scripts_failure() -> None:
+    found = job_status(
+        job(0), {0: ended(0, "failed", exit_code=143, signal=15, first_cause="terminated")}
+    )
+    assert (found.state, found.exit_code) == ("lost", 69)

@@ -1,8 +1,9 @@
 """What a resource decides about what was observed: one file of `tests/cases` for each case.
 
 A case says what is there (`observed`, left out when nothing is), what the stack file adds to the
-plainest one (`stack`), and what `up` and `down` decide: an action with its fields and a part of
-its reason, or the error that refuses it and a name in its text.
+plainest one (`stack`), which of several of its kind it is about (`name`), and what `up` and `down`
+decide: an action with its fields and a part of its reason, or the error that refuses it and a name
+in its text.
 """
 
 from __future__ import annotations
@@ -12,25 +13,46 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.cloud.iam_admin_v1.types import ServiceAccount
+from google.cloud.iam_admin_v1.types import Role, ServiceAccount
 from google.cloud.storage import Bucket
-from google.cloud.tpu_v2.types import Node
+from google.cloud.tpu_v1.types import Node as RemoteNode
+from google.cloud.tpu_v2.types import Node, QueuedResource
 
 from tpuctl import errors
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
-from tpuctl.cloud.slim import compute_types
 from tpuctl.engine.resource import Resource
-from tpuctl.flows.provision import resources_of
+from tpuctl.flows.composition import resources_of
 from tpuctl.model.plan import Change
 from tpuctl.model.stack import load_stack
+from tpuctl.resources.grants import Grants
 from tpuctl.resources.network import Networks
+from tpuctl.resources.project import ProjectFound
+from tpuctl.resources.secrets import ABSENT
+from tpuctl.resources.tpu_queued import Request
+from tpuctl.slim import compute_types
 
 CASES = Path(__file__).resolve().parents[1] / "cases"
-PLAINEST = (
-    "stack: bert\nproject: {id: my-project}\naccess: {user: someone}\n"
-    "tpu: {type: v3-8, runtime: tpu-vm-tf-2.18.0-pjrt-v5p-and-below, zones: [europe-west4-a]}\n"
-)
+# Beside them stand those of the local cloud's storage, which are another test's.
+FOLDERS = [folder for folder in sorted(CASES.iterdir()) if folder.name != "storage"]
+PLAINEST = """
+stack: bert
+project: {PROJECT}
+access: {{user: someone}}
+tpu: {{type: v3-8, zones: [europe-west4-a], {KIND}{TPU}}}
+limits: {LIMITS}
+job: {{retries: {RETRIES}, secrets: {SECRETS}}}
+"""
+KINDS = {
+    "vm": "runtime: tpu-vm-tf-2.18.0-pjrt-v5p-and-below",
+    "node": "kind: node, runtime: 2.12.0",
+}
+# Stacks that have a resource of every kind between them.
+STACKS: list[dict[str, str]] = [
+    {"limits": "{idle: 1h}", "secrets": "{A: 'secret:a'}"},
+    {"kind": "node", "tpu": "data_disks: [{size_gb: 100}]"},
+    {"tpu": "queue: true", "stack": "controller: {}", "retries": "{preemption: 1}"},
+]
 
 
 def observed_bucket(facts: dict[str, Any]) -> Bucket:
@@ -39,22 +61,67 @@ def observed_bucket(facts: dict[str, Any]) -> Bucket:
     return bucket
 
 
+def grants(facts: dict[str, Any]) -> Grants:
+    pairs = {
+        name: frozenset((role, member) for role, member in given)
+        for name, given in facts.items()
+        if name != "roles"
+    }
+    return Grants(frozenset(facts["roles"]), **pairs)
+
+
+def request(facts: dict[str, Any]) -> Request:
+    queued = QueuedResource(facts["queued"]) if "queued" in facts else None
+    return Request(queued, {name: Node(node) for name, node in facts.get("nodes", {}).items()})
+
+
 # What the official clients answer with, made of a case's facts.
 OBSERVED = {
     "account": ServiceAccount,
+    "account-grants": grants,
     "apis": frozenset,
     "bucket": observed_bucket,
+    "controller": lambda facts: compute_types().Instance(facts),
+    "disk": lambda facts: compute_types().Disk(facts),
     "firewall": lambda facts: compute_types().Firewall(facts),
-    "grants": frozenset,
+    "grants": grants,
     "network": lambda facts: Networks(facts["usable"], facts.get("own")),
     "node": Node,
-    "project": dict,
+    "node-grants": grants,
+    "project": lambda facts: ProjectFound(**facts),
+    "project-grants": grants,
+    "queued": request,
+    "role": Role,
+    "secret": lambda facts: grants(facts) if facts else ABSENT,
+    "tpu": RemoteNode,
 }
+
+
+def stack_file(case: dict[str, Any]) -> str:
+    """The plainest stack file of a `kind`, without limits and retries.
+
+    A case may have another `project`, `limits`, `retries`, `secrets`, more in `tpu`, and further
+    sections.
+    """
+    tpu = f", {case['tpu']}" if "tpu" in case else ""
+    project = case.get("project", "{id: my-project}")
+    kind = KINDS[case.get("kind", "vm")]
+    limits = case.get("limits", "{idle: null}")
+    retries = case.get("retries", "{preemption: 0, infrastructure: 0, failure: 0}")
+    text = PLAINEST.format(
+        PROJECT=project,
+        KIND=kind,
+        TPU=tpu,
+        LIMITS=limits,
+        RETRIES=retries,
+        SECRETS=case.get("secrets", "{}"),
+    )
+    return text + case.get("stack", "")
 
 
 def resource(kind: str, case: dict[str, Any], folder: Path) -> Resource:
     path = folder / "tpuctl.yaml"
-    path.write_text(PLAINEST + case.get("stack", ""), "utf-8")
+    path.write_text(stack_file(case), "utf-8")
     found = resources_of(
         load_stack(path),
         Cloud(Endpoint("local", "http://127.0.0.1:9", "token"), "my-project"),
@@ -62,7 +129,8 @@ def resource(kind: str, case: dict[str, Any], folder: Path) -> Resource:
         public_key=lambda: "ssh-ed25519 AAAA",
         delete_bucket=case.get("delete_bucket", False),
     )
-    return next(one for one in found if one.address.startswith(f"{kind}/"))
+    address = f"{kind}/{case.get('name', '')}"
+    return next(one for one in found if one.address.startswith(address))
 
 
 def check(change: Change, expected: dict[str, Any]) -> None:
@@ -74,7 +142,11 @@ def check(change: Change, expected: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [pytest.param(path, id=f"{path.parent.name}-{path.stem}") for path in CASES.glob("*/*.toml")],
+    [
+        pytest.param(path, id=f"{path.parent.name}-{path.stem}")
+        for folder in FOLDERS
+        for path in folder.glob("*.toml")
+    ],
 )
 def test_case(path: Path, tmp_path: Path) -> None:
     kind = path.parent.name
@@ -93,7 +165,9 @@ def test_case(path: Path, tmp_path: Path) -> None:
 
 def test_every_kind_of_resource_has_cases(tmp_path: Path) -> None:
     path = tmp_path / "tpuctl.yaml"
-    path.write_text(PLAINEST, "utf-8")
     cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "token"), "my-project")
-    kinds = {one.address.partition("/")[0] for one in resources_of(load_stack(path), cloud)}
-    assert kinds == set(OBSERVED) == {folder.name for folder in CASES.iterdir()}
+    kinds = set()
+    for case in STACKS:
+        path.write_text(stack_file(case), "utf-8")
+        kinds |= {one.address.partition("/")[0] for one in resources_of(load_stack(path), cloud)}
+    assert kinds == set(OBSERVED) == {folder.name for folder in FOLDERS}

@@ -74,9 +74,15 @@ def test_without_zones_the_cheapest_is_taken(tmp_path: Path) -> None:
         ),
         (MINIMAL + "bucket: {location: asia-east1}\n", ("Bucket outside the TPU's region", "3")),
         (MINIMAL + "job: {workers: [0, 1]}\n", ("No such worker", "3")),
-        (MINIMAL + "limits: {idle: 30m}\n", ("Not available yet", "3")),
+        (MINIMAL + "job: {retries: {failures: 1}}\n", ("Unknown key", "3")),
         (MINIMAL + "limits: {max_hours: -1}\n", ("Invalid value", "3")),
-        (NAMED + "tpu: {type: v3-8, kind: node}\n", ("Invalid value", "2")),
+        (NAMED + "tpu: {type: v3-8, kind: pod}\n", ("Invalid value", "2")),
+        (MINIMAL + "limits: {idle: soon}\n", ("Invalid value", "3")),
+        (MINIMAL + "labels: {A: b}\n", ("Invalid value", "3")),
+        (MINIMAL + "labels: {a: B}\n", ("Invalid value", "3")),
+        (MINIMAL + "labels: {tpuctl-stack: b}\n", ("Label is tpuctl's own", "3")),
+        (MINIMAL + "controller: {disk_gb: 5}\n", ("Invalid value", "3")),
+        (MINIMAL + "controller: {scopes: x}\n", ("Invalid value", "3")),  # told once
         ("project: [\n", ("Stack file is not valid YAML", "2")),
         ("", ("Stack file is not a mapping", "tpuctl.yaml")),
         ("- a\n- b\n", ("Stack file is not a mapping", "tpuctl.yaml")),
@@ -127,13 +133,13 @@ def test_what_was_expected_is_said_in_words_of_the_file(
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     text = (
         "stack: UP\nproject: {id: my-project, owner: me}\ntpu: {typ: v3-8}\n"
-        "controller: {disk_gb: 50}\n"
+        "job: {secrets: {A: b}}\n"
     )
     assert {summary for summary, _ in problems(tmp_path, text)} == {
         "Invalid value",
         "Unknown key",
         "Missing key",
-        "Not available yet",
+        "No source of a secret",
     }
 
 
@@ -167,6 +173,20 @@ def test_which_workers_start_the_script(
         f"job: {{workers: {wanted}}}\n"
     )
     assert load_stack(write(tmp_path, text)).job_workers() == expected
+
+
+@pytest.mark.parametrize("runtime", ["auto", "2.12.0", "pytorch-1.13"])
+@pytest.mark.parametrize("wanted", ["auto", "all", "[0]"])
+def test_the_controller_starts_the_script_of_a_tpu_node(
+    tmp_path: Path, runtime: str, wanted: str
+) -> None:
+    text = (
+        "project: {id: my-project}\n"
+        f"tpu: {{kind: node, type: v3-32, runtime: {runtime}}}\njob: {{workers: {wanted}}}\n"
+    )
+    stack = load_stack(write(tmp_path, text))
+    assert stack.job_workers() == (0,)
+    assert stack.worker_count == 1
 
 
 @pytest.mark.parametrize("text", ["", "1", "---", "Über Größe", "a" * 60, "9lives", "x_y.z"])

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from tpuctl.flows.submit import Submission, worker_environment
+from tpuctl.flows.submission import Submission, worker_environment
 from tpuctl.model.job import JobRecord
 from tpuctl.model.stack import load_stack
+
+
+def record_of(submission: Submission) -> JobRecord:
+    return JobRecord(
+        id="20260304-120000-acorn",
+        stack="bert",
+        project="my-project",
+        zone=submission.zone,
+        node=submission.node,
+        bucket="b",
+        script="job.py",
+        bundle="0" * 64,
+        worker_count=submission.worker_count,
+        workers=submission.workers,
+        submitted=datetime(2026, 3, 4, 12, tzinfo=UTC),
+    )
 
 
 @pytest.mark.parametrize(
@@ -35,21 +52,47 @@ def test_the_environment_follows_the_runtime(
     path.write_text(f"stack: bert\nproject: {{id: my-project}}\ntpu: {{{tpu}}}\n", "utf-8")
     submission = Submission.of(load_stack(path), tmp_path / "job.py")
     assert submission.workers == workers
-    record = JobRecord(
-        id="20260304-120000-acorn",
-        stack="bert",
-        project="my-project",
-        zone=submission.zone,
-        node=submission.node,
-        bucket="b",
-        script="job.py",
-        bundle="0" * 64,
-        worker_count=submission.worker_count,
-        workers=workers,
-        submitted=datetime(2026, 3, 4, 12, tzinfo=UTC),
-    )
+    record = record_of(submission)
     found = worker_environment(submission, record, workers[-1])
     assert found["TPU_NAME"] == node
     assert found.get("TPU_LOAD_LIBRARY") == load
     assert found["TPUCTL_WORKER"] == str(workers[-1])
     assert found["TPUCTL_WORKERS"] == ("1" if node == "local" else "4")
+
+
+@pytest.mark.parametrize(
+    ("runtime", "endpoints", "expected"),
+    [
+        (
+            "2.12.0",
+            ("10.240.0.2:8470",),
+            {"KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS": "grpc://10.240.0.2:8470"},
+        ),
+        (
+            "2.12.0",
+            ("10.240.0.2:8470", "10.240.0.3:8470"),
+            {"KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS": "grpc://10.240.0.2:8470,grpc://10.240.0.3:8470"},
+        ),
+        (
+            "pytorch-1.13",
+            ("10.240.0.2:8470",),
+            {"TPU_IP_ADDRESS": "10.240.0.2", "XRT_TPU_CONFIG": "tpu_worker;0;10.240.0.2:8470"},
+        ),
+    ],
+)
+def test_a_tpu_nodes_job_runs_on_the_controller_and_knows_the_node(
+    tmp_path: Path, runtime: str, endpoints: tuple[str, ...], expected: dict[str, str]
+) -> None:
+    path = tmp_path / "tpuctl.yaml"
+    path.write_text(
+        "stack: bert\nproject: {id: my-project}\n"
+        f"tpu: {{kind: node, type: v3-32, runtime: {runtime}, zones: [europe-west4-a]}}\n",
+        "utf-8",
+    )
+    submission = replace(Submission.of(load_stack(path), tmp_path / "job.py"), endpoints=endpoints)
+    assert submission.workers == (0,)
+    found = worker_environment(submission, record_of(submission), 0)
+    assert found["TPU_NAME"] == "bert-tpu"
+    assert found["TPUCTL_WORKERS"] == "1"
+    about_the_node = {"KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_IP_ADDRESS", "XRT_TPU_CONFIG"}
+    assert {name: found[name] for name in about_the_node & found.keys()} == expected

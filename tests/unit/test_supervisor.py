@@ -9,131 +9,20 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from supervised import PATIENCE, PYTHONS, Worker
 
-import tpuctl.jobs
 from tpuctl.model.job import WorkerRecord
-
-SHIPPED = ("supervisor.py", "keeper.py", "courier.py", "environment.py")
-OLDEST = Path("~/.pyenv/versions/3.8.18/bin/python3.8").expanduser()
-PYTHONS = [sys.executable, str(OLDEST)] if OLDEST.exists() else [sys.executable]
-PATIENCE = 30.0
-
-
-class Worker:
-    """A home folder with one job in it, driven by the shipped files."""
-
-    def __init__(self, home: Path, python: str) -> None:
-        self.home = home
-        self.python = python
-        self.folder = home / ".tpuctl/jobs/20260101-000000-acorn/1"
-        self.folder.mkdir(parents=True)
-        for name in SHIPPED:
-            shutil.copy(Path(tpuctl.jobs.__path__[0]) / name, self.folder / name)
-
-    def give(self, script: str, *args: str, **more: Any) -> None:
-        """Write the spec of a job that runs this script."""
-        (self.folder / "code").mkdir(exist_ok=True)
-        (self.folder / "code/job.py").write_text(script)
-        spec = {
-            "job": "20260101-000000-acorn",
-            "attempt": 1,
-            "worker": 0,
-            "argv": ["{python}", "job.py", *args],
-            "python": self.python,
-        }
-        (self.folder / "spec.json").write_text(json.dumps({**spec, **more}))
-
-    def argv(self, command: str, *options: str) -> list[str]:
-        script = str(self.folder / "supervisor.py")
-        return [self.python, "-S", "-I", script, command, str(self.folder), *options]
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {"HOME": str(self.home), "PATH": os.environ["PATH"]}
-
-    def run(self, command: str, *options: str) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(
-            self.argv(command, *options),
-            env=self.environment,
-            capture_output=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-
-    def open(self, command: str, *options: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            self.argv(command, *options),
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-
-    def record(self, command: str, *options: str) -> WorkerRecord:
-        done = self.run(command, *options)
-        assert done.returncode == 0, done.stderr.decode()
-        return WorkerRecord.model_validate_json(done.stdout)
-
-    def follow(self, offset: int = 0) -> tuple[bytes, WorkerRecord]:
-        """Tail to the end: the bytes and the final record."""
-        done = self.run("tail", "--offset", str(offset), "--follow")
-        assert done.returncode == 0, done.stderr.decode()
-        return done.stdout, WorkerRecord.model_validate_json(done.stderr)
-
-    def read(self, name: str) -> Any:
-        return json.loads((self.folder / name).read_text())
-
-    def until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < deadline, f"{what} did not happen"
-            time.sleep(0.02)
-
-    def until_logged(self, text: bytes) -> None:
-        log = self.folder / "log"
-        self.until(lambda: log.exists() and text in log.read_bytes(), f"{text!r} in the log")
-
-    def processes(self) -> dict[int, list[str]]:
-        """What runs on behalf of this worker, by its home in the environment."""
-        found = {}
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                try:
-                    environment = (entry / "environ").read_bytes().split(b"\0")
-                    if f"HOME={self.home}".encode() in environment:
-                        line = (entry / "cmdline").read_bytes().decode().strip("\0").split("\0")
-                        found[int(entry.name)] = line
-                except OSError:
-                    continue
-        return found
-
-    def pid_of(self, script: str) -> int:
-        """The one process whose script, or last argument, is this."""
-        pids = []
-        for pid, line in self.processes().items():
-            scripts = [argument for argument in line if argument.endswith(".py")]
-            if Path(scripts[0] if scripts else line[-1]).name == script:
-                pids.append(pid)
-        assert len(pids) == 1, self.processes()
-        return pids[0]
 
 
 @pytest.fixture(params=PYTHONS, ids=lambda path: Path(path).name)
 def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Worker]:
     worker = Worker(tmp_path, request.param)
     yield worker
-    for pid in worker.processes():
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+    worker.close()
 
 
 def test_start_returns_while_the_job_runs_and_tail_has_every_byte(worker: Worker) -> None:
@@ -155,7 +44,7 @@ def test_record_has_the_fields_the_client_knows(worker: Worker) -> None:
     worker.give("")
     worker.record("start")
     worker.follow()
-    assert set(worker.read("record.json")) - {"started_uptime"} == set(WorkerRecord.model_fields)
+    assert set(worker.read("record.json")) - {"clock"} == set(WorkerRecord.model_fields)
 
 
 def test_tail_starts_at_the_offset(worker: Worker) -> None:
@@ -356,6 +245,36 @@ def test_a_machine_going_down_is_not_the_jobs_fault(worker: Worker) -> None:
     worker.give("import time\nprint('began')\ntime.sleep(600)")
     worker.record("start")
     worker.until_logged(b"began")
+    os.kill(worker.pid_of("supervisor.py"), signal.SIGTERM)
+    _, record = worker.follow()
+    assert (record.state, record.exit_code, record.first_cause) == ("failed", 143, "terminated")
+
+
+def test_a_script_that_saves_and_ends_well_with_its_machine_has_not_succeeded(
+    worker: Worker,
+) -> None:
+    worker.give(
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('saved'), sys.exit(0)))\n"
+        "print('began')\n"
+        "time.sleep(600)"
+    )
+    worker.record("start")
+    worker.until_logged(b"began")
+    os.kill(worker.pid_of("supervisor.py"), signal.SIGTERM)
+    log, record = worker.follow()
+    assert log == b"began\nsaved\n"
+    assert (record.state, record.exit_code, record.first_cause) == ("failed", 143, "terminated")
+
+
+def test_a_script_that_is_ended_a_moment_before_its_supervisor_went_with_the_machine(
+    worker: Worker,
+) -> None:
+    worker.give("import os, time\nprint(os.getpid())\ntime.sleep(600)")
+    worker.record("start")
+    worker.until_logged(b"\n")
+    os.kill(int((worker.folder / "log").read_bytes()), signal.SIGTERM)
+    worker.until((worker.folder / "exit.json").exists, "the script's end")
     os.kill(worker.pid_of("supervisor.py"), signal.SIGTERM)
     _, record = worker.follow()
     assert (record.state, record.exit_code, record.first_cause) == ("failed", 143, "terminated")

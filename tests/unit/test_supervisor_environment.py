@@ -2,61 +2,51 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import time
 import venv
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from wheels import make_project, make_wheel
 
-import tpuctl.jobs
+import tpuctl.jobs.shipped
 
-SCRIPT = Path(tpuctl.jobs.__path__[0]) / "environment.py"
-
-
-def make_wheel(
-    folder: Path, name: str, version: str, *, module: str = "", requires: Sequence[str] = ()
-) -> Path:
-    """A wheel with one module that knows its version."""
-    module = module or name.replace("-", "_")
-    stem = f"{name.replace('-', '_')}-{version}"
-    info = f"{stem}.dist-info"
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    metadata += "".join(f"Requires-Dist: {requirement}\n" for requirement in requires)
-    contents = {
-        f"{module}/__init__.py": f"__version__ = {version!r}\nfrom_wheel = {name!r}\n",
-        f"{info}/METADATA": metadata,
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{info}/top_level.txt": f"{module}\n",
-    }
-    record = "".join(f"{path},,\n" for path in [*contents, f"{info}/RECORD"])
-    folder.mkdir(exist_ok=True)
-    wheel = folder / f"{stem}-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for path, text in {**contents, f"{info}/RECORD": record}.items():
-            archive.writestr(path, text)
-    return wheel
+SCRIPT = Path(tpuctl.jobs.shipped.__path__[0]) / "environment.py"
+PATIENCE = 120.0
 
 
 class Machine:
-    """An image with TensorFlow of another name in it, and a job's folder. No index is asked."""
+    """An image with TensorFlow of another name in it, and a job's folder. No index is asked.
 
-    def __init__(self, home: Path) -> None:
+    The image has pip, unless `pip` is False: as packages beside the others, as Debian has it.
+    """
+
+    def __init__(self, home: Path, *, pip: bool = True) -> None:
         self.home = home
         self.wheels = home / "wheels"
         self.wheels.mkdir()
         self.folder = home / "job"
         (self.folder / "code").mkdir(parents=True)
-        (self.folder / "spec.json").write_text('{"bundle": {"sha256": "1"}}')
         (self.folder / "log").touch()
         image = home / "image"
         venv.create(image, with_pip=False, symlinks=True)
         self.python = image / "bin/python"
         packages = next((image / "lib").iterdir()) / "site-packages"
+        if pip:
+            found = importlib.util.find_spec("pip")
+            assert found is not None
+            assert found.origin is not None
+            (packages / "pip").symlink_to(Path(found.origin).parent)
         build = home / "image-wheels"
         for wheel in (
             make_wheel(
@@ -73,30 +63,39 @@ class Machine:
             with zipfile.ZipFile(wheel) as archive:
                 archive.extractall(packages)
 
-    @property
-    def variables(self) -> dict[str, str]:
-        return {
-            "HOME": str(self.home),
+        self.variables = {
+            "HOME": str(home),
             "PATH": os.environ["PATH"],
             "PIP_NO_INDEX": "1",
             "PIP_FIND_LINKS": str(self.wheels),
             "PIP_CONFIG_FILE": os.devnull,
         }
 
-    def make(self, requirements: str) -> subprocess.CompletedProcess[bytes]:
-        path = self.folder / "code/requirements.txt"
-        path.write_text(requirements)
-        argv = [sys.executable, "-S", "-I", SCRIPT, "make", self.folder, path, self.python]
-        return subprocess.run(
+    def make(
+        self, requirements: str = "", *, bundle: str = "1", **install: Any
+    ) -> subprocess.CompletedProcess[bytes]:
+        if requirements:
+            (self.folder / "code/requirements.txt").write_text(requirements)
+            install["requirements"] = "requirements.txt"
+        with self.begin(self.folder, bundle=bundle, **install) as making:
+            out, err = making.communicate(timeout=PATIENCE)
+        return subprocess.CompletedProcess(making.args, making.returncode, out, err)
+
+    def begin(self, folder: Path, *, bundle: str = "1", **install: Any) -> subprocess.Popen[bytes]:
+        """Start to make what is to be installed for the job of that folder."""
+        spec = {"bundle": {"sha256": bundle}, "install": install}
+        (folder / "spec.json").write_text(json.dumps(spec))
+        argv = [sys.executable, "-S", "-I", SCRIPT, "make", folder, self.python]
+        return subprocess.Popen(
             [str(part) for part in argv],
             env=self.variables,
-            capture_output=True,
-            timeout=120,
-            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
         )
 
-    def made(self, requirements: str) -> Path:
-        done = self.make(requirements)
+    def made(self, requirements: str = "", **more: Any) -> Path:
+        done = self.make(requirements, **more)
         assert done.returncode == 0, (done.stdout + done.stderr + self.log()).decode()
         return Path(json.loads((self.folder / "environment.json").read_text())["home"])
 
@@ -107,16 +106,36 @@ class Machine:
         argv = [str(environment / "bin/python"), "-c", code]
         return subprocess.check_output(argv, env=self.variables).decode().strip()
 
+    def started_with(self) -> dict[str, Any]:
+        """What the job is to be started with."""
+        found: dict[str, Any] = json.loads((self.folder / "environment.json").read_text())
+        return found
+
+    def another_folder(self, name: str) -> Path:
+        """Of another job with the same code."""
+        folder = self.home / name
+        shutil.copytree(self.folder / "code", folder / "code")
+        (folder / "log").touch()
+        return folder
+
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
+def until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not happen"
+        time.sleep(0.02)
+
+
 VERSION_OF = "from importlib.metadata import version; print(version({!r}))"
 
 
-def test_requirements_come_on_top_of_the_image(machine: Machine) -> None:
+def test_requirements_come_on_top_of_the_image(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, pip=False)
     make_wheel(machine.wheels, "small-library", "3.0")
     environment = machine.made("small-library\n")
     code = "import small_library, tensorflow; print(small_library.__version__, tensorflow)"
@@ -185,6 +204,171 @@ def test_a_half_made_environment_is_made_again(machine: Machine) -> None:
 def test_requirements_that_name_files_belong_to_their_bundle(machine: Machine) -> None:
     wheel = make_wheel(machine.folder / "code", "small-library", "3.0")
     first = machine.made(f"./{wheel.name}\n")
-    (machine.folder / "spec.json").write_text('{"bundle": {"sha256": "2"}}')
-    assert machine.made(f"./{wheel.name}\n") != first
+    assert machine.made(f"./{wheel.name}\n", bundle="2") != first
     assert machine.evaluate(first, VERSION_OF.format("small-library")) == "3.0"
+
+
+# Wheels of the bundle -----------------------------------------------------------------------
+
+NOBODY = "http://127.0.0.1:9/"  # an index that nothing may ask: the discard port
+
+
+@pytest.fixture
+def connected(machine: Machine) -> Machine:
+    """A machine that would ask an index, and look nowhere else."""
+    del machine.variables["PIP_NO_INDEX"], machine.variables["PIP_FIND_LINKS"]
+    machine.variables.update(PIP_INDEX_URL=NOBODY, PIP_RETRIES="0")
+    return machine
+
+
+def test_wheels_of_the_bundle_need_no_index_and_leave_tensorflow_alone(connected: Machine) -> None:
+    code = connected.folder / "code"
+    make_wheel(code / "wheels", "small-library", "3.0", requires=["free-library>=2"])
+    make_wheel(code / "wheels", "free-library", "2.0")  # the image has 1.0
+    make_wheel(code / "wheels", "array-library", "2.0")  # pinned: TensorFlow's
+    for_another = make_wheel(code / "wheels", "small-library", "4.0")
+    for_another.rename(for_another.with_name("small_library-4.0-cp27-none-any.whl"))
+    environment = connected.made(wheels="wheels")
+    assert connected.evaluate(environment, VERSION_OF.format("small-library")) == "3.0"
+    assert connected.evaluate(environment, VERSION_OF.format("free-library")) == "2.0"
+    assert connected.evaluate(environment, VERSION_OF.format("array-library")) == "1.5"
+    assert NOBODY.encode() not in (connected.folder / "install.log").read_bytes()
+    assert connected.log().startswith(b"tpuctl: installing the wheels in wheels\n")
+
+
+def test_a_failed_try_is_shown_whole_leaves_nothing_and_poisons_nothing(connected: Machine) -> None:
+    wheels = connected.folder / "code/wheels"
+    make_wheel(wheels, "small-library", "3.0", requires=["absent-library"])
+    done = connected.make("small-library\n", wheels="wheels")
+    assert done.returncode == 1
+    assert done.stdout.decode() == (
+        "requirements.txt could not be installed from the bundle's wheels alone: no index is "
+        "asked unless job.wheels is null\n"
+    )
+    said = (connected.folder / "install.log").read_bytes()
+    assert b"absent-library" in said
+    assert said in connected.log()
+    environments = connected.home / ".tpuctl/envs"
+    assert [path.suffix for path in environments.iterdir()] == [".lock"]
+
+    make_wheel(wheels, "small-library", "3.0", text="mended = True\n")
+    environment = connected.made("small-library\n", wheels="wheels")
+    assert connected.evaluate(environment, "import small_library as s; print(s.mended)") == "True"
+
+
+def test_other_content_of_a_wheel_makes_another_environment(connected: Machine) -> None:
+    wheels = connected.folder / "code/wheels"
+    make_wheel(wheels, "small-library", "3.0", text="value = 1\n")
+    first = connected.made("small-library\n", wheels="wheels", bundle="1")
+    assert connected.made("small-library\n", wheels="wheels", bundle="2") == first
+    make_wheel(wheels, "small-library", "3.0", text="value = 2\n")
+    second = connected.made("small-library\n", wheels="wheels", bundle="3")
+    seen = [
+        connected.evaluate(one, "import small_library as s; print(s.value)")
+        for one in (first, second)
+    ]
+    assert seen == ["1", "2"]
+
+
+# Projects -----------------------------------------------------------------------------------
+
+
+def run_with(machine: Machine, *argv: str) -> str:
+    """What a job prints that is started as environment.json says."""
+    made = machine.started_with()
+    variables = {
+        **machine.variables,
+        "PATH": os.pathsep.join([*made["programs"], machine.variables["PATH"]]),
+        "PYTHONPATH": os.pathsep.join(made["modules"]),
+    }
+    program = shutil.which(argv[0], path=variables["PATH"])
+    assert program is not None
+    return subprocess.check_output([program, *argv[1:]], env=variables).decode().strip()
+
+
+def test_a_project_is_built_above_what_it_depends_on(machine: Machine) -> None:
+    make_wheel(machine.wheels, "small-library", "3.0")
+    code = machine.folder / "code"
+    make_project(code, "model", "import small_library\ndef say(): print('first')\n")
+    install = {"dependencies": ["small-library>=2"], "project": "."}
+    environment = machine.made(bundle="1", **install)
+    assert run_with(machine, "say-model") == "first"
+    assert run_with(machine, "python", "-c", VERSION_OF.format("model")) == "1.0"
+
+    # Other code: built again, and only that.
+    make_project(code, "model", "import small_library\ndef say(): print('second')\n")
+    (machine.folder / "log").write_bytes(b"")
+    assert machine.made(bundle="2", **install) == environment
+    assert run_with(machine, "say-model") == "second"
+    told = machine.log().decode().splitlines()
+    assert told[0] == "tpuctl: installing the project"
+    assert len(told) == 2
+
+    # The same code again: nothing to do, not even after a project that cannot be built.
+    (code / "backend.py").write_text("raise RuntimeError('no such thing')\n")
+    assert machine.make(bundle="3", **install).returncode == 1
+    assert b"no such thing" in machine.log()
+    (machine.folder / "log").write_bytes(b"")
+    machine.made(bundle="1", **install)
+    assert run_with(machine, "say-model") == "first"
+    assert machine.log() == b""
+
+
+def test_a_project_that_alone_knows_what_it_needs_belongs_to_its_bundle(machine: Machine) -> None:
+    code = machine.folder / "code"
+    make_project(code, "model", "value = 1\n")
+    first = machine.made(dependencies=["./."], bundle="1")
+    make_project(code, "model", "value = 2\n")
+    second = machine.made(dependencies=["./."], bundle="2")
+    seen = [machine.evaluate(one, "import model; print(model.value)") for one in (first, second)]
+    assert seen == ["1", "2"]
+
+
+# Interruptions ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gate(machine: Machine) -> Iterator[Path]:
+    """A file that the project in `code` waits for while it is built; `.reached` says it does."""
+    gate = machine.home / "gate"
+    make_project(machine.folder / "code", "model", "value = 1\n", gate=gate)
+    yield gate
+    gate.touch()  # nothing goes on waiting
+
+
+def reached(gate: Path) -> Path:
+    return gate.with_name("gate.reached")
+
+
+def test_two_jobs_that_need_the_same_make_it_once(machine: Machine, gate: Path) -> None:
+    other = machine.another_folder("other-job")
+    first = machine.begin(machine.folder, dependencies=["./."])
+    until(reached(gate).exists, "building")
+    second = machine.begin(other, dependencies=["./."])
+    until(lambda: b"waiting" in (other / "log").read_bytes(), "waiting")
+    gate.touch()
+    for making in (first, second):
+        out, err = making.communicate(timeout=PATIENCE)
+        assert making.returncode == 0, (out + err + machine.log()).decode()
+    assert b"installed" in machine.log()
+    assert b"installed" not in (other / "log").read_bytes()
+    made = [json.loads((one / "environment.json").read_text()) for one in (machine.folder, other)]
+    assert made[0] == made[1]
+
+
+@pytest.mark.parametrize("is_whole_tree", [True, False])
+def test_a_start_after_a_kill_installs_anew(
+    machine: Machine, gate: Path, is_whole_tree: bool
+) -> None:
+    with machine.begin(machine.folder, dependencies=["./."]) as making:
+        until(reached(gate).exists, "building")
+        (os.killpg if is_whole_tree else os.kill)(making.pid, signal.SIGKILL)
+    with machine.begin(machine.folder, dependencies=["./."]) as again:
+        if not is_whole_tree:  # what it started goes on, and is waited for
+            until(lambda: b"waiting" in machine.log(), "waiting")
+        gate.touch()
+        out, err = again.communicate(timeout=PATIENCE)
+        assert again.returncode == 0, (out + err + machine.log()).decode()
+    environment = machine.made(dependencies=["./."])
+    assert machine.evaluate(environment, "import model; print(model.value)") == "1"
+    assert machine.log().count(b"tpuctl: installed ") == 1

@@ -1,0 +1,97 @@
+"""What `logs` is asked for: parts that there are, and what is refused by name."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from tpuctl.cli.app import run
+from tpuctl.cli.following import going_on
+from tpuctl.errors import Usage
+from tpuctl.model.part import LogPart, moment, pattern
+
+NOW = datetime(2026, 3, 2, 12, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--since", "yesterday"), ("--since", "'yesterday'", "--since 10m")),
+        (("--since", "10"), ("--since", "'10'")),
+        (("--since", "25:00"), ("--since", "'25:00'")),
+        (("--since", "2999-01-01"), ("--since", "Not past yet", "2999-01-01")),
+        (("--grep", "["), ("--grep", "unterminated", "character 1")),
+        (("--grep", "(?P<a>x)(?P<a>y)"), ("--grep", "redefinition")),
+        (("--tail", "-1"), ("--tail", "greater than or equal to 0")),
+        (("--tail", "0"), ("--tail", "logs -f --tail 0")),
+        (("--offset", "0", "--tail", "3"), ("--offset", "--tail")),
+        (("--offset", "0", "--since", "10m"), ("--offset", "--since")),
+        (("-f", "--offset", "7", "--all-workers"), ("--offset", "--all-workers")),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    named: tuple[str, ...],
+) -> None:
+    """Before anything is asked of a cloud: there is not even a stack file here."""
+    monkeypatch.chdir(tmp_path)
+    assert run(["logs", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    for one in named:
+        assert one in captured.err
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("10m", timedelta(minutes=10)),
+        ("1h30m", timedelta(minutes=90)),
+        ("1.5h", timedelta(minutes=90)),
+        ("0s", timedelta()),
+        ("2026-03-02T12:00Z", timedelta(minutes=30)),
+        ("2026-03-02 13:00+01:00", timedelta(minutes=30)),
+    ],
+)
+def test_moments(text: str, expected: timedelta) -> None:
+    assert moment(text, NOW) == NOW - expected
+
+
+def test_a_time_of_day_is_the_last_one_of_the_local_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = NOW.astimezone()
+    assert moment(f"{here:%H:%M:%S}", NOW) == NOW
+    later = here + timedelta(minutes=5)
+    assert moment(f"{later:%H:%M}", NOW) == NOW - timedelta(days=1) + timedelta(minutes=5)
+    assert moment(f"{here:%Y-%m-%d %H:%M}", NOW) == NOW
+    east = NOW.astimezone(timezone(timedelta(hours=9)))
+    assert moment(east.isoformat(), NOW) == NOW
+
+
+def test_a_length_beyond_all_time_is_no_moment() -> None:
+    with pytest.raises(Usage):
+        moment("99999999999d", NOW)
+
+
+@pytest.mark.parametrize(
+    ("part", "shown", "all_workers", "flags"),
+    [
+        (None, None, False, []),
+        (LogPart(), 70, False, ["--offset", "70"]),
+        (LogPart(50), None, False, ["--offset", "50"]),
+        (LogPart(lines=5), None, False, ["--tail", "5"]),
+        (LogPart(lines=5), 70, False, ["--offset", "70"]),
+        (LogPart(lines=5), 70, True, ["--all-workers", "--tail", "5"]),
+        (LogPart(since=NOW), None, False, ["--since", "2026-03-02T12:30:00+00:00"]),
+        (LogPart(pattern=pattern("a b")), 70, False, ["--offset", "70", "--grep", "a b"]),
+    ],
+)
+def test_how_to_go_on_is_told(
+    part: LogPart | None, shown: int | None, all_workers: bool, flags: list[str]
+) -> None:
+    assert shlex.split(going_on(part, shown, all_workers=all_workers)) == flags

@@ -1,0 +1,43 @@
+"""Commands for machines that are wrong as they are typed: no cloud is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tpuctl.cli.app import run
+
+STACK = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-8}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("ssh", "--all-workers"), "--all-workers needs a command"),
+        (("ssh", "1", "--all-workers", "--", "true"), "1 names one worker"),
+        (("ssh", "--all-workers", "1", "--", "true"), "1 names one worker"),
+        (("--json", "ssh"), "--json needs a command"),
+        (("cp", "x", "y"), "neither side is on a worker"),
+        (("cp", "0:x"), "two paths are needed"),
+        (("cp", "--all-workers", "x", "0:"), "--all-workers all of them"),
+        (("forward", "6006", "--worker", "nine"), "nine"),
+        (("forward", "70000"), "70000"),
+        (("forward", "6006:0"), "6006:0"),
+        (("forward", "6006:x"), "6006:x"),
+        (("status", "--watch", "--interval", "0.1"), "--interval"),
+    ],
+)
+def test_what_is_wrong_is_named(
+    arguments: tuple[str, ...],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "tpuctl.yaml").write_text(STACK, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert run(arguments) == 2
+    out, told = capsys.readouterr()
+    assert says in out + told
+    assert "Internal error" not in out + told

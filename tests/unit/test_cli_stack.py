@@ -1,0 +1,67 @@
+"""Options of the commands about stacks: what is named twice, half or wrongly is refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tpuctl.cli.app import run
+
+BOTH = ("--stack", "bert", "--project", "my-project")
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("TPUCTL_CLOUD", "TPUCTL_JSON", "TPUCTL_STACK_FILE", "TPUCTL_YES"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (BOTH[:2], "--project"),
+        (BOTH[2:], "--stack"),
+        (("--stack", "Bert", "--project", "my-project"), "--stack cannot be 'Bert'"),
+        (("--stack", "bert", "--project", "x"), "--project cannot be 'x'"),
+        (("--stack", "", "--project", "my-project"), "--stack"),
+        (("--stack-file", "x.yaml", *BOTH), "--stack-file"),
+        ((), "--stack and --project"),
+        (("--stack-file", "absent.yaml"), "absent.yaml"),
+    ],
+)
+@pytest.mark.parametrize("command", ["status", "down"])
+def test_names_of_a_stack_that_cannot_be(
+    capsys: pytest.CaptureFixture[str], command: str, arguments: tuple[str, ...], named: str
+) -> None:
+    assert run([command, *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert named in captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ((), "--project"),
+        (("--project", "x"), "--project cannot be 'x'"),
+        (("--stack-file", "x.yaml", "--project", "my-project"), "--stack-file"),
+    ],
+)
+def test_projects_that_cannot_be_looked_through(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], named: str
+) -> None:
+    assert run(["orphans", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert named in captured.err
+
+
+def test_a_stack_file_of_the_environment_does_not_contradict(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there for every command; names typed for one go before it."""
+    monkeypatch.setenv("TPUCTL_STACK_FILE", "somewhere.yaml")
+    assert run(["status", "--stack", "Bert", "--project", "my-project"]) == 2
+    assert "--stack cannot be" in capsys.readouterr().err

@@ -1,0 +1,307 @@
+"""Files copied over real SFTP on loopback: trees, odd names, drops, what is never left behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from ssh_server import FileServer, serving_files
+
+from tpuctl.errors import NotFound, RemoteFailed, TpuctlError, Unreachable, Usage
+from tpuctl.flows.copying import Copied, copy
+from tpuctl.model.events import Event, StepFinished, StepProgress, Warned
+from tpuctl.model.place import copying
+from tpuctl.remote.ssh import SshTransport
+
+ODD = (b"a b.txt", "é안녕".encode(), b"new\nline", b"bad\xff", b"-r", b"*", b"'quote\"", b"x" * 255)
+
+
+class NoClock:
+    """Time that passes by itself: a second with each look."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.slept = 0
+
+    def now(self) -> float:
+        self.seconds += 1
+        return self.seconds
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept += 1
+
+
+@dataclass
+class Bench:
+    here: Path
+    servers: dict[int, FileServer]
+    transports: dict[int, SshTransport]
+    events: list[Event]
+    clock: NoClock
+
+    @property
+    def server(self) -> FileServer:
+        return self.servers[0]
+
+    @property
+    def home(self) -> Path:
+        return self.server.home
+
+    async def copy(self, *paths: str, recursive: bool = False) -> list[Copied]:
+        everywhere = any(one.startswith(":") for one in paths)
+        wanted = copying(paths, all_workers=everywhere)
+        return await copy(
+            wanted,
+            self.transports if everywhere else {0: self.transports[0]},
+            self.events.append,
+            recursive=recursive,
+            clock=self.clock,
+        )
+
+    def told(self, kind: type) -> list[Event]:
+        return [one for one in self.events if isinstance(one, kind)]
+
+
+@pytest.fixture
+async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    async with AsyncExitStack() as stack:
+        pairs = [await stack.enter_async_context(serving_files(tmp_path, n)) for n in range(3)]
+        servers = {number: pair[0] for number, pair in enumerate(pairs)}
+        transports = {number: pair[1] for number, pair in enumerate(pairs)}
+        yield Bench(here, servers, transports, [], NoClock())
+
+
+def grow(folder: Path) -> Path:
+    """A tree with everything that a tree may have."""
+    (folder / "deep" / "empty").mkdir(parents=True)
+    (folder / "script.sh").write_text("#!/bin/sh\n")
+    (folder / "script.sh").chmod(0o751)
+    (folder / "secret").write_bytes(b"hush")
+    (folder / "secret").chmod(0o600)
+    (folder / "nothing").touch()
+    (folder / "big").write_bytes(os.urandom(3_000_001))
+    for name in ODD:
+        (folder / "deep" / os.fsdecode(name)).write_bytes(name)
+    (folder / "link").symlink_to("script.sh")
+    (folder / "deep" / "up").symlink_to("..")
+    (folder / "dangling").symlink_to("nowhere")
+    (folder / "closed").mkdir()
+    (folder / "closed" / "inside").write_text("x")
+    os.utime(folder / "secret", (1_000_000_000, 1_000_000_000))
+    (folder / "closed").chmod(0o555)
+    return folder
+
+
+def picture(folder: Path) -> dict[bytes, tuple[object, ...]]:
+    """What there is below a folder: kind, mode, time of files, content."""
+    found: dict[bytes, tuple[object, ...]] = {}
+    for path in folder.rglob("*"):
+        mode = path.lstat().st_mode & 0o777
+        name = os.fsencode(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = ("link", path.readlink())
+        elif path.is_dir():
+            found[name] = ("folder", mode)
+        else:
+            found[name] = ("file", mode, int(path.stat().st_mtime), path.read_bytes())
+    return found
+
+
+async def test_a_tree_goes_there_and_back_as_it_is(bench: Bench) -> None:
+    tree = grow(bench.here / "tree")
+    files = sum(one[0] == "file" for one in picture(tree).values())
+    (done,) = await bench.copy("tree", "0:", recursive=True)
+    assert (done.worker, done.files) == (0, files)
+    assert picture(bench.home / "tree") == picture(tree)
+    await bench.copy("0:tree", "back", recursive=True)
+    assert picture(bench.here / "back") == picture(tree)
+    (bench.here / "tree" / "script.sh").write_text("changed")
+    (bench.home / "tree" / "closed").chmod(0o755)  # a file is written anew in it
+    await bench.copy("tree", "0:", recursive=True)  # over what is there, links too
+    assert picture(bench.home / "tree") == picture(tree)
+    finished = bench.told(StepFinished)
+    assert [getattr(one, "address", "") for one in finished] == ["copy/worker-0"] * 3
+    progress = bench.told(StepProgress)
+    assert progress
+    assert all(0 <= getattr(one, "fraction", -1) <= 1 for one in progress)
+    assert "/s" in getattr(progress[-1], "text", "")
+
+
+@pytest.mark.parametrize(
+    ("target", "lands"),
+    [
+        ("0:", "a.txt"),
+        ("0:b.txt", "b.txt"),
+        ("0:there", "there/a.txt"),
+        ("0:there/", "there/a.txt"),
+        ("0:new/folders/", "new/folders/a.txt"),
+        ("0:new/b.txt", "new/b.txt"),
+        ("worker-0:~/b.txt", "b.txt"),
+    ],
+)
+async def test_where_a_file_lands(bench: Bench, target: str, lands: str) -> None:
+    (bench.here / "a.txt").write_text("a")
+    (bench.home / "there").mkdir()
+    await bench.copy("a.txt", target)
+    assert (bench.home / lands).read_text() == "a"
+
+
+async def test_an_empty_file(bench: Bench) -> None:
+    (bench.here / "nothing").touch()
+    (done,) = await bench.copy("nothing", "0:")
+    assert (done.files, done.bytes) == (1, 0)
+    assert (bench.home / "nothing").read_bytes() == b""
+
+
+async def test_what_is_in_a_folder_lands_in_the_target(bench: Bench) -> None:
+    (bench.here / "a.txt").write_text("a")
+    (bench.home / "there").mkdir(mode=0o700)
+    await bench.copy(".", "0:there", recursive=True)
+    assert [one.name for one in (bench.home / "there").iterdir()] == ["a.txt"]
+    assert (bench.home / "there").stat().st_mode & 0o777 == 0o700
+
+
+async def test_patterns_are_the_workers(bench: Bench) -> None:
+    for name in ("1.log", "2.log", "3.txt"):
+        (bench.home / name).write_text(name)
+    await bench.copy("0:*.log", ".")
+    assert sorted(one.name for one in bench.here.iterdir()) == ["1.log", "2.log"]
+
+
+async def test_all_workers_at_once_and_back(bench: Bench) -> None:
+    (bench.here / "a.txt").write_text("a")
+    done = await bench.copy("a.txt", ":b.txt")
+    assert [(one.worker, one.files, one.bytes) for one in done] == [(0, 1, 1), (1, 1, 1), (2, 1, 1)]
+    for number, server in bench.servers.items():
+        (server.home / "b.txt").write_text(f"of {number}")
+    await bench.copy(":b.txt", "got")
+    texts = [(bench.here / f"got/worker-{n}/b.txt").read_text() for n in range(3)]
+    assert texts == ["of 0", "of 1", "of 2"]
+
+
+async def test_one_worker_that_refuses_keeps_no_other_from_it(bench: Bench) -> None:
+    (bench.here / "a.txt").write_text("a")
+    (bench.servers[1].home / "b").write_text("a file")
+    with pytest.raises(RemoteFailed, match="1:b"):
+        await bench.copy("a.txt", ":b/a.txt")
+    assert [(bench.servers[n].home / "b" / "a.txt").exists() for n in (0, 2)] == [True, True]
+
+
+async def test_a_drop_in_the_middle_is_mended(bench: Bench) -> None:
+    (bench.here / "big").write_bytes(data := os.urandom(4_000_000))
+    drops = [2_000_000, 3_000_000]
+
+    def drop(offset: int, piece: bytes) -> bytes:
+        if drops and offset >= drops[0]:
+            del drops[0]
+            bench.server.drop()
+        return piece
+
+    bench.server.on_write = drop
+    (done,) = await bench.copy("big", "0:")
+    assert not drops
+    assert bench.server.logins == 3
+    assert (bench.home / "big").read_bytes() == data
+    assert done.bytes == len(data), "what was sent twice counts once"
+
+    reads = [2_000_000]
+
+    def drop_read(offset: int) -> None:
+        if reads and offset >= reads[0]:
+            del reads[0]
+            bench.server.drop()
+
+    bench.server.on_read = drop_read
+    await bench.copy("0:big", "back")
+    assert (bench.here / "back").read_bytes() == data
+    for folder in (bench.here, bench.home):
+        assert not [one.name for one in folder.iterdir() if "tpuctl" in one.name]
+
+
+async def test_a_connection_that_never_holds_is_given_up(bench: Bench) -> None:
+    (bench.here / "a").write_text("new")
+    (bench.home / "a").write_text("old")
+
+    def drop(offset: int, piece: bytes) -> bytes:
+        bench.server.drop()
+        return piece
+
+    bench.server.on_write = drop
+    with pytest.raises(Unreachable):
+        await bench.copy("a", "0:")
+    assert (bench.home / "a").read_text() == "old", "a file is replaced whole or not at all"
+    assert bench.clock.slept > 1
+
+
+async def test_what_does_not_arrive_whole_does_not_take_the_place(bench: Bench) -> None:
+    (bench.here / "a").write_bytes(b"x" * 100_000)
+    (bench.home / "a").write_text("old")
+    bench.server.on_write = lambda offset, piece: piece[: len(piece) - 1]
+    with pytest.raises(RemoteFailed, match="bytes arrived of 100000"):
+        await bench.copy("a", "0:")
+    assert [one.name for one in bench.home.iterdir()] == ["a"]
+    assert (bench.home / "a").read_text() == "old"
+
+
+async def test_a_full_disk_there_leaves_nothing_behind(bench: Bench) -> None:
+    (bench.here / "a").write_bytes(b"x" * 100_000)
+
+    def full(offset: int, piece: bytes) -> bytes:
+        raise OSError(28, "No space left on device")
+
+    bench.server.on_write = full
+    with pytest.raises(RemoteFailed) as refused:
+        await bench.copy("a", "0:")
+    assert "df -h" in refused.value.diagnostics[0].hint
+    assert list(bench.home.iterdir()) == []
+
+
+async def test_special_files_are_told_and_left(bench: Bench) -> None:
+    (bench.here / "tree").mkdir()
+    os.mkfifo(bench.here / "tree" / "pipe")
+    (done,) = await bench.copy("tree", "0:", recursive=True)
+    assert done.files == 0
+    (warned,) = bench.told(Warned)
+    assert "tree/pipe" in str(warned)
+
+
+@pytest.mark.parametrize(
+    ("paths", "error", "says"),
+    [
+        (("none", "0:"), NotFound, "none"),
+        (("w:none", "0:"), NotFound, "w:none"),
+        (("0:none", "."), NotFound, "0:none"),
+        (("folder", "0:"), Usage, "folder"),
+        (("0:folder", "."), Usage, "0:folder"),
+        (("a", "b", "0:nowhere"), Usage, "0:nowhere"),
+        (("0:a", "0:b", "nowhere"), Usage, "nowhere"),
+        (("0:a", "nowhere/"), None, ""),
+    ],
+)
+async def test_what_cannot_be_copied_is_named(
+    bench: Bench, paths: tuple[str, ...], error: type[TpuctlError] | None, says: str
+) -> None:
+    for folder in (bench.here, bench.home):
+        (folder / "folder").mkdir()
+        (folder / "a").write_text("a")
+        (folder / "b").write_text("b")
+    if error is None:
+        await bench.copy(*paths)
+        return
+    with pytest.raises(error) as refused:
+        await bench.copy(*paths)
+    assert says in refused.value.diagnostics[0].detail
+
+
+async def test_a_folder_does_not_replace_a_file(bench: Bench) -> None:
+    (bench.here / "tree").mkdir()
+    (bench.home / "tree").write_text("a file")
+    with pytest.raises(Usage, match="0:tree"):
+        await bench.copy("tree", "0:tree", recursive=True)

@@ -1,0 +1,196 @@
+"""The cost of a stack: lines, sums, what is unknown, and how it is shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpuctl.catalog import accelerator_type
+from tpuctl.model.cost import (
+    Cost,
+    CostLine,
+    address_cost,
+    controller_cost,
+    disk_cost,
+    egress_price,
+    node_cost,
+    spent,
+    storage_cost,
+)
+from tpuctl.view.cost import cost_data, print_cost
+
+# Published: v3-8 in europe-west4-a 2.2 a chip of 4; n1-standard-1 there 0.052292; a GB and month
+# of pd-standard 0.044, pd-balanced 0.11, storage 0.02; an address 0.005, on spot 0.0025.
+NODE = node_cost("v3-8", "europe-west4-a")
+CONTROLLER, BOOT_DISK = controller_cost("n1-standard-1", "europe-west4-a", disk_gb=50)
+NOBODY_KNOWS = CostLine("moon", None, "no price is published", "")
+
+
+def test_a_node() -> None:
+    assert NODE.what == "node v3-8 in europe-west4-a"
+    assert NODE.per_hour == pytest.approx(8.8)
+    assert (NODE.note, NODE.read, NODE.amount) == ("on demand", "mid-2026", "$8.80/h")
+    accelerator = accelerator_type("v3-8")
+    assert accelerator is not None
+    assert node_cost(accelerator, "europe-west4-a") == NODE
+
+
+def test_several_nodes_that_may_be_taken_away() -> None:
+    line = node_cost("v3-8", "europe-west4-a", capacity="spot", nodes=3)
+    assert line.what == "3 nodes v3-8 in europe-west4-a"
+    assert line.per_hour == pytest.approx(3 * 2.244)
+    assert line.note == "spot, floats, $2.24/h each"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        node_cost("v6e-8", "us-central1-a", capacity="flex-start"),
+        node_cost("v6e-8", "us-central2-b"),
+        node_cost("v9-8", "us-central1-a"),
+        storage_cost("us-central2"),
+        disk_cost("pd-standard", 10, "us-central2-b"),
+        disk_cost("pd-extreme", 10, "us-central1-a"),
+        *controller_cost("n1-standard-1", "us-central2-b", disk_gb=10),
+        controller_cost("m1-ultramem-160", "us-central1-a", disk_gb=10)[0],
+    ],
+)
+def test_a_price_nobody_published_is_unknown_never_nothing(line: CostLine) -> None:
+    assert (line.per_hour, line.amount, line.read) == (None, "unknown", "")
+    assert line.note == "no price is published"
+
+
+def test_a_machine_that_the_region_lacks_is_named_as_that() -> None:
+    machine, disk = controller_cost("n1-standard-1", "us-east5-a", disk_gb=50)
+    assert (machine.per_hour, machine.note) == (None, "n1 is not offered in us-east5")
+    assert disk.per_hour is not None
+
+
+def test_a_controller_and_its_disk() -> None:
+    assert CONTROLLER.what == "controller n1-standard-1 in europe-west4-a"
+    assert CONTROLLER.per_hour == pytest.approx(0.052292)
+    assert CONTROLLER.amount == "$0.0523/h"
+    assert BOOT_DISK.what == "controller's disk, 50 GB pd-standard"
+    assert BOOT_DISK.per_hour == pytest.approx(50 * 0.044 / 730)
+    assert BOOT_DISK.note == "$0.044 a GB and month"
+    spot, _ = controller_cost("n1-standard-1", "europe-west4-a", disk_gb=50, spot=True)
+    assert spot.per_hour == pytest.approx(0.0303825)
+
+
+def test_data_disks() -> None:
+    line = disk_cost("pd-balanced", 1000, "europe-west4-a", count=2)
+    assert line.what == "2 data disks, 1,000 GB pd-balanced each"
+    assert line.per_hour == pytest.approx(2 * 1000 * 0.11 / 730)
+    general = disk_cost("hyperdisk-balanced", 100, "europe-west4-a")
+    assert general.note == "$0.08 a GB and month, a general figure"
+
+
+@pytest.mark.parametrize(
+    ("bytes_stored", "what", "gigabytes"),
+    [
+        (0, "bucket in europe-west4, empty", 0),
+        (1, "bucket in europe-west4, <0.1 GB", 1 / 2**30),
+        (3 * 2**29, "bucket in europe-west4, 1.5 GB", 1.5),
+        (5000 * 2**30, "bucket in europe-west4, 5,000.0 GB", 5000),
+    ],
+)
+def test_storage_is_charged_by_the_gb_and_month(
+    bytes_stored: int, what: str, gigabytes: float
+) -> None:
+    line = storage_cost("EUROPE-WEST4", bytes_stored)
+    assert line.what == what
+    assert line.per_hour == pytest.approx(gigabytes * 0.02 / 730)
+    assert line.note == "$0.02 a GB and month"
+
+
+def test_addresses() -> None:
+    assert address_cost().what == "external address"
+    assert address_cost(4).per_hour == pytest.approx(0.02)
+    assert address_cost(4).note == "on demand, $0.005/h each"
+    assert address_cost(4, spot=True).per_hour == pytest.approx(0.01)
+
+
+def test_traffic_out_of_a_region() -> None:
+    rate = egress_price("us-central1", "europe-west4")
+    assert str(rate) == "$0.05 a GB"
+    assert rate is not None and rate.read == "mid-2026"
+    same = egress_price("europe-west4", "europe-west4")
+    assert same is not None and same.amount == 0
+    assert egress_price("northamerica-south1", "europe-west4") is None
+
+
+def test_the_sum() -> None:
+    cost = Cost((NODE, CONTROLLER, BOOT_DISK, storage_cost("europe-west4"), address_cost()))
+    hourly = 8.8 + 0.052292 + 50 * 0.044 / 730 + 0 + 0.005
+    assert cost.per_hour == pytest.approx(hourly)
+    assert cost.per_month == pytest.approx(hourly * 730)
+    assert cost.is_complete
+    assert cost.read == "mid-2026"
+    assert str(cost).splitlines() == [
+        "node v3-8 in europe-west4-a: $8.80/h (on demand)",
+        "controller n1-standard-1 in europe-west4-a: $0.0523/h (on demand)",
+        "controller's disk, 50 GB pd-standard: $0.00301/h ($0.044 a GB and month)",
+        "bucket in europe-west4, empty: $0.00/h ($0.02 a GB and month)",
+        "external address: $0.005/h (on demand)",
+        "in all: $8.86/h, prices of mid-2026",
+    ]
+
+
+def test_a_sum_with_something_unknown_is_a_least() -> None:
+    cost = Cost((NODE, NOBODY_KNOWS))
+    assert cost.per_hour == pytest.approx(8.8)
+    assert not cost.is_complete
+    assert cost.unknown == (NOBODY_KNOWS,)
+    assert cost.amount == "at least $8.80/h"
+
+
+def test_a_sum_of_unknowns_is_unknown() -> None:
+    cost = Cost((NOBODY_KNOWS,))
+    assert (cost.per_hour, cost.per_month, cost.amount) == (None, None, "unknown")
+    assert str(cost).splitlines()[-1] == "in all: unknown"
+
+
+def test_nothing_costs_nothing() -> None:
+    cost = Cost(())
+    assert (cost.per_hour, cost.is_complete, cost.amount) == (0, True, "$0.00/h")
+
+
+def test_dates_of_all_prices_are_told() -> None:
+    flex = node_cost("v6e-8", "europe-west4-a", capacity="flex-start")
+    assert Cost((NODE, flex, CONTROLLER)).read == "mid-2026, 2026-08-11"
+
+
+def test_what_was_spent() -> None:
+    assert spent([NODE, CONTROLLER], 2.5) == pytest.approx(2.5 * 8.852292)
+    assert spent([NODE, NOBODY_KNOWS], 2) == pytest.approx(17.6)
+    assert spent([NOBODY_KNOWS], 2) is None
+    assert spent([], 2) == 0
+
+
+def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    print_cost(Cost((NODE, BOOT_DISK, NOBODY_KNOWS)))
+    shown = capsys.readouterr().out
+    rows = [" ".join(line.split()) for line in shown.splitlines()]
+    assert "node v3-8 in europe-west4-a $8.80 on demand" in rows
+    assert "moon unknown no price is published" in rows
+    assert rows[-1] == "in all at least $8.80 prices of mid-2026"
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= 80
+
+
+def test_the_data() -> None:
+    data = cost_data(Cost((NODE, NOBODY_KNOWS)))
+    assert data == {
+        "currency": "USD",
+        "per_hour": 8.8,
+        "per_month": 6424.0,
+        "complete": False,
+        "read": "mid-2026",
+        "lines": [
+            {
+                "what": "node v3-8 in europe-west4-a",
+                "per_hour": 8.8,
+                "note": "on demand",
+                "read": "mid-2026",
+            },
+            {"what": "moon", "per_hour": None, "note": "no price is published", "read": ""},
+        ],
+    }

@@ -1,0 +1,132 @@
+"""Events as programs read them: names, keys, and bytes that are text or not."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import random
+import typing
+
+import pytest
+
+from tpuctl.errors import Diagnostic
+from tpuctl.model import events
+from tpuctl.model.events import CommandOutput, LogChunk, Note, Outcome, StepFinished, Warned
+from tpuctl.view.machine import Machine
+
+# What programs rely on: a name or key may be added, none may go.
+PINNED = {
+    "CommandOutput": {"worker", "data", "is_error"},
+    "JobEnded": {"job", "state", "exit_code", "worker", "detail"},
+    "LogChunk": {"worker", "data", "offset", "attempt"},
+    "Note": {"text"},
+    "PortForwarded": {"worker", "port", "local_port", "url"},
+    "StatusSeen": {"at", "data", "problem"},
+    "StepFinished": {"address", "outcome", "seconds", "because"},
+    "StepProgress": {"address", "text", "fraction"},
+    "StepStarted": {"address", "action", "because"},
+    "Warned": {"diagnostic", "is_error"},
+}
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> list[dict[str, typing.Any]]:
+    out = capsys.readouterr().out
+    return [json.loads(line) for line in out.split("\n")[:-1]]
+
+
+def decoded(one: dict[str, typing.Any]) -> bytes:
+    if one.get("encoding") == "base64":
+        return base64.b64decode(one["data"])
+    assert "encoding" not in one
+    return str(one["data"]).encode()
+
+
+def test_names_and_keys_stay() -> None:
+    known = {
+        kind.__name__: {field.name for field in dataclasses.fields(kind)}
+        for kind in typing.get_args(events.Event)
+    }
+    for name, keys in PINNED.items():
+        assert keys <= known[name]
+
+
+def test_one_line_for_each_event(capsys: pytest.CaptureFixture[str]) -> None:
+    view = Machine(events=True)
+    view.on(Note("a\nb\u2028c\u0085d"))
+    view.on(StepFinished("node/x", Outcome.DONE, 1.5, "why"))
+    view.on(Warned(Diagnostic("summary", "detail", "hint", "where"), is_error=True))
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) == 3, "whatever a reader takes for the end of a line"
+    note, step, warned = (json.loads(line) for line in out.splitlines())
+    assert note == {"event": "Note", "text": "a\nb\u2028c\u0085d"}
+    assert (step["event"], step["outcome"]) == ("StepFinished", "done")
+    assert warned["diagnostic"]["hint"] == "hint"
+    assert [one.summary for one in view.diagnostics] == ["summary"]
+
+
+def test_a_character_cut_in_two_stays_text(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "안녕, мир, 🙂"
+    view = Machine(events=True)
+    for at, byte in enumerate(text.encode()):
+        view.on(LogChunk(0, bytes([byte]), at, attempt=2))
+    view.close()
+    seen = told(capsys)
+    assert all("encoding" not in one for one in seen)
+    assert "".join(one["data"] for one in seen) == text
+    offset = 0
+    for one in seen:
+        assert (one["offset"], one["attempt"]) == (offset, 2)
+        offset += len(one["data"].encode())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_byte_comes_through_in_order(capsys: pytest.CaptureFixture[str], seed: int) -> None:
+    choice = random.Random(seed)
+    parts = [choice.randbytes(7), "é안🙂\n".encode(), b"plain", b"\xed\xa0\x80", b"\xf0\x9f"]
+    logs = {worker: b"".join(choice.choices(parts, k=200)) for worker in (0, 1)}
+    view = Machine(events=True)
+    at = {0: 0, 1: 0}
+    while any(at[one] < len(logs[one]) for one in logs):
+        worker = choice.choice([one for one in logs if at[one] < len(logs[one])])
+        piece = logs[worker][at[worker] : at[worker] + choice.randint(1, 9)]
+        view.on(LogChunk(worker, piece, at[worker]))
+        at[worker] += len(piece)
+    view.close()
+    got = {0: b"", 1: b""}
+    for one in told(capsys):
+        assert one["offset"] == len(got[one["worker"]])
+        got[one["worker"]] += decoded(one)
+    assert got == logs
+
+
+def test_halves_of_two_streams_are_not_joined(capsys: pytest.CaptureFixture[str]) -> None:
+    view = Machine(events=True)
+    half, other = "é".encode()[:1], "é".encode()[1:]
+    view.on(CommandOutput(0, half))
+    view.on(CommandOutput(0, other, is_error=True))
+    view.on(LogChunk(1, half, 0))
+    view.on(LogChunk(1, other, 7))  # not where the half ended
+    view.close()
+    seen = told(capsys)
+    assert [one.get("encoding") for one in seen] == ["base64"] * 4
+    assert sorted(decoded(one) for one in seen) == sorted([half, half, other, other])
+
+
+def test_without_events_what_programs_write_goes_to_stderr(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    view = Machine()
+    view.on(Note("unsaid"))
+    view.on(LogChunk(0, b"\xff\n", 0))
+    view.close()
+    assert capfdbinary.readouterr() == (b"", b"\xff\n")
+    view.name_workers([0, 1])
+    view.on(CommandOutput(0, b"half a li"))
+    view.on(CommandOutput(1, b"whole\n"))
+    view.on(CommandOutput(0, b"ne\n"))
+    view.on(CommandOutput(1, b"no end"))
+    view.close()
+    out, error = capfdbinary.readouterr()
+    assert out == b""
+    assert error == b"[worker 1] whole\n[worker 0] half a line\n[worker 1] no end\n"

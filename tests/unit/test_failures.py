@@ -1,0 +1,370 @@
+"""Classes of failure, each told by a text as it was seen in public."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpuctl.model.failures import Failure, Machines, classify
+from tpuctl.model.job import WorkerRecord
+from tpuctl.model.last_words import last_words
+from tpuctl.model.signatures import SIGNATURES
+
+NOON = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)
+READY = Machines()
+
+# By the class: what it was known by, in the words of jobs, libraries and Google.
+SEEN: list[tuple[str, str]] = [
+    (
+        "libtpu-lock",
+        "RuntimeError: Unable to initialize backend 'tpu': ABORTED: The TPU is already in use by "
+        "process with pid 176028. Not attempting to load libtpu.so in this process.",
+    ),
+    (
+        "libtpu-lock",
+        "I0000 00:00:1649423660.053391 1924758 f236.cc:165] libtpu.so already in use by another "
+        'process probably owned by another user. Run "$ sudo lsof -w /dev/accel0" to figure out '
+        "which process is using the TPU. Not attempting to load libtpu.so in this process.",
+    ),
+    (
+        "libtpu-lock",
+        "libtpu.so already in used by another process. Not attempting to load libtpu.so in this "
+        "process.",
+    ),
+    (
+        "chips-busy",
+        "RuntimeError: Unable to initialize backend 'tpu': UNKNOWN: TPU initialization failed: "
+        "open(/dev/vfio/1): Device or resource busy: Device or resource busy; Couldn't open iommu "
+        "group /dev/vfio/1 (set JAX_PLATFORMS='' to automatically choose an available backend)",
+    ),
+    (
+        "chips-busy",
+        "RuntimeError: Bad StatusOr access: UNKNOWN: TPU initialization failed: open(/dev/accel2): "
+        "Operation not permitted",
+    ),
+    (
+        "chips-busy",
+        "2021-10-14 10:00:51.395531: E tensorflow/core/distributed_runtime/rpc/"
+        "grpc_server_lib.cc:533] Invalid argument: Invalid fd: -1; Couldn't open device: "
+        "/dev/accel0 (Operation not permitted); Unable to create Node RegisterInterface",
+    ),
+    (
+        "one-of-many",
+        "RuntimeError: Bad StatusOr access: UNKNOWN: TPU initialization failed: Invalid "
+        "--2a886c8_slice_builder_worker_addresses specified. Expected 4 worker addresses, got 1.",
+    ),
+    (
+        "one-of-many",
+        "TPU initialization failed: Failed to establish SliceBuilder grpc channel to 10.0.0.2:8471",
+    ),
+    (
+        "local-file",
+        "tensorflow.python.framework.errors_impl.UnimplementedError: File system scheme '[local]' "
+        "not implemented (file: '/home/me/data.tfrecord')",
+    ),
+    (
+        "hbm",
+        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: XLA:TPU compile permanent "
+        "error. Ran out of memory in memory space hbm. Used 21.90G of 7.48G hbm. Exceeded hbm "
+        "capacity by 14.42G.",
+    ),
+    (
+        "hbm",
+        "RuntimeError: Bad StatusOr access: RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. "
+        "Ran out of memory in memory space vmem. Used 32.42M of 16.00M vmem.",
+    ),
+    (
+        "host-memory",
+        "RuntimeError: DataLoader worker (pid(s) 1235) exited unexpectedly",
+    ),
+    ("host-memory", "MemoryError"),
+    (
+        "host-memory",
+        "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=37a209c3c5f0,mems_allowed=0-1",
+    ),
+    (
+        "metadata",
+        "Failed to get TPU metadata (tpu-env) from instance metadata for variable "
+        "CHIPS_PER_HOST_BOUNDS: INTERNAL: Couldn't connect to server",
+    ),
+    (
+        "metadata",
+        "requests.exceptions.ConnectionError: HTTPConnectionPool(host='metadata.google.internal', "
+        "port=80): Max retries exceeded with url: /computeMetadata/v1/instance/attributes/tpu-env "
+        "(Caused by NewConnectionError('<urllib3.connection.HTTPConnection object at 0x7f01>: "
+        "Failed to establish a new connection: [Errno 111] Connection refused'))",
+    ),
+    (
+        "metadata",
+        'google.auth.exceptions.TransportError: ("Failed to retrieve http://metadata.google.'
+        "internal/computeMetadata/v1/instance/service-accounts/x@y.iam.gserviceaccount.com/token"
+        '?scopes=a from the Google Compute Engine metadata service. Status: 500 Response:")',
+    ),
+    (
+        "bucket-permission",
+        "service-84609325230@cloud-tpu.iam.gserviceaccount.com does not have storage.objects.list "
+        "access to object.example.ai.",
+    ),
+    (
+        "bucket-permission",
+        "tensorflow.python.framework.errors_impl.PermissionDeniedError: Error executing an HTTP "
+        "request: HTTP response code 401 with body '{",
+    ),
+    (
+        "storage",
+        "google.api_core.exceptions.ServiceUnavailable: 503 GET https://storage.googleapis.com/"
+        "storage/v1/b/x: Backend Error",
+    ),
+    (
+        "peer-gone",
+        "tensorflow.python.framework.errors_impl.UnavailableError: Socket closed",
+    ),
+    (
+        "peer-gone",
+        "2020-12-28 01:56:05.252085: W tensorflow/core/distributed_runtime/rpc/grpc_remote_master."
+        'cc:160] RPC failed with status = "Unavailable: Socket closed" and grpc_error_string = "{',
+    ),
+    (
+        "peer-gone",
+        "  (1) Unavailable: Unable to find a context_id matching the specified one "
+        "(12465293436922014039). Perhaps the worker was restarted, or the context was GC'd?",
+    ),
+    (
+        "peer-gone",
+        "tensorflow.python.framework.errors_impl.AbortedError: RecvTensor expects a different "
+        "device incarnation: 15132506705170928619 vs. 17767066468299283119. Your worker job was "
+        "probably restarted.",
+    ),
+    (
+        "network",
+        "urllib3.exceptions.NewConnectionError: <urllib3.connection.HTTPSConnection object at "
+        "0x7f>: Failed to establish a new connection: [Errno -3] Temporary failure in name "
+        "resolution",
+    ),
+    (
+        "network",
+        "ConnectionError: Failed to establish a new connection: [Errno 110] Connection timed out",
+    ),
+    ("broken-disk", "OSError: [Errno 30] Read-only file system: '/home/me/cache'"),
+    (
+        "image-busy",
+        "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 31143 "
+        "(unattended-upgr)",
+    ),
+    ("disk-full", "OSError: [Errno 28] No space left on device"),
+    ("import", "ModuleNotFoundError: No module named 'flax'"),
+    ("syntax", "IndentationError: unexpected indent"),
+    ("missing-data", "FileNotFoundError: [Errno 2] No such file or directory: 'train.csv'"),
+    ("missing-data", '  "message": "No such object: xusongpei1995/dataset_train.tf"'),
+    ("nan", "FloatingPointError: invalid value (nan) encountered in jit(step)"),
+    (
+        "nan",
+        "tensorflow.python.framework.errors_impl.InvalidArgumentError: loss : Tensor had NaN "
+        "values",
+    ),
+    (
+        "no-such-package",
+        "ERROR: No matching distribution found for tensorflow-tpu==99",
+    ),
+]
+# What scripts end with that is nobody's fault but theirs, though it sounds like more.
+THEIR_OWN = [
+    "ValueError: Unavailable",
+    "KeyError: 'socket'",
+    "AssertionError: heartbeat",
+    "RuntimeError: preempted? no: the learning rate is 0",
+    "requests.exceptions.ConnectionError: HTTPConnectionPool(host='localhost', port=5000): Max "
+    "retries exceeded with url: /log (Caused by: [Errno 111] Connection refused)",
+    "socket.gaierror: [Errno -2] Name or service not known",
+    "E: Unable to acquire the dpkg frontend lock (/var/lib/dpkg/lock-frontend), are you root?",
+    "PermissionError: [Errno 13] Permission denied: '/root/x'",
+    "Killed",
+    "terminated",
+    "SystemError: metadata server says no",
+    "TimeoutError: network",
+]
+FRAMES = b"""Traceback (most recent call last):
+  File "/home/me/.tpuctl/jobs/a/1/code/train.py", line 3, in <module>
+    main()
+    ^^^^^^
+  File "/home/me/.tpuctl/jobs/a/1/code/train.py", line 2, in main
+    raise error  # UNAVAILABLE: Socket closed
+"""
+
+
+def worker(number: int = 0, state: str = "failed", **more: Any) -> WorkerRecord:
+    fields = {
+        "job": "j",
+        "attempt": 1,
+        "worker": number,
+        "state": state,
+        "exit_code": 1,
+        "started": NOON,
+        "finished": NOON,
+        "first_cause": "script" if state == "failed" else "lost" if state == "lost" else "",
+        "detail": "the script ended with exit code 1" if state == "failed" else "",
+        **more,
+    }
+    return WorkerRecord.model_validate(fields)
+
+
+def weighed(log: bytes, machines: Machines = READY, **more: Any) -> Failure:
+    found = classify({0: worker(**more)}, {0: log}, machines)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("name", "text"), SEEN)
+def test_each_class_is_told_by_what_was_seen(name: str, text: str) -> None:
+    found = weighed(FRAMES + text.encode() + b"\n")
+    assert (found.name, found.worker) == (name, 0)
+    assert found.detail == text.strip()
+    assert weighed(b"hello\n" + text.encode()).name == name, "without a traceback"
+    assert found.cause.endswith(".")
+    assert found.hint
+
+
+def test_every_class_of_the_table_was_seen() -> None:
+    assert {one.name for one in SIGNATURES} == {name for name, _ in SEEN}
+
+
+@pytest.mark.parametrize("text", THEIR_OWN)
+def test_a_scripts_own_failure_is_no_machines(text: str) -> None:
+    for log in (FRAMES + text.encode() + b"\n", text.encode()):
+        for state in ("READY", "PREEMPTED", ""):
+            found = weighed(log, Machines(state=state, is_spot=True))
+            assert (found.kind, found.name) == ("failure", "script"), (text, state)
+
+
+@pytest.mark.parametrize("name", ["hbm", "import", "missing-data", "bucket-permission", "nan"])
+def test_a_node_that_is_taken_away_afterwards_excuses_no_script(name: str) -> None:
+    text = next(text for known, text in SEEN if known == name)
+    found = weighed(FRAMES + text.encode(), Machines(state="PREEMPTED", is_spot=True))
+    assert (found.kind, found.name) == ("failure", name)
+
+
+def test_what_a_program_survived_is_not_why_it_ended() -> None:
+    survived = FRAMES + b"UnavailableError: Socket closed\ntrying again\n"
+    went_on = b"".join(b"step %d\n" % number for number in range(100))
+    assert weighed(survived + went_on + b"no more data\n").name == "script"
+    assert weighed(survived + went_on + FRAMES + b"KeyError: 'x'\n").name == "script"
+
+
+def test_the_first_of_a_chain_of_exceptions_counts_where_the_last_says_nothing() -> None:
+    cause = FRAMES + b"jaxlib.XlaRuntimeError: UNAVAILABLE: Socket closed\n"
+    direct = b"\nThe above exception was the direct cause of the following exception:\n\n"
+    beside = b"\nDuring handling of the above exception, another exception occurred:\n\n"
+    for chain in (direct, beside):
+        log = cause + chain + FRAMES + b"RuntimeError: training failed\n"
+        assert weighed(log).name == "peer-gone"
+        log = cause + chain + FRAMES + b"ModuleNotFoundError: No module named 'x'\n"
+        assert weighed(log).name == "import"
+
+
+def test_the_first_words_of_a_long_message_count() -> None:
+    program = b"\n".join(b"  %d. Size: 64.00M Shape: f32[]" % number for number in range(30))
+    hbm = b"XlaRuntimeError: RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm.\n"
+    assert weighed(FRAMES + hbm + program).name == "hbm"
+
+
+def test_the_scripts_failure_on_one_worker_goes_before_what_broke_around_it() -> None:
+    workers = {0: worker(0), 1: worker(1, finished=NOON.replace(minute=1))}
+    logs = {
+        0: FRAMES + b"XlaRuntimeError: UNAVAILABLE: Socket closed\n",
+        1: FRAMES + b"XlaRuntimeError: RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm\n",
+    }
+    found = classify(workers, logs, Machines())
+    assert found is not None
+    assert (found.kind, found.name, found.worker) == ("failure", "hbm", 1)
+
+
+@pytest.mark.parametrize(
+    ("machines", "kind", "name"),
+    [
+        (Machines(state="PREEMPTED", is_spot=True), "preemption", "preempted"),
+        (Machines(state="SUSPENDED"), "preemption", "preempted"),
+        (Machines(state="TERMINATED", is_spot=True), "preemption", "preempted"),
+        (Machines(state="TERMINATED"), "infrastructure", "maintenance"),
+        (Machines(state="REPAIRING"), "infrastructure", "maintenance"),
+        (Machines(health="UNHEALTHY_MAINTENANCE"), "infrastructure", "maintenance"),
+        (Machines(), "infrastructure", "worker-gone"),
+        (Machines(state="", is_another=True, is_spot=True), "preemption", "replaced"),
+        (Machines(state="", is_another=True), "ended", "deleted"),
+        (Machines(state="", is_spot=True), "ended", "deleted"),
+        (Machines(state="DELETING", is_spot=True), "ended", "deleted"),
+        (Machines(state="", limit="limits.max_cost, $5"), "ended", "limit"),
+        (Machines(state="SUSPENDED", limit="tpu.queue.run_for, 4h"), "ended", "limit"),
+        (Machines(state="STOPPED"), "ended", "node-stopped"),
+        (Machines(state="PREEMPTED", is_spot=True, was_taken_down=True), "ended", "down"),
+    ],
+)
+def test_machines_that_are_gone_are_told_by_what_the_cloud_says(
+    machines: Machines, kind: str, name: str
+) -> None:
+    for lost in (worker(state="lost"), worker(first_cause="terminated", exit_code=143)):
+        found = classify({0: lost}, {0: b"step 1\n"}, machines)
+        assert found is not None
+        if name == "worker-gone" and lost.first_cause == "terminated":
+            name = "restarted"
+        assert (found.kind, found.name) == (kind, name)
+
+
+@pytest.mark.parametrize(
+    ("record", "kind", "name"),
+    [
+        (worker(state="timed_out", first_cause="max_hours"), "ended", "limit"),
+        (worker(state="stopped", first_cause="stopped"), "ended", "stopped"),
+        (worker(state="lost", first_cause="start"), "ended", "not-started"),
+        (worker(state="lost", first_cause="start", attempt=2), "infrastructure", "not-started"),
+        (worker(first_cause="supervisor"), "infrastructure", "supervisor"),
+        (worker(first_cause="slice"), "infrastructure", "slice"),
+        (
+            worker(
+                first_cause="accelerator",
+                detail="the TPU is already in use by process 7 (python3 train.py) of user me",
+            ),
+            "infrastructure",
+            "libtpu-lock",
+        ),
+        (worker(first_cause="bundle", detail="cannot fetch it"), "infrastructure", "bundle"),
+        (worker(first_cause="bundle", detail="HTTP Error 403"), "failure", "bucket-permission"),
+        (worker(first_cause="signal", signal=9, exit_code=137), "failure", "killed"),
+        (worker(exit_code=127), "failure", "command"),
+        (worker(first_cause="setup", exit_code=1), "failure", "setup"),
+    ],
+)
+def test_what_supervisors_say(record: WorkerRecord, kind: str, name: str) -> None:
+    found = classify({0: record}, {}, Machines())
+    assert found is not None
+    assert (found.kind, found.name) == (kind, name)
+
+
+def test_an_installer_without_a_network_says_at_last_that_there_is_no_such_package() -> None:
+    log = (
+        b"WARNING: Retrying after connection broken by 'NewConnectionError: Failed to establish a "
+        b"new connection: [Errno -3] Temporary failure in name resolution'\n"
+        b"ERROR: Could not find a version that satisfies the requirement jax\n"
+        b"ERROR: No matching distribution found for jax\n"
+    )
+    found = weighed(log, first_cause="requirements")
+    assert (found.kind, found.name) == ("infrastructure", "network")
+
+
+def test_a_remote_nodes_end_explains_whatever_its_script_said() -> None:
+    taken = Machines(state="PREEMPTED", is_spot=True, is_remote=True)
+    assert weighed(FRAMES + b"ValueError: x\n", taken).kind == "preemption"
+    assert weighed(FRAMES + b"ModuleNotFoundError: No module named 'x'\n", taken).name == "import"
+
+
+def test_success_is_no_failure() -> None:
+    assert classify({0: worker(state="succeeded", exit_code=0)}, {}, Machines()) is None
+
+
+@given(st.binary(max_size=2000))
+def test_any_log_can_be_read(log: bytes) -> None:
+    assert all(line.strip() for line in last_words(log))
+    assert weighed(log).kind in ("failure", "infrastructure")

@@ -1,0 +1,133 @@
+"""The stack file that a controller gets describes the same stack, with nothing left to choose."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.endpoints import Endpoint
+from tpuctl.errors import RemoteFailed
+from tpuctl.flows.composition import resources_of
+from tpuctl.flows.handover import installed, stack_file
+from tpuctl.model.stack import Stack, load_stack
+from tpuctl.remote.transport import Result
+from tpuctl.resources.machine import metadata_of
+
+KEYS = "ann:ssh-ed25519 AAAA ann\nben:ssh-ed25519 BBBB ben"
+STACKS = {
+    "plain": "tpu: {type: v3-8}\ncontroller: {}",
+    "everything": """
+tpu:
+  type: v2-32
+  zones: [europe-west4-a, us-central1-a]
+  capacity: spot
+  queue: {valid_until: 6h}
+  service_account: theirs@my-project.iam.gserviceaccount.com
+  metadata: {mine: yes-it-is}
+  startup_script: begin.sh
+labels: {team: korean}
+controller: {machine_type: n2-standard-2, disk_gb: 60, image: debian-12}
+bucket: {name: ours-alone, location: EU, allow_egress: true, keep: false}
+network: {ssh: internal, allow: ["tcp:6006"], allow_from: [203.0.113.0/24], tags: [mine]}
+access: {user: cara}
+limits: {max_hours: 20, max_cost: 100, idle: null}
+job:
+  requirements: pyproject.toml
+  env: {A: "1", B: "two words"}
+  secrets: {C: env, D: secret:d}
+  retries: {preemption: 4, infrastructure: 0, failure: 1}
+""",
+    "disks": "tpu: {type: v3-8, data_disks: [{size_gb: 20}, {name: mine}]}\ncontroller: {}",
+    "node": "tpu: {type: v3-8, kind: node, runtime: 2.12.0, capacity: preemptible}",
+}
+
+
+def loaded(folder: Path, text: str) -> Stack:
+    folder.mkdir()
+    (folder / "begin.sh").write_text("true\n", "utf-8")
+    path = folder / "tpuctl.yaml"
+    path.write_text(text, "utf-8")
+    return load_stack(path)
+
+
+def handed(stack: Stack, folder: Path) -> Stack:
+    file = stack_file(stack, "default", KEYS, "10.240.7.0/29" if stack.is_node else "")
+    folder.mkdir()
+    if "startup_script" in file["tpu"]:
+        script = stack.file.tpu.startup_script
+        assert script is not None
+        there = folder / file["tpu"]["startup_script"]
+        there.write_bytes((stack.folder / script).read_bytes())
+    path = folder / "tpuctl.yaml"
+    path.write_text(json.dumps(file, indent=1), "utf-8")
+    return load_stack(path)
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_it_is_the_same_stack(tmp_path: Path, name: str) -> None:
+    text = f"stack: one\nproject: {{id: my-project, create: true}}\n{STACKS[name]}\n"
+    stack = loaded(tmp_path / "here", text)
+    here = stack.in_zone(stack.zones[-1])  # where it came up
+    there = handed(here, tmp_path / "there")
+    same = ("names", "accelerator", "runtime", "zone", "bucket", "bucket_location", "user")
+    for field in same:
+        assert getattr(there, field) == getattr(here, field), field
+    assert there.zones == (here.zone,)
+    assert there.controller == here.controller
+    assert there.file.job == here.file.job
+    assert there.file.limits == here.file.limits
+    assert there.file.labels == here.file.labels
+    assert there.service_account == here.service_account
+    assert not there.file.project.create
+
+    def addresses(one: Stack) -> set[str]:
+        cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "token"), "my-project")
+        return {each.address for each in resources_of(one, cloud)}
+
+    network = "network/default"
+    assert addresses(there) - {network} == addresses(here) - {"network/main"}
+
+
+def test_machines_let_in_whom_they_let_in_before(tmp_path: Path) -> None:
+    text = f"stack: one\nproject: {{id: my-project}}\n{STACKS['everything']}\n"
+    here = loaded(tmp_path / "here", text)
+    there = handed(here, tmp_path / "there")
+    own = "cara:ssh-ed25519 CCCC cara"
+    found = metadata_of(there, own)
+    assert found["ssh-keys"].splitlines() == [*KEYS.splitlines(), own]
+    before = metadata_of(here, own)
+    assert {**found, "ssh-keys": ""} == {**before, "ssh-keys": ""}
+
+
+def test_a_nodes_range_is_kept_unless_the_file_names_one(tmp_path: Path) -> None:
+    text = f"stack: one\nproject: {{id: my-project}}\n{STACKS['node']}\n"
+    here = loaded(tmp_path / "here", text)
+    assert handed(here, tmp_path / "there").file.network.node_range == "10.240.7.0/29"
+    network = here.file.network.model_copy(update={"node_range": "service-networking"})
+    named = replace(here, file=here.file.model_copy(update={"network": network}))
+    there = handed(named, tmp_path / "named")
+    assert there.file.network.node_range == "service-networking"
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "named", "hint"),
+    [
+        (4, "no Python from python3.11 on here", "no Python from python3.11", "image: ubuntu-2404"),
+        (1, "Collecting a\nERROR: No matching distribution", "No matching", "package index"),
+    ],
+)
+def test_what_kept_tpuctl_from_being_installed_is_told(
+    tmp_path: Path, code: int, said: str, named: str, hint: str
+) -> None:
+    stack = loaded(
+        tmp_path / "here", f"stack: one\nproject: {{id: my-project}}\n{STACKS['plain']}\n"
+    )
+    with pytest.raises(RemoteFailed) as caught:
+        installed(Result(code, b"", said.encode()), stack)
+    (told,) = caught.value.diagnostics
+    assert named in told.detail
+    assert hint in told.hint

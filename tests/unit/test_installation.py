@@ -1,0 +1,137 @@
+"""What is to be installed, as a stack file and a job's folder say it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpuctl.errors import Usage
+from tpuctl.jobs.installation import must_be_shipped, read_installation
+from tpuctl.model.installation import Installation
+from tpuctl.model.schema import JobSection
+
+BUILT = '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
+PROJECT = '[project]\nname = "my-model"\nversion = "1"\ndependencies = ["einops>=0.7", "rich"]\n'
+EXTRAS = """[project.optional-dependencies]
+tpu = ["jax[tpu]==0.4.30"]
+train = ["optax", "rich"]
+Every_thing = ["my_model[tpu, train]", "My-Model[every-thing]", "tqdm"]
+"""
+
+
+def read(folder: Path, **job: Any) -> Installation:
+    return read_installation(JobSection(**job), folder)
+
+
+def test_a_folder_without_any_needs_nothing(tmp_path: Path) -> None:
+    assert read(tmp_path) == Installation()
+    # What older stack files name: fine though it is not there.
+    assert read(tmp_path, requirements="requirements.txt") == Installation()
+
+
+def test_requirements_go_before_a_project(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("tqdm\n")
+    (tmp_path / "pyproject.toml").write_text(PROJECT)
+    assert read(tmp_path) == Installation(requirements="requirements.txt")
+    assert read(tmp_path, requirements=None) == Installation()
+    project = Installation(dependencies=("einops>=0.7", "rich"))
+    assert read(tmp_path, requirements="pyproject.toml") == project
+    (tmp_path / "requirements.txt").unlink()
+    assert read(tmp_path) == project
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[tool.ruff]\nline-length = 100\n", Installation()),
+        (PROJECT, Installation(dependencies=("einops>=0.7", "rich"))),
+        (PROJECT + BUILT, Installation(dependencies=("einops>=0.7", "rich"), project=".")),
+        ('[project]\nname = "m"\nversion = "1"\n' + BUILT, Installation(project=".")),
+        # Only a build backend knows what these depend on: pip installs them whole.
+        (
+            '[project]\nname = "m"\ndynamic = ["version", "dependencies"]\n' + BUILT,
+            Installation(dependencies=("./.",)),
+        ),
+        ('[tool.poetry]\nname = "m"\n' + BUILT, Installation(dependencies=("./.",))),
+    ],
+)
+def test_a_project_is_a_package_when_it_says_how_it_is_built(
+    tmp_path: Path, text: str, expected: Installation
+) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    assert read(tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("extras", "more"),
+    [
+        ("tpu", ("jax[tpu]==0.4.30",)),
+        ("tpu, train", ("jax[tpu]==0.4.30", "optax")),
+        ("every-thing", ("jax[tpu]==0.4.30", "optax", "tqdm")),
+    ],
+)
+def test_extras_of_a_project(tmp_path: Path, extras: str, more: tuple[str, ...]) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/pyproject.toml").write_text(PROJECT + EXTRAS + BUILT)
+    found = read(tmp_path, requirements=f"sub/pyproject.toml[{extras}]")
+    assert found == Installation(dependencies=("einops>=0.7", "rich", *more), project="sub")
+
+
+def test_wheels_are_found_in_their_usual_folder_or_where_the_file_says(tmp_path: Path) -> None:
+    (tmp_path / "wheels").mkdir()
+    assert read(tmp_path) == Installation()
+    (tmp_path / "wheels/tqdm-4.0-py3-none-any.whl").touch()
+    assert read(tmp_path) == Installation(wheels="wheels")
+    assert read(tmp_path, wheels=None) == Installation()
+    (tmp_path / "deep/vendor").mkdir(parents=True)
+    (tmp_path / "deep/vendor/tqdm-4.0-py3-none-any.whl").touch()
+    assert read(tmp_path, wheels="deep/vendor/") == Installation(wheels="deep/vendor")
+
+
+def test_what_the_stack_file_names_is_shipped_though_ignored(tmp_path: Path) -> None:
+    (tmp_path / "vendor").mkdir()
+    (tmp_path / "vendor/tqdm-4.0-py3-none-any.whl").touch()
+    (tmp_path / "requirements-tpu.txt").touch()
+    job = JobSection(requirements="requirements-tpu.txt", wheels="vendor")
+    patterns = must_be_shipped(job, read_installation(job, tmp_path))
+    assert patterns == ("/requirements-tpu.txt", "/vendor/*.whl")
+    (tmp_path / "vendor").rename(tmp_path / "wheels")
+    (tmp_path / "requirements-tpu.txt").rename(tmp_path / "requirements.txt")
+    usual = read(tmp_path)
+    assert usual == Installation(requirements="requirements.txt", wheels="wheels")
+    assert must_be_shipped(JobSection(), usual) == ()
+
+
+@pytest.mark.parametrize(
+    ("job", "project", "where", "told"),
+    [
+        ({"requirements": "other.txt"}, "", "job.requirements", "there is no other.txt"),
+        ({"requirements": "../up.txt"}, "", "job.requirements", "not in the folder"),
+        ({"requirements": "/etc/passwd"}, "", "job.requirements", "not in the folder"),
+        ({"requirements": "given.txt[tpu]"}, "", "job.requirements", "a requirements file"),
+        ({"wheels": "vendor"}, "", "job.wheels", "no wheel is in"),
+        ({"requirements": "pyproject.toml[gpu]"}, PROJECT + EXTRAS, "job.requirements", "it has"),
+        ({"requirements": "pyproject.toml[gpu]"}, BUILT, "job.requirements", "no extra 'gpu'"),
+        ({}, "[project\n", "pyproject.toml", "line 1"),
+        ({}, '[project]\nname = "m"\ndependencies = "rich"\n', "pyproject.toml", "a list"),
+        ({}, '[project]\nname = "m"\ndependencies = ["-e ."]\n', "pyproject.toml", "-e ."),
+        (
+            {"requirements": "pyproject.toml[tpu]"},
+            '[project]\nname = "m"\noptional-dependencies = ["tpu"]\n',
+            "pyproject.toml",
+            "optional-dependencies",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(
+    tmp_path: Path, job: dict[str, Any], project: str, where: str, told: str
+) -> None:
+    (tmp_path / "given.txt").touch()
+    if project:
+        (tmp_path / "pyproject.toml").write_text(project)
+    with pytest.raises(Usage) as caught:
+        read(tmp_path, **job)
+    assert caught.value.diagnostics[0].where.endswith(where)
+    assert told in caught.value.diagnostics[0].detail

@@ -1,0 +1,164 @@
+"""What is sent along to install tpuctl where there is none, with real pip and without any index."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import tpuctl
+from tpuctl import assets
+from tpuctl.jobs.wheel import Wheel, own_wheel, wheel_of
+
+PROGRAM = Path(tpuctl.__file__).parent / "jobs" / "shipped" / "installer.py"
+MAIN = """
+import importlib.metadata, needed
+def main():
+    print("tpuctl", importlib.metadata.version("tpuctl"), needed.__name__)
+"""
+
+
+class Machine:
+    """A home, and wheels in place of an index."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home, self.wheels, self.bin = folder / "home", folder / "wheels", folder / "bin"
+        for each in (self.home, self.wheels, self.bin):
+            each.mkdir()
+        base = Path(os.path.realpath(sys.executable)).parent
+        self.path = f"{self.bin}:{base}:/usr/bin:/bin"
+
+    def run(self, *arguments: str, path: str = "") -> subprocess.CompletedProcess[str]:
+        environment = {
+            "HOME": str(self.home),
+            "PATH": path or self.path,
+            "PIP_CONFIG_FILE": os.devnull,
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": str(self.wheels),
+        }
+        return subprocess.run(
+            [sys.executable, "-S", "-I", str(PROGRAM), *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+
+    def find(self, wheel: Wheel) -> str | None:
+        done = self.run("find", wheel.version, wheel.digest)
+        assert done.returncode == 0, done.stderr
+        found: str | None = json.loads(done.stdout)["program"]
+        return found
+
+    def put(self, wheel: Wheel) -> None:
+        folder = self.home / ".tpuctl" / "programs" / wheel.digest
+        folder.mkdir(parents=True)
+        (folder / wheel.name).write_bytes(wheel.build())
+
+
+def wheel(folder: Path, lock: str) -> Wheel:
+    """Named as ours is, but small, with a lock of its own."""
+    package = folder / "tpuctl"
+    package.mkdir()
+    (package / "__main__.py").write_text(MAIN, "utf-8")
+    (package / "__init__.py").touch()
+    found = wheel_of(package, "9.8")
+    return Wheel(
+        found.package, found.version, {**found.files, "tpuctl/runtime.lock": lock.encode()}
+    )
+
+
+def needed(machine: Machine) -> str:
+    """A line of a lock for a package that lies among the wheels."""
+    made = Wheel("needed", "1.5", {"needed/__init__.py": b"", "needed/__main__.py": b"main = 0\n"})
+    content = made.build()
+    (machine.wheels / made.name).write_bytes(content)
+    return f"needed==1.5 --hash=sha256:{hashlib.sha256(content).hexdigest()}\n"
+
+
+def test_a_wheel_is_installed_once_with_what_it_needs(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    made = wheel(tmp_path, needed(machine))
+    assert machine.find(made) is None
+    machine.put(made)
+    used, unused = (machine.home / ".tpuctl" / "programs" / name for name in ("aa11", "bb22"))
+    order = machine.home / ".tpuctl" / "recover" / "job" / "order.json"
+    for folder in (used, unused, order.parent):
+        folder.mkdir(parents=True)
+    order.write_text(json.dumps({"argv": [f"{used}/environment/bin/tpuctl"]}), "utf-8")
+    done = machine.run("make", made.version, made.digest)
+    assert done.returncode == 0, done.stderr
+    assert (used.exists(), unused.exists()) == (True, False)
+    program = json.loads(done.stdout)["program"]
+    said = subprocess.run([program], env={}, capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout == "tpuctl 9.8 needed\n"
+    assert machine.find(made) == program
+    (machine.home / ".tpuctl" / "programs" / made.digest / made.name).unlink()
+    again = machine.run("make", made.version, made.digest)
+    assert json.loads(again.stdout)["program"] == program, "what is there is not made again"
+
+
+@pytest.mark.soak  # another environment, of some seconds
+def test_what_the_lock_does_not_know_is_not_installed(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    line = needed(machine)
+    made = wheel(tmp_path, line.replace(line[-9:-1], "00000000"))
+    machine.put(made)
+    done = machine.run("make", made.version, made.digest)
+    assert done.returncode == 1
+    assert "hash" in done.stderr.lower()
+    assert machine.find(made) is None
+
+
+@pytest.mark.parametrize(("says", "is_taken"), [("tpuctl 9.8", True), ("tpuctl 9.7", False)])
+def test_what_the_image_has_serves_if_it_is_of_that_version(
+    tmp_path: Path, says: str, is_taken: bool
+) -> None:
+    machine = Machine(tmp_path)
+    own = machine.bin / "tpuctl"
+    own.write_text(f"#!/bin/sh\necho {says}\n", "utf-8")
+    own.chmod(0o755)
+    assert machine.find(wheel(tmp_path, "")) == (str(own) if is_taken else None)
+
+
+def test_where_no_python_is_new_enough_that_is_said(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    made = wheel(tmp_path, "")
+    machine.put(made)
+    done = machine.run("make", made.version, made.digest, path=str(machine.bin))
+    assert done.returncode == 4
+    assert "no Python from python3.11 on" in done.stderr
+
+
+def test_our_own_wheel_has_all_that_runs(tmp_path: Path) -> None:
+    own = own_wheel()
+    package = Path(tpuctl.__file__).parent
+    for name in ("__main__.py", "cli/app.py", "jobs/shipped/supervisor.py", "catalog/tpu.toml"):
+        assert own.files[f"tpuctl/{name}"] == (package / name).read_bytes()
+    assert own.files["tpuctl/runtime.lock"] == assets.runtime_lock().read_bytes()
+    assert [name for name in own.files if name.startswith("tpuctl/templates/stacks/")]
+    assert not [name for name in own.files if "__pycache__" in name]
+    (tmp_path / own.name).write_bytes(own.build())
+    with zipfile.ZipFile(tmp_path / own.name) as archive:
+        assert archive.testzip() is None
+        assert {*own.files} < {*archive.namelist()}
+
+
+def test_one_changed_byte_makes_another_wheel() -> None:
+    one = Wheel("tpuctl", "1", {"tpuctl/a.py": b"1", "tpuctl/b.py": b"2"})
+    assert one.digest == Wheel("tpuctl", "1", dict(reversed(one.files.items()))).digest
+    assert one.build() == Wheel("tpuctl", "1", dict(one.files)).build()
+    for other in (
+        Wheel("tpuctl", "1", {**one.files, "tpuctl/b.py": b"3"}),
+        Wheel("tpuctl", "2", one.files),
+        Wheel("tpuctl", "1", {"tpuctl/a.py": b"1"}),
+    ):
+        assert other.digest != one.digest

@@ -1,0 +1,218 @@
+"""What `run` is given: a script, a module or a command, found and looked at on this machine."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tpuctl.cli.app import run
+from tpuctl.errors import TpuctlError
+from tpuctl.model.installation import Installation
+from tpuctl.model.job import Form, JobRecord
+from tpuctl.preflight.command import check_runnable, check_setup, runnable
+
+JAX = "import jax\nimport jax.numpy as jnp\nprint(jnp.ones(8).sum(), jax.device_count())\n"
+TORCH = "import torch, torch_xla.core.xla_model as xm\nprint(torch.ones(8).to(xm.xla_device()))\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder: packages at its top and below src, programs, scripts."""
+    folder = tmp_path / "project"
+    for name, text in {
+        "train.py": JAX,
+        "models/train_torch.py": TORCH,
+        "bert/__init__.py": "",
+        "bert/__main__.py": "",
+        "bert/train.py": JAX,
+        "bert/broken.py": "if\n",
+        "bert/deep/more.py": "",
+        "src/gpt/train.py": TORCH,
+        "notes.txt": "buy milk\n",
+        "requirements.txt": "# pinned\nPy_Test==8.0\ntqdm\n",
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    for name, text, mode in (
+        ("train.sh", "#!/bin/bash\nexec python train.py\n", 0o755),
+        ("scripts/run.sh", "#!/usr/bin/env bash\n", 0o755),
+        ("locked.sh", "#!/bin/bash\n", 0o644),
+        ("bare.sh", "echo 1\n", 0o755),
+        ("windows.sh", "#!/bin/bash\r\necho 1\r\n", 0o755),
+        ("binary", "\x7fELF", 0o755),
+    ):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(text.encode())
+        (folder / name).chmod(mode)
+    (tmp_path / "beside.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "beside.sh").chmod(0o755)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("program", "form", "file"),
+    [
+        ("train.py", "script", "train.py"),
+        ("models/train_torch.py", "script", "models/train_torch.py"),
+        ("bert", "module", "bert/__main__.py"),
+        ("bert.train", "module", "bert/train.py"),
+        ("bert.deep.more", "module", "bert/deep/more.py"),
+        ("gpt.train", "module", "src/gpt/train.py"),
+        ("json.tool", "module", None),
+        ("py_test", "module", None),
+        ("./train.sh", "shell", "train.sh"),
+        ("scripts/run.sh", "shell", "scripts/run.sh"),
+        ("./binary", "shell", "binary"),
+        ("bash", "shell", None),
+        ("/opt/worker/program", "shell", None),
+        ("what-only-workers-have", "shell", None),
+    ],
+)
+def test_what_can_run_is_found(folder: Path, program: str, form: Form, file: str | None) -> None:
+    wanted = runnable(program, form)
+    assert wanted.form == form
+    assert wanted.file == (None if file is None else Path(file))
+    assert wanted.folder == (Path(program).parent if form == "script" else Path())
+    check_runnable(wanted, Installation(requirements="requirements.txt"))
+
+
+def test_a_script_that_is_not_pythons_is_a_command_of_its_folder(folder: Path) -> None:
+    wanted = runnable("scripts/run.sh")
+    assert (wanted.form, wanted.program, wanted.folder) == ("shell", "./run.sh", Path("scripts"))
+    check_runnable(wanted, Installation())
+    (folder / "train.py").write_text("#!/usr/bin/env python3\nprint(1)\n")
+    assert runnable("train.py").form == "script"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        ("", 2, "tpuctl run -m package.train"),
+        ("--", 2, "Nothing to run"),
+        ("absent.py", 2, "absent.py does not exist"),
+        ("bert", 2, "bert is a folder"),
+        ("notes.txt", 65, "tpuctl run -- ./notes.txt"),
+        ("locked.sh", 65, "chmod +x ./locked.sh"),
+        ("-m bert/train.py", 2, "tpuctl run bert/train.py"),
+        ("-m train.py", 2, "Not a module's name"),
+        ("-m bert.trian", 2, "Did you mean bert.train?"),
+        ("-m bert.deep", 2, "bert/deep/__main__.py is missing"),
+        ("-m gpt.absent.train", 2, "there is no src/gpt/absent/train.py"),
+        ("-m train.loop", 2, "train.py is a file, not a package"),
+        ("-m nowhere.train", 2, "nowhere is neither in the current folder"),
+        ("-m bert.broken", 65, "bert/broken.py:1"),
+        ("-m", 2, "requires an argument"),
+        ("-- ./absent.sh", 2, "./absent.sh does not exist"),
+        ("-- ./bert", 2, "./bert is a folder"),
+        ("-- ../beside.sh", 2, "is not below"),
+        ("-- locked.sh", 2, "tpuctl run -- ./locked.sh"),
+        ("-- ./locked.sh", 65, "chmod +x ./locked.sh"),
+        ("-- ./bare.sh", 65, "#!/bin/bash"),
+        ("-- ./windows.sh", 65, "sed -i"),
+    ],
+)
+def test_what_cannot_run_is_told_before_anything_is_sent(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: str, code: int, told: str
+) -> None:
+    (folder / "tpuctl.yaml").write_text(
+        "stack: s\nproject: {id: my-project}\ntpu: {type: v2-8, zones: [us-central1-b]}\n"
+    )
+    assert run(["run", *arguments.split()]) == code
+    captured = capsys.readouterr()
+    assert told in captured.err
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize("words", [["--", "./train.sh --steps 3"], ["--", "echo a && echo b"]])
+def test_a_command_in_one_word(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    (folder / "tpuctl.yaml").write_text(
+        "stack: s\nproject: {id: my-project}\ntpu: {type: v2-8, zones: [us-central1-b]}\n"
+    )
+    assert run(["run", *words]) == 2
+    assert "tpuctl run -- bash -c './prepare.sh && ./train.sh'" in capsys.readouterr().err
+
+
+def test_what_is_installed_may_bring_a_module(folder: Path) -> None:
+    wanted = runnable("trainer.main", "module")
+    (folder / "wheels").mkdir()
+    (folder / "wheels/trainer-1.0-py3-none-any.whl").touch()
+    for brings in (
+        Installation(dependencies=("Trainer[tpu]>=1",)),
+        Installation(dependencies=("./.",)),
+        Installation(project="."),
+        Installation(wheels="wheels"),
+    ):
+        check_runnable(wanted, brings)
+    with pytest.raises(TpuctlError):
+        check_runnable(wanted, Installation(requirements="requirements.txt"))
+    (folder / "requirements.txt").write_text("-r others.txt\n")
+    check_runnable(wanted, Installation(requirements="requirements.txt"))
+
+
+def test_the_home_is_not_shipped_for_a_module_or_command(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(folder))
+    for program, form in (("bert.train", "module"), ("./train.sh", "shell"), ("bash", "shell")):
+        with pytest.raises(TpuctlError) as caught:
+            check_runnable(runnable(program, form), Installation())  # type: ignore[arg-type]
+        assert caught.value.exit_code == 65
+
+
+def test_a_setup_command_is_refused_where_machines_are_not_kept_apart() -> None:
+    check_setup(Installation(), are_apart=False)
+    check_setup(Installation(setup="true"), are_apart=True)
+    with pytest.raises(TpuctlError) as caught:
+        check_setup(Installation(setup="true"), are_apart=False)
+    assert (caught.value.exit_code, caught.value.diagnostics[0].where) == (65, "job.setup")
+
+
+@pytest.mark.parametrize(
+    ("form", "script", "args", "argv", "command"),
+    [
+        ("script", "a b.py", ("--x", "1"), ["{python}", "a b.py", "--x", "1"], "'a b.py' -- --x 1"),
+        ("module", "bert.train", (), ["{python}", "-m", "bert.train"], "-m bert.train"),
+        (
+            "module",
+            "bert",
+            ("it's",),
+            ["{python}", "-m", "bert", "it's"],
+            "-m bert -- 'it'\"'\"'s'",
+        ),
+        ("shell", "./train.sh", ("--x",), ["./train.sh", "--x"], "-- ./train.sh --x"),
+    ],
+)
+def test_a_record_tells_what_was_run(
+    form: Form, script: str, args: tuple[str, ...], argv: list[str], command: str
+) -> None:
+    record = JobRecord(
+        id="20260304-120000-acorn",
+        stack="bert",
+        project="my-project",
+        zone="us-central1-b",
+        node="bert-tpu",
+        bucket="b",
+        form=form,
+        script=script,
+        args=args,
+        bundle="0" * 64,
+        worker_count=1,
+        workers=(0,),
+        installation=Installation(requirements="requirements.txt", setup="./prepare.sh"),
+        submitted=datetime(2026, 3, 4, 12, tzinfo=UTC),
+    )
+    again = JobRecord.model_validate_json(record.model_dump_json())
+    assert again == record
+    assert (list(again.argv), again.command) == (argv, command)
+    # A record of an earlier version is a script's, with nothing to install.
+    old = json.loads(record.model_dump_json())
+    del old["form"], old["installation"]
+    found = JobRecord.model_validate(old)
+    assert (found.form, found.installation) == ("script", Installation())

@@ -1,0 +1,105 @@
+"""The lines of `local env`, as shells read them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tpuctl.cli.app import run
+from tpuctl.cli.local_env import Shell, lines_for
+from tpuctl.emulator.shell_record import RECORD, surroundings, way_back
+
+HARD = {
+    "PLAIN": "http://127.0.0.1:80/t/x",
+    "SPACES": "two  words\tand\na line",
+    "QUOTES": """it's "so" `date` $HOME ${HOME} \\ \\' !! %s ~ * ; #""",
+    "EMPTY": "",
+    "KOREAN": "텐서",
+    "LIST": "a:b:c",
+}
+
+
+@pytest.mark.parametrize("shell", list(Shell))
+def test_shells_read_every_value_as_it_is(shell: Shell) -> None:
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"{shell} is not here")
+    lines = lines_for(shell, {**HARD, "GONE": None, "NEVER": None})
+    script = "".join(lines) + "env -0"
+    bare = {"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}[shell]
+    done = subprocess.run(
+        [program, *bare, "-c", script],
+        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "GONE": "here"},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    found = dict(one.split("=", 1) for one in done.stdout.decode().split("\0") if one)
+    assert {name: found.get(name) for name in HARD} == HARD
+    assert "GONE" not in found
+
+
+def test_lines_that_a_shell_has_joined_do_the_same() -> None:
+    """`eval $(tpuctl local env)` without quotes makes one line of them."""
+    joined = " ".join("".join(lines_for(Shell.bash, {"A": "1", "B": None, "C": "3"})).split())
+    done = subprocess.run(
+        ["bash", "--norc", "-c", f"{joined} echo $A-$B-$C"],
+        env={"PATH": "/usr/bin:/bin", "B": "here"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "1--3\n"
+
+
+def test_the_way_back_is_what_the_record_holds() -> None:
+    record = json.dumps({"A": "before", "B": None})
+    around = {"A": "now", "B": "now", "C": "always", RECORD: record}
+    assert surroundings(around) == {"A": "before", "C": "always"}
+    assert way_back(around) == {"A": "before", "B": None, RECORD: None}
+    assert way_back({"A": "now"}) == {}
+    assert way_back({RECORD: "no JSON"}) == {RECORD: None}
+
+
+def test_a_shell_that_cannot_be_spoken_to_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHELL", "/bin/tcsh")
+    assert run(["local", "env"]) == 2
+    told = capsys.readouterr()
+    assert told.out == "false;\n"  # which ends a script that evaluates it under `set -e`
+    assert "tcsh" in told.err
+    assert "--shell bash|zsh|fish" in told.err
+
+
+def test_a_shell_that_was_never_pointed_here_is_left_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(RECORD, raising=False)
+    assert run(["local", "env", "--unset"]) == 0
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "was not pointed at the local cloud" in told.err
+
+
+def test_what_would_go_to_google_is_refused_in_a_shell_of_the_local_cloud(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RECORD, "{}")
+    assert run(["--cloud", "google", "orphans", "--project", "my-project"]) == 2
+    assert "tpuctl local env --unset" in capsys.readouterr().err
+
+
+def test_who_stops_the_local_cloud_is_told_of_the_shell(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(tmp_path))
+    assert run(["local", "down"]) == 0
+    assert "still pointed" not in capsys.readouterr().err
+    monkeypatch.setenv(RECORD, "{}")
+    assert run(["local", "down"]) == 0
+    assert "tpuctl local env --unset" in capsys.readouterr().err

@@ -1,0 +1,126 @@
+"""Places in a log, against what reading all of it would say."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpuctl.jobs.shipped import logindex
+from tpuctl.jobs.shipped.logindex import LastLines, Moments, line_begin
+
+LOG = st.text("ab\r\n", max_size=80).map(str.encode)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def blocks() -> object:
+    """Blocks of a few bytes, so that small logs have many borders."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(logindex, "BLOCK", 7)
+    yield
+    patch.undo()
+
+
+def begins(log: bytes) -> list[int]:
+    """Where lines begin, read from the front as Python reads them."""
+    found, place = [], 0
+    for line in log.splitlines(keepends=True):
+        found.append(place)
+        place += len(line)
+    return found
+
+
+def searched(log: bytes, lines: int, **bounds: int) -> LastLines:
+    search = LastLines(len(log), lines, **bounds)
+    while not search.is_over:
+        search.look(log[search.begin : search.begin + search.length])
+    return search
+
+
+@given(LOG, st.integers(0, 12))
+def test_the_last_lines(log: bytes, lines: int) -> None:
+    search = searched(log, lines)
+    expected = [len(log), *reversed(begins(log))][: lines + 1][-1]
+    assert (search.found, search.lines) == (expected, 0)
+
+
+@given(LOG, st.integers(0, 12), st.data())
+def test_what_cannot_be_read_is_looked_for_elsewhere(
+    log: bytes, lines: int, data: st.DataObject
+) -> None:
+    """The search goes on in another copy where it had to stop, and finds the same."""
+    readable = data.draw(st.integers(0, len(log)))
+    here = searched(log, lines, readable=readable)
+    assert here.found >= readable
+    there = searched(log[: here.found], here.lines)
+    assert there.found == searched(log, lines).found
+
+
+@given(LOG, st.integers(0, 12), st.data())
+def test_nothing_before_the_earliest_wanted(log: bytes, lines: int, data: st.DataObject) -> None:
+    earliest = data.draw(st.sampled_from([*begins(log), len(log)]))
+    found = searched(log, lines, earliest=earliest)
+    assert (found.found, found.lines) == (max(earliest, searched(log, lines).found), 0)
+
+
+@given(LOG, st.data())
+def test_the_line_of_a_place(log: bytes, data: st.DataObject) -> None:
+    place = data.draw(st.integers(0, len(log)))
+    expected = max([0, *(one for one in [*begins(log), *ends(log)] if one <= place)])
+    assert line_begin(log[: place + 1], 0, place) == expected
+
+
+def ends(log: bytes) -> list[int]:
+    return [len(log)] if log.endswith((b"\r", b"\n")) else []
+
+
+def test_a_line_whose_beginning_is_not_seen_begins_where_it_was_asked_for() -> None:
+    assert line_begin(b"xxxxx", 100, 104) == 104
+    assert line_begin(b"xx\nxx", 100, 104) == 103
+
+
+SECONDS = st.floats(0, 1e6, allow_nan=False)
+
+
+@given(st.lists(st.tuples(SECONDS, st.integers(0, 500)), max_size=60), SECONDS)
+def test_nothing_written_since_is_before_the_length(
+    steps: list[tuple[float, int]], moment: float
+) -> None:
+    """Whatever the clock did meanwhile, and though not each step is remembered."""
+    moments = Moments()
+    text, length, safe = b"", 0, None
+    for seconds, more in steps:
+        if seconds >= moment and safe is None:
+            safe = length  # what follows was written since
+        length += more
+        line = moments.note(seconds, length)
+        text += line or b""
+    found = Moments(text).length_at(moment)
+    assert found == moments.length_at(moment)
+    assert found <= (length if safe is None else safe)
+
+
+def test_a_steady_log_is_found_to_the_second() -> None:
+    moments = Moments()
+    for second in range(1000):
+        moments.note(float(second), second * 10)
+        moments.note(second + 0.5, second * 10 + 5)
+    for second in (1, 500, 999):
+        assert moments.length_at(second + 0.9) == second * 10
+    assert moments.length_at(-1.0) == 0
+
+
+def test_a_week_of_moments_has_a_bounded_size_and_is_found_to_some_percent() -> None:
+    moments, text = Moments(), b""
+    last = 7 * 24 * 3600
+    for second in range(0, last, 2):
+        line = moments.note(float(second), second)
+        text = moments.thinned() if moments.is_long else text + (line or b"")
+        assert len(text) < 64_000
+    kept = Moments(text)
+    for ago in (60, 600, 3600, 24 * 3600, 6 * 24 * 3600):
+        assert (last - ago) - (0.03 * ago + 4) <= kept.length_at(last - ago) <= last - ago
+
+
+def test_an_index_that_is_being_written_or_was_damaged_is_read() -> None:
+    assert Moments(b"1.0 10\nrubbish\n2.0 20\n3.0 3").length_at(9.0) == 20

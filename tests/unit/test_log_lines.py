@@ -1,0 +1,151 @@
+"""Lines out of a log's bytes: with the names of their workers, or only those that match."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpuctl.jobs.lines import LineFilter, LineNames
+
+CUTS = st.lists(st.integers(0, 60), max_size=5)
+
+
+def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
+    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    return [data[a:b] for a, b in itertools.pairwise(places)]
+
+
+def named(*chunks: bytes) -> bytes:
+    names = LineNames([3])
+    return b"".join(names.feed(3, chunk) for chunk in chunks) + names.finish(3)
+
+
+def test_lines_get_the_name_and_keep_their_ends() -> None:
+    assert named(b"one\ntwo\r\n10%\r20%\r", b"\nlast") == (
+        b"[worker 3] one\n[worker 3] two\r\n[worker 3] 10%\r[worker 3] 20%\r\n[worker 3] last\n"
+    )
+
+
+def test_nothing_is_held_back_longer_than_its_line() -> None:
+    names = LineNames([0, 10])
+    assert names.feed(0, b"a\nb") == b"[worker  0] a\n"
+    assert names.holds(0) and not names.holds(10)
+    assert names.feed(0, b"c\n") == b"[worker  0] bc\n"
+    assert not names.holds(0)
+    assert names.finish(0) == b""
+
+
+def test_a_line_that_was_shown_before_its_end_goes_on() -> None:
+    names = LineNames([0, 1])
+    assert names.feed(0, b"loading") == b""
+    assert names.flush(0) == b"[worker 0] loading"
+    assert names.feed(0, b" ...") == b""
+    assert names.flush(0) == b" ..."
+    assert names.feed(0, b" done\nnext\n") == b" done\n[worker 0] next\n"
+
+
+def test_another_worker_begins_a_line_of_its_own() -> None:
+    names = LineNames([0, 1])
+    names.feed(0, b"loading")
+    shown = names.flush(0) + names.feed(1, b"one\n") + names.feed(0, b" done\n")
+    assert shown == b"[worker 0] loading\n[worker 1] one\n[worker 0]  done\n"
+    names.feed(1, b"half")
+    assert names.flush(1) + names.finish(1) == b"[worker 1] half\n"
+
+
+def test_half_a_line_end_is_not_shown_before_it_is_known() -> None:
+    names = LineNames([0])
+    assert names.feed(0, b"50%\r") == b""
+    assert names.flush(0) == b"[worker 0] 50%"
+    assert names.feed(0, b"\nnext\n") == b"\r\n[worker 0] next\n"
+
+
+def test_a_line_without_end_is_not_held_in_memory() -> None:
+    names = LineNames([0])
+    held = 0
+    for _ in range(40):
+        shown = names.feed(0, b"x" * (1 << 17))
+        held += (1 << 17) - len(shown.removeprefix(b"[worker 0] "))
+        assert held <= 2 << 20
+    assert names.finish(0).endswith(b"\n")
+
+
+@given(st.binary(max_size=60), CUTS)
+def test_where_chunks_are_cut_does_not_matter(data: bytes, cuts: list[int]) -> None:
+    assert named(*pieces(data, cuts)) == named(data)
+
+
+@given(st.text("ab\r\n", max_size=40))
+def test_names_are_all_that_is_added(text: str) -> None:
+    data = text.encode()
+    plain = named(data).replace(b"[worker 3] ", b"")
+    ends_open = bool(data) and not data.endswith((b"\n", b"\r"))
+    assert plain == data + (b"\n" if ends_open else b"")
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.text("ab\r\n", max_size=8), st.booleans())),
+)
+def test_several_workers_lose_nothing_but_line_feeds(said: list[tuple[int, str, bool]]) -> None:
+    """Whoever is shown when: each worker's letters stay its own, in their order."""
+    names = LineNames(range(3))
+    shown = b""
+    for worker, text, is_flushed in said:
+        shown += names.feed(worker, text.encode())
+        if is_flushed:
+            shown += names.flush(worker)
+    for worker in range(3):
+        shown += names.finish(worker)
+    heard = dict.fromkeys(range(3), "")
+    for line in re.split(r"[\r\n]", shown.decode()):
+        if line:
+            name = re.match(r"\[worker (\d)\] ", line)
+            assert name is not None, line
+            heard[int(name[1])] += line[name.end() :]
+    for worker in range(3):
+        wanted = "".join(text for one, text, _ in said if one == worker)
+        assert heard[worker] == re.sub(r"[\r\n]", "", wanted)
+
+
+def matching(pattern: str, *chunks: bytes, most: int = 1 << 20) -> bytes:
+    lines = LineFilter(re.compile(pattern), most=most)
+    return b"".join(lines.feed(chunk) for chunk in chunks) + lines.finish()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("loss", b"loss 3\r\nstep 2 \x1b[31mloss\x1b[0m 2\n"),
+        ("^loss 3$", b"loss 3\r\n"),
+        (r"2 loss 2$", b"step 2 \x1b[31mloss\x1b[0m 2\n"),
+        ("^.%$", b"5%\r"),
+        ("%", b"5%\r10%\r"),
+        ("^손실$", "손실\n".encode()),
+        ("end", b"the end"),
+        ("nothing", b""),
+    ],
+)
+def test_whole_lines_match_without_their_colours(pattern: str, expected: bytes) -> None:
+    log = (
+        b"loss 3\r\nstep 2 \x1b[31mloss\x1b[0m 2\n5%\r10%\r\xff\n" + "손실\n".encode() + b"the end"
+    )
+    assert matching(pattern, log) == expected
+
+
+@given(st.text("ab\r\n", max_size=60), CUTS)
+def test_a_line_matches_wherever_chunks_are_cut(text: str, cuts: list[int]) -> None:
+    data = text.encode()
+    expected = b"".join(line for line in data.splitlines(keepends=True) if b"ab" in line)
+    assert matching("ab", *pieces(data, cuts)) == expected
+
+
+@pytest.mark.parametrize("begin", [b"yes", b"no"])
+def test_of_a_line_without_end_the_beginning_decides(begin: bytes) -> None:
+    chunks = [begin, *[b"." * 50] * 20, b"yes\n", b"yes\n"]
+    whole = b"".join(chunks)
+    expected = whole if begin == b"yes" else b"yes\n"
+    assert matching("yes", *chunks, most=100) == expected

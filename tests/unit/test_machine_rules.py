@@ -1,0 +1,97 @@
+"""The controller's machine type: what `auto` stands for, and what is refused before any call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tpuctl.errors import Diagnostic, InvalidStack
+from tpuctl.model.stack import Stack, load_stack
+
+
+def load(folder: Path, text: str) -> Stack:
+    path = folder / "tpuctl.yaml"
+    path.write_text("stack: bert\nproject: {id: my-project}\n" + text + "\n", "utf-8")
+    return load_stack(path)
+
+
+def problem(folder: Path, text: str) -> Diagnostic:
+    with pytest.raises(InvalidStack) as caught:
+        load(folder, text)
+    (found,) = caught.value.diagnostics
+    return found
+
+
+def machine(stack: Stack) -> str:
+    assert stack.controller is not None
+    return stack.controller.machine_type
+
+
+def test_the_usual_type_is_one_that_the_region_offers(tmp_path: Path) -> None:
+    """N1 is not offered everywhere; a failover into such a region takes another type there."""
+    stack = load(
+        tmp_path,
+        "tpu: {type: v5p-8, zones: [europe-west4-b, us-east5-a]}\n"
+        "controller: {disk_gb: 60}\nbucket: {allow_egress: true}",
+    )
+    assert machine(stack) == "n1-standard-1"
+    assert machine(stack.in_zone("us-east5-a")) == "e2-standard-2"
+    assert stack.controller is not None and stack.controller.disk_gb == 60
+    assert machine(load(tmp_path, "tpu: {type: v3-8, kind: node}")) == "n1-standard-1"
+
+
+def test_a_named_type_is_taken_in_every_zone(tmp_path: Path) -> None:
+    stack = load(
+        tmp_path,
+        "tpu: {type: v5p-8, zones: [europe-west4-b, us-east5-a]}\n"
+        "controller: {machine_type: e2-medium}\nbucket: {allow_egress: true}",
+    )
+    assert machine(stack) == machine(stack.in_zone("us-east5-a")) == "e2-medium"
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [("n1-standart-1", "n1-standard-1"), ("n9-standard-1", "n1-standard-1"), ("e2-tiny", "")],
+)
+def test_what_is_no_machine_type(tmp_path: Path, name: str, nearest: str) -> None:
+    found = problem(tmp_path, f"tpu: {{type: v3-8}}\ncontroller:\n  machine_type: {name}")
+    assert (found.summary, found.where.rpartition(":")[2]) == ("Unknown machine type", "5")
+    assert name in found.detail
+    assert nearest in found.hint
+
+
+@pytest.mark.parametrize(
+    "name", ["c3-standard-4", "n1-standard-96", "n2-custom-4-8192", "custom-2-4096", "g1-small"]
+)
+def test_types_without_a_known_price_are_not_refused(tmp_path: Path, name: str) -> None:
+    text = f"tpu: {{type: v3-8}}\ncontroller: {{machine_type: {name}}}"
+    assert machine(load(tmp_path, text)) == name
+
+
+def test_a_type_that_a_named_zone_lacks(tmp_path: Path) -> None:
+    found = problem(
+        tmp_path,
+        "tpu: {type: v5p-8, zones: [us-east5-a]}\ncontroller: {machine_type: n1-standard-2}",
+    )
+    assert found.summary == "Machine type not offered in region"
+    assert "us-east5" in found.detail
+    assert "e2-standard-2" in found.hint
+
+
+def test_traffic_to_another_region_is_refused_with_its_price(tmp_path: Path) -> None:
+    """From the published table: 0.05 dollars a GB between North America and Europe."""
+    found = problem(tmp_path, "tpu: {type: v5litepod-8, zones: [us-west4-a, europe-west4-b]}")
+    assert found.summary == "Bucket outside the TPU's region"
+    assert "$0.05 a GB (prices of mid-2026)" in found.detail
+
+
+def test_a_node_of_flex_start_is_priced_as_one(tmp_path: Path) -> None:
+    """1.35 dollars a chip in europe-west4, says the catalogue's source."""
+    stack = load(
+        tmp_path,
+        "tpu: {type: v6e-8, capacity: flex-start, queue: {run_for: 4h}, zones: [europe-west4-a]}",
+    )
+    assert stack.price is not None
+    assert (stack.price.capacity, stack.price.read) == ("flex-start", "2026-08-11")
+    assert stack.price.per_hour == pytest.approx(8 * 1.35)

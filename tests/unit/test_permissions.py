@@ -1,0 +1,55 @@
+"""The table of permissions agrees with what IAM knows of them, and tells all that is missing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpuctl.emulator.services.identity_permissions import known_permissions, predefined_roles
+from tpuctl.flows.permissions import needs
+from tpuctl.model.plan import Action, Change, Plan
+
+KINDS = (
+    *("project", "apis", "network", "firewall", "bucket", "account", "role", "project-grants"),
+    *("grants", "node-grants", "account-grants"),
+    *("node", "queued", "tpu", "disk", "controller"),
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_role_has_the_permissions_that_it_is_named_for(kind: str) -> None:
+    found = needs([kind])
+    assert found
+    roles = predefined_roles()
+    for one in found:
+        assert one.name in known_permissions(for_projects=True)
+        assert one.name in roles[one.role].permissions, (one.role, one.name)
+
+
+def test_no_more_is_asked_than_one_call_may_ask() -> None:
+    assert len({one.name for one in needs(KINDS)}) <= 100  # as its reference says
+
+
+def test_only_what_a_plan_does_is_needed() -> None:
+    plan = Plan(
+        (
+            Change("apis/needed", Action.NOTHING, "-"),
+            Change("node/a", Action.UPDATE, "-", ("limits",)),
+            Change("role/r", Action.UPDATE, "-", ("tpu.nodes.get",)),
+            Change("disk/d", Action.CREATE, "-"),
+        )
+    )
+    needed = {one.name for one in needs(KINDS) if one.is_for(plan)}
+    assert needed == {
+        "tpu.nodes.update",
+        "tpu.operations.get",
+        "iam.roles.update",
+        "compute.disks.create",
+        "compute.disks.delete",
+        "compute.disks.setLabels",
+        "compute.zoneOperations.get",
+    }
+
+
+def test_waiting_for_a_node_needs_nothing() -> None:
+    plan = Plan((Change("node/a", Action.UPDATE, "-", ("wait",)),))
+    assert [one for one in needs(KINDS) if one.is_for(plan)] == []

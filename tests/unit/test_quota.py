@@ -1,0 +1,208 @@
+"""What a plan counts against: used, added and left of each limit, without asking anybody."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tpuctl.catalog import accelerator_types, quota_limits
+from tpuctl.flows.quota import words_of
+from tpuctl.model.inventory import Found
+from tpuctl.model.plan import Action, Change, Plan
+from tpuctl.model.quota import QuotaLine, QuotaReport, Region, compute_lines, tpu_lines
+from tpuctl.model.stack import Stack, load_stack
+
+ZONE, REGION = "europe-west4-a", "europe-west4"
+IN_ZONE, IN_REGION = "TPUV3sPerProjectPerZoneForTPUAPI", "TPUV3sPerProjectPerRegionForTPUAPI"
+CREATE, DELETE, NOTHING = Action.CREATE, Action.DELETE, Action.NOTHING
+
+
+def load(folder: Path, text: str = f"tpu: {{type: v3-8, zones: [{ZONE}]}}") -> Stack:
+    path = folder / "tpuctl.yaml"
+    path.write_text(f"stack: bert\nproject: {{id: my-project}}\n{text}\n", "utf-8")
+    return load_stack(path)
+
+
+def plan(**changes: Action) -> Plan:
+    """`node_bert_tpu=CREATE` is the address node/bert-tpu."""
+    return Plan(
+        tuple(
+            Change(address.replace("_", "/", 1).replace("_", "-"), action, "")
+            for address, action in changes.items()
+        )
+    )
+
+
+def node(stack: str = "", zone: str = ZONE, **more: object) -> Found:
+    fields = {"kind": "node", "name": f"{stack or 'x'}-tpu", "detail": "v3-8", "state": "READY"}
+    return Found(**(fields | {"stack": stack, "zone": zone} | more))  # type: ignore[arg-type]
+
+
+def lines(stack: Stack, what: Plan, found: list[Found], **limits: float | None) -> list[QuotaLine]:
+    ids = {"zone": (IN_ZONE, ZONE), "region": (IN_REGION, REGION)}
+    return list(tpu_lines(stack, what, found, {ids[key]: at for key, at in limits.items()}))
+
+
+def test_a_new_node_is_added_to_what_others_use(tmp_path: Path) -> None:
+    stack = load(tmp_path)
+    found = [node(), node("gpt"), node("gpt", "europe-west4-b"), node("far", "us-central1-a")]
+    zone, region = lines(stack, plan(node_bert_tpu=CREATE), found, zone=40, region=64)
+    assert (zone.limit, zone.place, zone.unit) == (IN_ZONE, ZONE, "cores")
+    assert (zone.used, zone.added, zone.allowed, zone.left) == (16, 8, 40, 16)
+    assert (region.limit, region.place) == (IN_REGION, REGION)
+    assert (region.used, region.added, region.left) == (24, 8, 32)
+    assert not zone.is_short
+
+
+def test_a_node_that_is_there_adds_nothing(tmp_path: Path) -> None:
+    (zone,) = lines(load(tmp_path), plan(node_bert_tpu=NOTHING), [node("bert")], zone=8)
+    assert (zone.used, zone.added, zone.left, zone.is_short) == (8, 0, 0, False)
+    (zone,) = lines(load(tmp_path), plan(node_bert_tpu=NOTHING), [node("bert")], zone=4)
+    assert not zone.is_short, "what is there already is not what this plan asks for"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "used"),
+    [
+        ({"state": "PREEMPTED"}, 8),  # until it is deleted
+        ({"kind": "tpu"}, 8),
+        ({"detail": "v3-32"}, 0),  # pods have a limit of their own
+        ({"detail": "v2-8"}, 0),
+        ({"detail": "from-the-future"}, 0),
+        ({"capacity": "spot"}, 0),
+        ({"capacity": "preemptible"}, 0),
+        ({"capacity": "reserved"}, 8),
+        ({"kind": "queued", "state": "FAILED", "count": 3}, 24),
+        ({"kind": "queued", "state": "SUSPENDED"}, 8),
+        ({"request": "a-request"}, 0),  # counted with its request
+        ({"kind": "controller"}, 0),
+    ],
+)
+def test_what_counts_against_a_limit(tmp_path: Path, kinds: dict[str, object], used: int) -> None:
+    what = plan(node_bert_tpu=CREATE)
+    (zone,) = lines(load(tmp_path), what, [node("gpt", **kinds)], zone=40)
+    assert zone.used == used
+
+
+def test_what_the_plan_takes_away_is_free(tmp_path: Path) -> None:
+    """A preempted node is made anew in its place; a zone that was given up is cleared."""
+    stack = load(tmp_path)
+    gone = node("bert", state="PREEMPTED")
+    (zone,) = lines(stack, plan(node_bert_tpu=CREATE), [gone], zone=8)
+    assert (zone.used, zone.added, zone.left) == (0, 8, 0)
+    there = node("bert", "europe-west4-b")
+    addresses = {"node_bert_tpu": CREATE}
+    away = Plan((*plan(**addresses), Change(there.address, DELETE, "")))
+    (_, region) = lines(stack, away, [there], zone=8, region=8)
+    assert (region.used, region.left) == (0, 0)
+    (_, region) = lines(stack, plan(**addresses), [there], zone=8, region=8)
+    assert (region.used, region.left, region.is_short) == (8, -8, True)
+    same_name = node("gpt", state="PREEMPTED", name="bert-tpu")
+    (zone,) = lines(stack, plan(node_bert_tpu=CREATE), [same_name], zone=8)
+    assert zone.used == 8, "another stack's is not taken away"
+
+
+def test_a_request_that_is_made_again_frees_what_it_held(tmp_path: Path) -> None:
+    text = f"tpu: {{type: v3-8, zones: [{ZONE}], capacity: spot, queue: {{nodes: 2}}}}"
+    stack = load(tmp_path, text)
+    spot = "TPUV3sPreemptiblePerProjectPerZoneForTPUAPI"
+    held = node("bert", kind="queued", name="bert-queue", state="FAILED", count=2, capacity="spot")
+    found = [held, node("bert", name="bert-tpu-0", request="bert-queue", capacity="spot")]
+    for action, used, added in ((CREATE, 0, 16), (NOTHING, 16, 0)):
+        limits = {(spot, ZONE): 20.0}
+        (line, *_) = tpu_lines(stack, plan(queued_bert_queue=action), found, limits)
+        assert (line.limit, line.used, line.added) == (spot, used, added)
+
+
+def test_without_a_bound_nothing_is_told_and_an_unknown_one_is_told_as_that(tmp_path: Path) -> None:
+    stack, what = load(tmp_path), plan(node_bert_tpu=CREATE)
+    assert lines(stack, what, [], zone=None, region=None) == []
+    (unknown,) = lines(stack, what, [node()])
+    assert (unknown.place, unknown.used, unknown.added) == (ZONE, 8, 8)
+    assert (unknown.allowed, unknown.left, unknown.is_short) == (None, None, False)
+    (none,) = lines(stack, what, [], zone=0)
+    assert (none.left, none.is_short) == (-8, True)
+
+
+MUCH = dict.fromkeys(
+    ("CPUS", "N2_CPUS", "IN_USE_ADDRESSES", "DISKS_TOTAL_GB", "SSD_TOTAL_GB"), (1000.0, 10.0)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "added"),
+    [
+        ("tpu: {type: v3-8}", plan(node_bert_tpu=CREATE), {"IN_USE_ADDRESSES": 1}),
+        ("tpu: {type: v3-32}", plan(node_bert_tpu=CREATE), {"IN_USE_ADDRESSES": 4}),
+        ("tpu: {type: v3-8}", plan(node_bert_tpu=NOTHING), {}),
+        ("tpu: {type: v3-8}\nnetwork: {ssh: internal}", plan(node_bert_tpu=CREATE), {}),
+        (
+            "tpu: {type: v3-8, queue: {nodes: 2}}",
+            plan(queued_bert_queue=CREATE),
+            {"IN_USE_ADDRESSES": 2},
+        ),
+        (
+            "tpu: {type: v3-8, kind: node}",
+            plan(tpu_bert_tpu=CREATE, controller_bert_controller=CREATE),
+            {"CPUS": 1, "DISKS_TOTAL_GB": 50, "IN_USE_ADDRESSES": 1},
+        ),
+        (
+            "tpu: {type: v3-8, data_disks: [{size_gb: 20}, {size_gb: 30, type: pd-standard}, "
+            "{size_gb: 40, type: hyperdisk-balanced}, {name: mine}]}\n"
+            "controller: {machine_type: n2-standard-4, disk_type: pd-ssd, disk_gb: 60}",
+            plan(
+                controller_bert_controller=CREATE,
+                disk_bert_data_0=CREATE,
+                disk_bert_data_1=CREATE,
+                disk_bert_data_2=CREATE,
+                disk_mine=NOTHING,
+            ),
+            {"N2_CPUS": 4, "SSD_TOTAL_GB": 80, "DISKS_TOTAL_GB": 30, "IN_USE_ADDRESSES": 1},
+        ),
+        (
+            "tpu: {type: v3-8, data_disks: [{size_gb: 20}, {size_gb: 30}]}",
+            plan(disk_bert_data_0=NOTHING, disk_bert_data_1=CREATE),
+            {"SSD_TOTAL_GB": 30},
+        ),
+    ],
+)
+def test_what_is_made_of_compute_engine(
+    tmp_path: Path, text: str, what: Plan, added: dict[str, float]
+) -> None:
+    found = compute_lines(load(tmp_path, text), what, Region(REGION, MUCH))
+    assert {line.limit: line.added for line in found} == added
+    assert all(line.left == 990 - line.added for line in found)
+    assert all(line.place == REGION for line in found)
+
+
+def test_a_shortfall_names_the_limit_and_what_to_do() -> None:
+    short = QuotaLine(IN_ZONE, ZONE, "cores", 16, 16, 8)
+    enough = QuotaLine("CPUS", REGION, "", 10, 2, 8)
+    (told,) = QuotaReport((short, enough)).shortfalls
+    assert IN_ZONE in told.detail
+    assert ZONE in told.detail
+    assert "16 used, 8 more" in told.detail
+    assert "tpuctl orphans" in told.hint
+
+
+def test_limits_and_metrics_are_the_same_words() -> None:
+    """Names of metrics as public programs read them."""
+    same = {
+        "TPUV5sPreemptibleLitepodPerProjectPerZoneForTPUAPI": "tpu-v5s-litepod-preemptible",
+        "TPUV5sPreemptibleLitepodServingPerProjectPerZoneForTPUAPI": (
+            "tpu-v5s-litepod-serving-preemptible"
+        ),
+        "TPUV5PPreemptiblePerProjectPerRegionForTPUAPI": "tpu-v5p-preemptible",
+        "TPUV6EPreemptiblePerProjectPerZoneForTPUAPI": "tpu-v6e-preemptible",
+    }
+    for limit, metric in same.items():
+        assert words_of(limit) == words_of(f"tpu.googleapis.com/{metric}")
+    limits = {
+        limit.id
+        for one in accelerator_types().values()
+        for spot in (True, False)
+        for limit in quota_limits(one, spot)
+        if limit.scope == "zone"
+    }
+    assert len({words_of(limit) for limit in limits}) == len(limits) > 10

@@ -1,0 +1,72 @@
+"""Quota limits and flex-start zones of the catalogue, against what was seen in public reports."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpuctl.catalog import (
+    AcceleratorType,
+    accelerator_type,
+    accelerator_types,
+    flex_start_zones,
+    quota_limit,
+    quota_limits,
+)
+
+
+def known(name: str) -> AcceleratorType:
+    found = accelerator_type(name)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "spot", "limit", "amount"),
+    [
+        # skypilot 0.14.1, cloud_vm_ray_backend.py, for the region and for the zone
+        ("v2-32", True, "TPUV2sPreemptiblePodPerProjectPerRegionForTPUAPI", 32),
+        ("v2-32", True, "TPUV2sPreemptiblePodPerProjectPerZoneForTPUAPI", 32),
+        # marin-community/marin#87; a report of 2026-01 has the same for a single v4-8
+        ("v4-64", True, "TPUV4sPreemptiblePodPerProjectPerRegionForTPUAPI", 64),
+        ("v4-8", True, "TPUV4sPreemptiblePodPerProjectPerRegionForTPUAPI", 8),
+        ("v5litepod-16", True, "TPUV5sPreemptibleLitepodPerProjectPerRegionForTPUAPI", 16),
+        ("v5litepod-16", False, "TPUV5sLitepodPerProjectPerZoneForTPUAPI", 16),
+        # notes of 2025-08 and 2026: a v5litepod-8 was refused at 4, a v5litepod-4 fitted
+        ("v5litepod-8", False, "TPUV5sLitepodServingPerProjectPerZoneForTPUAPI", 8),
+        ("v5litepod-4", True, "TPUV5sPreemptibleLitepodServingPerProjectPerZoneForTPUAPI", 4),
+        # a node of 8 TensorCores had used up "Limit 8" of both (2026-02)
+        ("v5p-8", False, "TPUV5PPerProjectPerRegionForTPUAPI", 8),
+        ("v5p-8", False, "TPUV5PPerProjectPerZoneForTPUAPI", 8),
+        ("v5p-8", True, "TPUV5PPreemptiblePerProjectPerZoneForTPUAPI", 8),
+        # marin-community/marin#1612
+        ("v6e-4", True, "TPUV6EPreemptiblePerProjectPerRegionForTPUAPI", 4),
+        ("v6e-16", False, "TPUV6EPerProjectPerZoneForTPUAPI", 16),
+    ],
+)
+def test_limits_are_those_of_reports(name: str, spot: bool, limit: str, amount: int) -> None:
+    limits = {each.id: each for each in quota_limits(known(name), spot)}
+    assert limits[limit].amount(known(name)) == amount
+    assert limits[limit].scope == ("zone" if "PerZone" in limit else "region")
+
+
+def test_every_type_has_a_limit_for_its_zone_and_one_for_its_region() -> None:
+    for accelerator in accelerator_types().values():
+        for spot in (False, True):
+            scopes = [limit.scope for limit in quota_limits(accelerator, spot)]
+            if accelerator.in_tpu_api:
+                assert scopes == ["zone", "region"], accelerator.name
+                assert quota_limit(accelerator, spot).scope == "zone"
+            else:
+                assert scopes == []
+
+
+def test_flex_start_is_where_it_was_accepted_and_not_where_it_was_refused() -> None:
+    # Zone tables of 2026-08; us-west4-a alone took a v5litepod-1 among those tried.
+    assert "us-west4-a" in flex_start_zones(known("v5litepod-1"))
+    assert "europe-west4-b" not in flex_start_zones(known("v5litepod-1"))
+    assert {"us-east5-a", "us-east5-b", "europe-west4-a"} <= set(flex_start_zones(known("v6e-1")))
+    refused = {"asia-east1-c", "us-central1-b", "us-south1-a"}
+    assert not refused & set(flex_start_zones(known("v6e-1")))
+    assert flex_start_zones(known("v3-8")) == ()
+    for accelerator in accelerator_types().values():
+        assert set(flex_start_zones(accelerator)) <= set(accelerator.zones)

@@ -1,0 +1,199 @@
+"""What keeps `tpuctl wait` running on a controller: killed, restarted, and done when the job is."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tpuctl
+from tpuctl.remote.keys import load_key
+
+PROGRAM = Path(tpuctl.__file__).parent / "jobs" / "shipped" / "recoverer.py"
+WATCH = Path(tpuctl.__file__).parent / "jobs" / "shipped" / "watch.py"
+# In tpuctl's place: it counts its starts, says what it was given, waits to be told, and does it.
+PLAYER = """
+import json, os, pathlib, sys, time
+here = pathlib.Path.cwd()
+begun = len(list(here.glob("begun.*"))) + 1
+known = [sys.argv[1:], os.environ.get("TOKEN"), os.getpid()]
+(here / f"begun.{begun}").write_text(json.dumps(known))
+told = here / f"told.{begun}"
+while not told.exists():
+    time.sleep(0.02)
+order = json.loads(told.read_text())
+for line in order["lines"]:
+    print(json.dumps(line), flush=True)
+sys.exit(order["code"])
+"""
+ENDED = {"event": "JobEnded", "job": "j", "state": "failed", "exit_code": 3}
+
+
+class Controller:
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.folder = home / ".tpuctl" / "recover" / "j"
+        self.folder.mkdir(parents=True)
+        player = home / "player.py"
+        player.write_text(PLAYER, "utf-8")
+        order = {
+            "job": "j",
+            "argv": [sys.executable, str(player), "wait", "j"],
+            "env": {"TOKEN": "secret-value"},
+        }
+        (self.folder / "recoverer.py").write_bytes(PROGRAM.read_bytes())
+        (self.folder / "tpuctl.yaml").write_text("env: secret-value\n", "utf-8")
+        (self.folder / "order.json").write_text(json.dumps(order), "utf-8")
+
+    def run(self, command: str, folder: Path | None = None) -> dict[str, Any]:
+        done = subprocess.run(
+            [sys.executable, "-S", "-I", str(PROGRAM), command, str(folder or self.folder)],
+            env={**os.environ, "HOME": str(self.home)},
+            stdout=subprocess.PIPE,
+            timeout=60,
+            check=True,
+        )
+        return dict(json.loads(done.stdout))
+
+    def read(self, name: str) -> Any:
+        return json.loads((self.folder / name).read_text("utf-8"))
+
+    def begun(self, number: int) -> Any:
+        """What tpuctl was started with at that time."""
+        until((self.folder / f"begun.{number}").exists, f"start {number}")
+        return until(lambda: self.read(f"begun.{number}"), "its words")
+
+    def tell(self, number: int, code: int, *lines: Any) -> None:
+        part = self.folder / "told.part"
+        part.write_text(json.dumps({"code": code, "lines": lines}), "utf-8")
+        part.rename(self.folder / f"told.{number}")
+
+    def kill(self) -> None:
+        for each in self.folder.glob("state.json"):
+            state = json.loads(each.read_text("utf-8"))
+            for name in ("pid", "child"):
+                if state.get(name):
+                    try:
+                        os.kill(state[name], signal.SIGKILL)
+                    except ProcessLookupError:
+                        continue
+
+
+def until(probe: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            found = probe()
+        except (OSError, ValueError):
+            found = None
+        if found:
+            return found
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text("utf-8")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+@pytest.fixture
+def controller(tmp_path: Path) -> Iterator[Controller]:
+    found = Controller(tmp_path)
+    yield found
+    found.kill()
+
+
+def test_it_is_started_again_until_the_job_has_ended(controller: Controller) -> None:
+    controller.run("start")
+    assert controller.begun(1)[:2] == [["wait", "j"], "secret-value"]
+    controller.tell(1, 77, {"version": 1, "exit_code": 77})
+    controller.begun(2)
+    # Of the job's end before something else failed: that is not the end of `wait`.
+    controller.tell(2, 70, ENDED, {"version": 1, "exit_code": 70})
+    controller.begun(3)
+    controller.tell(3, 3, {"event": "Note"}, ENDED, {"version": 1, "exit_code": 3})
+    until((controller.folder / "ended.json").exists, "the end")
+    assert controller.read("ended.json") == ENDED
+    until(lambda: not (controller.folder / "tpuctl.yaml").exists(), "secrets being gone")
+    assert not (controller.folder / "order.json").exists()
+    assert controller.run("start") == {"ended": ENDED}
+    log = (controller.folder / "log").read_text("utf-8")
+    assert [json.loads(line).get("exit_code") for line in log.splitlines()] == [
+        *(77, 3, 70, None, 3, 3)
+    ]
+    assert "secret-value" not in log
+
+
+def test_two_never_run_at_the_same_time(controller: Controller) -> None:
+    state = controller.run("start")
+    (_, _, child) = controller.begun(1)
+    assert controller.run("start")["pid"] == state["pid"]
+    os.kill(state["pid"], signal.SIGKILL)
+    until(lambda: not is_alive(state["pid"]), "the recoverer being dead")
+    assert is_alive(child), "what it started goes on"
+    controller.run("start")
+    assert not (controller.folder / "begun.2").exists()
+    controller.tell(1, 3, ENDED)
+    until(lambda: not is_alive(child), "its end")
+    assert controller.run("start")["pid"] != state["pid"]
+    controller.begun(2)  # asks once more how the job ended, since nobody heard it
+    controller.tell(2, 3, ENDED)
+    until((controller.folder / "ended.json").exists, "the end")
+
+
+def test_the_watch_starts_again_what_does_not_run(controller: Controller) -> None:
+    """Its own function, as the watch of a controller calls it at each look."""
+    look = (
+        f"import sys; sys.path.insert(0, {str(WATCH.parent)!r}); import watch; "
+        "watch.homes = lambda: [sys.argv[1]]; watch.revive()"
+    )
+
+    def revive() -> None:
+        subprocess.run(
+            [sys.executable, "-S", "-I", "-c", look, str(controller.home)], timeout=60, check=True
+        )
+
+    revive()  # after a reboot
+    first = controller.begun(1)
+    revive()
+    assert not (controller.folder / "begun.2").exists()
+    controller.kill()
+    until(lambda: not is_alive(first[2]), "both being dead")
+    revive()
+    controller.begun(2)
+    controller.tell(2, 3, ENDED)
+    until((controller.folder / "ended.json").exists, "the end")
+    revive()
+    assert not (controller.folder / "begun.3").exists()
+
+
+def test_what_it_knows_is_its_users_alone(controller: Controller) -> None:
+    controller.run("start")
+    controller.begun(1)
+    for name in ("state.json", "log", "lock"):
+        assert (controller.folder / name).stat().st_mode & 0o077 == 0
+    state = controller.read("state.json")
+    for pid in (state["pid"], state["child"]):
+        assert b"secret-value" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_the_key_is_made_once_and_is_one_of_ours(controller: Controller) -> None:
+    folder = controller.home / "config"
+    line = controller.run("key", folder)["key"]
+    assert controller.run("key", folder)["key"] == line
+    key = load_key(folder / "ssh" / "id_ed25519")
+    assert line.split()[:2] == key.public_line.split()[:2]
+    assert key.path.stat().st_mode & 0o077 == 0
+    assert [one.name for one in key.path.parent.iterdir()] == ["id_ed25519"]

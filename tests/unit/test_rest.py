@@ -1,0 +1,154 @@
+"""Calls in JSON reach the endpoint alone, carry the token, and fail as the clients' do."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from google.auth.credentials import AnonymousCredentials
+
+from tpuctl.cloud.classification import NodesClosed
+from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.endpoints import GOOGLE, Endpoint
+from tpuctl.cloud.rest import Rest
+from tpuctl.errors import Conflict, Denied, QuotaExceeded, TpuctlError, Transient
+
+
+class Hasty:
+    """A clock on which waiting takes no time."""
+
+    def now(self) -> float:
+        return 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        pass
+
+
+class Api:
+    """Answers what it was told to, the last answer again and again; keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, bytes]] = []
+        self.asked: list[tuple[str, str, str, bytes]] = []
+        api = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def answer(self) -> None:
+                size = int(self.headers.get("Content-Length", 0))
+                body = self.rfile.read(size)
+                token = self.headers.get("Authorization", "")
+                api.asked.append((self.command, self.path, token, body))
+                answers = api.answers
+                status, content = answers.pop(0) if len(answers) > 1 else answers[0]
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_GET = do_POST = answer
+
+            def log_message(self, format: str, *arguments: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread.start()
+
+    def cloud(self) -> Cloud:
+        url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        return Cloud(Endpoint("local", url, "the-token"), "my-project", Hasty())
+
+    def refuse(self, code: int, status: str, message: str, *details: Any) -> None:
+        error = {"code": code, "status": status, "message": message, "details": details}
+        self.answers.append((code, json.dumps({"error": error}).encode()))
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    made = Api()
+    yield made
+    made.server.shutdown()
+    made.thread.join()
+    made.server.server_close()
+
+
+async def ask(cloud: Cloud, verb: str = "GET", **fields: Any) -> dict[str, Any]:
+    rest = cloud.client("rest")
+    try:
+        found: dict[str, Any] = await cloud.call(
+            "the request", rest.call, verb, "tpu", "/v2alpha1/things", **fields
+        )
+        return found
+    finally:
+        rest.close()
+
+
+async def test_a_call_sends_json_and_the_token_past_any_proxy(api: Api) -> None:
+    api.answers = [(200, b'{"name": "made"}')]
+    found = await ask(api.cloud(), "POST", body={"a": {"b": 1}}, query={"thingId": "x y"})
+    assert found == {"name": "made"}
+    ((verb, path, token, body),) = api.asked
+    assert (verb, path) == ("POST", "/v2alpha1/things?thingId=x+y")
+    assert token == "Bearer the-token"
+    assert json.loads(body) == {"a": {"b": 1}}
+
+
+async def test_an_empty_answer_is_empty(api: Api) -> None:
+    api.answers = [(200, b"")]
+    assert await ask(api.cloud()) == {}
+
+
+DENIED = "Your request to provision TPU Node has been denied. Please migrate"
+QUOTA = {
+    "@type": "type.googleapis.com/google.rpc.QuotaFailure",
+    "violations": [{"description": "Limit 4 in zone us-central1-b"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "message", "details", "expected"),
+    [
+        (400, "FAILED_PRECONDITION", DENIED, (), NodesClosed),
+        (400, "FAILED_PRECONDITION", "not in that state", (), Conflict),
+        (409, "ALREADY_EXISTS", "it is there", (), Conflict),
+        (403, "PERMISSION_DENIED", "you may not", (), Denied),
+        (429, "RESOURCE_EXHAUSTED", "no more", (QUOTA,), QuotaExceeded),
+    ],
+)
+async def test_a_refusal_is_what_its_body_says(
+    api: Api,
+    code: int,
+    status: str,
+    message: str,
+    details: tuple[Any, ...],
+    expected: type[TpuctlError],
+) -> None:
+    api.refuse(code, status, message, *details)
+    with pytest.raises(expected, match=message[:20]):
+        await ask(api.cloud())
+    assert len(api.asked) == 1, "a refusal is not asked for again"
+
+
+@pytest.mark.parametrize("content", [b"<html>Bad gateway</html>", b"[1]", b'{"error": "no"}'])
+async def test_what_is_no_answer_of_the_api_is_asked_for_again(api: Api, content: bytes) -> None:
+    api.answers = [(502, content), (200, b'{"name": "made"}')]
+    assert await ask(api.cloud()) == {"name": "made"}
+    assert len(api.asked) == 2
+
+
+async def test_nobody_there_is_transient() -> None:
+    cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "the-token"), "my-project", Hasty())
+    with pytest.raises(Transient) as caught:
+        await ask(cloud)
+    assert "port=9" in str(caught.value)
+    assert "the-token" not in str(caught.value)
+
+
+def test_each_service_of_google_has_a_host_of_its_own() -> None:
+    credentials = AnonymousCredentials()  # type: ignore[no-untyped-call]
+    assert Rest(GOOGLE, credentials).origin("tpu") == "https://tpu.googleapis.com"

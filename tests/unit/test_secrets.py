@@ -1,0 +1,136 @@
+"""Where secrets come from, and that their values stand nowhere else."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import google_crc32c
+import pytest
+
+from tpuctl.errors import InvalidStack, Usage
+from tpuctl.jobs import shipped
+from tpuctl.model.secrets import Secrets, parse_option
+from tpuctl.model.stack import load_stack
+
+VAULT = Path(shipped.__file__).with_name("vault.py")
+STACK = "stack: s\nproject: {id: my-project}\ntpu: {type: v2-8}\n"
+TOKEN = "hf_FTzXbQVUmvnAKFxrBiW"  # looks like one
+
+
+def of(text: str) -> Secrets:
+    return Secrets.of({"HF_TOKEN": text}, "my-project", environment={"HF_TOKEN": "1", "B": "2"})
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "references", "recorded"),
+    [
+        ("env", {"HF_TOKEN": "1"}, {}, "env:HF_TOKEN"),
+        ("env:B", {"HF_TOKEN": "2"}, {}, "env:B"),
+        ("secret:hf", {}, "projects/my-project/secrets/hf/versions/latest", None),
+        ("secret:hf_2@7", {}, "projects/my-project/secrets/hf_2/versions/7", None),
+        ("projects/p-1/secrets/hf", {}, "projects/p-1/secrets/hf/versions/latest", None),
+        ("projects/12/secrets/h/versions/3", {}, "projects/12/secrets/h/versions/3", None),
+        ("projects/a.com:p/secrets/h", {}, "projects/a.com:p/secrets/h/versions/latest", None),
+    ],
+)
+def test_each_form_says_where(
+    tmp_path: Path,
+    text: str,
+    values: dict[str, str],
+    references: str | dict[str, str],
+    recorded: str | None,
+) -> None:
+    secrets = of(text)
+    wanted = {"HF_TOKEN": references} if references else {}
+    assert (secrets.values, secrets.references) == (values, wanted)
+    assert secrets.recorded == {"HF_TOKEN": recorded or references}
+    assert of(secrets.recorded["HF_TOKEN"]) == secrets, "another attempt finds the same"
+    path = tmp_path / "tpuctl.yaml"
+    path.write_text(f"{STACK}job: {{secrets: {{HF_TOKEN: '{text}'}}}}\n", "utf-8")
+    assert load_stack(path).secrets == secrets.sources
+    assert parse_option(f"HF_TOKEN={text}") == ("HF_TOKEN", text)
+
+
+def test_values_are_in_no_repr() -> None:
+    secrets = Secrets.of({"A": "env"}, "p", environment={"A": TOKEN})
+    assert TOKEN not in repr(secrets)
+    assert secrets.values == {"A": TOKEN}
+
+
+def test_variables_that_are_not_set_are_named_together() -> None:
+    sources = {"A": "env", "C": "env:D", "E": "env", "S": "secret:s"}
+    with pytest.raises(Usage) as caught:
+        Secrets.of(sources, "p", environment={"E": "1", "D": ""})
+    assert "A and D are not set here" in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [TOKEN, "", "secret:", "projects/p", "env:no-name", "a\nb"])
+def test_a_value_on_the_command_line_is_refused_and_not_repeated(value: str) -> None:
+    with pytest.raises(Usage) as caught:
+        parse_option(f"HF_TOKEN={value}")
+    assert "HF_TOKEN" in str(caught.value)
+    assert TOKEN not in json.dumps([one.as_dict() for one in caught.value.diagnostics])
+    with pytest.raises(Usage) as caught:
+        parse_option("hf-token")
+    assert "hf-token" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "secrets",
+    [
+        f"{{HF_TOKEN: {TOKEN}}}",
+        f"{{HF_TOKEN: [{TOKEN}]}}",
+        f"{{HF_TOKEN: {{value: {TOKEN}}}}}",
+        f"[{TOKEN}]",
+        TOKEN,
+    ],
+)
+def test_a_value_in_the_stack_file_is_refused_and_not_repeated(
+    tmp_path: Path, secrets: str
+) -> None:
+    path = tmp_path / "tpuctl.yaml"
+    path.write_text(f"{STACK}job:\n  secrets: {secrets}\n", "utf-8")
+    with pytest.raises(InvalidStack) as caught:
+        load_stack(path)
+    [told] = caught.value.diagnostics
+    assert (told.summary, told.where) == ("No source of a secret", f"{path}:5")
+    assert TOKEN not in json.dumps(told.as_dict())
+    assert "secrets: {HF_TOKEN: env}" in told.hint
+
+
+def test_a_variable_has_one_place(tmp_path: Path) -> None:
+    path = tmp_path / "tpuctl.yaml"
+    path.write_text(f"{STACK}job: {{env: {{A: x}}, secrets: {{A: env}}}}\n", "utf-8")
+    with pytest.raises(InvalidStack, match="A stands under"):
+        load_stack(path)
+
+
+def test_a_worker_opens_what_came_along_for_its_user_alone(tmp_path: Path) -> None:
+    came = {"values": {"A": TOKEN, "B": "줄\n"}, "references": {}, "patience": 0}
+    (tmp_path / "secrets.json").write_text(json.dumps(came))
+    command = [sys.executable, "-S", "-I", str(VAULT), str(tmp_path)]
+    before = os.umask(0)  # which a machine may have, too
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    finally:
+        os.umask(before)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    opened = tmp_path / "opened.json"
+    assert json.loads(opened.read_text()) == came["values"]
+    assert stat.S_IMODE(opened.stat().st_mode) == 0o600
+    (tmp_path / "secrets.json").unlink()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "not on this machine any more" in done.stdout
+
+
+@pytest.mark.parametrize("data", [b"", b"123456789", bytes(range(256)) * 3, "안녕".encode()])
+def test_the_checksum_is_googles(data: bytes) -> None:
+    vault = importlib.import_module("tpuctl.jobs.shipped.vault")
+    assert vault.crc32c(data) == google_crc32c.value(data)

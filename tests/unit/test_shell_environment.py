@@ -1,0 +1,96 @@
+"""The variables that every shell on a controller has, read by real shells."""
+
+from __future__ import annotations
+
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tpuctl.flows.controller import shell_variables, with_sourcing
+from tpuctl.model.stack import load_stack
+from tpuctl.model.status import NodeStatus
+
+# As Ubuntu's begins: it ends at once where nobody types.
+BASHRC = "case $- in\n    *i*) ;;\n      *) return;;\nesac\nexport SEEN_BY_TYPISTS=1\n"
+
+
+def said(home: Path, *argv: str, **environment: str) -> str:
+    done = subprocess.run(
+        argv,
+        env={"HOME": str(home), "PATH": "/usr/bin:/bin", **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / ".tpuctl").mkdir()
+    (tmp_path / ".tpuctl" / "environment").write_text("export TPU_NAME='a node'\n", "utf-8")
+    (tmp_path / ".bashrc").write_text(with_sourcing(BASHRC), "utf-8")
+    (tmp_path / ".profile").write_text(with_sourcing("export MINE=1\n"), "utf-8")
+    return tmp_path
+
+
+def test_login_shells_see_them(home: Path) -> None:
+    assert said(home, "sh", "-lc", 'echo "$TPU_NAME $MINE"') == "a node 1"
+    assert said(home, "bash", "-lc", 'echo "$TPU_NAME $MINE"') == "a node 1"
+
+
+def test_commands_over_ssh_see_them_before_bashrc_ends(home: Path) -> None:
+    script = '. "$HOME/.bashrc"; echo "$TPU_NAME ${SEEN_BY_TYPISTS-nobody types}"'
+    assert said(home, "bash", "-c", script) == "a node nobody types"
+
+
+@pytest.mark.skipif(
+    not Path("/etc/debian_version").exists(), reason="bash is built so by Debian and Ubuntu"
+)
+def test_bash_reads_bashrc_for_a_command_over_ssh(home: Path) -> None:
+    environment = {"SSH_CLIENT": "192.0.2.1 50000 22"}
+    assert said(home, "bash", "-c", 'echo "$TPU_NAME"', **environment) == "a node"
+
+
+def test_shells_begin_well_without_the_file(home: Path) -> None:
+    (home / ".tpuctl" / "environment").unlink()
+    assert said(home, "sh", "-elc", 'echo "${TPU_NAME-none} $MINE"') == "none 1"
+
+
+def test_the_line_is_added_once_and_the_rest_kept() -> None:
+    once = with_sourcing(BASHRC)
+    assert once.endswith(BASHRC)
+    assert with_sourcing(once) == once
+
+
+def test_what_they_say(tmp_path: Path) -> None:
+    path = tmp_path / "tpuctl.yaml"
+    path.write_text(
+        "stack: bert\nproject: {id: my-project}\n"
+        "tpu: {kind: node, type: v3-8, zones: [europe-west4-a]}\n",
+        "utf-8",
+    )
+    node = NodeStatus(
+        name="bert-tpu",
+        id="",
+        zone="europe-west4-a",
+        state="READY",
+        health="HEALTHY",
+        accelerator_type="v3-8",
+        runtime="2.12.0",
+        created=datetime(2026, 3, 4, tzinfo=UTC),
+        addresses=("10.240.0.2",),
+        ssh_ports=(),
+        endpoints=("10.240.0.2:8470",),
+    )
+    assert shell_variables(load_stack(path), node, cloud="google") == {
+        "TPU_NAME": "bert-tpu",
+        "TPU_ZONE": "europe-west4-a",
+        "TPU_PROJECT": "my-project",
+        "TPUCTL_BUCKET": "bert-my-project",
+        "TPUCTL_CLOUD": "google",
+        "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS": "grpc://10.240.0.2:8470",
+    }

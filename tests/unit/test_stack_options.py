@@ -1,0 +1,202 @@
+"""Options of a stack file that do not go together, and what they resolve to when they do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tpuctl.errors import InvalidStack, Usage
+from tpuctl.model.duration import seconds_of, shown
+from tpuctl.model.stack import Stack, bare_stack, load_stack
+
+
+def load(folder: Path, text: str) -> Stack:
+    path = folder / "tpuctl.yaml"
+    path.write_text("stack: bert\nproject: {id: my-project}\n" + text + "\n", "utf-8")
+    return load_stack(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "summary", "line"),
+    [
+        ("tpu: {type: v5litepod-8, kind: node}", "Type is no TPU node", 3),
+        ("tpu: {type: v3-8, kind: node, runtime: 2.12.9}", "Unknown runtime", 3),
+        ("tpu: {type: v3-8, kind: node, queue: true}", "Not for TPU nodes", 3),
+        ("tpu: {type: v3-8, kind: node, capacity: spot}", "Not for TPU nodes", 3),
+        (
+            "tpu: {type: v3-8, kind: node}\nnetwork: {node_range: 10.0.0.1/29}",
+            "Invalid value",
+            4,
+        ),
+        (
+            "tpu: {type: v3-8, kind: node}\nnetwork: {node_range: 10.0.0.0/30}",
+            "Address range too small",
+            4,
+        ),
+        ("tpu: {type: v3-8}\nnetwork: {node_range: 10.0.0.0/29}", "Only for TPU nodes", 4),
+        ("tpu: {type: v4-32, topology: 2x2x1}", "Topology does not fit the type", 3),
+        ("tpu: {type: v4-32, topology: wide}", "Topology does not fit the type", 3),
+        ("tpu: {type: v5litepod-8, capacity: flex-start}", "Flex-start without a duration", 3),
+        (
+            "tpu: {type: v5litepod-8, capacity: flex-start, queue: true}",
+            "Flex-start without a duration",
+            3,
+        ),
+        ("tpu: {type: v5litepod-8, queue: {run_for: 4h}}", "Duration without flex-start", 3),
+        (
+            "tpu: {type: v5litepod-8, capacity: flex-start, queue: {run_for: 8d}}",
+            "Run is too long",
+            3,
+        ),
+        (
+            "tpu: {type: v5litepod-8, capacity: spot, queue: {guaranteed: true}}",
+            "Capacity cannot be guaranteed",
+            3,
+        ),
+        (
+            "tpu: {type: v5litepod-8, queue: {reservation: mine}}",
+            "Reservation without reserved capacity",
+            3,
+        ),
+        (
+            "tpu: {type: v3-8, capacity: flex-start, queue: {run_for: 4h}}",
+            "Flex-start is not offered",
+            3,
+        ),
+        (
+            "tpu: {type: v5litepod-8, capacity: reserved, queue: {reservation: a/b}}",
+            "Invalid value",
+            3,
+        ),
+        ("tpu: {type: v3-8, queue: maybe}", "Invalid value", 3),
+        ("tpu: {type: v3-8, queue: {valid_until: 2026-01-31}}", "Invalid value", 3),
+        ("tpu: {type: v3-8, queue: {valid_until: '2026-01-31'}}", "Invalid value", 3),
+        ("tpu: {type: v3-8, queue: {valid_until: 2026-01-31T18:00:00}}", "Invalid value", 3),
+        ("tpu: {type: v3-8, queue: {valid_until: '2026-99-31T18:00:00Z'}}", "Invalid value", 3),
+        (
+            "tpu: {type: v3-8, queue: {nodes: 2}, data_disks: [{size_gb: 20}]}",
+            "Disk cannot be shared for writing",
+            3,
+        ),
+        (
+            "tpu: {type: v3-8, queue: {nodes: 2}}\njob: {workers: [1, 2]}",
+            "No such worker",
+            4,
+        ),
+        ("tpu: {type: v3-8, data_disks: [{}]}", "Disk neither named nor sized", 3),
+        (
+            "tpu: {type: v3-8, data_disks: [{name: a, size_gb: 20}]}",
+            "Disk neither named nor sized",
+            3,
+        ),
+        ("tpu: {type: v3-32, data_disks: [{name: a}]}", "Disk cannot be shared for writing", 3),
+        ("tpu: {type: v3-8, startup_script: none.sh}", "No such file", 3),
+        (
+            "tpu: {type: v5litepod-8, zones: [us-west4-a, europe-west4-b]}",
+            "Bucket outside the TPU's region",
+            3,
+        ),
+    ],
+)
+def test_what_does_not_go_together(tmp_path: Path, text: str, summary: str, line: int) -> None:
+    with pytest.raises(InvalidStack) as caught:
+        load(tmp_path, text)
+    (problem,) = caught.value.diagnostics
+    assert problem.summary == summary
+    assert problem.where.endswith(f":{line}")
+    assert problem.hint
+
+
+def test_a_parent_is_for_a_new_project(tmp_path: Path) -> None:
+    path = tmp_path / "tpuctl.yaml"
+    path.write_text("project: {id: my-project, parent: folders/1}\ntpu: {type: v3-8}\n", "utf-8")
+    with pytest.raises(InvalidStack, match="Parent without a new project"):
+        load_stack(path)
+
+
+def test_zones_of_several_regions_need_the_traffic_accepted(tmp_path: Path) -> None:
+    stack = load(
+        tmp_path,
+        "tpu: {type: v5litepod-8, zones: [us-west4-a, europe-west4-b]}\n"
+        "bucket: {allow_egress: true}",
+    )
+    assert stack.bucket_location == "us-west4"  # beside the first
+    assert stack.in_zone("europe-west4-b").bucket_location == "us-west4"
+    assert stack.in_zone("europe-west4-b").region == "europe-west4"
+
+
+def test_a_node_has_a_controller_and_a_version(tmp_path: Path) -> None:
+    stack = load(tmp_path, "tpu: {type: v3-8, kind: node, runtime: 2.12.0}")
+    assert stack.is_node
+    assert stack.controller is not None
+    assert stack.runtime.version == stack.runtime.tensorflow == "2.12.0"
+    assert load(tmp_path, "tpu: {type: v3-8}").controller is None
+    assert load(tmp_path, "tpu: {type: v3-8}\ncontroller: {}").controller is not None
+
+
+def test_several_nodes_of_a_queue_are_numbered(tmp_path: Path) -> None:
+    assert load(tmp_path, "tpu: {type: v3-8, queue: true}").nodes == ("bert-tpu",)
+    several = load(tmp_path, "tpu: {type: v3-8, queue: {nodes: 3}}")
+    assert several.nodes == ("bert-tpu-0", "bert-tpu-1", "bert-tpu-2")
+    assert load(tmp_path, "tpu: {type: v3-8, queue: false}").queue is None
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "workers"),
+    [
+        ("tpu: {type: v3-8, queue: {nodes: 3}, runtime: tpu-ubuntu2204-base}", 3, (0, 1, 2)),
+        ("tpu: {type: v3-32, queue: {nodes: 2}, runtime: tpu-ubuntu2204-base}", 8, (*range(8),)),
+        ("tpu: {type: v3-8, queue: {nodes: 3}}", 3, (0,)),  # TensorFlow
+        ("tpu: {type: v3-8, queue: {nodes: 3}}\njob: {workers: all}", 3, (0, 1, 2)),
+        ("tpu: {type: v3-8, queue: {nodes: 3}}\njob: {workers: [2]}", 3, (2,)),
+        ("tpu: {type: v3-8, kind: node}", 1, (0,)),
+    ],
+)
+def test_workers_are_numbered_through_all_nodes(
+    tmp_path: Path, text: str, count: int, workers: tuple[int, ...]
+) -> None:
+    stack = load(tmp_path, text)
+    assert (stack.worker_count, stack.job_workers()) == (count, workers)
+
+
+def test_a_key_of_a_list_is_guessed_too(tmp_path: Path) -> None:
+    with pytest.raises(InvalidStack) as caught:
+        load(tmp_path, "tpu: {type: v3-8, data_disks: [{size: 20}]}")
+    assert caught.value.diagnostics[0].hint == "Did you mean size_gb?"
+
+
+def test_a_time_without_quotes_is_a_time(tmp_path: Path) -> None:
+    queue = load(tmp_path, "tpu: {type: v3-8, queue: {valid_until: 2026-01-31T18:00:00Z}}").queue
+    assert queue is not None
+    assert queue.valid_until == "2026-01-31T18:00:00+00:00"
+
+
+def test_own_labels_come_with_the_stacks(tmp_path: Path) -> None:
+    stack = load(tmp_path, "tpu: {type: v3-8}\nlabels: {team: nlp}")
+    assert stack.labels == {"team": "nlp", "tpuctl-stack": "bert"}
+
+
+def test_a_bare_stack_has_the_names_of_a_whole_one(tmp_path: Path) -> None:
+    whole, bare = load(tmp_path, "tpu: {type: v3-8}"), bare_stack("bert", "my-project")
+    assert bare.names == whole.names
+    assert bare.bucket == whole.bucket
+    with pytest.raises(Usage, match="--stack"):
+        bare_stack("No", "my-project")
+    with pytest.raises(Usage, match="--project"):
+        bare_stack("bert", "x")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("1.5m", 90), ("6h", 21600), ("2d", 172800)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (59, "59 s"), (60, "1 min"), (3660, "1 h 1 min"), (187200, "2 d 4 h")],
+)
+def test_durations_are_shown_in_two_units(seconds: float, text: str) -> None:
+    assert shown(seconds) == text

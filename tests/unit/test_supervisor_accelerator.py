@@ -1,0 +1,160 @@
+"""What holds a worker's chips when a script is to start: jobs' leftovers, others, dead locks.
+
+Files stand in for chips, which no machine of a test has; the processes that hold them are real.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from supervised import PATIENCE, PYTHONS, Worker
+
+Hold = Callable[..., "subprocess.Popen[bytes]"]
+SEES = "import glob, os\nprint(*map(os.path.basename, glob.glob(os.path.expanduser('~/tmp/*'))))"
+HOLDS = """
+import sys
+files = [open(path, "r+") for path in sys.argv[1:]]
+print("holds", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Worker]:
+    worker = Worker(tmp_path, PYTHONS[-1])
+    for folder in ("dev/vfio", "tmp"):
+        (tmp_path / folder).mkdir(parents=True)
+    for chip in ("dev/accel0", "dev/accel1", "dev/vfio/0", "dev/vfio/vfio"):
+        (tmp_path / chip).touch()
+    (tmp_path / "tmp/libtpu_lockfile").touch()
+    yield worker
+    worker.close()
+
+
+@pytest.fixture
+def hold() -> Iterator[Hold]:
+    """Start a process that has these files open, and wait until it has."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*paths: Path, **variables: str) -> subprocess.Popen[bytes]:
+        argv = [sys.executable, "-c", HOLDS, *map(str, paths)]
+        pipe = subprocess.PIPE
+        holder = subprocess.Popen(argv, stdin=pipe, stdout=pipe, env={**os.environ, **variables})
+        started.append(holder)
+        assert holder.stdout is not None and holder.stdout.readline() == b"holds\n"
+        return holder
+
+    yield start
+    for holder in started:
+        holder.kill()
+        holder.communicate()
+
+
+def give(worker: Worker, patience: float = 30.0, **more: Any) -> None:
+    where: Mapping[str, Any] = {
+        "devices": [f"{worker.home}/dev/accel[0-9]*", f"{worker.home}/dev/vfio/[0-9]*"],
+        "locks": [f"{worker.home}/tmp/libtpu_lockfile*"],
+        "patience": patience,
+    }
+    worker.give(SEES, accelerator=where, **more)
+    worker.record("start")
+
+
+def earlier_job(worker: Worker) -> Path:
+    """The folder of an attempt before this one."""
+    folder = worker.home / ".tpuctl/jobs/20251231-235959-birch/1"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_a_lock_that_nobody_holds_is_removed(worker: Worker) -> None:
+    (worker.home / "tmp/libtpu_lockfile_1").touch()
+    give(worker)
+    *told, seen = worker.follow()[0].decode().splitlines()
+    assert seen == ""
+    assert [line.partition(", which no process holds")[0] for line in told] == [
+        f"tpuctl: removed {worker.home}/tmp/libtpu_lockfile",
+        f"tpuctl: removed {worker.home}/tmp/libtpu_lockfile_1",
+    ]
+
+
+def test_a_lock_in_use_stays(worker: Worker, hold: Hold) -> None:
+    hold(worker.home / "tmp/libtpu_lockfile")
+    give(worker)
+    assert worker.follow()[0] == b"libtpu_lockfile\n"
+
+
+def test_a_lock_counts_though_its_holders_files_cannot_be_seen(worker: Worker) -> None:
+    """The kernel's own table tells of locks, whoever holds them."""
+    with (worker.home / "tmp/libtpu_lockfile").open("r+") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        program = str(worker.folder / "accelerator.py")
+        hidden = "import accelerator, sys; accelerator.look = lambda paths: []\n"
+        hidden += "print(accelerator.is_held(sys.argv[1]))"
+        argv = [worker.python, "-c", hidden, file.name]
+        there = str(Path(program).parent)
+        assert subprocess.check_output(argv, cwd=there, timeout=PATIENCE) == b"True\n"
+    assert subprocess.check_output(argv, cwd=there, timeout=PATIENCE) == b"False\n"
+
+
+def test_what_an_earlier_job_left_is_ended(worker: Worker, hold: Hold) -> None:
+    folder = earlier_job(worker)
+    holder = hold(worker.home / "dev/accel1", TPUCTL_FOLDER=str(folder))
+    give(worker)
+    log, record = worker.follow()
+    assert record.state == "succeeded", log
+    assert f"tpuctl: process {holder.pid} (".encode() in log
+    assert b"job 20251231-235959-birch still held the TPU: ending it\n" in log
+    assert holder.wait(PATIENCE) == -15
+
+
+def test_somebody_else_is_named_and_left_alone(worker: Worker, hold: Hold) -> None:
+    holder = hold(worker.home / "dev/vfio/0")
+    give(worker, patience=0.1)
+    log, record = worker.follow()
+    assert (record.state, record.exit_code, record.first_cause) == ("failed", 1, "accelerator")
+    assert record.detail.startswith(f"the TPU is already in use by process {holder.pid} (")
+    assert Path(sys.executable).name in record.detail
+    assert record.detail.encode() in log
+    assert holder.poll() is None
+
+
+def test_a_job_that_still_runs_keeps_its_chips(worker: Worker, hold: Hold) -> None:
+    folder = earlier_job(worker)
+    holder = hold(worker.home / "dev/accel0", TPUCTL_FOLDER=str(folder))
+    with (folder / "job.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as its keeper does
+        give(worker, patience=0.1)
+        _, record = worker.follow()
+    assert record.first_cause == "accelerator"
+    assert record.detail.endswith("job 20251231-235959-birch")
+    assert holder.poll() is None
+
+
+def test_who_is_about_to_end_is_waited_for(worker: Worker, hold: Hold) -> None:
+    holder = hold(worker.home / "dev/accel0")
+    give(worker)
+    assert worker.record("status").state == "preparing"
+    holder.communicate()  # ends with its input
+    assert worker.follow()[1].state == "succeeded"
+
+
+def test_the_door_to_all_devices_is_no_chip(worker: Worker, hold: Hold) -> None:
+    hold(worker.home / "dev/vfio/vfio")
+    give(worker, patience=0.1)
+    assert worker.follow()[1].state == "succeeded"
+
+
+def test_chips_that_the_image_serves_are_not_the_scripts_to_open(
+    worker: Worker, hold: Hold
+) -> None:
+    hold(worker.home / "dev/accel0")
+    give(worker, patience=0.1, env={"TPU_LOAD_LIBRARY": "0"})
+    assert worker.follow()[0] == b"libtpu_lockfile\n"

@@ -1,0 +1,99 @@
+"""Limits and times of a job on a machine whose clock is set while it runs, or that was restarted.
+
+As in test_supervisor.py, processes are what is under test.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from supervised import PYTHONS, ClockedWorker
+
+from tpuctl.model.job import WorkerRecord
+
+HOUR = 3600.0
+GATED = """
+import os, time
+print("began", flush=True)
+while not os.path.exists(os.path.expanduser("~/enough")):
+    time.sleep(0.02)
+"""
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[ClockedWorker]:
+    worker = ClockedWorker(tmp_path, PYTHONS[-1])
+    yield worker
+    worker.close()
+
+
+def lasted(record: WorkerRecord) -> timedelta:
+    assert record.finished is not None
+    return record.finished - record.started
+
+
+def test_a_clock_that_is_put_forward_ends_no_job(worker: ClockedWorker) -> None:
+    worker.give(GATED, max_seconds=HOUR)
+    worker.record("start")
+    worker.until_logged(b"began")
+    worker.set_clock(+30 * 24 * HOUR)
+    worker.until_looked(3)
+    (worker.home / "enough").touch()
+    assert worker.follow()[1].state == "succeeded"
+
+
+def test_a_clock_that_is_put_back_gives_no_job_more_time(worker: ClockedWorker) -> None:
+    worker.give(GATED, max_seconds=2)
+    worker.record("start")
+    worker.until_logged(b"began")
+    worker.set_clock(-30 * 24 * HOUR)
+    _, record = worker.follow()
+    assert record.state == "timed_out"
+    assert timedelta(0) <= lasted(record) < timedelta(hours=1)
+
+
+def test_no_job_ends_before_it_began(worker: ClockedWorker) -> None:
+    """Nor one that never ran, of whose end the supervisor tells the time."""
+    worker.give(GATED, max_seconds=HOUR, together={"workers": [0, 1], "seconds": HOUR})
+    assert worker.record("start", "--until", "ready", "--patience", "30").state == "ready"
+    worker.set_clock(-30 * 24 * HOUR)
+    record = worker.record("stop", "--grace", "5")
+    assert record.state == "stopped"
+    assert timedelta(0) <= lasted(record) < timedelta(hours=1)
+
+
+def test_limits_hold_for_the_next_supervisor_too(worker: ClockedWorker) -> None:
+    worker.give(GATED, max_seconds=2)
+    worker.record("start")
+    worker.until_logged(b"began")
+    worker.set_clock(-30 * 24 * HOUR)
+    worker.kill("supervisor.py")
+    assert worker.follow()[1].state == "timed_out"
+
+
+def restarted(worker: ClockedWorker, ago: float) -> None:
+    """A job that was being prepared when its machine went down, and that began so long ago."""
+    began = datetime.now(UTC) - timedelta(seconds=ago)
+    record = {"job": "20260101-000000-acorn", "attempt": 1, "worker": 0, "state": "preparing"}
+    record |= {"exit_code": None, "signal": None, "restarts": 0, "started": began.isoformat()}
+    record |= {"finished": None, "log_bytes": None, "first_cause": "", "detail": "", "synced": None}
+    # An uptime of before: this boot's is smaller, or greater, by chance.
+    clock = {"boot": "00000000-0000-0000-0000-000000000000", "zero": 1e9}
+    (worker.folder / "record.json").write_text(json.dumps({**record, "clock": clock}))
+
+
+def test_time_before_a_restart_of_the_machine_counts(worker: ClockedWorker) -> None:
+    worker.give(GATED, max_seconds=HOUR)
+    restarted(worker, ago=2 * HOUR)
+    assert worker.follow()[1].state == "timed_out"
+
+
+def test_a_restart_alone_ends_no_job_that_can_still_begin(worker: ClockedWorker) -> None:
+    worker.give("print('began')", max_seconds=HOUR)
+    restarted(worker, ago=60)
+    log, record = worker.follow()
+    assert (log, record.state) == (b"began\n", "succeeded")

@@ -1,0 +1,120 @@
+"""Processes of a job killed as the kernel does it when memory runs out, at any moment.
+
+As in test_supervisor.py, processes are what is under test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from supervised import PYTHONS, Worker
+
+from tpuctl.model.job import WorkerRecord
+
+LONG = "import time\nprint('began', flush=True)\ntime.sleep(600)"
+# Counts its starts in the home folder, and takes as long as some kills.
+COUNTING = """
+import os, sys, time
+with open(os.path.expanduser("~/starts"), "a") as file:
+    file.write(".")
+for number in range(20):
+    print(number, flush=True)
+    time.sleep(0.02)
+sys.exit(7)
+"""
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Worker]:
+    worker = Worker(tmp_path, PYTHONS[-1])
+    yield worker
+    worker.close()
+
+
+def supervisors(worker: Worker) -> list[int]:
+    found = worker.processes().items()
+    return [pid for pid, line in found if any(Path(part).name == "supervisor.py" for part in line)]
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(3, 25))]
+)
+def test_a_supervisor_killed_at_any_moment_is_replaced(worker: Worker, seed: int) -> None:
+    choice = random.Random(seed)
+    worker.give(COUNTING)
+    for _ in range(6):
+        worker.run("start")  # may come to nothing where the one before it was just killed
+        time.sleep(choice.uniform(0, 0.12))
+        for pid in supervisors(worker):
+            os.kill(pid, signal.SIGKILL)
+    log, record = worker.follow()
+    assert log == b"".join(b"%d\n" % number for number in range(20))
+    assert (record.state, record.exit_code, record.first_cause) == ("failed", 7, "script")
+    assert (worker.home / "starts").read_text() == "."
+    worker.until(lambda: not worker.processes(), "the end of all processes")
+
+
+def test_a_second_keeper_starts_nothing_and_spoils_nothing(worker: Worker) -> None:
+    """A supervisor may be killed when its keeper was started and has said nothing yet."""
+    worker.give(LONG)
+    worker.record("start")
+    worker.until_logged(b"began")
+    keeper = worker.pid_of("keeper.py")
+    argv = worker.processes()[keeper]
+    begun = worker.read("begun.json")
+    with_variables = {**worker.environment, "TPUCTL_FOLDER": str(worker.folder)}
+    assert os.spawnve(os.P_WAIT, argv[0], argv, with_variables) == 1
+    assert worker.read("begun.json") == begun
+    worker.record("stop", "--grace", "5")
+    assert os.spawnve(os.P_WAIT, argv[0], argv, with_variables) == 1
+    assert worker.follow()[0].count(b"began") == 1
+
+
+def test_what_a_killed_keeper_leaves_is_ended(worker: Worker) -> None:
+    """Else it would hold the chips, and nobody would know what it does there."""
+    worker.give(
+        "import subprocess, sys, time\n"
+        "child = [sys.executable, '-c', 'import time; time.sleep(600)', 'stray']\n"
+        "subprocess.Popen(child, start_new_session=True)\n" + LONG
+    )
+    worker.record("start")
+    worker.until_logged(b"began")
+    worker.kill("keeper.py")
+    _, record = worker.follow()
+    assert (record.state, record.exit_code, record.first_cause) == ("lost", 69, "lost")
+    worker.until(lambda: not worker.processes(), "the end of all processes")
+
+
+def test_a_script_that_is_killed_is_not_lost(worker: Worker) -> None:
+    worker.give(LONG)
+    worker.record("start")
+    worker.until_logged(b"began")
+    worker.kill("job.py")
+    _, record = worker.follow()
+    assert (record.state, record.exit_code, record.first_cause) == ("failed", 137, "signal")
+
+
+@pytest.mark.parametrize("command", ["tail", "start", "stop"])
+def test_where_no_supervisor_can_live_every_command_says_so(worker: Worker, command: str) -> None:
+    """As on a disk that is full to the last byte: the log of the supervisor cannot be opened."""
+    worker.give(LONG)
+    worker.record("start")
+    worker.until_logged(b"began")
+    (worker.folder / "supervisor.log").unlink()
+    (worker.folder / "supervisor.log").mkdir()
+    worker.kill("supervisor.py")
+    options = {"tail": ["--follow"], "start": [], "stop": ["--grace", "1"]}[command]
+    done = worker.run(command, *options)
+    assert done.returncode == 1
+    assert b"the supervisor did not start: " in done.stderr
+    assert done.stdout == b""
+    (worker.folder / "supervisor.log").rmdir()
+    record = WorkerRecord.model_validate(json.loads(worker.run("stop", "--grace", "5").stdout))
+    assert record.state == "stopped", "it goes on as soon as there is room"

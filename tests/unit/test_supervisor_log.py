@@ -1,0 +1,266 @@
+"""A worker's log: found by line and moment, freed in part, cut or removed by somebody.
+
+As in test_supervisor.py, processes and files are what is under test.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from supervised import PATIENCE, PYTHONS, Worker
+
+from tpuctl.jobs.shipped import logfile
+from tpuctl.jobs.shipped.folder import Folder
+from tpuctl.jobs.shipped.logfile import Freed, Log, can_free
+
+FREED = 4
+
+
+@pytest.fixture(params=PYTHONS, ids=lambda path: Path(path).name)
+def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Worker]:
+    worker = Worker(tmp_path, request.param)
+    yield worker
+    worker.close()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    log = Log(Folder(str(tmp_path)))
+    if not can_free(log.folder):
+        pytest.skip("this file system cannot free parts of files")
+    return log
+
+
+def lines(count: int, first: int = 0) -> bytes:
+    return b"".join(b"line %d %s\n" % (number, b"." * 60) for number in range(first, first + count))
+
+
+def disk_bytes(path: str) -> int:
+    return Path(path).stat().st_blocks * 512
+
+
+# Where to begin -------------------------------------------------------------------------------
+
+
+def place(worker: Worker, *options: str) -> int:
+    done = worker.run("place", *options)
+    assert done.returncode == 0, done.stderr.decode()
+    found = json.loads(done.stdout)
+    assert found["more"] == 0
+    return int(found["offset"])
+
+
+def test_the_place_of_the_last_lines(worker: Worker) -> None:
+    worker.give("print('one'); print('two'); print('50%', end='\\r'); print('100%', end='')")
+    worker.record("start")
+    log, _ = worker.follow()
+    assert log == b"one\ntwo\n50%\r100%"
+    for count, expected in enumerate([b"", b"100%", b"50%\r100%", b"two\n50%\r100%", log, log]):
+        assert log[place(worker, "--lines", str(count)) :] == expected
+
+
+def test_the_place_of_a_moment(worker: Worker) -> None:
+    """Of several bursts, each with a moment noted between it and the next."""
+    gates = [worker.home / f"gate{number}" for number in range(3)]
+    worker.give(
+        "import os, sys, time\n"
+        "print('begin')\n"
+        f"for gate in {[str(gate) for gate in gates]!r}:\n"
+        "    while not os.path.exists(gate): time.sleep(0.02)\n"
+        "    print('burst', gate[-1]); print('half a line', end='')\n"
+        "time.sleep(600)\n"
+    )
+    worker.record("start")
+    worker.until_logged(b"begin")
+    moments = []
+    for number, gate in enumerate(gates):
+        size = (worker.folder / "log").stat().st_size
+        worker.until(lambda size=size: noted(worker) == size, "the length being noted")  # type: ignore[misc]
+        time.sleep(0.01)  # the moment of the note is rounded up
+        moments.append(time.time())
+        gate.touch()
+        worker.until_logged(b"burst %d\nhalf a line" % number)
+    log = (worker.folder / "log").read_bytes()
+    for number, moment in enumerate(moments):
+        found = log[place(worker, "--since", str(moment)) :]
+        # A line that had begun before is shown whole: it was not finished then.
+        half = b"half a line" if number else b""
+        assert found.startswith(half + b"burst %d\n" % number)
+    both = log[place(worker, "--since", str(moments[0]), "--lines", "2") :]
+    assert both == b"half a lineburst 2\nhalf a line"
+    assert place(worker, "--since", str(moments[2]), "--lines", "9") == place(
+        worker, "--since", str(moments[2])
+    )
+    assert place(worker, "--since", "0") == 0
+
+
+def noted(worker: Worker) -> int:
+    """The length last remembered."""
+    moments = worker.folder / "moments"
+    text = moments.read_bytes() if moments.exists() else b""
+    return int(text.split()[-1]) if text.endswith(b"\n") else -1
+
+
+# Freed ----------------------------------------------------------------------------------------
+
+
+def test_what_the_bucket_has_is_freed_and_all_else_stays(log: Log, tmp_path: Path) -> None:
+    data = lines(20_000)
+    (tmp_path / "log").write_bytes(data)
+    before = disk_bytes(log.path)
+    safe = len(data) // 2
+    log.free(safe, room=len(data) // 4)
+    first = log.first()
+    assert safe - 4096 < first <= safe
+    assert disk_bytes(log.path) <= before - first + 4096
+    assert log.size() == len(data)
+    assert log.read(first, len(data)) == data[first:]
+    for begin in (0, first - 1):
+        with pytest.raises(Freed) as freed:
+            log.read(begin, 100)
+        assert freed.value.first == first
+
+
+def test_a_log_within_its_room_is_left_alone(log: Log, tmp_path: Path) -> None:
+    data = lines(2_000)
+    (tmp_path / "log").write_bytes(data)
+    log.free(len(data), room=len(data))
+    assert (log.first(), log.read(0, len(data))) == (0, data)
+
+
+def test_half_of_the_room_stays_though_the_bucket_has_all(log: Log, tmp_path: Path) -> None:
+    data = lines(20_000)
+    (tmp_path / "log").write_bytes(data)
+    log.free(len(data), room=200_000)
+    assert 100_000 <= len(data) - log.first() < 100_000 + 4096
+
+
+def test_nothing_is_freed_where_the_file_system_cannot(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = lines(20_000)
+    (tmp_path / "log").write_bytes(data)
+    # What fallocate of a file system without holes answers, asked of a pipe.
+    handle = os.pipe()[1]
+    real = logfile.punch
+    monkeypatch.setattr(logfile, "punch", lambda _, length: real(handle, length))
+    log.free(len(data), room=1000)
+    assert (log.first(), log.read(0, len(data))) == (0, data)
+
+
+def test_it_is_written_down_before_anything_is_freed(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = lines(20_000)
+    (tmp_path / "log").write_bytes(data)
+    known = []
+    monkeypatch.setattr(logfile, "punch", lambda _, length: known.append((length, log.first())))
+    log.free(len(data), room=1000)
+    assert known[-1][0] == known[-1][1] > 0
+
+
+def test_what_is_freed_while_it_is_read_is_not_taken_for_the_log(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = lines(20_000)
+    (tmp_path / "log").write_bytes(data)
+    read = os.pread
+
+    def slowly(handle: int, length: int, begin: int) -> bytes:
+        log.free(len(data), room=1000)
+        return read(handle, length, begin)
+
+    monkeypatch.setattr(os, "pread", slowly)
+    with pytest.raises(Freed):
+        log.read(0, 100)
+
+
+def test_lines_before_what_is_still_here_are_counted(log: Log, tmp_path: Path) -> None:
+    data = lines(10_000)
+    (tmp_path / "log").write_bytes(data)
+    log.free(len(data), room=len(data) // 2)
+    found, more = log.last_lines(9_000, 0)
+    assert found >= log.first()
+    assert data[found:] == lines(9_000 - more, first=1_000 + more)
+    assert log.last_lines(100, 0) == (len(data) - len(lines(100, first=9_900)), 0)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3))
+def test_a_reader_never_sees_what_is_being_freed(worker: Worker, seed: int) -> None:
+    """However the two meet: right bytes, then the first that is still there."""
+    data = lines(60_000)
+    worker.give(
+        f"import sys; sys.stdout.buffer.write(open({str(worker.home / 'data')!r}, 'rb').read())"
+    )
+    (worker.home / "data").write_bytes(data)
+    worker.record("start")
+    assert worker.follow()[0] == data
+    log = Log(Folder(str(worker.folder)))
+    if not can_free(log.folder):
+        pytest.skip("this file system cannot free parts of files")
+    freeing = (
+        "import sys; sys.path.append(sys.argv[1])\n"
+        "from folder import Folder; from logfile import Log\n"
+        "log = Log(Folder(sys.argv[1]))\n"
+        f"for safe in range({50_000 * (seed + 1)}, {len(data)}, 50_000): log.free(safe, 1000)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", freeing, str(worker.folder)]) as other:
+        outcomes = set()
+        for offset in itertools.count(0, 1000 + 7 * seed):
+            tail = worker.run("tail", "--offset", str(offset))
+            outcomes.add(tail.returncode)
+            first = len(data) if tail.returncode == 0 else json.loads(tail.stderr)["first"]
+            assert tail.stdout == data[offset : offset + len(tail.stdout)]
+            assert offset + len(tail.stdout) <= first or tail.returncode == 0
+            if tail.returncode == 0:
+                assert offset + len(tail.stdout) == len(data)
+            if other.poll() is not None:
+                break
+    assert other.returncode == 0
+    assert worker.run("tail", "--offset", "0").returncode == FREED
+    rest = worker.run("tail", "--offset", str(log.first()))
+    assert rest.stdout == data[log.first() :]
+
+
+# Cut or removed -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("harm", ["cut", "cut-short", "removed"])
+def test_a_log_that_somebody_harms_does_not_harm_the_job(worker: Worker, harm: str) -> None:
+    gate = worker.home / "gate"
+    worker.give(
+        "import os, sys, time\n"
+        "print('x' * 999)\n"
+        f"while not os.path.exists({str(gate)!r}): time.sleep(0.02)\n"
+        "print('afterwards'); sys.exit(5)\n"
+    )
+    worker.record("start")
+    path = worker.folder / "log"
+    worker.until_logged(b"x\n")
+    worker.until(lambda: noted(worker) == 1000, "the length being noted")
+    tail = worker.open("tail", "--follow", "--offset", "1000")
+    if harm == "removed":
+        path.unlink()
+    else:
+        os.truncate(path, 0 if harm == "cut" else 500)
+    worker.until(lambda: path.exists() and b"somebody" in path.read_bytes(), "a word about it")
+    gate.touch()
+    seen, stderr = tail.communicate(timeout=PATIENCE)
+    assert tail.returncode == 0, stderr.decode()
+    record = json.loads(stderr)
+    assert (record["state"], record["exit_code"]) == ("failed", 5)
+    said = "removed this log" if harm == "removed" else "cut this log"
+    assert said.encode() in seen
+    # Whoever had read all of it goes on at the byte where it would have gone on.
+    assert (b"afterwards" in seen) == (harm != "removed")
+    assert record["log_bytes"] == path.stat().st_size == 1000 + len(seen)
+    assert worker.run("tail", "--offset", "0").returncode == FREED

@@ -1,0 +1,254 @@
+"""What a worker does before a job's command starts, and what it then starts: real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from supervised import PYTHONS, Worker
+from wheels import make_project, make_wheel
+
+import tpuctl.jobs.shipped
+
+GROUNDWORK = Path(tpuctl.jobs.shipped.__path__[0]) / "groundwork.py"
+WHICH = "import sys; print(sys.executable)"
+
+
+@pytest.fixture(params=PYTHONS, ids=lambda path: Path(path).name)
+def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Worker]:
+    worker = Worker(tmp_path, request.param)
+    yield worker
+    worker.close()
+
+
+@pytest.fixture
+def new_worker(tmp_path: Path) -> Iterator[Worker]:
+    worker = Worker(tmp_path, sys.executable)
+    yield worker
+    worker.close()
+
+
+def write(path: Path, text: str, mode: int = 0o644) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
+
+
+# What is started ----------------------------------------------------------------------------
+
+
+def printed(worker: Worker, argv: list[str], **more: Any) -> list[str]:
+    """What a job prints that starts this, without tpuctl's lines: in another folder each time,
+    with the code that was written to the first."""
+    first = worker.folder.with_name("1")
+    count = len(list(first.parent.iterdir()))
+    worker.folder = first.with_name(str(count + 1))
+    shutil.copytree(first, worker.folder)
+    worker.give(WHICH, **{"argv": argv, **more})
+    worker.record("start")
+    log, record = worker.follow()
+    assert record.state == "succeeded", log.decode()
+    lines = log.decode().splitlines()
+    return [line for line in lines if not line.startswith("tpuctl: ")]
+
+
+def test_python_is_the_same_in_every_form(worker: Worker) -> None:
+    code = worker.folder / "code"
+    write(code / "sub/package/module.py", WHICH)
+    write(code / "run.sh", f"#!/bin/sh\npython -c '{WHICH}'\npython3 -c '{WHICH}'\n", 0o755)
+    forms = [["./run.sh"], ["{python}", "job.py"], ["{python}", "-m", "sub.package.module"]]
+    forms = forms if worker.python == sys.executable else forms[:1]
+    seen = {line for argv in forms for line in printed(worker, argv)}
+    asked = subprocess.check_output([worker.python, "-c", WHICH], env=worker.environment)
+    assert seen == {asked.decode().strip()}, "the image's"
+
+    make_wheel(code / "wheels", "small-library", "1.0")
+    install = {"wheels": "wheels"}
+    seen = {line for argv in forms for line in printed(worker, argv, install=install)}
+    (programs,) = {Path(line).parent for line in seen}
+    assert programs.parent.parent == worker.home / ".tpuctl/envs", "the environment's"
+
+
+def test_the_shell_is_told_of_the_environment(new_worker: Worker) -> None:
+    make_project(new_worker.folder / "code/model", "model", "def say(): pass\n")
+    argv = ["sh", "-c", 'echo "$VIRTUAL_ENV"; command -v python; command -v say-model']
+    home, python, program = printed(new_worker, argv, install={"dependencies": ["./model"]})
+    assert (python, program) == (f"{home}/bin/python", f"{home}/bin/say-model")
+
+
+def test_packages_below_src_are_found_unless_the_project_brings_them(new_worker: Worker) -> None:
+    code = new_worker.folder / "code"
+    write(code / "src/model.py", "print('from the folder')\n")
+    for argv in (["{python}", "-m", "model"], ["sh", "-c", "exec python -m model"]):
+        assert printed(new_worker, argv) == ["from the folder"]
+    env = {"PYTHONPATH": str(code / "other")}
+    write(code / "other/more.py", "print('from elsewhere')\n")
+    assert printed(new_worker, ["{python}", "-m", "more"], env=env) == ["from elsewhere"]
+    make_project(code, "model", "print('as it was built')\n")
+    install = {"dependencies": [], "project": "."}
+    assert printed(new_worker, ["{python}", "-m", "model"], install=install) == ["as it was built"]
+
+
+def test_arguments_are_handed_over_as_they_are(new_worker: Worker) -> None:
+    argv = ["{python}", "-c", "import sys; print(sys.argv[1:])"]
+    words = ["{python}", "a b", "", "--", "$HOME", "'"]
+    assert printed(new_worker, [*argv, *words]) == [repr(words)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "text", "code", "told"),
+    [
+        (0o644, "#!/bin/sh\n", 126, "Permission denied"),
+        (0o755, "#!/nonexistent/sh\n", 127, "No such file or directory"),
+    ],
+)
+def test_what_cannot_be_started_says_why(
+    new_worker: Worker, mode: int, text: str, code: int, told: str
+) -> None:
+    write(new_worker.folder / "code/run.sh", text, mode)
+    new_worker.give("", argv=["./run.sh"])
+    new_worker.record("start")
+    log, record = new_worker.follow()
+    assert (record.state, record.exit_code) == ("failed", code)
+    assert log.decode() == f"tpuctl: cannot start ./run.sh: {told}\n"
+
+
+# The setup command --------------------------------------------------------------------------
+
+
+class Machine:
+    """A home in which jobs with a setup command are prepared; `done` counts how often it ran."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.jobs = 0
+
+    def run(self, setup: str, files: dict[str, str] | None = None) -> tuple[int, str, str]:
+        """Another job's setup: exit code, last words, log."""
+        self.jobs += 1
+        folder = self.home / f"job-{self.jobs}"
+        for name, text in (files or {}).items():
+            write(folder / "code" / name, text, 0o755)
+        (folder / "code").mkdir(parents=True, exist_ok=True)
+        (folder / "spec.json").write_text(json.dumps({"install": {"setup": setup}}))
+        done = subprocess.run(
+            [sys.executable, "-S", "-I", str(GROUNDWORK), str(folder)],
+            env={"HOME": str(self.home), "PATH": os.environ["PATH"], "TOKEN": "open sesame"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        log = folder / "log"
+        return done.returncode, done.stdout + done.stderr, log.read_text() if log.exists() else ""
+
+    @property
+    def done(self) -> list[str]:
+        path = self.home / "done"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_setup_runs_once_for_each_machine_and_content(machine: Machine, tmp_path: Path) -> None:
+    setup = "./prepare.sh all && echo 'done' >/dev/null"
+    files = {"prepare.sh": '#!/bin/sh\necho "$1 $TOKEN" >> ~/done\n', "train.py": "1"}
+    code, told, log = machine.run(setup, files)
+    assert (code, told) == (0, "")
+    assert log.startswith("tpuctl: running the setup command\ntpuctl: ran the setup command in ")
+    assert machine.done == ["all open sesame"]
+    # Other code beside it is nothing to the setup command, other content of what it names is.
+    assert machine.run(setup, {**files, "train.py": "2"}) == (0, "", "")
+    assert len(machine.done) == 1
+    machine.run(setup, {**files, "prepare.sh": "#!/bin/sh\necho again >> ~/done\n"})
+    assert machine.done[1:] == ["again"]
+    machine.run("echo text >> ~/done", files)
+    assert machine.done[2:] == ["text"]
+    another = Machine(tmp_path / "another")
+    another.run(setup, files)
+    assert len(another.done) == 1
+
+
+def test_a_setup_command_that_fails_is_shown_whole_and_tried_again(machine: Machine) -> None:
+    setup = "echo begun >> ~/done\necho 'first words'\nls /nonexistent\necho never >> ~/done"
+    for tried in (1, 2):
+        code, told, log = machine.run(setup)
+        assert (code, told) == (1, "the setup command ended with exit code 2\n")
+        first, second, *rest = log.splitlines()
+        assert (first, second) == ("tpuctl: running the setup command", "first words")
+        assert any("/nonexistent" in line for line in rest)
+        assert machine.done == ["begun"] * tried
+
+
+def test_a_job_whose_setup_fails_never_starts(new_worker: Worker) -> None:
+    new_worker.give("print('never')", install={"setup": "echo 'no such package'; exit 100"})
+    new_worker.record("start")
+    log, record = new_worker.follow()
+    assert (record.state, record.exit_code, record.first_cause) == ("failed", 1, "setup")
+    assert record.detail == "the setup command ended with exit code 100"
+    assert log.decode().splitlines() == [
+        "tpuctl: running the setup command",
+        "no such package",
+        "tpuctl: setup: the setup command ended with exit code 100",
+    ]
+
+
+def test_the_setup_command_comes_before_what_is_installed(new_worker: Worker) -> None:
+    code = new_worker.folder / "code"
+    make_project(code / "model", "model", "value = 1\n")
+    shutil.move(code / "model/lib", code / "kept")
+    setup = "python -c 'import sys; print(sys.version)' && mv kept model/lib"
+    new_worker.give(
+        "import model; print(model.value)",
+        install={"setup": setup, "dependencies": ["./model"]},
+    )
+    new_worker.record("start")
+    log, record = new_worker.follow()
+    assert record.state == "succeeded", log.decode()
+    assert log.endswith(b"\n1\n")
+
+
+# Interruptions ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def installing(new_worker: Worker, tmp_path: Path) -> Worker:
+    """A worker in the midst of an installation that ends once there is a file `gate`."""
+    gate = tmp_path / "gate"
+    make_project(new_worker.folder / "code/model", "model", "value = 1\n", gate=gate)
+    new_worker.give("import model; print(model.value)", install={"dependencies": ["./model"]})
+    new_worker.record("start")
+    new_worker.until(gate.with_name("gate.reached").exists, "building")
+    return new_worker
+
+
+def test_everything_killed_while_it_installs_and_started_again(
+    installing: Worker, tmp_path: Path
+) -> None:
+    assert installing.read("record.json")["state"] == "preparing"
+    for pid in installing.processes():
+        os.kill(pid, signal.SIGKILL)
+    installing.until(lambda: not installing.processes(), "the end of all")
+    (tmp_path / "gate").touch()
+    installing.record("start")
+    log, record = installing.follow()
+    assert record.state == "succeeded", log.decode()
+    assert log.endswith(b"\n1\n")
+
+
+def test_stopped_while_it_installs(installing: Worker) -> None:
+    record = installing.record("stop", "--grace", "5")
+    assert (record.state, record.exit_code) == ("stopped", 143)
+    installing.until(lambda: not installing.processes(), "the end of all")
+    assert b"installed" not in (installing.folder / "log").read_bytes()

@@ -1,0 +1,103 @@
+"""A job on a machine that goes down: what it is sent, and what is said of its end.
+
+As in test_supervisor.py, processes are what is under test.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from supervised import PYTHONS, ClockedWorker
+
+# Saves when it is told to end, for as long as it is not let go on; a second SIGTERM interrupts it.
+SAVING = """
+import os, signal, sys, time
+def save(number, frame):
+    print("saving", flush=True)
+    while not os.path.exists(os.path.expanduser("~/enough")):
+        time.sleep(0.02)
+    print("saved", flush=True)
+    sys.exit(int(sys.argv[1]))
+signal.signal(signal.SIGTERM, save)
+print("began", flush=True)
+while True:
+    time.sleep(1)
+"""
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[ClockedWorker]:
+    worker = ClockedWorker(tmp_path, PYTHONS[-1])
+    yield worker
+    worker.close()
+
+
+def begun(worker: ClockedWorker, *arguments: str, script: str = SAVING) -> None:
+    worker.give(script, *arguments, max_seconds=3600)
+    worker.record("start")
+    worker.until_logged(b"began")
+    worker.until(lambda: worker.read("begun.json")["keeper"] is not None, "the keeper's note")
+
+
+def take_down(worker: ClockedWorker) -> None:
+    """As systemd does with all that is left of a session: SIGTERM, and SIGHUP right after it."""
+    for pid in worker.processes():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            os.kill(pid, number)
+
+
+@pytest.mark.parametrize("code", [143, 0])
+def test_a_script_that_saves_is_told_once_and_lives_through_a_hangup(
+    worker: ClockedWorker, code: int
+) -> None:
+    begun(worker, str(code))
+    take_down(worker)
+    worker.until_logged(b"saving")
+    worker.until_looked(6)  # more often than it takes to pass a signal on
+    (worker.home / "enough").touch()
+    log, record = worker.follow()
+    assert log == b"began\nsaving\nsaved\n"
+    assert (record.state, record.exit_code, record.first_cause) == ("failed", 143, "terminated")
+
+
+def test_a_script_is_told_where_only_the_supervisor_was(worker: ClockedWorker) -> None:
+    begun(worker, "143")
+    os.kill(worker.pid_of("supervisor.py"), signal.SIGTERM)
+    worker.until_logged(b"saving")
+    worker.until_looked(6)
+    (worker.home / "enough").touch()
+    assert worker.follow()[0] == b"began\nsaving\nsaved\n"
+
+
+def test_a_hangup_alone_ends_nothing(worker: ClockedWorker) -> None:
+    """A script without handlers, as most are: the end of a session is not its end."""
+    begun(worker, script="import time\nprint('began', flush=True)\ntime.sleep(600)")
+    for pid in worker.processes():
+        os.kill(pid, signal.SIGHUP)
+    worker.until_looked(3)
+    assert worker.record("status").state == "running"
+    worker.pid_of("job.py")
+
+
+def test_a_script_that_wants_hangups_gets_them(worker: ClockedWorker) -> None:
+    script = "import signal, time\nsignal.signal(signal.SIGHUP, lambda *_: print('read anew'))\n"
+    begun(worker, script=f"{script}print('began', flush=True)\nwhile True: time.sleep(1)")
+    os.kill(worker.pid_of("job.py"), signal.SIGHUP)
+    worker.until_logged(b"read anew")
+
+
+def test_a_machine_that_ends_all_at_once_is_not_the_jobs_fault(worker: ClockedWorker) -> None:
+    """The keeper too, which may not have been ready for it."""
+    begun(worker, script="import time\nprint('began', flush=True)\ntime.sleep(600)")
+    supervisor = worker.pid_of("supervisor.py")
+    os.kill(supervisor, signal.SIGSTOP)
+    os.kill(supervisor, signal.SIGTERM)
+    for part in ("keeper.py", "job.py"):
+        os.kill(worker.pid_of(part), signal.SIGKILL)
+    os.kill(supervisor, signal.SIGCONT)
+    _, record = worker.follow()
+    assert (record.state, record.first_cause) == ("failed", "terminated")

@@ -1,0 +1,98 @@
+"""One worker of a job whose workers start together: what it does until it hears the sign.
+
+As in test_supervisor.py, processes are what is under test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from supervised import PYTHONS, Worker
+
+SCRIPT = (
+    "import os\nprint('began', flush=True)\nopen(os.path.expanduser('~/began'), 'a').write('.')"
+)
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Worker]:
+    worker = Worker(tmp_path, PYTHONS[-1])
+    yield worker
+    worker.close()
+
+
+def ready(worker: Worker, seconds: float = 600.0) -> None:
+    worker.give(SCRIPT, together={"workers": [0, 1, 2, 3], "seconds": seconds})
+    assert worker.record("start", "--until", "ready", "--patience", "30").state == "ready"
+
+
+def starts(worker: Worker) -> int:
+    began = worker.home / "began"
+    return len(began.read_text()) if began.exists() else 0
+
+
+def give_sign(worker: Worker) -> None:
+    (worker.folder / "go").touch()
+
+
+def test_a_ready_worker_starts_with_the_sign_and_not_before(worker: Worker) -> None:
+    ready(worker)
+    # Asked again, it has looked for the sign several times meanwhile.
+    assert worker.record("start", "--until", "running", "--patience", "1").state == "ready"
+    assert starts(worker) == 0
+    give_sign(worker)
+    found = worker.record("start", "--until", "running", "--patience", "30")
+    assert found.state in ("running", "succeeded")
+    assert worker.follow()[0] == b"began\n"
+
+
+def test_a_stop_ends_the_waiting(worker: Worker) -> None:
+    ready(worker)
+    record = worker.record("stop", "--grace", "30")
+    assert (record.state, record.exit_code, record.first_cause) == ("stopped", 143, "stopped")
+    assert starts(worker) == 0
+    give_sign(worker)
+    assert worker.record("start").state == "stopped"
+    worker.until(lambda: not worker.processes(), "the end of all processes")
+    assert starts(worker) == 0
+
+
+def test_another_workers_failure_ends_the_waiting(worker: Worker) -> None:
+    ready(worker)
+    (worker.folder / "end.json").write_text('{"worker": 3, "state": "failed"}')
+    log, record = worker.follow()
+    assert record.is_bystander
+    assert (log, starts(worker)) == (b"", 0)
+
+
+def test_a_supervisor_killed_while_it_waits_is_replaced_by_one_that_waits(worker: Worker) -> None:
+    ready(worker)
+    worker.kill("supervisor.py")
+    assert worker.record("start", "--until", "ready", "--patience", "30").state == "ready"
+    assert starts(worker) == 0
+    worker.kill("supervisor.py")
+    give_sign(worker)
+    assert worker.follow()[0] == b"began\n"
+    assert starts(worker) == 1
+
+
+def test_the_waiting_has_an_end_and_names_who_was_missing(worker: Worker) -> None:
+    worker.give(SCRIPT, together={"workers": [0, 1, 2, 3], "seconds": 0.5})
+    (worker.folder / "missing.json").write_text(json.dumps({"workers": [2, 3]}))
+    worker.record("start")
+    _, record = worker.follow()
+    assert (record.state, record.exit_code, record.first_cause) == ("failed", 1, "slice")
+    assert record.detail.startswith("worker 2, 3 was not ready to start within ")
+    assert starts(worker) == 0
+
+
+def test_a_machine_that_goes_down_while_it_waits_is_not_the_jobs_fault(worker: Worker) -> None:
+    ready(worker)
+    os.kill(worker.pid_of("supervisor.py"), signal.SIGTERM)
+    _, record = worker.follow()
+    assert (record.state, record.first_cause, starts(worker)) == ("failed", "terminated", 0)

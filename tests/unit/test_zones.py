@@ -1,0 +1,198 @@
+"""Which zone a stack is in, which one comes next, and what is told when none is left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tpuctl.errors import (
+    Conflict,
+    Denied,
+    NoCapacity,
+    NotFound,
+    QuotaExceeded,
+    Scope,
+    TpuctlError,
+    Transient,
+)
+from tpuctl.flows.zones import (
+    Refusal,
+    exhausted,
+    home_zone,
+    next_zone,
+    zone_error,
+    zones_to_try,
+)
+from tpuctl.model.inventory import Found
+from tpuctl.model.plan import Action, Change, Plan
+from tpuctl.model.stack import Stack, load_stack
+
+A, B, C = "us-west4-a", "us-west4-b", "europe-west4-b"
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Stack:
+    return load(tmp_path, "data_disks: [{size_gb: 20}]")
+
+
+def load(folder: Path, tpu: str) -> Stack:
+    path = folder / "tpuctl.yaml"
+    path.write_text(
+        "stack: bert\nproject: {id: my-project}\nbucket: {allow_egress: true}\n"
+        f"tpu: {{type: v5litepod-8, zones: [{A}, {B}, {C}], {tpu}}}\n",
+        "utf-8",
+    )
+    return load_stack(path)
+
+
+def node(zone: str, state: str = "READY") -> Found:
+    return Found("node", "bert-tpu", "bert", zone, state)
+
+
+def request(zone: str, state: str) -> Found:
+    return Found("queued", "bert-queue", "bert", zone, state)
+
+
+def disk(zone: str, name: str = "bert-data-0") -> Found:
+    return Found("disk", name, "bert", zone, "READY")
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ([], A),
+        ([node(B)], B),
+        ([node(B, "PREEMPTED")], B),  # made anew where it was
+        ([node(C, "PREEMPTED"), node(B, "REPAIRING")], B),
+        ([node(A, "PREEMPTED"), node(B, "STOPPED")], B),
+        ([node(A, "CREATING"), node(B, "REPAIRING")], B),
+        ([node(A, "PREEMPTED"), node(B, "CREATING")], B),  # somebody brings it up there
+        ([node(A, "CREATING"), node(B)], B),
+        ([node(C), node(B)], B),
+        ([request(B, "WAITING_FOR_RESOURCES")], B),
+        ([request(A, "FAILED"), request(C, "ACTIVE")], C),
+        ([request(A, "FAILED"), request(B, "PROVISIONING")], B),
+        ([disk(B)], B),
+        ([disk(A), node(C)], C),  # a disk left by a try that was killed
+        ([disk(B), node(A, "PREEMPTED")], B),
+        ([disk(B, "bert-controller")], A),  # a controller's own disk holds no data
+        ([node("us-east5-b", "CREATING")], A),  # a try of an older stack file
+        ([node("us-east5-b", "PREEMPTED")], A),
+        ([request("us-east5-b", "WAITING_FOR_RESOURCES")], A),
+    ],
+)
+def test_the_home_zone(stack: Stack, found: list[Found], expected: str) -> None:
+    assert home_zone(stack, found) == expected
+    assert home_zone(stack, found[::-1]) == expected
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        node("us-east5-b"),
+        node("us-east5-b", "STOPPED"),
+        node("us-east5-b", "REPAIRING"),
+        request("us-east5-b", "ACTIVE"),
+        disk("us-east5-b"),
+    ],
+)
+def test_what_is_used_in_a_zone_that_is_not_named_is_not_taken_away(
+    stack: Stack, there: Found
+) -> None:
+    with pytest.raises(Conflict, match=there.address):
+        home_zone(stack, [there])
+
+
+def test_a_disk_elsewhere_is_none_of_a_working_nodes_concern(stack: Stack) -> None:
+    assert home_zone(stack, [disk("us-east5-b"), node(B)]) == B
+
+
+def refusal(zone: str, kind: type[TpuctlError], scope: Scope) -> Refusal:
+    error = kind("Refused by Google", f"no more in {zone}")
+    error.scope = scope
+    return Refusal(zone, error)
+
+
+def test_zones_are_tried_in_order() -> None:
+    first = refusal(A, NoCapacity, Scope.ZONE)
+    assert next_zone((A, B, C), [first]) == B
+    second = refusal(B, NoCapacity, Scope.ZONE)
+    assert next_zone((A, B, C), [first, second]) == C
+    assert next_zone((A, B), [first, second]) is None
+    assert next_zone((B, A, C), [second, first]) == C, "in whatever order they were refused"
+
+
+def test_a_region_that_refuses_takes_its_zones_along() -> None:
+    refused = refusal(A, QuotaExceeded, Scope.REGION)
+    assert next_zone((A, B, C), [refused]) == C
+    assert next_zone((A, B), [refused]) is None
+    assert next_zone((A, A), [refusal(A, NoCapacity, Scope.ZONE)]) is None
+
+
+def with_scope(kind: type[TpuctlError], scope: Scope) -> TpuctlError:
+    return refusal(A, kind, scope).error
+
+
+def test_of_several_failures_the_furthest_reaching_is_told() -> None:
+    zone = with_scope(NoCapacity, Scope.ZONE)
+    region = with_scope(QuotaExceeded, Scope.REGION)
+    project = with_scope(Denied, Scope.PROJECT)
+    fatal = with_scope(Transient, Scope.FATAL)
+    assert zone_error({"node/a": zone}) is zone
+    assert zone_error({"node/a": zone, "disk/b": region}) is region
+    assert zone_error({"disk/b": project, "node/a": zone, "c/c": region}) is project
+    assert zone_error({"a/a": zone, "b/b": fatal, "c/c": project}) is fatal
+
+
+def test_the_end_tells_the_whole_story(stack: Stack) -> None:
+    refusals = [refusal(A, QuotaExceeded, Scope.REGION), refusal(C, NoCapacity, Scope.ZONE)]
+    error = exhausted(refusals, stack, stack.zones)
+    assert error.exit_code == 75, "trying later may work: the best hope there is"
+    detail, hint = error.diagnostics[0].detail, error.diagnostics[0].hint
+    lines = detail.splitlines()[1:]
+    assert [line.partition(":")[0] for line in lines] == [A, C, B]
+    assert "not tried" in lines[2]
+    assert "queue: true" in hint
+    only_quota = [refusal(zone, QuotaExceeded, Scope.ZONE) for zone in (A, B, C)]
+    assert exhausted(only_quota, stack, stack.zones).exit_code == 76
+    denied = [refusal(zone, Denied, Scope.ZONE) for zone in (A, B, C)]
+    assert exhausted(denied, stack, stack.zones).exit_code == 77
+
+
+def test_a_single_zone_needs_no_story(tmp_path: Path) -> None:
+    path = tmp_path / "tpuctl.yaml"
+    path.write_text(
+        f"project: {{id: my-project}}\ntpu: {{type: v5litepod-8, zones: [{A}]}}\n", "utf-8"
+    )
+    refused = refusal(A, NoCapacity, Scope.ZONE)
+    assert exhausted([refused], load_stack(path), (A,)) is refused.error
+
+
+def planned(*disks: Action) -> Plan:
+    changes = [Change(f"disk/bert-data-{i}", action, "") for i, action in enumerate(disks)]
+    return Plan((*changes, Change("node/bert-tpu", Action.CREATE, "")))
+
+
+def test_data_disks_that_are_there_bind_the_stack_to_their_zone(tmp_path: Path) -> None:
+    """Elsewhere new ones would be made, and these taken away with what is on them."""
+    stack = load(tmp_path, "data_disks: [{size_gb: 20}, {size_gb: 20}]")
+    assert zones_to_try(stack, planned(Action.CREATE, Action.CREATE)) == (A, B, C)
+    bound = stack.in_zone(B)
+    assert zones_to_try(bound, planned(Action.NOTHING, Action.NOTHING)) == (B,)
+    assert zones_to_try(bound, planned(Action.CREATE, Action.NOTHING)) == (B,)
+    named = load(tmp_path, "data_disks: [{name: mine}]")
+    there = Plan((Change("disk/mine", Action.NOTHING, ""),))
+    assert zones_to_try(named, there) == (A, B, C), "one's own disk may be in each of them"
+
+    error = exhausted([refusal(B, NoCapacity, Scope.ZONE)], bound, (B,))
+    assert isinstance(error, NoCapacity)
+    assert error.scope is Scope.ZONE
+    assert "data disks are in " + B in error.diagnostics[0].detail
+    assert "tpuctl down" in error.diagnostics[0].hint
+
+
+def test_an_error_of_any_kind_can_be_told(stack: Stack) -> None:
+    """Kinds of errors differ in how they are made."""
+    odd = refusal(B, NotFound, Scope.ZONE)
+    assert isinstance(exhausted([odd], stack, (B,)), NotFound)
