@@ -15,6 +15,7 @@ from google.api_core.client_options import ClientOptions
 from google.oauth2.credentials import Credentials
 
 from tpuctl.emulator.server import Server
+from tpuctl.emulator.transcript import Transcript
 
 _spec = importlib.util.spec_from_file_location(
     "emulator_null_host", Path(__file__).with_name("null_host.py")
@@ -124,7 +125,8 @@ async def make_cloud(tmp_path: Path) -> AsyncIterator[MakeCloud]:
     clouds: list[Cloud] = []
 
     async def make(folder: str = "home", *, pace: str = "instant", port: int = 0) -> Cloud:
-        server = Server(tmp_path / folder, NullHost, port=port, pace=pace)
+        transcript = Transcript.from_environment()
+        server = Server(tmp_path / folder, NullHost, port=port, pace=pace, transcript=transcript)
         await server.start()
         clouds.append(Cloud(server))
         return clouds[-1]

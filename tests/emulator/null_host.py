@@ -11,7 +11,7 @@ from tpuctl.emulator.machine import Endpoint, MachineError, MachineSpec
 
 class NullHost:
     """Keeps what it was told. `broken` makes boots fail; `gate` holds them and discards back while
-    cleared; `called` tells what has begun."""
+    cleared; `called` tells what has begun, `events` what machines were told."""
 
     def __init__(self, home: Path, front: tuple[str, int]) -> None:
         self.front = front
@@ -19,7 +19,10 @@ class NullHost:
         self.running: set[str] = set()
         self.discarded: list[str] = []
         self.called: list[str] = []
+        self.events: list[tuple[str, str, str]] = []  # machine, key, value
         self.reserved: dict[str, Endpoint] = {}
+        self.lost: dict[str, bool] = {}  # by machine, whether it is silent
+        self.limits: dict[str, int | None] = {}  # of disks
         self.broken = ""
         self.ssh_port = 22
         self.gate = asyncio.Event()
@@ -49,7 +52,7 @@ class NullHost:
         self.specs[spec.name] = spec
 
     def set_event(self, name: str, key: str, value: str) -> None:
-        return None
+        self.events.append((name, key, value))
 
     async def shut(self, name: str) -> None:
         self.running.discard(name)
@@ -61,8 +64,23 @@ class NullHost:
         self.reserved.pop(name, None)
         self.discarded.append(name)
 
+    def machines(self) -> list[str]:
+        return sorted(self.running)
+
+    async def lose(self, name: str, *, is_silent: bool) -> None:
+        self.lost[name] = is_silent
+
+    async def limit_disk(self, name: str, free: int | None) -> None:
+        self.limits[name] = free
+
+    def disk_free(self, name: str) -> int | None:
+        return self.limits.get(name)
+
     def guest_attributes(self, name: str) -> Mapping[str, Mapping[str, str]]:
         return {"hostkeys": {"ssh-ed25519": f"KEY-OF-{name[-1]}"}}
+
+    def console(self, name: str) -> bytes:
+        return f"{name} says 1\n".encode()
 
     def count_running(self) -> int:
         return len(self.running)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tpuctl.emulator.server import Server
+from tpuctl.emulator.transcript import Transcript
 
 
 def null_host() -> Any:
@@ -23,7 +24,8 @@ def null_host() -> Any:
 
 
 async def serve(home: Path, pace: str) -> None:
-    server = Server(home, null_host(), pace=pace)
+    transcript = Transcript.from_environment()
+    server = Server(home, null_host(), pace=pace, transcript=transcript)
     await server.start()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stopping.set)
     print(server.port, server.token, flush=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import sys
 from typing import Any
 
@@ -22,7 +23,7 @@ PARENT = "projects/local-project/locations/europe-west4-a"
         ("/storage/v1/b?project=local-project", "legacy"),
         ("/compute/v1/projects/local-project", "legacy"),
         ("/_local/status", "platform"),
-        ("/t/wrong/storage/v1/b", "platform"),
+        ("/t/wrong/storage/v1/b", "legacy"),
         ("/nothing/here", "platform"),
     ],
 )
@@ -56,7 +57,9 @@ async def test_the_token_may_stand_in_the_path(cloud: Any) -> None:
 
 
 async def test_a_machines_token_opens_the_apis_but_not_the_control_page(cloud: Any) -> None:
-    token = cloud.server.world.access.token_for("someone@local-project.iam.gserviceaccount.com")
+    number = cloud.server.world.projects.require("local-project")["number"]
+    account = f"{number}-compute@developer.gserviceaccount.com"  # an editor, unless told otherwise
+    token = cloud.server.world.access.token_for(account)
     answer = await asyncio.to_thread(
         cloud.request, "GET", "/v3/projects/local-project", token=token
     )
@@ -75,24 +78,30 @@ async def test_an_unknown_path_is_not_found(cloud: Any) -> None:
 @pytest.mark.parametrize(
     ("verb", "path", "name"),
     [
-        ("POST", f"/v2/{PARENT}/queuedResources", "google.cloud.tpu.v2.Tpu/CreateQueuedResource"),
-        ("GET", f"/v2/{PARENT}/queuedResources/q", "google.cloud.tpu.v2.Tpu/GetQueuedResource"),
+        (
+            "POST",
+            f"/v2alpha1/{PARENT}/nodes/n:performMaintenance",
+            "google.cloud.tpu.v2alpha1.Tpu/PerformMaintenance",
+        ),
+        (
+            "POST",
+            f"/v2alpha1/{PARENT}/queuedResources/q:performMaintenanceQueuedResource",
+            "google.cloud.tpu.v2alpha1.Tpu/PerformMaintenanceQueuedResource",
+        ),
         ("POST", "/v3/projects/local-project:move", "Projects/MoveProject"),
-        ("POST", f"/v1/{PARENT}/nodes", "google.cloud.tpu.v1.Tpu (POST"),
-        ("GET", f"/v2alpha1/{PARENT}/nodes/n", "google.cloud.tpu.v2alpha1.Tpu (GET"),
-        ("GET", "/v1/projects/local-project/billingInfo", "CloudBilling/GetProjectBillingInfo"),
+        ("POST", "/v1/billingAccounts/010CA1-010CA1-010CA1:move", "MoveBillingAccount"),
         ("GET", "/v1/services", "CloudCatalog/ListServices"),
         (
             "POST",
-            "/compute/v1/projects/local-project/zones/europe-west4-a/instances",
-            "google.cloud.compute.v1.Instances/Insert",
+            "/compute/v1/projects/local-project/zones/europe-west4-a/instances/i/suspend",
+            "google.cloud.compute.v1.Instances/Suspend",
         ),
         (
             "GET",
-            "/projects/local-project/zones/europe-west4-a/operations/o",
-            "google.cloud.compute.v1.ZoneOperations/Get",
+            "/projects/local-project/zones/europe-west4-a/instanceGroups/g",
+            "google.cloud.compute.v1.InstanceGroups/Get",
         ),
-        ("GET", "/compute/v1/projects/local-project/aggregated/instances", "AggregatedList"),
+        ("GET", "/compute/v1/projects/local-project/aggregated/routers", "AggregatedList"),
         ("GET", "/storage/v1/b/a-bucket/acl", "storage.bucketAccessControls"),
     ],
 )
@@ -107,11 +116,9 @@ async def test_rest_methods_not_imitated_say_so_by_name(
 @pytest.mark.parametrize(
     "method",
     [
-        "google.cloud.tpu.v2.Tpu/CreateQueuedResource",
-        "google.cloud.tpu.v1.Tpu/CreateNode",
-        "google.cloud.billing.v1.CloudBilling/ListBillingAccounts",
-        "google.cloud.tpu.v2alpha1.Tpu/ListReservations",
-        "google.iam.admin.v1.IAM/CreateRole",
+        "google.cloud.billing.v1.CloudBilling/CreateBillingAccount",
+        "google.cloud.tpu.v2alpha1.Tpu/PerformMaintenance",
+        "google.iam.admin.v1.IAM/SignBlob",
         "google.longrunning.Operations/CancelOperation",
         "no.such.Service/Method",
         "google.cloud.tpu.v2.Tpu/NoSuchMethod",
@@ -130,7 +137,7 @@ async def test_grpc_bytes_that_are_no_message_are_refused(cloud: Any) -> None:
     call = cloud.channel().unary_unary("/google.cloud.tpu.v2.Tpu/GetNode")
     with pytest.raises(grpc.RpcError) as caught:
         await asyncio.to_thread(call, b"\xff\xff\xff", timeout=10)
-    assert caught.value.code() is grpc.StatusCode.INTERNAL
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize(
@@ -223,3 +230,17 @@ async def test_operations_of_every_api_are_found_over_grpc(cloud: Any) -> None:
     made, operation = await asyncio.to_thread(find)
     assert operation.name == made["name"]
     assert operation.done
+
+
+async def test_json_in_another_encoding_is_refused(cloud: Any) -> None:
+    body = '{"name": "\\ud800"}'.encode("utf-16")
+    path = "/compute/v1/projects/local-project/global/networks"
+    answer = await asyncio.to_thread(cloud.request, "POST", path, data=body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, 400)
+
+
+async def test_who_comes_with_tls_is_told_at_once(cloud: Any) -> None:
+    """gcsfs does, and would wait for a minute."""
+    port = cloud.server.port
+    with pytest.raises(ssl.SSLError):
+        await asyncio.open_connection("127.0.0.1", port, ssl=ssl.create_default_context())

@@ -1,4 +1,4 @@
-"""Projects, services, service accounts and Compute Engine through their official clients."""
+"""Projects, service accounts and Compute Engine through their official clients."""
 
 from __future__ import annotations
 
@@ -12,13 +12,9 @@ from google.cloud import (
     compute_v1,
     iam_admin_v1,
     resourcemanager_v3,
-    service_usage_v1,
 )
 from google.cloud.iam_admin_v1.services.iam.transports import IAMGrpcTransport
 from google.cloud.resourcemanager_v3.services.projects.transports import ProjectsGrpcTransport
-from google.cloud.service_usage_v1.services.service_usage.transports import (
-    ServiceUsageGrpcTransport,
-)
 from google.iam.v1 import iam_policy_pb2, policy_pb2
 
 PROJECT = "local-project"
@@ -35,14 +31,6 @@ def projects(cloud: Any, transport: str = "rest") -> Any:
     return cloud.keep(resourcemanager_v3.ProjectsClient(transport="rest", **cloud.options()))
 
 
-def services(cloud: Any, transport: str = "rest") -> Any:
-    if transport == "grpc":
-        return service_usage_v1.ServiceUsageClient(
-            transport=ServiceUsageGrpcTransport(channel=cloud.channel())
-        )
-    return cloud.keep(service_usage_v1.ServiceUsageClient(transport="rest", **cloud.options()))
-
-
 def accounts(cloud: Any) -> Any:
     return iam_admin_v1.IAMClient(transport=IAMGrpcTransport(channel=cloud.channel()))
 
@@ -52,9 +40,7 @@ def compute(cloud: Any, client: Any) -> Any:
 
 
 @both
-async def test_a_fresh_cloud_has_one_project_with_no_api_enabled(
-    make_cloud: Any, transport: str
-) -> None:
+async def test_a_fresh_cloud_has_one_project(make_cloud: Any, transport: str) -> None:
     cloud = await make_cloud()
 
     def run() -> None:
@@ -63,8 +49,6 @@ async def test_a_fresh_cloud_has_one_project_with_no_api_enabled(
         assert found.state is resourcemanager_v3.Project.State.ACTIVE
         by_number = projects(cloud, transport).get_project(name=found.name, timeout=10)
         assert by_number == found
-        request = {"parent": NAME, "filter": "state:ENABLED"}
-        assert not list(services(cloud, transport).list_services(request=request, timeout=10))
 
     await asyncio.to_thread(run)
 
@@ -96,16 +80,43 @@ async def test_a_project_is_made_found_and_deleted(cloud: Any, transport: str) -
 
 
 @both
+async def test_labels_are_checked_and_changed_one_by_one(cloud: Any, transport: str) -> None:
+    def run() -> None:
+        client = projects(cloud, transport)
+
+        def change(labels: dict[str, str], *paths: str, etag: str = "") -> dict[str, str]:
+            wanted = {"name": NAME, "labels": labels, "etag": etag}
+            request = {"project": wanted, "update_mask": {"paths": paths}}
+            return dict(client.update_project(request=request, timeout=10).result(20).labels)
+
+        before = client.get_project(name=NAME, timeout=10)
+        assert change({"a": "1", "b_b": "x-2"}, "labels") == {"a": "1", "b_b": "x-2"}
+        assert change({"a": "3", "c": "no"}, "labels.a") == {"a": "3", "b_b": "x-2"}
+        assert change({}, "labels.b_b") == {"a": "3"}
+        for labels in ({"A": "x"}, {"1": "x"}, {"a": "X"}, {"a": "x/y"}, {"a": "x" * 64}):
+            with pytest.raises((exceptions.BadRequest, exceptions.InvalidArgument)) as caught:
+                change(labels, "labels")
+            assert "field [project.labels] has issue [Label" in caught.value.message
+            wanted = {"project_id": "never-made", "labels": labels}
+            with pytest.raises((exceptions.BadRequest, exceptions.InvalidArgument)):
+                client.create_project(request={"project": wanted}, timeout=10)
+        with pytest.raises((exceptions.Conflict, exceptions.Aborted)):
+            change({"a": "4"}, "labels", etag=before.etag)
+        assert dict(client.get_project(name=NAME, timeout=10).labels) == {"a": "3"}
+
+    await asyncio.to_thread(run)
+
+
+@both
 async def test_project_policies(cloud: Any, transport: str) -> None:
     def run() -> None:
         client = projects(cloud, transport)
         policy = client.get_iam_policy(resource=NAME, timeout=10)
-        assert [binding.role for binding in policy.bindings] == ["roles/owner"]
+        owners = [binding for binding in policy.bindings if binding.role == "roles/owner"]
+        assert [list(each.members) for each in owners] == [["user:owner@local-cloud.invalid"]]
         old = policy_pb2.Policy()
         old.CopyFrom(policy)
-        policy.bindings.add(
-            role="projects/local-project/roles/tpuctl", members=["serviceAccount:a@b.example"]
-        )
+        policy.bindings.add(role="roles/tpu.viewer", members=["serviceAccount:a@b.example"])
         request = iam_policy_pb2.SetIamPolicyRequest(resource=NAME, policy=policy)
         changed = client.set_iam_policy(request=request, timeout=10)
         assert changed == client.get_iam_policy(resource=NAME, timeout=10)
@@ -117,49 +128,6 @@ async def test_project_policies(cloud: Any, transport: str) -> None:
         asked = ["tpu.nodes.create", "storage.buckets.create"]
         answer = client.test_iam_permissions(resource=NAME, permissions=asked, timeout=10)
         assert list(answer.permissions) == asked
-
-    await asyncio.to_thread(run)
-
-
-@both
-async def test_services_are_enabled_and_disabled(make_cloud: Any, transport: str) -> None:
-    cloud = await make_cloud()
-
-    def run() -> None:
-        client = services(cloud, transport)
-        state = service_usage_v1.State
-        name = f"{NAME}/services/tpu.googleapis.com"
-        found = client.get_service(request={"name": name}, timeout=10)
-        assert found.state is state.DISABLED
-        apis = ["tpu.googleapis.com", "compute.googleapis.com"]
-        request = {"parent": NAME, "service_ids": apis}
-        made = client.batch_enable_services(request=request, timeout=10).result(timeout=20)
-        assert [each.config.name for each in made.services] == apis
-        assert client.get_service(request={"name": name}, timeout=10).state is state.ENABLED
-        listed = client.list_services(
-            request={"parent": NAME, "filter": "state:ENABLED"}, timeout=10
-        )
-        assert set(apis) <= {each.config.name for each in listed}
-        client.disable_service(request={"name": name}, timeout=10).result(timeout=20)
-        assert client.get_service(request={"name": name}, timeout=10).state is state.DISABLED
-        for wrong in ("nonsense", "x.example.org"):
-            with pytest.raises(exceptions.GoogleAPICallError):
-                client.enable_service(request={"name": f"{NAME}/services/{wrong}"}, timeout=10)
-
-    await asyncio.to_thread(run)
-
-
-@both
-async def test_paid_services_need_billing(cloud: Any, transport: str) -> None:
-    cloud.server.world.projects.add("unpaid-project")
-
-    def run() -> None:
-        client = services(cloud, transport)
-        request = {"name": "projects/unpaid-project/services/compute.googleapis.com"}
-        with pytest.raises(exceptions.BadRequest) as caught:
-            client.enable_service(request=request, timeout=10)
-        assert "Billing must be enabled for activation of service(s)" in caught.value.message
-        assert caught.value.reason == "UREQ_PROJECT_BILLING_NOT_FOUND"
 
     await asyncio.to_thread(run)
 

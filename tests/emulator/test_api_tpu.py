@@ -249,6 +249,44 @@ async def test_updates_touch_what_the_mask_names(cloud: Any, transport: str) -> 
 
 
 @both
+async def test_workers_can_be_given_external_addresses_and_lose_them(
+    cloud: Any, transport: str
+) -> None:
+    client = cloud.tpu(transport)
+    made = await asyncio.to_thread(create, client, "n")
+    for has_external in (True, False):
+        operation = await asyncio.to_thread(
+            client.update_node,
+            node=tpu_v2.Node(name=made.name, network_config={"enable_external_ips": has_external}),
+            update_mask=field_mask_pb2.FieldMask(paths=["network_config.enable_external_ips"]),
+        )
+        changed = await asyncio.to_thread(operation.result, timeout=20)
+        assert changed.network_config.enable_external_ips is has_external
+        assert changed.network_config.network == made.network_config.network
+        assert bool(changed.network_endpoints[0].access_config.external_ip) is has_external
+
+
+async def test_data_disks_that_are_attached_later_must_be_there(cloud: Any) -> None:
+    client = cloud.tpu()
+    made = await asyncio.to_thread(create, client, "n")
+    disk = {"source_disk": f"projects/{PROJECT}/zones/{ZONE}/disks/absent"}
+    with pytest.raises(exceptions.NotFound, match="disks/absent"):
+        await asyncio.to_thread(update, client, made.name, data_disks=[disk])
+
+
+async def test_machines_know_the_keys_of_the_project_and_no_more_of_it(cloud: Any) -> None:
+    made = await asyncio.to_thread(create, cloud.tpu(), "n")
+    items = [{"key": "ssh-keys", "value": "u:k"}, {"key": "startup-script", "value": "true"}]
+    path = f"/compute/v1/projects/{PROJECT}/setCommonInstanceMetadata"
+    answer = await asyncio.to_thread(cloud.request, "POST", path, json={"items": items})
+    assert answer.ok, answer.text
+    later = await asyncio.to_thread(create, cloud.tpu(), "later")
+    for each in (made, later):
+        spec = cloud.host.specs[f"{each.name}/workers/0"]
+        assert spec.project_metadata == {"ssh-keys": "u:k"}
+
+
+@both
 async def test_stop_and_start(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
     made = await asyncio.to_thread(create, client, "n")

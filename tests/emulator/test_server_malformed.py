@@ -84,6 +84,7 @@ def value(chance: random.Random, depth: int = 0) -> Any:
     return chance.choice(VALUES)
 
 
+@pytest.mark.malformed
 @pytest.mark.parametrize("seed", range(5))
 async def test_malformed_requests_never_break_the_server(cloud: Any, seed: int) -> None:
     chance = random.Random(seed)

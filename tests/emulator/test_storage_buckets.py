@@ -187,3 +187,31 @@ async def test_malformed_requests_are_refused_as_such(
 
     answer = await asyncio.to_thread(run)
     assert answer.status_code == 400, answer.text
+
+
+@pytest.mark.malformed
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"website": 5},
+        {"website": {"mainPageSuffix": ["x"]}},
+        {"cors": [{"maxAgeSeconds": "many"}]},
+        {"cors": [None]},
+        {"lifecycle": {"rule": [{"condition": {"age": 2**31}}]}},
+        {"lifecycle": {"rule": {}}},
+        {"versioning": {"enabled": "yes"}},
+        {"labels": {"a": 1}},
+    ],
+    ids=str,
+)
+async def test_settings_of_another_type_are_refused(cloud: Any, field: dict[str, Any]) -> None:
+    def run() -> None:
+        path = "/storage/v1/b/typed"
+        cloud.request("POST", "/storage/v1/b?project=local-project", json={"name": "typed"})
+        before = cloud.request("GET", path).json()
+        assert cloud.request("PATCH", path, json=field).status_code == 400
+        assert cloud.request("GET", path).json() == before
+        assert cloud.request("PATCH", path, json={"no-such-field": 1}).status_code == 200
+        assert "no-such-field" not in cloud.request("GET", path).json()
+
+    await asyncio.to_thread(run)

@@ -331,6 +331,8 @@ async def test_the_clients_resumable_upload(made: Any) -> None:
 
 async def test_no_draft_is_left_behind(made: Any) -> None:
     def run() -> None:
+        off = {"softDeletePolicy": {"retentionDurationSeconds": "0"}}
+        assert made.request("PATCH", f"/storage/v1/b/{BUCKET}", json=off).status_code == 200
         made.request("POST", f"{UPLOAD}?uploadType=media&name=o", data=b"x")
         address = begin(made)
         put(made, address, b"x", "bytes 0-0/1")
@@ -359,3 +361,28 @@ async def test_sessions_end_after_their_week(make_cloud: Any) -> None:
     assert len(list((again.server.home / "uploads").iterdir())) == 1
     assert (await asyncio.to_thread(put, again, old, b"x", "bytes 0-0/1")).status_code == 404
     assert (await asyncio.to_thread(put, again, young, b"x", "bytes 0-0/1")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("name=o", "Upload requests must include an uploadType URL parameter and a URL path"),
+        ("uploadType=media&name=o", "Uploads must be sent to the upload URL. Re-send this request"),
+    ],
+)
+async def test_uploads_to_another_path_are_sent_to_the_right_one(
+    cloud: Any, query: str, message: str
+) -> None:
+    """In the words of fsouza/fake-gcs-server#1251 and google/google-api-javascript-client#200."""
+
+    def run() -> None:
+        cloud.request("POST", "/storage/v1/b?project=local-project", json={"name": "paths"})
+        answer = cloud.request("POST", f"/storage/v1/b/paths/o?{query}", data=b"data")
+        error = answer.json()["error"]
+        assert (answer.status_code, error["errors"][0]["reason"]) == (400, "wrongUrlForUpload")
+        assert error["message"].startswith(message)
+        _, _, url = error["message"].partition(cloud.url)
+        if url:
+            assert cloud.request("POST", url, data=b"data").status_code == 200
+
+    await asyncio.to_thread(run)

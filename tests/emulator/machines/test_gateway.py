@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from tpuctl.emulator.machines.authority import Authority
 from tpuctl.emulator.machines.framing import RequestFraming
 from tpuctl.emulator.machines.gateway import Gateway
+from tpuctl.emulator.way import Way, shell_user
 
 
 @pytest.fixture
@@ -108,6 +109,26 @@ async def test_credentials_are_demanded(gateway: Gateway, front: Any) -> None:
         assert status != 0
         assert "407" in error
     assert front.seen == []
+
+
+async def test_only_shells_that_are_known_come_through(front: Any, tmp_path: Path) -> None:
+    one = Gateway(Authority(tmp_path / "authority"), front.address, tmp_path)
+    await one.open()
+    way = Way.read(tmp_path)
+    assert way is not None
+    authority = tmp_path / "authority" / "authority.pem"
+    known = shell_user(tmp_path, "http://proxy.company.com:3128")
+    for user, code in ((known, 0), ("shell", 0), ("shell-0123", 1), ("shell-../token", 1)):
+        proxy = way.url(user.replace("/", "%2F"))
+        ca = ("--cacert", str(authority))
+        status, _, error = await curl(*ca, "https://storage.googleapis.com/", https_proxy=proxy)
+        assert (status != 0) == code, error
+    await one.close()
+    # The next one is found where this one was.
+    again = Gateway(Authority(tmp_path / "authority"), front.address, tmp_path)
+    await again.open()
+    assert Way.read(tmp_path) == way
+    await again.close()
 
 
 async def test_other_hosts_are_tunnelled_as_they_are(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -11,6 +12,11 @@ from typing import Any
 
 import aiohttp
 import pytest
+from google.auth import jwt
+
+from tpuctl.emulator.identity_tokens import certificates_at
+from tpuctl.emulator.machine import Endpoint, MachineSpec
+from tpuctl.emulator.machines.attributes import tree_of
 
 FLAVOR = {"Metadata-Flavor": "Google"}
 
@@ -53,10 +59,22 @@ async def test_the_header_is_demanded(lab: Any, session: aiohttp.ClientSession) 
     await lab.boot()
     reader = await reader_of(lab, session)
     path = "/computeMetadata/v1/instance/zone"
-    assert (await reader.ask(path, headers={}))[0] == 403
+    status, page, headers = await reader.ask(path, headers={})
+    assert status == 403
+    assert headers["Content-Type"].startswith("text/html")
+    assert "Missing Metadata-Flavor:Google header." in page
+    assert f"<code>{path}</code>" in page
     assert (await reader.ask(path, headers=FLAVOR | {"X-Forwarded-For": "1.2.3.4"}))[0] == 403
+    # Another site's page whose name was made to lead here.
+    for name in ("evil.example", "evil.example:80", "metadata.google.internal.evil.example"):
+        assert (await reader.ask(path, headers=FLAVOR | {"Host": name}))[0] == 403
+    for name in ("metadata.google.internal", "metadata:80", "169.254.169.254"):
+        assert (await reader.ask(path, headers=FLAVOR | {"Host": name}))[0] == 200
     assert (await reader.ask(path))[0] == 200
-    assert (await reader.ask("/computeMetadata/v1/instance/nothing"))[0] == 404
+    status, page, headers = await reader.ask("/computeMetadata/v1/instance/<nothing>")
+    assert (status, headers["Metadata-Flavor"]) == (404, "Google")
+    assert "&lt;nothing&gt;" in page or "%3Cnothing%3E" in page
+    assert (await reader.value("universe/universe-domain")) == "googleapis.com"
     assert (await reader.ask("/elsewhere"))[0] == 404
     status, _, headers = await reader.ask("/computeMetadata/v1/instance/attributes")
     assert (status, headers["Location"]) == (301, "/computeMetadata/v1/instance/attributes/")
@@ -86,6 +104,83 @@ async def test_what_a_tpu_vm_knows_of_itself(lab: Any, session: aiohttp.ClientSe
     name = await reader.value("instance/name")
     assert (await lab.run("hostname")).out.strip() in (name, os.uname().nodename)
     assert (await reader.value("instance/hostname")).startswith(name + ".")
+
+
+# `tpu-env` of a v4-256, from test_tpu.py in penghao-wu/cambrian, and of a v6e-1, from a Terraform
+# file that the console wrote (agents' images and switches left out of both).
+PRINTED = {
+    "v4-256": {
+        "ACCELERATOR_TYPE": "v4-256",
+        "ALT": "false",
+        "CHIPS_PER_HOST_BOUNDS": "2,2,1",
+        "CONSUMER_PROJECT_ID": "lab",
+        "HOST_BOUNDS": "2,2,8",
+        "NODE_ID": "bert",
+        "TOPOLOGY": "4x4x8",
+        "TPU_CHIPS_PER_PROCESS_BOUNDS": "2,2,1",
+        "TPU_PROCESS_BOUNDS": "2,2,8",
+        "TPU_RUNTIME_METRICS_PORTS": "8431,8432,8433,8434",
+        "TPU_TOPOLOGY_ALT": "false",
+        "TPU_TOPOLOGY_WRAP": "true,true,true",
+        "TYPE": "V4",
+        "WORKER_ID": "0",
+        "WRAP": "true,true,true",
+        "ZONE": "us-central2-b",
+    },
+    "v6e-1": {
+        "ALT": "false",
+        "CHIPS_PER_HOST_BOUNDS": "1,1,1",
+        "HOST_BOUNDS": "1,1,1",
+        "TOPOLOGY": "1x1",
+        "WRAP": "false,false,false",
+    },
+    # torch_xla/_internal/tpu.py has the bounds of v2 and v3 in a table of its own.
+    "v3-64": {"CHIPS_PER_HOST_BOUNDS": "2,2,1", "HOST_BOUNDS": "2,4,1"},
+    "v2-512": {"CHIPS_PER_HOST_BOUNDS": "2,2,1", "HOST_BOUNDS": "8,8,1"},
+}
+
+
+def spec_of(type_name: str) -> MachineSpec:
+    return MachineSpec(
+        name="projects/lab/locations/us-central2-b/nodes/bert/workers/0",
+        node_id="bert",
+        worker=0,
+        endpoints=(Endpoint("127.0.0.1"),),
+        project="lab",
+        project_number=4711,
+        zone="us-central2-b",
+        accelerator_type=type_name,
+        runtime_version="tpu-ubuntu2204-base",
+        service_account="",
+        access_token="",
+    )
+
+
+@pytest.mark.parametrize("type_name", list(PRINTED))
+def test_how_the_chips_lie_is_told_as_real_machines_tell_it(type_name: str) -> None:
+    tree: Any = tree_of(spec_of(type_name), "host", {}, {})
+    lines = tree["instance"]["attributes"]["tpu-env"].splitlines()
+    told = {name: value.strip("'") for name, _, value in (one.partition(": ") for one in lines)}
+    expected = PRINTED[type_name]
+    assert {name: told.get(name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("type_name", "machine_type"),
+    [  # AI-Hypercomputer/xpk, system_characteristics.py
+        ("v4-256", "ct4p-hightpu-4t"),
+        ("v5litepod-8", "ct5lp-hightpu-8t"),
+        ("v5litepod-16", "ct5lp-hightpu-4t"),
+        ("v5p-128", "ct5p-hightpu-4t"),
+        ("v6e-1", "ct6e-standard-1t"),
+        ("v6e-256", "ct6e-standard-4t"),
+    ],
+)
+def test_machines_of_each_generation_have_their_machine_type(
+    type_name: str, machine_type: str
+) -> None:
+    tree: Any = tree_of(spec_of(type_name), "host", {}, {})
+    assert tree["instance"]["machine-type"] == f"projects/4711/machineTypes/{machine_type}"
 
 
 async def test_folders_and_whole_trees(lab: Any, session: aiohttp.ClientSession) -> None:
@@ -149,6 +244,21 @@ async def test_waiting_for_a_change(lab: Any, session: aiohttp.ClientSession) ->
     assert (await asyncio.wait_for(waiting, 10))[1] == "two"
 
 
+@pytest.mark.timeout(60)
+async def test_a_machine_goes_down_while_somebody_waits(
+    lab: Any, session: aiohttp.ClientSession
+) -> None:
+    await lab.boot()
+    reader = await reader_of(lab, session)
+    path = "/computeMetadata/v1/instance/preempted?wait_for_change=true"
+    waiting = asyncio.create_task(reader.ask(path))
+    await reader.ask("/")
+    await asyncio.sleep(0.1)
+    await lab.host.shut(lab.name)
+    with contextlib.suppress(aiohttp.ClientError):
+        await waiting
+
+
 async def test_guest_attributes_are_written_on_the_machine(lab: Any) -> None:
     await lab.boot()
     base = "http://$GCE_METADATA_HOST/computeMetadata/v1/instance/guest-attributes"
@@ -160,6 +270,53 @@ async def test_guest_attributes_are_written_on_the_machine(lab: Any) -> None:
     assert set(written["hostkeys"]) == {"ssh-ed25519"}
     await lab.run(f"{ask}/job/state -X DELETE")
     assert lab.host.guest_attributes(lab.name)["job"] == {}
+
+
+async def test_a_machine_proves_to_others_who_it_is(
+    lab: Any, session: aiohttp.ClientSession
+) -> None:
+    spec = await lab.boot()
+    reader = await reader_of(lab, session)
+    path = "instance/service-accounts/default/identity"
+    status, text, _ = await reader.ask(f"/computeMetadata/v1/{path}")
+    assert (status, text) == (400, "non-empty audience parameter required\n")
+    nobody = path.replace("default", "nobody") + "?audience=x"
+    assert (await reader.ask(f"/computeMetadata/v1/{nobody}"))[0] == 404
+    audience = "https://service.example.com"
+    certificates = certificates_at("/oauth2/v1/certs", lab.home)
+    short = await reader.value(f"{path}?audience={audience}")
+    claims = jwt.decode(short, certificates, audience=audience)
+    assert claims["iss"] == "https://accounts.google.com"
+    assert "google" not in claims
+    full = await reader.value(f"{path}?audience={audience}&format=full")
+    claims = jwt.decode(full, certificates, audience=audience)
+    assert claims["email"] == spec.service_account
+    engine = claims["google"]["compute_engine"]
+    assert (engine["project_id"], engine["zone"]) == ("lab", "europe-west4-a")
+    assert engine["instance_id"] == await reader.value("instance/id")
+    with pytest.raises(ValueError, match="wrong audience"):
+        jwt.decode(full, certificates, audience="https://other.example.com")
+    # google-auth asks for it by itself on a machine.
+    assert await lab_identity(lab, audience) == spec.service_account
+
+
+IDENTITY = """
+import sys
+import google.auth.transport.requests as transport
+from google.auth import jwt
+from google.auth.compute_engine import IDTokenCredentials
+request = transport.Request()
+credentials = IDTokenCredentials(request, sys.argv[1], use_metadata_identity_endpoint=True)
+credentials.refresh(request)
+print(jwt.decode(credentials.token, verify=False)["email"], credentials.expired)
+"""
+
+
+async def lab_identity(lab: Any, audience: str) -> str:
+    out = await run_here(lab, IDENTITY, audience)
+    email, is_expired = out.split()
+    assert is_expired == "False"
+    return email
 
 
 GOOGLE_AUTH = """
@@ -174,20 +331,25 @@ print(credentials.token, credentials.service_account_email, credentials.expired)
 """
 
 
-async def test_googles_own_library_finds_its_credentials(lab: Any) -> None:
-    await lab.boot()
+async def run_here(lab: Any, program: str, *arguments: str) -> str:
+    """What a program prints that has the tests' packages and the machine's environment."""
     environment = dict(
         line.split("=", 1)
         for line in (await lab.run("env")).out.splitlines()
         if line.startswith(("GCE_", "no_proxy", "NO_PROXY", "https_proxy", "HTTPS_PROXY"))
     )
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", GOOGLE_AUTH),
+        *(sys.executable, "-c", program, *arguments),
         env=environment | {"PATH": os.environ["PATH"], "HOME": "/nonexistent"},
         stdout=asyncio.subprocess.PIPE,
     )
     out, _ = await asyncio.wait_for(process.communicate(), 60)
-    assert out.decode().splitlines() == [
+    return out.decode()
+
+
+async def test_googles_own_library_finds_its_credentials(lab: Any) -> None:
+    await lab.boot()
+    assert (await run_here(lab, GOOGLE_AUTH)).splitlines() == [
         "True lab",
         "token-of-the-job job@lab.iam.gserviceaccount.com False",
     ]

@@ -201,6 +201,7 @@ async def test_the_environment_is_clean(lab: Any, monkeypatch: pytest.MonkeyPatc
     foreign = {"AWS_SECRET_ACCESS_KEY", "PYTHONPATH", "CLOUDSDK_CORE_PROJECT", "GIT_AUTHOR_NAME"}
     assert names.isdisjoint(foreign)
     assert {"LC_TIME", "HOME", "LANG", "GCE_METADATA_HOST", "https_proxy"} <= names
+    assert {"SSH_CLIENT", "SSH_CONNECTION"} <= names, "by which bash knows what it is run by"
     assert (await lab.run("pwd")).out.strip() == (await lab.run("echo $HOME")).out.strip()
 
 

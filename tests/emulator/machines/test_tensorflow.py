@@ -38,6 +38,9 @@ manager.save()
 variable.assign(4.0)
 tf.train.Checkpoint(v=variable).restore(manager.latest_checkpoint)
 print(float(variable))
+from tensorflow.python.tpu.client import client  # which TPUClusterResolver asks
+node = client.Client("bert")
+print(node._project, node._zone, node.get_local_ip())
 tf.io.gfile.rmtree(root)
 print(tf.io.gfile.exists(root + "/renamed"))
 """
@@ -113,5 +116,6 @@ async def test_gs_paths_of_unchanged_tensorflow_are_the_local_clouds_buckets(clo
         "['records', 'text'] ['gs://lab-bucket/some/folder/text']",
         "False True",
         "3.0",
+        f"{PROJECT} {ZONE} {address}",
         "False",
     ]

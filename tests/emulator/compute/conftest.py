@@ -1,0 +1,99 @@
+"""Compute Engine as its official clients see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from google.cloud import compute_v1
+
+PROJECT = "local-project"
+ZONE = "europe-west4-a"
+REGION = "europe-west4"
+UBUNTU = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2204-lts"
+
+
+class Engine:
+    """Clients of one local cloud. They block: call them in `asyncio.to_thread`."""
+
+    link = "https://www.googleapis.com/compute/v1/"
+    place: Mapping[str, str] = {"project": PROJECT, "zone": ZONE}
+    area: Mapping[str, str] = {"project": PROJECT, "region": REGION}
+
+    def __init__(self, cloud: Any) -> None:
+        self.cloud = cloud
+        self._clients: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        """`instances` is an InstancesClient, `zone_operations` a ZoneOperationsClient."""
+        if name not in self._clients:
+            camel = "".join(part.capitalize() for part in name.split("_"))
+            client = getattr(compute_v1, f"{camel}Client")
+            self._clients[name] = self.cloud.keep(client(**self.cloud.options()))
+        return self._clients[name]
+
+    def ended(self, operation: Any) -> Any:
+        """The operation once it is over, as the wait of its scope answers."""
+        request: dict[str, str] = {"project": PROJECT, "operation": operation.name}
+        if operation.zone:
+            request["zone"] = operation.zone.rpartition("/")[2]
+            done = self.zone_operations.wait(request, timeout=60)
+        elif operation.region:
+            request["region"] = operation.region.rpartition("/")[2]
+            done = self.region_operations.wait(request, timeout=60)
+        else:
+            done = self.global_operations.wait(request, timeout=60)
+        assert done.status == compute_v1.Operation.Status.DONE
+        return done
+
+    def fine(self, operation: Any) -> Any:
+        """The operation once it is over, which must be without an error."""
+        done = self.ended(operation)
+        assert not done.error.errors, done.error
+        return done
+
+    def code(self, operation: Any) -> tuple[str, str]:
+        """The error that an operation ended with: its code and text."""
+        (error,) = self.ended(operation).error.errors
+        return error.code, error.message
+
+    @staticmethod
+    def controller(name: str = "controller", zone: str = ZONE, **more: Any) -> dict[str, Any]:
+        """An instance as a controller is asked for."""
+        boot = {
+            "source_image": UBUNTU,
+            "disk_size_gb": 50,
+            "disk_type": f"zones/{zone}/diskTypes/pd-ssd",
+        }
+        network = {
+            "network": "global/networks/default",
+            "access_configs": [{"name": "External NAT", "type_": "ONE_TO_ONE_NAT"}],
+        }
+        scopes = ["https://www.googleapis.com/auth/cloud-platform"]
+        return {
+            "name": name,
+            "machine_type": f"zones/{zone}/machineTypes/n1-standard-2",
+            "disks": [{"boot": True, "auto_delete": True, "initialize_params": boot}],
+            "network_interfaces": [network],
+            "service_accounts": [{"email": "default", "scopes": scopes}],
+            **more,
+        }
+
+    def insert(self, resource: dict[str, Any], **more: Any) -> Any:
+        """Begin the insertion of an instance."""
+        request = {**self.place, "instance_resource": resource, **more}
+        return self.instances.insert_unary(request, timeout=20)
+
+    def get(self, name: str = "controller") -> Any:
+        return self.instances.get({**self.place, "instance": name}, timeout=10)
+
+
+@pytest.fixture
+async def engine(cloud: Any) -> Engine:
+    return Engine(cloud)
+
+
+@pytest.fixture
+def make_engine() -> type[Engine]:
+    return Engine

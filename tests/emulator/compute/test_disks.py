@@ -1,0 +1,118 @@
+"""Data disks: made, attached, and kept while something uses them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from google.api_core import exceptions
+from google.cloud import tpu_v2
+
+BASE = "projects/local-project/zones/europe-west4-a"
+
+
+def make(engine: Any, name: str, **more: Any) -> Any:
+    request = {**engine.place, "disk_resource": {"name": name, **more}}
+    engine.fine(engine.disks.insert_unary(request, timeout=10))
+    return engine.disks.get({**engine.place, "disk": name}, timeout=10)
+
+
+async def test_disks_are_made_listed_labelled_and_deleted(engine: Any) -> None:
+    def run() -> None:
+        made = make(engine, "data", size_gb=200, labels={"tpuctl-stack": "a"})
+        assert (made.size_gb, made.status) == (200, "READY")
+        assert made.type_ == f"{engine.link}{BASE}/diskTypes/pd-standard"
+        assert make(engine, "usual").size_gb == 500
+        with pytest.raises(exceptions.Conflict):
+            make(engine, "data")
+        with pytest.raises(exceptions.NotFound):
+            make(engine, "odd", type_=f"{BASE}/diskTypes/floppy")
+        labels = {"labels": {"tpuctl-stack": "b"}, "label_fingerprint": made.label_fingerprint}
+        request = {
+            **engine.place,
+            "resource": "data",
+            "zone_set_labels_request_resource": labels,
+        }
+        engine.fine(engine.disks.set_labels_unary(request, timeout=10))
+        found = engine.disks.list({**engine.place, "filter": "labels.tpuctl-stack=b"})
+        assert [one.name for one in found] == ["data"]
+        request = {"project": "local-project"}
+        everywhere = dict(engine.disks.aggregated_list(request))
+        assert [one.name for one in everywhere["zones/europe-west4-a"].disks] == ["data", "usual"]
+        which = {**engine.place, "disk": "data"}
+        engine.fine(engine.disks.delete_unary(which, timeout=10))
+        with pytest.raises(exceptions.NotFound):
+            engine.disks.delete_unary(which, timeout=10)
+
+    await asyncio.to_thread(run)
+
+
+async def test_a_disk_in_use_stays(engine: Any) -> None:
+    def run() -> None:
+        make(engine, "data", size_gb=10)
+        wanted = engine.controller()
+        wanted["disks"].append({"source": "zones/europe-west4-a/disks/data", "device_name": "d"})
+        engine.fine(engine.insert(wanted))
+        which = {**engine.place, "disk": "data"}
+        with pytest.raises(exceptions.BadRequest) as caught:
+            engine.disks.delete_unary(which, timeout=10)
+        assert caught.value.message.endswith(
+            f"The disk resource '{BASE}/disks/data' is already being used by "
+            f"'{BASE}/instances/controller'"
+        )
+        assert caught.value.errors[0]["reason"] == "resourceInUseByAnotherResource"
+        other = engine.controller("other")
+        other["disks"].append({"source": f"{engine.link}{BASE}/disks/data"})
+        with pytest.raises(exceptions.BadRequest):
+            engine.insert(other)
+        instance = {**engine.place, "instance": "controller"}
+        request = {**instance, "device_name": "d"}
+        engine.fine(engine.instances.detach_disk_unary(request, timeout=10))
+        assert len(engine.get().disks) == 1
+        with pytest.raises(exceptions.BadRequest):
+            engine.instances.detach_disk_unary(request, timeout=10)
+        attached = {"source": f"{BASE}/disks/data", "device_name": "e", "auto_delete": False}
+        request = {**instance, "attached_disk_resource": attached}
+        engine.fine(engine.instances.attach_disk_unary(request, timeout=10))
+        assert engine.get().disks[1].device_name == "e"
+        # Only what was to go with the instance goes with it.
+        engine.fine(engine.instances.delete_unary(instance, timeout=10))
+        assert [one.name for one in engine.disks.list(engine.place)] == ["data"]
+        engine.fine(engine.disks.delete_unary(which, timeout=10))
+
+    await asyncio.to_thread(run)
+
+
+async def test_a_tpu_vm_uses_its_data_disk(engine: Any) -> None:
+    def run() -> None:
+        make(engine, "data", size_gb=10)
+        node = tpu_v2.Node(
+            accelerator_type="v3-8",
+            runtime_version="tpu-ubuntu2204-base",
+            data_disks=[{"source_disk": f"{BASE}/disks/data", "mode": "READ_WRITE"}],
+        )
+        parent = BASE.replace("/zones/", "/locations/")
+        client = engine.cloud.tpu()
+        client.create_node(parent=parent, node_id="n", node=node, timeout=10).result(timeout=20)
+        found = engine.disks.get({**engine.place, "disk": "data"}, timeout=10)
+        assert list(found.users) == [f"{engine.link}{parent}/nodes/n"]
+        with pytest.raises(exceptions.BadRequest) as caught:
+            engine.disks.delete_unary({**engine.place, "disk": "data"}, timeout=10)
+        assert "is already being used by" in caught.value.message
+
+    await asyncio.to_thread(run)
+
+
+async def test_who_deletes_what_is_listed_misses_nothing(engine: Any) -> None:
+    def run() -> None:
+        for name in ("a", "b", "c", "d", "e"):
+            make(engine, name)
+        deleted = []
+        request = {**engine.place, "max_results": 2}
+        for disk in engine.disks.list(request):
+            deleted.append(disk.name)
+            engine.fine(engine.disks.delete_unary({**engine.place, "disk": disk.name}))
+        assert deleted == ["a", "b", "c", "d", "e"]
+
+    await asyncio.to_thread(run)

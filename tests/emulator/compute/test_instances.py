@@ -1,0 +1,393 @@
+"""Controller VMs: what is made, shown, changed and removed."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any
+
+import pytest
+from google.api_core import exceptions
+
+NAME = "projects/local-project/zones/europe-west4-a/instances/controller"
+DISK = "projects/local-project/zones/europe-west4-a/disks/controller"
+
+
+async def test_an_instance_has_a_machine_addresses_an_account_and_a_disk(engine: Any) -> None:
+    labels = {"tpuctl-stack": "demo"}
+    resource = engine.controller(labels=labels, tags={"items": ["ssh"]})
+    operation = await asyncio.to_thread(lambda: engine.fine(engine.insert(resource)))
+    assert (operation.operation_type, operation.target_link) == ("insert", engine.link + NAME)
+    assert operation.zone == f"{engine.link}projects/local-project/zones/europe-west4-a"
+    made = await asyncio.to_thread(engine.get)
+    spec = engine.cloud.host.specs[NAME]
+    assert engine.cloud.host.running == {NAME}
+    assert (made.status, made.self_link, dict(made.labels)) == (
+        "RUNNING",
+        engine.link + NAME,
+        labels,
+    )
+    assert operation.target_id == made.id
+    assert made.machine_type.endswith("/zones/europe-west4-a/machineTypes/n1-standard-2")
+    assert made.zone == operation.zone
+    assert list(made.tags.items) == ["ssh"]
+    (interface,) = made.network_interfaces
+    address = spec.endpoint.address
+    assert (interface.network_i_p, interface.access_configs[0].nat_i_p) == (address, address)
+    assert interface.network.endswith("/global/networks/default")
+    assert interface.subnetwork.endswith("/regions/europe-west4/subnetworks/default")
+    number = engine.cloud.server.world.projects.require("local-project")["number"]
+    email = f"{number}-compute@developer.gserviceaccount.com"
+    assert (made.service_accounts[0].email, spec.service_account) == (email, email)
+    assert engine.cloud.server.world.access.identify(spec.access_token) == email
+    assert list(made.service_accounts[0].scopes) == list(spec.scopes)
+    assert (spec.kind, spec.machine_type, spec.tensorflow) == ("instance", "n1-standard-2", None)
+    (attached,) = made.disks
+    assert (attached.source, attached.disk_size_gb, attached.boot, attached.auto_delete) == (
+        engine.link + DISK,
+        50,
+        True,
+        True,
+    )
+    disk = await asyncio.to_thread(engine.disks.get, {**engine.place, "disk": "controller"})
+    assert (disk.size_gb, disk.status, list(disk.users)) == (50, "READY", [engine.link + NAME])
+    assert disk.type_.endswith("/diskTypes/pd-ssd")
+    assert "/images/ubuntu-2204-jammy-v" in disk.source_image
+
+
+async def test_the_machine_behind_an_image_with_tensorflow_is_told_its_version(engine: Any) -> None:
+    resource = engine.controller()
+    params = resource["disks"][0]["initialize_params"]
+    params["source_image"] = "projects/ml-images/global/images/family/tf-2-12-0"
+    number = engine.cloud.server.world.projects.require("local-project")["number"]
+    # By number, as gcloud's execution_groups/util.py names the network.
+    resource["network_interfaces"] = [{"network": f"projects/{number}/global/networks/default"}]
+    await asyncio.to_thread(lambda: engine.fine(engine.insert(resource)))
+    assert engine.cloud.host.specs[NAME].tensorflow == "2.12.0"
+    made = await asyncio.to_thread(engine.get)
+    network = f"{engine.link}projects/local-project/global/networks/default"
+    assert made.network_interfaces[0].network == network
+
+
+async def test_without_asking_there_is_no_address_outside_and_no_account(engine: Any) -> None:
+    resource = engine.controller(service_accounts=[])
+    resource["network_interfaces"] = [{"subnetwork": "regions/europe-west4/subnetworks/default"}]
+    await asyncio.to_thread(lambda: engine.fine(engine.insert(resource)))
+    made = await asyncio.to_thread(engine.get)
+    assert not made.network_interfaces[0].access_configs
+    assert made.network_interfaces[0].network_i_p
+    assert not made.service_accounts
+    spec = engine.cloud.host.specs[NAME]
+    assert (spec.service_account, spec.access_token, spec.scopes) == ("", "", ())
+
+
+async def test_a_request_sent_twice_makes_one_instance(engine: Any) -> None:
+    request_id = str(uuid.uuid4())
+
+    def run() -> None:
+        first = engine.fine(engine.insert(engine.controller(), request_id=request_id))
+        second = engine.insert(engine.controller(), request_id=request_id)
+        assert second.name == first.name
+        with pytest.raises(exceptions.Conflict) as caught:
+            engine.insert(engine.controller(), request_id=str(uuid.uuid4()))
+        assert caught.value.message.endswith(f"The resource '{NAME}' already exists")
+        assert caught.value.errors[0]["reason"] == "alreadyExists"
+
+    await asyncio.to_thread(run)
+    assert engine.cloud.host.called.count("boot") == 1
+
+
+async def test_calls_sent_again_while_the_first_is_under_way(
+    make_cloud: Any, make_engine: Any
+) -> None:
+    cloud = await make_cloud()
+    cloud.enable("compute")
+    cloud.host.gate.clear()
+    engine = make_engine(cloud)
+    request_id = str(uuid.uuid4())
+    calls = [
+        asyncio.to_thread(engine.insert, engine.controller(), request_id=request_id)
+        for _ in range(4)
+    ]
+    found = await asyncio.gather(*calls)
+    assert len({operation.name for operation in found}) == 1
+    with pytest.raises(exceptions.Conflict):
+        await asyncio.to_thread(engine.insert, engine.controller())
+    with pytest.raises(exceptions.BadRequest) as caught:
+        await asyncio.to_thread(
+            engine.instances.stop_unary, {**engine.place, "instance": "controller"}
+        )
+    assert caught.value.errors[0]["reason"] == "resourceNotReady"
+    assert (await asyncio.to_thread(engine.get)).status == "STAGING"
+    cloud.host.gate.set()
+    await asyncio.to_thread(engine.fine, found[0])
+    assert (await asyncio.to_thread(engine.get)).status == "RUNNING"
+
+
+async def test_an_instance_stops_starts_and_goes(engine: Any) -> None:
+    host = engine.cloud.host
+    which = {**engine.place, "instance": "controller"}
+
+    def turn(verb: str) -> Any:
+        operation = getattr(engine.instances, f"{verb}_unary")(which, timeout=10)
+        assert engine.fine(operation).operation_type == verb
+        return None if verb == "delete" else engine.get()
+
+    await asyncio.to_thread(lambda: engine.fine(engine.insert(engine.controller())))
+    before = await asyncio.to_thread(engine.get)
+    stopped = await asyncio.to_thread(turn, "stop")
+    assert (stopped.status, host.running) == ("TERMINATED", set())
+    assert not stopped.network_interfaces[0].access_configs[0].nat_i_p
+    assert (await asyncio.to_thread(turn, "stop")).status == "TERMINATED"
+    started = await asyncio.to_thread(turn, "start")
+    assert (started.status, host.running) == ("RUNNING", {NAME})
+    assert started.network_interfaces[0].network_i_p == before.network_interfaces[0].network_i_p
+    assert (await asyncio.to_thread(turn, "start")).id == before.id
+    assert host.called.count("boot") == 2
+    await asyncio.to_thread(turn, "delete")
+    assert host.discarded == [NAME]
+    with pytest.raises(exceptions.NotFound) as caught:
+        await asyncio.to_thread(engine.get)
+    assert caught.value.message.endswith(f"The resource '{NAME}' was not found")
+    with pytest.raises(exceptions.NotFound):
+        await asyncio.to_thread(engine.disks.get, {**engine.place, "disk": "controller"})
+
+
+async def test_a_deletion_ends_an_insertion_under_way(make_cloud: Any, make_engine: Any) -> None:
+    cloud = await make_cloud()
+    cloud.enable("compute")
+    cloud.host.gate.clear()
+    engine = make_engine(cloud)
+    which = {**engine.place, "instance": "controller"}
+    insertion = await asyncio.to_thread(engine.insert, engine.controller())
+    deletion = await asyncio.to_thread(engine.instances.delete_unary, which)
+    assert (await asyncio.to_thread(engine.get)).status == "STOPPING"
+    with pytest.raises(exceptions.BadRequest):
+        await asyncio.to_thread(engine.instances.delete_unary, which)
+    cloud.host.gate.set()
+    await asyncio.to_thread(engine.fine, deletion)
+    code, _ = await asyncio.to_thread(engine.code, insertion)
+    assert code == "RESOURCE_NOT_READY"
+    with pytest.raises(exceptions.NotFound):
+        await asyncio.to_thread(engine.get)
+    assert not cloud.host.running
+
+
+async def test_a_machine_that_cannot_start_leaves_nothing(engine: Any) -> None:
+    engine.cloud.host.broken = "no such image"
+    code, text = await asyncio.to_thread(lambda: engine.code(engine.insert(engine.controller())))
+    assert code == "INTERNAL_ERROR"
+    assert "no such image" in text
+    assert engine.cloud.host.discarded == [NAME]
+
+    def look() -> list[Any]:
+        return [*engine.instances.list(engine.place), *engine.disks.list(engine.place)]
+
+    assert await asyncio.to_thread(look) == []
+
+
+async def test_keys_of_instance_and_project_both_reach_the_machine(engine: Any) -> None:
+    host = engine.cloud.host
+    own = {"items": [{"key": "ssh-keys", "value": "me:ssh-ed25519 OWN me"}]}
+    shared = {"items": [{"key": "ssh-keys", "value": "you:ssh-ed25519 SHARED you"}]}
+
+    def prepare() -> None:
+        request = {"project": "local-project", "metadata_resource": shared}
+        engine.fine(engine.projects.set_common_instance_metadata_unary(request, timeout=10))
+        engine.fine(engine.insert(engine.controller(metadata=own)))
+
+    await asyncio.to_thread(prepare)
+    both = "me:ssh-ed25519 OWN me\nyou:ssh-ed25519 SHARED you"
+    assert host.specs[NAME].metadata["ssh-keys"] == both
+
+    def change(instance_items: list[dict[str, str]]) -> None:
+        found = engine.get()
+        metadata = {"items": instance_items, "fingerprint": found.metadata.fingerprint}
+        request = {**engine.place, "instance": "controller", "metadata_resource": metadata}
+        engine.fine(engine.instances.set_metadata_unary(request, timeout=10))
+        with pytest.raises(exceptions.PreconditionFailed):
+            engine.instances.set_metadata_unary(request, timeout=10)
+
+    await asyncio.to_thread(
+        change, [*own["items"], {"key": "block-project-ssh-keys", "value": "TRUE"}]
+    )
+    assert host.specs[NAME].metadata["ssh-keys"] == "me:ssh-ed25519 OWN me"
+    await asyncio.to_thread(change, [])
+    assert host.specs[NAME].metadata["ssh-keys"] == "you:ssh-ed25519 SHARED you"
+
+    def share_nothing() -> None:
+        found = engine.projects.get({"project": "local-project"}, timeout=10)
+        empty = {"fingerprint": found.common_instance_metadata.fingerprint}
+        request = {"project": "local-project", "metadata_resource": empty}
+        engine.fine(engine.projects.set_common_instance_metadata_unary(request, timeout=10))
+
+    await asyncio.to_thread(share_nothing)
+    assert "ssh-keys" not in host.specs[NAME].metadata
+
+
+async def test_a_machine_that_listens_elsewhere_says_so_whatever_metadata_is_set(
+    engine: Any,
+) -> None:
+    from tpuctl.emulator.services import compute_machines, tpu_nodes
+
+    assert compute_machines.PORT_KEY == tpu_nodes.PORT_KEY
+    engine.cloud.host.ssh_port = 2222
+
+    def run() -> Any:
+        engine.fine(engine.insert(engine.controller()))
+        metadata = {"items": [{"key": "a", "value": "b"}]}
+        metadata["fingerprint"] = engine.get().metadata.fingerprint
+        request = {**engine.place, "instance": "controller", "metadata_resource": metadata}
+        engine.fine(engine.instances.set_metadata_unary(request, timeout=10))
+        return engine.get().metadata
+
+    found = {item.key: item.value for item in (await asyncio.to_thread(run)).items}
+    assert found == {"a": "b", "tpuctl-ssh-port": "2222"}
+
+
+async def test_labels_and_tags_change_with_their_fingerprints(engine: Any) -> None:
+    def run() -> None:
+        engine.fine(engine.insert(engine.controller(labels={"a": "1"})))
+        which = {**engine.place, "instance": "controller"}
+        found = engine.get()
+        labels = {"labels": {"b": "2"}, "label_fingerprint": found.label_fingerprint}
+        request = {**which, "instances_set_labels_request_resource": labels}
+        engine.fine(engine.instances.set_labels_unary(request, timeout=10))
+        assert dict(engine.get().labels) == {"b": "2"}
+        with pytest.raises(exceptions.PreconditionFailed) as caught:
+            engine.instances.set_labels_unary(request, timeout=10)
+        assert "Labels fingerprint" in caught.value.message
+        tags = {"items": ["web"], "fingerprint": found.tags.fingerprint}
+        request = {**which, "tags_resource": tags}
+        engine.fine(engine.instances.set_tags_unary(request, timeout=10))
+        assert list(engine.get().tags.items) == ["web"]
+        with pytest.raises(exceptions.PreconditionFailed):
+            engine.instances.set_tags_unary(request, timeout=10)
+
+    await asyncio.to_thread(run)
+
+
+async def test_guest_attributes_are_told_where_metadata_allows(engine: Any) -> None:
+    which = {**engine.place, "instance": "controller"}
+
+    def ask(path: str) -> Any:
+        return engine.instances.get_guest_attributes({**which, "query_path": path}, timeout=10)
+
+    await asyncio.to_thread(lambda: engine.fine(engine.insert(engine.controller())))
+    with pytest.raises(exceptions.NotFound) as caught:
+        await asyncio.to_thread(ask, "hostkeys/")
+    text = "The resource 'hostkeys/' of type 'Guest Attribute' was not found."
+    assert caught.value.message.endswith(text)
+
+    def allow() -> None:
+        item = {"key": "enable-guest-attributes", "value": "TRUE"}
+        request = {"project": "local-project", "metadata_resource": {"items": [item]}}
+        engine.fine(engine.projects.set_common_instance_metadata_unary(request, timeout=10))
+
+    await asyncio.to_thread(allow)
+    (item,) = (await asyncio.to_thread(ask, "hostkeys/")).query_value.items
+    assert (item.namespace, item.key) == ("hostkeys", "ssh-ed25519")
+    assert item.value == engine.cloud.host.guest_attributes(NAME)["hostkeys"]["ssh-ed25519"]
+
+
+async def test_a_preempted_instance_stops_or_goes_as_was_asked(engine: Any) -> None:
+    service = engine.cloud.server.world.service("compute")
+
+    def make(name: str, action: str) -> Any:
+        scheduling = {"provisioning_model": "SPOT", "instance_termination_action": action}
+        engine.fine(engine.insert(engine.controller(name, scheduling=scheduling)))
+        return engine.get(name)
+
+    made = await asyncio.to_thread(make, "stopping", "STOP")
+    assert made.scheduling.preemptible
+    assert not made.scheduling.automatic_restart
+    await asyncio.to_thread(make, "going", "DELETE")
+    for name in ("stopping", "going"):
+        service.instances.preempt(NAME.replace("controller", name), 0.0)
+
+    def settle() -> Any:
+        for operation in engine.zone_operations.list(engine.place):
+            engine.fine(operation)
+        return {one.name: one.status for one in engine.instances.list(engine.place)}
+
+    assert await asyncio.to_thread(settle) == {"stopping": "TERMINATED"}
+    assert not engine.cloud.host.running
+
+
+async def test_a_restart_boots_what_ran_and_finishes_what_was_pending(
+    make_cloud: Any, make_engine: Any
+) -> None:
+    cloud = await make_cloud()
+    cloud.enable("compute")
+    engine = make_engine(cloud)
+    await asyncio.to_thread(lambda: engine.fine(engine.insert(engine.controller("first"))))
+    await asyncio.to_thread(lambda: engine.fine(engine.insert(engine.controller("halted"))))
+    which = {**engine.place, "instance": "halted"}
+    await asyncio.to_thread(lambda: engine.fine(engine.instances.stop_unary(which)))
+    cloud.host.gate.clear()
+    operation = await asyncio.to_thread(engine.insert, engine.controller("second"))
+    await cloud.server.close()
+    again = await make_cloud()
+    engine = make_engine(again)
+    await asyncio.to_thread(engine.fine, operation)
+    async with asyncio.timeout(20):
+        while again.host.count_running() < 2:
+            await asyncio.sleep(0.01)
+    assert {name.rpartition("/")[2] for name in again.host.running} == {"first", "second"}
+
+
+async def test_lists_filter_and_page_and_cover_all_zones(engine: Any) -> None:
+    other = "us-central1-b"
+
+    def run() -> None:
+        for name, stack in (("a", "one"), ("b", "two"), ("c", "one")):
+            engine.fine(engine.insert(engine.controller(name, labels={"tpuctl-stack": stack})))
+        far = engine.controller("d", other, labels={"tpuctl-stack": "one"})
+        request = {"project": "local-project", "zone": other, "instance_resource": far}
+        engine.fine(engine.instances.insert_unary(request, timeout=10))
+
+        def listed(**more: Any) -> list[str]:
+            return [one.name for one in engine.instances.list({**engine.place, **more})]
+
+        assert listed() == ["a", "b", "c"]
+        assert listed(max_results=1) == ["a", "b", "c"]
+        assert listed(filter="labels.tpuctl-stack=one") == ["a", "c"]
+        assert listed(filter="(labels.tpuctl-stack=one) AND (name=c)") == ["c"]
+        assert listed(filter='name="a" OR name="b"') == ["a", "b"]
+        assert listed(filter="labels.tpuctl-stack:* status=RUNNING") == ["a", "b", "c"]
+        assert listed(filter="status=TERMINATED") == []
+        assert listed(filter='name eq "(a|c)"') == ["a", "c"]
+        with pytest.raises(exceptions.BadRequest):
+            listed(filter="(name=a")
+
+        request = {
+            "project": "local-project",
+            "filter": "labels.tpuctl-stack=one",
+            "max_results": 2,
+        }
+        found: dict[str, list[str]] = {}
+        empty = set()
+        for scope, part in engine.instances.aggregated_list(request):
+            found.setdefault(scope, []).extend(one.name for one in part.instances)
+            if not part.instances:
+                empty.add((part.warning.code, scope))
+        assert {scope: names for scope, names in found.items() if names} == {
+            "zones/europe-west4-a": ["a", "c"],
+            f"zones/{other}": ["d"],
+        }
+        assert ("NO_RESULTS_ON_PAGE", "zones/us-east1-b") in empty
+        path = "/compute/v1/projects/local-project/aggregated/instances?returnPartialSuccess=True"
+        assert engine.cloud.request("GET", path).status_code == 200
+
+    await asyncio.to_thread(run)
+
+
+async def test_two_clouds_give_different_ids(make_cloud: Any, make_engine: Any) -> None:
+    ids = set()
+    for folder in ("one", "two"):
+        cloud = await make_cloud(folder)
+        cloud.enable("compute")
+        engine = make_engine(cloud)
+        await asyncio.to_thread(lambda one=engine: one.fine(one.insert(one.controller())))
+        ids.add((await asyncio.to_thread(engine.get)).id)
+    assert len(ids) == 2

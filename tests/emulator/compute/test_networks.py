@@ -1,0 +1,222 @@
+"""Subnetworks, routes and addresses: what ranges of a network are taken, and by whom."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from google.api_core import exceptions
+from google.cloud import tpu_v2
+
+PROJECT = {"project": "local-project"}
+DEFAULT = "projects/local-project/global/networks/default"
+
+
+def make_network(engine: Any, name: str, **more: Any) -> None:
+    request = {**PROJECT, "network_resource": {"name": name, **more}}
+    engine.fine(engine.networks.insert_unary(request, timeout=10))
+
+
+def delete_network(engine: Any, name: str) -> Any:
+    return engine.networks.delete_unary({**PROJECT, "network": name}, timeout=10)
+
+
+async def test_the_ranges_of_auto_mode_are_googles(engine: Any) -> None:
+    def run() -> None:
+        everywhere = dict(engine.subnetworks.aggregated_list(PROJECT))
+        ranges = {
+            scope: [one.ip_cidr_range for one in part.subnetworks]
+            for scope, part in everywhere.items()
+        }
+        assert ranges["regions/us-central1"] == ["10.128.0.0/20"]
+        assert ranges["regions/europe-west4"] == ["10.164.0.0/20"]
+        assert ranges["regions/us-east5"] == ["10.202.0.0/20"]
+        assert all(len(part) == 1 for part in ranges.values())
+        assert len({part[0] for part in ranges.values()}) == len(ranges)
+        targets = {one.dest_range: one for one in engine.routes.list(PROJECT)}
+        assert set(targets) == {part[0] for part in ranges.values()} | {"0.0.0.0/0"}
+        route = targets["10.164.0.0/20"]
+        assert route.next_hop_network == engine.link + DEFAULT
+        assert engine.routes.get({**PROJECT, "route": route.name}, timeout=10) == route
+        assert targets["0.0.0.0/0"].next_hop_gateway.endswith("/default-internet-gateway")
+
+    await asyncio.to_thread(run)
+
+
+async def test_access_to_google_without_an_address_outside(engine: Any) -> None:
+    def run() -> None:
+        which = {**engine.area, "subnetwork": "default"}
+        assert not engine.subnetworks.get(which, timeout=10).private_ip_google_access
+        wanted = {"private_ip_google_access": True}
+        request = {
+            **which,
+            "subnetworks_set_private_ip_google_access_request_resource": wanted,
+        }
+        begun = engine.subnetworks.set_private_ip_google_access_unary(request, timeout=10)
+        engine.fine(begun)
+        changed = engine.subnetworks.get(which, timeout=10)
+        assert changed.private_ip_google_access
+        (listed,) = engine.subnetworks.list(engine.area)
+        assert listed == changed
+        other = engine.subnetworks.get({**which, "region": "us-central1"}, timeout=10)
+        assert not other.private_ip_google_access
+        patch = {"private_ip_google_access": False, "fingerprint": changed.fingerprint}
+        request = {**which, "subnetwork_resource": patch}
+        engine.fine(engine.subnetworks.patch_unary(request, timeout=10))
+        assert not engine.subnetworks.get(which, timeout=10).private_ip_google_access
+        with pytest.raises(exceptions.PreconditionFailed):
+            engine.subnetworks.patch_unary(request, timeout=10)
+        with pytest.raises(exceptions.BadRequest):
+            engine.subnetworks.delete_unary(which, timeout=10)
+
+    await asyncio.to_thread(run)
+
+
+async def test_subnetworks_made_by_hand(engine: Any) -> None:
+    def insert(name: str, cidr: str) -> Any:
+        row = {"name": name, "network": "global/networks/own", "ip_cidr_range": cidr}
+        request = {**engine.area, "subnetwork_resource": row}
+        return engine.subnetworks.insert_unary(request, timeout=10)
+
+    def run() -> None:
+        make_network(engine, "own", auto_create_subnetworks=False)
+        wanted = engine.controller(network_interfaces=[{"network": "global/networks/own"}])
+        with pytest.raises(exceptions.BadRequest) as caught:
+            engine.insert(wanted)
+        assert "Subnetwork should be specified" in caught.value.message
+        engine.fine(insert("near", "10.9.0.0/24"))
+        with pytest.raises(exceptions.BadRequest) as caught:
+            insert("again", "10.9.0.128/25")
+        assert "conflicts with existing subnetwork 'near'" in caught.value.message
+        found = engine.networks.get({**PROJECT, "network": "own"}, timeout=10)
+        assert [one.rpartition("/regions/")[2] for one in found.subnetworks] == [
+            "europe-west4/subnetworks/near"
+        ]
+        near = [{"subnetwork": "regions/europe-west4/subnetworks/near"}]
+        engine.fine(engine.insert(engine.controller(network_interfaces=near)))
+        which = {**engine.area, "subnetwork": "near"}
+        code, _ = engine.code(engine.subnetworks.delete_unary(which, timeout=10))
+        assert code == "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"
+        instance = {**engine.place, "instance": "controller"}
+        engine.fine(engine.instances.delete_unary(instance, timeout=10))
+        code, text = engine.code(delete_network(engine, "own"))
+        assert code == "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"
+        assert text.endswith("regions/europe-west4/subnetworks/near'")
+        engine.fine(engine.subnetworks.delete_unary(which, timeout=10))
+        engine.fine(delete_network(engine, "own"))
+
+    await asyncio.to_thread(run)
+
+
+async def test_a_network_in_use_stays(engine: Any) -> None:
+    parent = "projects/local-project/locations/europe-west4-a"
+
+    def make_node() -> str:
+        node = tpu_v2.Node(
+            accelerator_type="v3-8",
+            runtime_version="tpu-ubuntu2204-base",
+            network_config={"network": "used"},
+        )
+        client = engine.cloud.tpu()
+        client.create_node(parent=parent, node_id="n", node=node, timeout=10).result(timeout=20)
+        return f"{parent}/nodes/n"
+
+    def run() -> None:
+        make_network(engine, "used")
+        wanted = engine.controller(network_interfaces=[{"network": "global/networks/used"}])
+        engine.fine(engine.insert(wanted))
+        code, text = engine.code(delete_network(engine, "used"))
+        assert code == "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"
+        assert text == (
+            "The network resource 'projects/local-project/global/networks/used' is already "
+            "being used by 'projects/local-project/zones/europe-west4-a/instances/controller'"
+        )
+        instance = {**engine.place, "instance": "controller"}
+        engine.fine(engine.instances.delete_unary(instance, timeout=10))
+        name = make_node()
+        _, text = engine.code(delete_network(engine, "used"))
+        assert text.endswith(f"is already being used by '{name}'")
+        engine.cloud.tpu().delete_node(name=name, timeout=10).result(timeout=20)
+        engine.fine(delete_network(engine, "used"))
+
+    await asyncio.to_thread(run)
+
+
+async def test_a_tpu_node_is_on_its_network(engine: Any) -> None:
+    parent = "/v1/projects/local-project/locations/us-central1-b/nodes"
+
+    def run() -> None:
+        make_network(engine, "used")
+        body = {
+            "acceleratorType": "v3-8",
+            "tensorflowVersion": "2.12.0",
+            "network": "global/networks/used",
+            "cidrBlock": "10.2.0.0/29",
+        }
+        answer = engine.cloud.request("POST", f"{parent}?nodeId=n", json=body)
+        assert answer.status_code == 200, answer.text
+        code, text = engine.code(delete_network(engine, "used"))
+        assert code == "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"
+        assert text.endswith("/locations/us-central1-b/nodes/n'")
+
+    await asyncio.to_thread(run)
+
+
+async def test_addresses_of_a_region(engine: Any) -> None:
+    def insert(name: str, **more: Any) -> Any:
+        request = {**engine.area, "address_resource": {"name": name, **more}}
+        return engine.addresses.insert_unary(request, timeout=10)
+
+    def run() -> None:
+        for name in ("a", "b"):
+            engine.fine(insert(name, labels={"stack": name}))
+        found = {one.name: one for one in engine.addresses.list(engine.area)}
+        assert {one.status for one in found.values()} == {"RESERVED"}
+        assert found["a"].address != found["b"].address
+        everywhere = dict(engine.addresses.aggregated_list({**PROJECT, "filter": "labels.stack=b"}))
+        assert [one.name for one in everywhere["regions/europe-west4"].addresses] == ["b"]
+        with pytest.raises(exceptions.Conflict):
+            insert("a")
+        which = {**engine.area, "address": "a"}
+        assert engine.addresses.get(which, timeout=10) == found["a"]
+        engine.fine(engine.addresses.delete_unary(which, timeout=10))
+        assert [one.name for one in engine.addresses.list(engine.area)] == ["b"]
+
+    await asyncio.to_thread(run)
+
+
+async def test_ranges_for_service_networking(engine: Any) -> None:
+    def insert(name: str, **more: Any) -> Any:
+        row = {
+            "name": name,
+            "purpose": "VPC_PEERING",
+            "address_type": "INTERNAL",
+            "prefix_length": 16,
+            "network": DEFAULT,
+            **more,
+        }
+        request = {**PROJECT, "address_resource": row}
+        return engine.global_addresses.insert_unary(request, timeout=10)
+
+    def run() -> None:
+        engine.fine(insert("given", address="10.55.0.0"))
+        engine.fine(insert("chosen"))
+        found = {one.name: one for one in engine.global_addresses.list(PROJECT)}
+        assert (found["given"].address, found["given"].prefix_length) == ("10.55.0.0", 16)
+        assert found["chosen"].address not in ("", "10.55.0.0")
+        assert found["chosen"].network == engine.link + DEFAULT
+        everywhere = dict(engine.addresses.aggregated_list(PROJECT))
+        assert [one.name for one in everywhere["global"].addresses] == ["chosen", "given"]
+        with pytest.raises(exceptions.BadRequest):
+            insert("taken", address="10.55.128.0", prefix_length=24)
+        with pytest.raises(exceptions.BadRequest):
+            insert("subnetwork", address="10.164.0.0", prefix_length=24)
+        with pytest.raises(exceptions.NotFound):
+            insert("nowhere", network="global/networks/none")
+        which = {**PROJECT, "address": "given"}
+        engine.fine(engine.global_addresses.delete_unary(which, timeout=10))
+        with pytest.raises(exceptions.NotFound):
+            engine.global_addresses.get(which, timeout=10)
+
+    await asyncio.to_thread(run)

@@ -1,0 +1,140 @@
+"""What is there before anything is made: zones, regions, machine types, images; and operations."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from google.api_core import exceptions
+
+from tpuctl import catalog
+
+
+async def test_zones_and_regions(engine: Any) -> None:
+    def run() -> None:
+        project = {"project": "local-project"}
+        zones = {one.name: one for one in engine.zones.list(project)}
+        assert set(catalog.zones()) < set(zones)
+        zone = engine.zones.get({**project, "zone": "us-central2-b"}, timeout=10)
+        assert zone == zones["us-central2-b"]
+        assert zone.region.endswith("/projects/local-project/regions/us-central2")
+        regions = {one.name: one for one in engine.regions.list(project)}
+        assert {zone.region.rpartition("/")[2] for zone in zones.values()} == set(regions)
+        assert f"{engine.link}projects/local-project/zones/europe-west4-b" in list(
+            regions["europe-west4"].zones
+        )
+        with pytest.raises(exceptions.NotFound):
+            engine.zones.get({**project, "zone": "mars-a"}, timeout=10)
+        with pytest.raises(exceptions.NotFound):
+            engine.regions.get({**project, "region": "mars"}, timeout=10)
+
+    await asyncio.to_thread(run)
+
+
+@pytest.mark.parametrize(
+    ("name", "cpus", "memory"),
+    [
+        ("n1-standard-1", 1, 3840),
+        ("n1-highmem-8", 8, 53248),
+        ("n2-standard-48", 48, 196608),
+        ("e2-medium", 2, 4096),
+        ("n2-custom-6-10240", 6, 10240),
+    ],
+)
+async def test_machine_types(engine: Any, name: str, cpus: int, memory: int) -> None:
+    request = {**engine.place, "machine_type": name}
+    found = await asyncio.to_thread(engine.machine_types.get, request)
+    assert (found.guest_cpus, found.memory_mb) == (cpus, memory)
+
+
+async def test_lists_of_machine_types(engine: Any) -> None:
+    def run() -> None:
+        here = {one.name for one in engine.machine_types.list(engine.place)}
+        assert {"n1-standard-1", "e2-standard-2", "n2-highcpu-16"} < here
+        with pytest.raises(exceptions.NotFound):
+            engine.machine_types.get({**engine.place, "machine_type": "n1-odd-1"}, timeout=10)
+        request = {"project": "local-project", "filter": "name=n1-standard-1"}
+        everywhere = dict(engine.machine_types.aggregated_list(request))
+        assert [one.name for one in everywhere["zones/us-east5-a"].machine_types] == [
+            "n1-standard-1"
+        ]
+
+    await asyncio.to_thread(run)
+
+
+# The first three as gcloud's execution_groups/util.py makes them of a TensorFlow version.
+@pytest.mark.parametrize(
+    ("project", "family"),
+    [
+        ("ml-images", "tf-2-12-0"),
+        ("ml-images", "tf-2-3"),
+        ("ml-images", "tf-1-15-5"),
+        ("ubuntu-os-cloud", "ubuntu-2204-lts"),
+        ("ubuntu-os-cloud", "ubuntu-2404-lts-amd64"),
+        ("debian-cloud", "debian-12"),
+    ],
+)
+async def test_images_of_families(engine: Any, project: str, family: str) -> None:
+    def run() -> None:
+        request = {"project": project, "family": family}
+        image = engine.images.get_from_family(request, timeout=10)
+        assert (image.family, image.status) == (family, "READY")
+        assert image.self_link == f"{engine.link}projects/{project}/global/images/{image.name}"
+        again = engine.images.get({"project": project, "image": image.name}, timeout=10)
+        assert again == image
+        assert image.name in [one.name for one in engine.images.list({"project": project})]
+        view = engine.image_family_views.get({**request, "zone": "-"}, timeout=10)
+        assert view.image == image
+        # As gcloud instances create refers to a family.
+        view_link = f"{engine.link}projects/{project}/zones/-/imageFamilyViews/{family}"
+        row = {"name": "d", "source_image": view_link}
+        engine.fine(engine.disks.insert_unary({**engine.place, "disk_resource": row}, timeout=10))
+        disk = engine.disks.get({**engine.place, "disk": "d"}, timeout=10)
+        assert (disk.source_image, disk.size_gb) == (image.self_link, image.disk_size_gb)
+
+    await asyncio.to_thread(run)
+
+
+async def test_every_version_of_tpu_nodes_has_an_image(engine: Any) -> None:
+    def run() -> set[str]:
+        return {one.family for one in engine.images.list({"project": "ml-images"})}
+
+    families = await asyncio.to_thread(run)
+    wanted = {one.version for one in catalog.node_versions() if one.tensorflow}
+    assert len(families) == len(wanted)
+    assert "tf-2-11-1" in families
+    request = {"project": "ml-images", "family": "tf-9-9-9"}
+    with pytest.raises(exceptions.NotFound):
+        await asyncio.to_thread(engine.images.get_from_family, request)
+
+
+async def test_operations_are_found_where_their_targets_are(engine: Any) -> None:
+    def run() -> None:
+        zonal = engine.fine(engine.insert(engine.controller()))
+        wanted = {"name": "a"}
+        request = {**engine.area, "address_resource": wanted}
+        regional = engine.fine(engine.addresses.insert_unary(request, timeout=10))
+        request = {"project": "local-project", "firewall_resource": {"name": "f"}}
+        request["firewall_resource"]["allowed"] = [{"I_p_protocol": "tcp"}]
+        world = engine.fine(engine.firewalls.insert_unary(request, timeout=10))
+        here = list(engine.zone_operations.list(engine.place))
+        assert [one.name for one in here] == [zonal.name]
+        assert engine.zone_operations.get({**engine.place, "operation": zonal.name}) == zonal
+        there = list(engine.region_operations.list(engine.area))
+        assert [one.name for one in there] == [regional.name]
+        everywhere = engine.global_operations.aggregated_list({"project": "local-project"})
+        found = {scope: [one.name for one in part.operations] for scope, part in everywhere}
+        assert found == {
+            "zones/europe-west4-a": [zonal.name],
+            "regions/europe-west4": [regional.name],
+            "global": [world.name],
+        }
+        with pytest.raises(exceptions.NotFound):
+            request = {"project": "local-project", "operation": zonal.name}
+            engine.global_operations.get(request, timeout=10)
+        engine.zone_operations.delete({**engine.place, "operation": zonal.name})
+        with pytest.raises(exceptions.NotFound):
+            engine.zone_operations.get({**engine.place, "operation": zonal.name})
+
+    await asyncio.to_thread(run)

@@ -1,0 +1,185 @@
+"""What Google refuses about instances, and how: at once, or by the operation."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from google.api_core import exceptions
+
+NAME = "projects/local-project/zones/europe-west4-a/instances/controller"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "text"),
+    [
+        ("name", "Controller", "Invalid value for field 'resource.name': 'Controller'."),
+        ("machine_type", "zones/europe-west4-a/machineTypes/n1-giant-9", "cannot be found"),
+        ("disks", [], "No disks are specified."),
+        ("network_interfaces", [], "At least one network interface is required."),
+        ("network_interfaces", [{"network": "global/networks/none"}], "networks/none' was not"),
+        ("labels", {"Bad": "x"}, "Label key must match"),
+        ("labels", {"good": "BAD"}, "Label value must match"),
+        ("metadata", {"items": [{"key": "a"}, {"key": "a"}]}, "keys must be there, and once"),
+    ],
+)
+async def test_requests_that_cannot_be_carried_out(
+    engine: Any, field: str, value: Any, text: str
+) -> None:
+    wanted = engine.controller(**{field: value})
+    with pytest.raises((exceptions.BadRequest, exceptions.NotFound)) as caught:
+        await asyncio.to_thread(engine.insert, wanted)
+    assert text in caught.value.message
+    assert not engine.cloud.host.called
+
+
+@pytest.mark.parametrize(
+    ("image", "error"),
+    [
+        ("projects/ubuntu-os-cloud/global/images/family/ubuntu-1204", exceptions.NotFound),
+        ("ubuntu", exceptions.BadRequest),
+    ],
+)
+async def test_images_that_are_not_there(engine: Any, image: str, error: type[Exception]) -> None:
+    wanted = engine.controller()
+    wanted["disks"][0]["initialize_params"]["source_image"] = image
+    with pytest.raises(error):
+        await asyncio.to_thread(engine.insert, wanted)
+
+
+async def test_a_boot_disk_smaller_than_its_image(engine: Any) -> None:
+    wanted = engine.controller()
+    wanted["disks"][0]["initialize_params"]["disk_size_gb"] = 5
+    with pytest.raises(exceptions.BadRequest) as caught:
+        await asyncio.to_thread(engine.insert, wanted)
+    assert "cannot be smaller than the image size (10 GB)" in caught.value.message
+
+
+async def test_a_zone_that_is_not_there(engine: Any) -> None:
+    request = {"project": "local-project", "zone": "europe-west4-z", "instance": "controller"}
+    with pytest.raises(exceptions.BadRequest) as caught:
+        await asyncio.to_thread(engine.instances.get, request)
+    assert "Invalid value for field 'zone': 'europe-west4-z'. Unknown zone." in caught.value.message
+
+
+async def test_the_policy_against_addresses_outside(engine: Any) -> None:
+    world = engine.cloud.server.world
+    world.settings.put("policies", ["compute.vmExternalIpAccess"])
+    with pytest.raises(exceptions.PreconditionFailed) as caught:
+        await asyncio.to_thread(engine.insert, engine.controller())
+    number = world.projects.require("local-project")["number"]
+    assert caught.value.message.endswith(
+        f"Constraint constraints/compute.vmExternalIpAccess violated for project {number}. "
+        f"Add instance {NAME} to the constraint to use external IP with it."
+    )
+    assert caught.value.errors[0]["reason"] == "conditionNotMet"
+    inside = engine.controller(network_interfaces=[{"network": "global/networks/default"}])
+    await asyncio.to_thread(lambda: engine.fine(engine.insert(inside)))
+
+
+async def test_an_account_that_is_not_there(engine: Any) -> None:
+    email = "nobody@local-project.iam.gserviceaccount.com"
+    wanted = engine.controller(service_accounts=[{"email": email, "scopes": ["cloud-platform"]}])
+    code, text = await asyncio.to_thread(lambda: engine.code(engine.insert(wanted)))
+    assert code == "EXTERNAL_RESOURCE_NOT_FOUND"
+    assert text == f"The resource '{email}' of type 'serviceAccount' was not found."
+    with pytest.raises(exceptions.NotFound):
+        await asyncio.to_thread(engine.get)
+
+
+async def test_a_zone_without_capacity(engine: Any) -> None:
+    fault = {"kind": "stockout", "zone": "europe-west4-a", "type": "n1-standard-2"}
+    engine.cloud.server.world.faults.add(fault)
+
+    def run() -> None:
+        done = engine.ended(engine.insert(engine.controller()))
+        (error,) = done.error.errors
+        assert error.code == "ZONE_RESOURCE_POOL_EXHAUSTED"
+        assert error.message == (
+            "The zone 'projects/local-project/zones/europe-west4-a' does not have enough "
+            "resources available to fulfill the request.  Try a different zone, or try again later."
+        )
+        assert done.http_error_status_code == 503
+        (info,) = [each.error_info for each in error.error_details if each.error_info.reason]
+        assert (info.reason, info.metadatas["vmType"]) == (
+            "resource_availability",
+            "n1-standard-2",
+        )
+        assert not list(engine.instances.list(engine.place))
+        assert not list(engine.disks.list(engine.place))
+        engine.fine(engine.insert(engine.controller()))  # the fault strikes once
+
+    await asyncio.to_thread(run)
+
+
+async def test_quota_of_a_region(engine: Any) -> None:
+    settings = engine.cloud.server.world.settings
+    settings.put("quota", {"CPUS": {"europe-west4": 4}})
+
+    def quotas() -> dict[str, tuple[float, float]]:
+        region = engine.regions.get(engine.area, timeout=10)
+        return {each.metric: (each.usage, each.limit) for each in region.quotas}
+
+    def run() -> None:
+        assert quotas()["CPUS"] == (0, 4)
+        for name in ("first", "second"):
+            engine.fine(engine.insert(engine.controller(name)))
+        assert quotas()["CPUS"] == (4, 4)
+        assert quotas()["INSTANCES"][0] == 2
+        assert quotas()["IN_USE_ADDRESSES"][0] == 2
+        assert quotas()["SSD_TOTAL_GB"][0] == 100
+        done = engine.ended(engine.insert(engine.controller("third")))
+        (error,) = done.error.errors
+        assert (error.code, done.http_error_status_code) == ("QUOTA_EXCEEDED", 403)
+        assert error.message == "Quota 'CPUS' exceeded.  Limit: 4.0 in region europe-west4."
+        (info,) = [each.quota_info for each in error.error_details]
+        assert (info.limit, dict(info.dimensions)) == (4, {"region": "europe-west4"})
+        # A stopped machine holds its disk, but neither CPUs nor an address.
+        which = {**engine.place, "instance": "first"}
+        engine.fine(engine.instances.stop_unary(which, timeout=10))
+        assert quotas()["CPUS"][0] == 2
+        assert quotas()["IN_USE_ADDRESSES"][0] == 1
+        assert quotas()["SSD_TOTAL_GB"][0] == 100
+        engine.fine(engine.insert(engine.controller("third")))
+        elsewhere = {"project": "local-project", "zone": "us-central1-b"}
+        far = engine.controller("far", "us-central1-b")
+        request = {**elsewhere, "instance_resource": far}
+        engine.fine(engine.instances.insert_unary(request, timeout=10))
+
+    await asyncio.to_thread(run)
+
+
+async def test_quota_of_disks(engine: Any) -> None:
+    engine.cloud.server.world.settings.put("quota", {"DISKS_TOTAL_GB": {"europe-west4": 100}})
+
+    def run() -> None:
+        request = {**engine.place, "disk_resource": {"name": "d", "size_gb": 101}}
+        code, text = engine.code(engine.disks.insert_unary(request, timeout=10))
+        assert code == "QUOTA_EXCEEDED"
+        assert text.startswith("Quota 'DISKS_TOTAL_GB' exceeded.  Limit: 100.0 in region")
+        request["disk_resource"]["size_gb"] = 100
+        engine.fine(engine.disks.insert_unary(request, timeout=10))
+
+    await asyncio.to_thread(run)
+
+
+async def test_an_instance_protected_against_deletion(engine: Any) -> None:
+    def run() -> None:
+        engine.fine(engine.insert(engine.controller(deletion_protection=True)))
+        with pytest.raises(exceptions.BadRequest) as caught:
+            engine.instances.delete_unary({**engine.place, "instance": "controller"}, timeout=10)
+        assert "protected against deletion" in caught.value.message
+
+    await asyncio.to_thread(run)
+
+
+async def test_a_project_without_the_api(make_cloud: Any, make_engine: Any) -> None:
+    cloud = await make_cloud()
+    engine = make_engine(cloud)
+    with pytest.raises(exceptions.Forbidden) as caught:
+        await asyncio.to_thread(engine.insert, engine.controller())
+    assert "Compute Engine API has not been used in project" in caught.value.message
+    with pytest.raises(exceptions.Forbidden):
+        request = {"project": "local-project", "family": "mine"}
+        await asyncio.to_thread(engine.images.get_from_family, request)

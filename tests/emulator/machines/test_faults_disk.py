@@ -1,0 +1,135 @@
+"""Disks that are full, or soon will be, as the programs of real machines meet them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+import pytest
+
+from tpuctl.emulator.machine import MachineError
+
+MIB = 1 << 20
+# Writes as much as it can and says how much that was, and why it was no more: PATH, MOST.
+WRITER = """
+import os, sys
+out = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+written, why = 0, 0
+while written < int(sys.argv[2]) and not why:
+    try:
+        written += os.write(out, bytes(4096))
+    except OSError as error:
+        why = error.errno
+print(written, why, flush=True)
+"""
+
+
+async def write(lab: Any, path: str, most: int = 2 * MIB) -> tuple[int, int]:
+    told = await lab.run(f"python3 -c '{WRITER}' {path} {most}")
+    assert told.status == 0, told.error
+    written, why = map(int, told.out.split())
+    return written, why
+
+
+@pytest.mark.parametrize("path", ["~/x", "/tmp/x", "/var/tmp/x", "~/.local/lib/x"])
+async def test_nothing_can_be_written(isolated: Any, path: str) -> None:
+    await isolated.boot()
+    await isolated.run("mkdir -p ~/.local/lib; echo before > ~/old")
+    await isolated.host.limit_disk(isolated.name, 0)
+    assert isolated.host.disk_free(isolated.name) == 0
+    assert await write(isolated, path) == (0, errno.ENOSPC)
+    assert (await isolated.run("cat ~/old")).out == "before\n"
+    assert "No space left on device" in (await isolated.run("echo more >> ~/old")).error
+    assert (await isolated.run("df --output=avail ~ | tail -1")).out.split() == ["0"]
+    await isolated.host.limit_disk(isolated.name, None)
+    assert await write(isolated, path) == (2 * MIB, 0)
+    assert isolated.host.disk_free(isolated.name) is None
+
+
+async def test_so_much_can_still_be_written_everywhere_together(isolated: Any) -> None:
+    await isolated.boot()
+    await isolated.host.limit_disk(isolated.name, MIB)
+    assert isolated.host.disk_free(isolated.name) == MIB
+    assert await write(isolated, "~/x", MIB // 2) == (MIB // 2, 0)
+    assert await write(isolated, "/tmp/x") == (MIB // 2, errno.ENOSPC)
+    assert await write(isolated, "~/y") == (0, errno.ENOSPC)
+    assert isolated.host.disk_free(isolated.name) == 0
+    await isolated.run("rm ~/x")
+    assert await write(isolated, "/var/tmp/x") == (MIB // 2, errno.ENOSPC)
+
+
+async def test_a_program_that_runs_meets_the_end_in_an_open_file(isolated: Any) -> None:
+    """It began after the limit, which its disk reaches while it writes; then room is made."""
+    await isolated.boot()
+    await isolated.host.limit_disk(isolated.name, MIB)
+    program = WRITER.replace("print(", "input(); print(") + WRITER
+    async with isolated.connect() as connection:
+        process = await connection.create_process(
+            f"mkdir -p job && cd job && python3 -c '{program}' log {2 * MIB}", encoding="utf-8"
+        )
+        process.stdin.write("\n")
+        told = await asyncio.wait_for(process.stdout.readline(), 20)
+        assert told.split() == [str(MIB), str(errno.ENOSPC)]
+        again = await asyncio.wait_for(process.stdout.readline(), 20)
+        assert again.split() == ["0", str(errno.ENOSPC)]
+    async with isolated.connect() as connection:
+        process = await connection.create_process(
+            f"cd job && python3 -c '{program}' log {2 * MIB}", encoding="utf-8"
+        )
+        await isolated.host.limit_disk(isolated.name, None)
+        process.stdin.write("\n")
+        await asyncio.wait_for(process.stdout.readline(), 20)
+        again = await asyncio.wait_for(process.stdout.readline(), 20)
+        assert again.split() == [str(2 * MIB), "0"]
+
+
+async def test_files_that_come_over_ssh_meet_it_too(isolated: Any, tmp_path: Path) -> None:
+    await isolated.boot()
+    await isolated.host.limit_disk(isolated.name, MIB)
+    local = tmp_path / "file"
+    local.write_bytes(os.urandom(2 * MIB))
+    async with isolated.connect() as connection, connection.start_sftp_client() as client:
+        with pytest.raises(asyncssh.SFTPFailure, match="No space left"):
+            await client.put(str(local), "copied")
+        await client.remove("copied")
+        await client.mkdir("folder")
+        assert await client.listdir("folder") == [".", ".."]
+    assert (await isolated.run("ls ~")).out == "folder\n"
+    with pytest.raises((asyncssh.Error, OSError)):
+        async with isolated.connect() as connection:
+            await asyncssh.scp(str(local), (connection, "copied"))
+    await isolated.run("rm ~/copied")
+    small = tmp_path / "small"
+    small.write_bytes(b"small")
+    async with isolated.connect() as connection, connection.start_sftp_client() as client:
+        await client.put(str(small), "/tmp/small")
+    assert (await isolated.run("cat /tmp/small")).out == "small"
+
+
+async def test_one_worker_and_not_another(isolated: Any) -> None:
+    await isolated.boot(workers=2)
+    await isolated.host.limit_disk(isolated.specs[1].name, 0)
+    assert await write(isolated, "~/x") == (2 * MIB, 0)
+    async with isolated.connect(worker=1) as connection:
+        done = await connection.run("echo x > x", encoding="utf-8")
+    assert "No space left" in str(done.stderr)
+
+
+async def test_a_limit_that_is_there_when_programs_begin_to_run(isolated: Any) -> None:
+    isolated.host.disk_limit = lambda name: 0
+    await isolated.boot()
+    assert await write(isolated, "~/x") == (0, errno.ENOSPC)
+
+
+async def test_without_namespaces_it_is_refused(make_lab: Any) -> None:
+    lab = await make_lab(namespaces=False)
+    await lab.boot()
+    with pytest.raises(MachineError, match="a view of their own"):
+        await lab.host.limit_disk(lab.name, 0)
+    assert await write(lab, "~/x") == (2 * MIB, 0)
+    with pytest.raises(MachineError, match="does not run"):
+        await lab.host.limit_disk("another", 0)

@@ -1,0 +1,128 @@
+"""Machines whose host has failed, seen by those who are connected and those who come."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+import pytest
+import requests
+
+from tpuctl.emulator.machine import MachineError
+
+
+async def begin(lab: Any, stack: Any, *, worker: int = 0) -> Any:
+    """A program that would tell of any signal, and its connection."""
+    connection = await stack.enter_async_context(lab.connect(worker=worker))
+    process = await connection.create_process(
+        "trap 'echo signalled > ~/signalled' TERM HUP; echo began; while true; do sleep 0.05; done",
+        encoding="utf-8",
+    )
+    assert await asyncio.wait_for(process.stdout.readline(), 20) == "began\n"
+    return connection, process
+
+
+async def test_a_machine_that_refuses(either: Any) -> None:
+    await either.boot()
+    async with contextlib.AsyncExitStack() as stack:
+        _, process = await begin(either, stack)
+        await either.host.lose(either.name, is_silent=False)
+        with pytest.raises(asyncssh.ConnectionLost):
+            await asyncio.wait_for(process.stdout.read(), 20)
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.wait_for(either.run("true"), 20)
+    (home,) = either.home.glob("machines/*/home/anna")
+    assert not (home / "signalled").exists()
+    assert either.host.machines() == [either.name]
+
+
+async def test_a_machine_that_is_silent(isolated: Any) -> None:
+    await isolated.boot()
+    async with contextlib.AsyncExitStack() as stack:
+        connection, process = await begin(isolated, stack)
+        await isolated.host.lose(isolated.name, is_silent=True)
+        process.stdin.write("anybody?\n")
+        with pytest.raises(TimeoutError):  # neither an answer nor an end
+            await asyncio.wait_for(process.stdout.read(), 0.5)
+        endpoint = isolated.specs[0].endpoint
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(
+                asyncio.open_connection(endpoint.address, endpoint.ssh_port), 0.5
+            )
+        connection.abort()
+
+
+async def test_a_client_with_keepalive_notices(isolated: Any) -> None:
+    await isolated.boot()
+    endpoint = isolated.specs[0].endpoint
+    connection = await asyncssh.connect(
+        endpoint.address,
+        endpoint.ssh_port,
+        username="anna",
+        client_keys=[isolated.key],
+        known_hosts=None,
+        config=None,
+        agent_path=None,
+        keepalive_interval=0.1,
+        keepalive_count_max=2,
+    )
+    await isolated.host.lose(isolated.name, is_silent=True)
+    await asyncio.wait_for(connection.wait_closed(), 20)
+
+
+async def test_its_metadata_and_programs_are_gone(isolated: Any) -> None:
+    await isolated.boot(workers=2)
+    url = (await isolated.run("echo http://$GCE_METADATA_HOST/computeMetadata/v1/")).out.strip()
+    headers = {"Metadata-Flavor": "Google"}
+
+    def ask() -> int:
+        with requests.Session() as session:
+            session.trust_env = False
+            return session.get(url, headers=headers, timeout=10).status_code
+
+    assert await asyncio.to_thread(ask) == 200
+    await isolated.host.lose(isolated.name, is_silent=True)
+    with pytest.raises(requests.ConnectionError):
+        await asyncio.to_thread(ask)
+    async with isolated.connect(worker=1) as connection:  # the others live on
+        assert (await connection.run("echo here", encoding="utf-8")).stdout == "here\n"
+
+
+@pytest.mark.parametrize("is_silent", [True, False])
+async def test_it_comes_back_when_it_is_started_again(either: Any, is_silent: bool) -> None:
+    await either.boot()
+    await either.run("echo kept > ~/file")
+    await either.host.lose(either.name, is_silent=is_silent)
+    await either.host.boot(either.specs[0], lambda _: None)  # changes nothing: it is not shut
+    with pytest.raises((TimeoutError, OSError)):
+        await asyncio.wait_for(either.run("true"), 0.5)
+    await either.host.shut(either.name)
+    await either.host.boot(either.specs[0], lambda _: None)
+    assert (await either.run("cat ~/file")).out == "kept\n"
+    await either.host.lose(either.name, is_silent=is_silent)
+    await either.host.discard(either.name)
+    await either.boot()
+    assert (await either.run("ls ~")).out == ""
+
+
+async def test_a_new_server_finds_it_as_it_was(make_lab: Any, tmp_path: Path) -> None:
+    lab = await make_lab()
+    spec = await lab.boot()
+    await lab.host.lose(spec.name, is_silent=True)
+    await lab.host.close()
+    again = await make_lab()
+    again.specs = lab.specs
+    await again.host.boot(spec, lambda _: None)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(again.run("true"), 0.5)
+    await again.host.shut(spec.name)
+    await again.host.boot(spec, lambda _: None)
+    assert (await again.run("echo back")).out == "back\n"
+
+
+async def test_a_machine_that_does_not_run(lab: Any) -> None:
+    with pytest.raises(MachineError, match="does not run"):
+        await lab.host.lose("another", is_silent=True)

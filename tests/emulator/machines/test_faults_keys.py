@@ -1,0 +1,34 @@
+"""A fault of kind key-refused, at the SSH server of a real machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+import pytest
+
+from tpuctl.emulator.faults import Faults
+from tpuctl.emulator.store import Store
+
+
+async def test_a_key_is_refused_as_often_as_asked(lab: Any, tmp_path: Path) -> None:
+    store = Store(tmp_path / "faults.sqlite")
+    faults = Faults(store)
+    lab.host.refuses_key = lambda name: faults.take("key-refused", node=name) is not None
+    await lab.boot()
+    other = faults.add({"kind": "key-refused", "node": "another-node"})
+    fault = faults.add({"kind": "key-refused", "node": "bert", "times": 2})
+    stranger = asyncssh.generate_private_key("ssh-ed25519")
+    with pytest.raises(asyncssh.PermissionDenied):
+        async with lab.connect(key=stranger):
+            pass
+    assert fault.fields["used"] == 0, "a key that may not come in at all"
+    for count in (1, 2):
+        with pytest.raises(asyncssh.PermissionDenied):
+            async with lab.connect():
+                pass
+        assert fault.fields["used"] == count
+    assert (await lab.run("echo in")).out == "in\n"
+    assert (fault.fields["used"], other.fields["used"]) == (2, 0)
+    store.close()

@@ -1,0 +1,150 @@
+"""A Compute Engine VM, such as a controller: its metadata, its logins, its way to Google's APIs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import Any
+
+import asyncssh
+import pytest
+
+from tpuctl.emulator.machine import MachineError, MachineSpec
+
+NAME = "projects/lab/zones/europe-west4-a/instances/controller"
+SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)
+
+
+async def boot(lab: Any, **fields: Any) -> MachineSpec:
+    """Boot an instance that the lab's user may log in to."""
+    wanted = {"metadata": {"ssh-keys": lab.key_line}} | fields
+    spec = MachineSpec(
+        name=NAME,
+        node_id="controller",
+        worker=0,
+        endpoints=tuple(await lab.host.reserve([NAME])),
+        project="lab",
+        project_number=4711,
+        zone="europe-west4-a",
+        accelerator_type="",
+        runtime_version="",
+        service_account=wanted.pop("service_account", "c@lab.iam.gserviceaccount.com"),
+        access_token="token-of-the-controller",
+        kind="instance",
+        machine_type="n1-highmem-8",
+        scopes=SCOPES,
+        **wanted,
+    )
+    lab.specs = [spec]
+    await lab.host.boot(spec, lambda _: None)
+    return spec
+
+
+async def ask(lab: Any, path: str) -> Any:
+    done = await lab.run(
+        f'curl -sS -H "Metadata-Flavor: Google" "http://$GCE_METADATA_HOST/computeMetadata/v1/{path}"'
+    )
+    assert done.status == 0, done.error
+    return done.out
+
+
+async def test_an_instance_is_called_as_it_is_named(lab: Any) -> None:
+    await boot(lab)
+    assert await ask(lab, "instance/name") == "controller"
+    hostname = "controller.europe-west4-a.c.lab.internal"
+    assert await ask(lab, "instance/hostname") == hostname
+    if lab.host.isolation == "user namespaces":
+        assert (await lab.run("hostname")).out == "controller\n"
+        assert (await lab.run("getent hosts controller")).status == 0
+
+
+async def test_its_metadata_is_an_instances_not_a_tpus(lab: Any) -> None:
+    own = {"ssh-keys": lab.key_line, "tpuctl-stack": "s"}
+    await boot(lab, metadata=own, project_metadata={"common": "c"})
+    tree = json.loads(await ask(lab, "instance/?recursive=true"))
+    assert tree["attributes"] == own
+    assert tree["machineType"] == "projects/4711/machineTypes/n1-highmem-8"
+    assert tree["zone"] == "projects/4711/zones/europe-west4-a"
+    account = tree["serviceAccounts"]["default"]
+    assert account["email"] == "c@lab.iam.gserviceaccount.com"
+    assert account["scopes"] == list(SCOPES)
+    assert await ask(lab, "project/attributes/common") == "c"
+    token = json.loads(await ask(lab, "instance/service-accounts/default/token"))
+    assert token["access_token"] == "token-of-the-controller"
+
+
+async def test_without_a_service_account_there_is_no_token(lab: Any) -> None:
+    await boot(lab, service_account="")
+    assert await ask(lab, "instance/service-accounts/") == "\n"
+    answer = await ask(lab, "instance/service-accounts/default/token")
+    assert "Error 404 (Not Found)" in answer
+
+
+async def test_the_projects_keys_let_in_unless_they_are_blocked(lab: Any) -> None:
+    spec = await boot(lab, metadata={}, project_metadata={"ssh-keys": lab.key_line})
+    assert (await lab.run("echo in")).out == "in\n"
+    blocking = {"block-project-ssh-keys": "TRUE"}
+    lab.host.reconfigure(replace(spec, metadata=blocking))
+    with pytest.raises(asyncssh.PermissionDenied):
+        await lab.run("echo in")
+    lab.host.reconfigure(replace(spec, metadata=blocking | {"ssh-keys": lab.key_line}))
+    assert (await lab.run("echo in")).out == "in\n"
+
+
+async def test_the_projects_startup_script_runs_where_there_is_no_own(isolated: Any) -> None:
+    keys = {"ssh-keys": isolated.key_line}
+    await boot(isolated, metadata=keys, project_metadata={"startup-script": "echo p > /tmp/ran"})
+    async with asyncio.timeout(30):
+        while (done := await isolated.run("cat /tmp/ran")).status != 0:
+            await asyncio.sleep(0.05)
+    assert done.out == "p\n"
+
+
+async def test_a_startup_script_of_the_project_too_needs_isolation(make_lab: Any) -> None:
+    plain = await make_lab(namespaces=False)
+    with pytest.raises(MachineError, match="startup-script"):
+        await boot(plain, project_metadata={"startup-script": "true"})
+
+
+async def test_its_image_may_be_bare_python(lab: Any) -> None:
+    await boot(lab)
+    done = await lab.run("python3 -c 'import tensorflow'")
+    assert "ModuleNotFoundError" in done.error
+
+
+async def test_an_image_that_is_not_there_is_refused_by_name(lab: Any) -> None:
+    with pytest.raises(MachineError, match=r"controller \(TensorFlow 2\.4\.1\)"):
+        await boot(lab, tensorflow="2.4.1")
+
+
+# What a watch on a machine does: the standard library, the machine's own token.
+STDLIB = """
+import json, os, urllib.request
+def get(url, **headers):
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=20) as answer:
+        return answer.read()
+metadata = "http://" + os.environ["GCE_METADATA_HOST"] + "/computeMetadata/v1/instance/"
+path = metadata + "service-accounts/default/token"
+token = json.loads(get(path, **{"Metadata-Flavor": "Google"}))["access_token"]
+for url in URLS:
+    print(get(url, Authorization="Bearer " + token).decode())
+"""
+NODES = "https://tpu.googleapis.com/v2/projects/lab/locations/europe-west4-a/nodes"
+DISKS = "https://compute.googleapis.com/compute/v1/projects/lab/zones/europe-west4-a/disks"
+
+
+async def test_the_standard_library_reaches_googles_apis_with_the_machines_token(
+    make_lab: Any, front: Any
+) -> None:
+    lab = await make_lab(front=front.address)
+    await boot(lab)
+    program = STDLIB.replace("URLS", repr([NODES, DISKS]))
+    done = await lab.run("python3 -I -", input=program.encode())
+    assert done.out == "front\nfront\n", done.error
+    assert [(one.host, one.path) for one in front.seen] == [
+        ("tpu.googleapis.com", "/v2/projects/lab/locations/europe-west4-a/nodes"),
+        ("compute.googleapis.com", "/compute/v1/projects/lab/zones/europe-west4-a/disks"),
+    ]
+    tokens = {one.headers["authorization"] for one in front.seen}
+    assert tokens == {"Bearer token-of-the-controller"}

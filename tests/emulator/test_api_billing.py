@@ -1,0 +1,168 @@
+"""Billing accounts and who pays for a project, through the official client."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from google.api_core import exceptions
+from google.cloud import billing_v1, service_usage_v1
+from google.cloud.billing_v1.services.cloud_billing.transports import CloudBillingGrpcTransport
+from google.iam.v1 import iam_policy_pb2
+
+PROJECT = "local-project"
+OPEN = "billingAccounts/010CA1-010CA1-010CA1"
+CLOSED = "billingAccounts/0C105E-0C105E-0C105E"
+ABSENT = "billingAccounts/000000-000000-000000"
+
+both = pytest.mark.parametrize("transport", ["grpc", "rest"])
+
+
+def billing(cloud: Any, transport: str) -> Any:
+    if transport == "grpc":
+        return billing_v1.CloudBillingClient(
+            transport=CloudBillingGrpcTransport(channel=cloud.channel())
+        )
+    return cloud.keep(billing_v1.CloudBillingClient(transport="rest", **cloud.options()))
+
+
+@both
+async def test_a_fresh_cloud_has_an_open_account_and_a_closed_one(
+    make_cloud: Any, transport: str
+) -> None:
+    cloud = await make_cloud()
+
+    def run() -> None:
+        client = billing(cloud, transport)
+        found = {each.name: each for each in client.list_billing_accounts(timeout=10)}
+        assert {name: each.open_ for name, each in found.items()} == {OPEN: True, CLOSED: False}
+        assert client.get_billing_account(name=OPEN, timeout=10) == found[OPEN]
+        request = {"filter": "open=true"}
+        (only,) = client.list_billing_accounts(request=request, timeout=10)
+        assert only.name == OPEN
+        info = client.get_project_billing_info(name=f"projects/{PROJECT}", timeout=10)
+        assert (info.billing_account_name, info.billing_enabled) == (OPEN, True)
+        assert info.name == f"projects/{PROJECT}/billingInfo"
+        plain = cloud.request("GET", f"/v1/{OPEN}").json()  # as clients without our types read it
+        assert (plain["open"], plain["currencyCode"]) == (True, "USD")
+
+    await asyncio.to_thread(run)
+
+
+@both
+async def test_projects_are_linked_and_unlinked(cloud: Any, transport: str) -> None:
+    cloud.server.world.projects.add("new-project")
+    name = "projects/new-project"
+
+    def run() -> None:
+        client = billing(cloud, transport)
+
+        def link(account: str) -> tuple[str, bool]:
+            info = client.update_project_billing_info(
+                name=name, project_billing_info={"billing_account_name": account}, timeout=10
+            )
+            assert info == client.get_project_billing_info(name=name, timeout=10)
+            return info.billing_account_name, info.billing_enabled
+
+        def paid_for(account: str) -> set[str]:
+            rows = client.list_project_billing_info(name=account, timeout=10)
+            return {row.project_id for row in rows}
+
+        before = client.get_project_billing_info(name=name, timeout=10)
+        assert (before.billing_account_name, before.billing_enabled) == ("", False)
+        for _ in range(2):
+            assert link(OPEN) == (OPEN, True)
+        assert paid_for(OPEN) == {PROJECT, "new-project"}
+        assert link(CLOSED) == (CLOSED, False)  # as good as none, the method's description says
+        assert (paid_for(OPEN), paid_for(CLOSED)) == ({PROJECT}, {"new-project"})
+        for _ in range(2):
+            assert link("") == ("", False)
+        with pytest.raises(exceptions.Forbidden):
+            link(ABSENT)
+        with pytest.raises(exceptions.BadRequest):
+            link("billingAccounts/mine")
+        with pytest.raises(exceptions.Forbidden):
+            client.get_project_billing_info(name="projects/nobodys-project", timeout=10)
+
+    await asyncio.to_thread(run)
+
+
+async def test_what_billing_switches(cloud: Any) -> None:
+    """Paid APIs and buckets need an open account, and nothing else than linking one."""
+    cloud.server.world.projects.add("new-project")
+
+    def run() -> None:
+        client = billing(cloud, "rest")
+        services = cloud.keep(
+            service_usage_v1.ServiceUsageClient(transport="rest", **cloud.options())
+        )
+        enabling = {"name": "projects/new-project/services/tpu.googleapis.com"}
+        with pytest.raises(exceptions.BadRequest) as caught:
+            services.enable_service(request=enabling, timeout=10)
+        assert caught.value.reason == "UREQ_PROJECT_BILLING_NOT_FOUND"
+        with pytest.raises(exceptions.Forbidden):
+            cloud.storage("new-project").create_bucket("new-bucket", timeout=10)
+
+        def link(account: str) -> None:
+            client.update_project_billing_info(
+                name="projects/new-project",
+                project_billing_info={"billing_account_name": account},
+                timeout=10,
+            )
+
+        link(CLOSED)
+        with pytest.raises(exceptions.BadRequest) as caught:
+            services.enable_service(request=enabling, timeout=10)
+        assert caught.value.reason == "UREQ_PROJECT_BILLING_NOT_OPEN"
+        with pytest.raises(exceptions.Forbidden):
+            cloud.storage("new-project").create_bucket("new-bucket", timeout=10)
+        link(OPEN)
+        services.enable_service(request=enabling, timeout=10).result(timeout=20)
+        cloud.storage("new-project").create_bucket("new-bucket", timeout=10)
+
+    await asyncio.to_thread(run)
+
+
+@both
+async def test_the_policy_and_permissions_of_an_account(cloud: Any, transport: str) -> None:
+    cloud.server.world.settings.put("denied_permissions", ["billing.resourceAssociations.create"])
+
+    def run() -> None:
+        client = billing(cloud, transport)
+        asked = ["billing.resourceAssociations.create", "billing.accounts.get"]
+        request = {"resource": OPEN, "permissions": asked}
+        answer = client.test_iam_permissions(request=request, timeout=10)
+        assert list(answer.permissions) == ["billing.accounts.get"]
+        request = {"resource": ABSENT, "permissions": asked}
+        assert not client.test_iam_permissions(request=request, timeout=10).permissions
+        policy = client.get_iam_policy(resource=OPEN, timeout=10)
+        assert [each.role for each in policy.bindings] == ["roles/billing.admin"]
+        policy.bindings.add(role="roles/billing.user", members=["user:a@b.example"])
+        request = iam_policy_pb2.SetIamPolicyRequest(resource=OPEN, policy=policy)
+        changed = client.set_iam_policy(request=request, timeout=10)
+        assert client.get_iam_policy(resource=OPEN, timeout=10) == changed
+        with pytest.raises((exceptions.Aborted, exceptions.Conflict)):
+            client.set_iam_policy(request=request, timeout=10)
+
+    await asyncio.to_thread(run)
+
+
+async def test_the_link_outlives_the_server(make_cloud: Any) -> None:
+    first = await make_cloud("kept")
+    await asyncio.to_thread(
+        lambda: billing(first, "rest").update_project_billing_info(
+            name=f"projects/{PROJECT}",
+            project_billing_info={"billing_account_name": CLOSED},
+            timeout=10,
+        )
+    )
+    first.close()
+    await first.server.close()
+    second = await make_cloud("kept")
+    info = await asyncio.to_thread(
+        lambda: billing(second, "rest").get_project_billing_info(
+            name=f"projects/{PROJECT}", timeout=10
+        )
+    )
+    assert (info.billing_account_name, info.billing_enabled) == (CLOSED, False)

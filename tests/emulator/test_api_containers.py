@@ -1,0 +1,125 @@
+"""The organization and the folder, and projects made in them, through the official clients."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from google.api_core import exceptions
+from google.cloud import resourcemanager_v3
+from google.cloud.resourcemanager_v3.services.folders.transports import FoldersGrpcTransport
+from google.cloud.resourcemanager_v3.services.organizations.transports import (
+    OrganizationsGrpcTransport,
+)
+from google.iam.v1 import iam_policy_pb2
+
+ORGANIZATION = "organizations/400000000001"
+FOLDER = "folders/500000000001"
+DOMAIN = "local-cloud.invalid"
+
+both = pytest.mark.parametrize("transport", ["grpc", "rest"])
+
+
+def organizations(cloud: Any, transport: str) -> Any:
+    if transport == "grpc":
+        return resourcemanager_v3.OrganizationsClient(
+            transport=OrganizationsGrpcTransport(channel=cloud.channel())
+        )
+    return cloud.keep(resourcemanager_v3.OrganizationsClient(transport="rest", **cloud.options()))
+
+
+def folders(cloud: Any, transport: str) -> Any:
+    if transport == "grpc":
+        return resourcemanager_v3.FoldersClient(
+            transport=FoldersGrpcTransport(channel=cloud.channel())
+        )
+    return cloud.keep(resourcemanager_v3.FoldersClient(transport="rest", **cloud.options()))
+
+
+def projects(cloud: Any) -> Any:
+    return cloud.keep(resourcemanager_v3.ProjectsClient(transport="rest", **cloud.options()))
+
+
+@both
+async def test_the_organization_is_found(cloud: Any, transport: str) -> None:
+    def run() -> None:
+        client = organizations(cloud, transport)
+        found = client.get_organization(name=ORGANIZATION, timeout=10)
+        assert found.display_name == DOMAIN
+        assert list(client.search_organizations(query=f"domain:{DOMAIN}", timeout=10)) == [found]
+        assert list(client.search_organizations(timeout=10)) == [found]
+        assert not list(client.search_organizations(query="domain:b.example", timeout=10))
+        with pytest.raises(exceptions.Forbidden) as caught:
+            client.get_organization(name="organizations/1", timeout=10)
+        assert "(or it may not exist)" in caught.value.message
+
+    await asyncio.to_thread(run)
+
+
+@both
+async def test_the_folder_is_found(cloud: Any, transport: str) -> None:
+    def run() -> None:
+        client = folders(cloud, transport)
+        found = client.get_folder(name=FOLDER, timeout=10)
+        assert found.parent == ORGANIZATION
+        assert list(client.list_folders(parent=ORGANIZATION, timeout=10)) == [found]
+        assert not list(client.list_folders(parent=FOLDER, timeout=10))
+        query = f"parent={ORGANIZATION} AND state:ACTIVE"
+        assert list(client.search_folders(query=query, timeout=10)) == [found]
+        with pytest.raises(exceptions.Forbidden):
+            client.get_folder(name="folders/1", timeout=10)
+        with pytest.raises(exceptions.Forbidden):
+            client.list_folders(parent="organizations/1", timeout=10)
+        with pytest.raises(exceptions.GoogleAPICallError) as caught:
+            client.delete_folder(name=FOLDER, timeout=10)
+        assert "DeleteFolder is not implemented" in caught.value.message
+
+    await asyncio.to_thread(run)
+
+
+@both
+@pytest.mark.parametrize("name", [ORGANIZATION, FOLDER])
+async def test_policies_and_permissions(cloud: Any, transport: str, name: str) -> None:
+    cloud.server.world.settings.put("denied_permissions", ["resourcemanager.projects.create"])
+    client = (organizations if name == ORGANIZATION else folders)(cloud, transport)
+
+    def run() -> None:
+        asked = ["resourcemanager.projects.create", "resourcemanager.projects.list"]
+        answer = client.test_iam_permissions(resource=name, permissions=asked, timeout=10)
+        assert list(answer.permissions) == ["resourcemanager.projects.list"]
+        absent = f"{name.partition('/')[0]}/1"
+        answer = client.test_iam_permissions(resource=absent, permissions=asked, timeout=10)
+        assert not answer.permissions
+        policy = client.get_iam_policy(resource=name, timeout=10)
+        assert "roles/resourcemanager.projectCreator" in [each.role for each in policy.bindings]
+        policy.bindings.add(role="roles/browser", members=["user:a@b.example"])
+        request = iam_policy_pb2.SetIamPolicyRequest(resource=name, policy=policy)
+        changed = client.set_iam_policy(request=request, timeout=10)
+        assert client.get_iam_policy(resource=name, timeout=10) == changed
+
+    await asyncio.to_thread(run)
+
+
+async def test_projects_are_made_in_what_exists(cloud: Any) -> None:
+    def run() -> None:
+        client = projects(cloud)
+
+        def make(project: str, parent: str) -> Any:
+            wanted = {"project_id": project, "parent": parent}
+            return client.create_project(request={"project": wanted}, timeout=10)
+
+        for number, parent in enumerate((ORGANIZATION, FOLDER)):
+            made = make(f"made-in-{number}", parent).result(timeout=20)
+            assert made.parent == parent
+            assert made in list(client.list_projects(parent=parent, timeout=10))
+        started = make("made-nowhere", "folders/1")
+        with pytest.raises(exceptions.Forbidden) as caught:
+            started.result(timeout=20)
+        assert "denied on parent resource 'folders/1'" in caught.value.message
+        assert not list(client.search_projects(query="id:made-nowhere", timeout=10))
+        with pytest.raises(exceptions.BadRequest) as caught:
+            make("made-nowhere", "folders/mine")
+        assert "Parent id must be numeric." in caught.value.message
+
+    await asyncio.to_thread(run)

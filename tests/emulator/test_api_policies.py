@@ -1,0 +1,242 @@
+"""What policies make of roles and accounts that come and go, and of other domains."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from google.api_core import exceptions
+from google.cloud import iam_admin_v1, resourcemanager_v3
+from google.cloud.iam_admin_v1.services.iam.transports import IAMGrpcTransport
+from google.iam.v1 import iam_policy_pb2, policy_pb2
+
+PROJECT = "local-project"
+NAME = f"projects/{PROJECT}"
+ROLE = f"{NAME}/roles/tpuctl.watch"
+
+
+def iam(cloud: Any) -> Any:
+    return iam_admin_v1.IAMClient(transport=IAMGrpcTransport(channel=cloud.channel()))
+
+
+def projects(cloud: Any) -> Any:
+    return cloud.keep(resourcemanager_v3.ProjectsClient(transport="rest", **cloud.options()))
+
+
+def make_role(cloud: Any) -> Any:
+    request = {
+        "parent": NAME,
+        "role_id": "tpuctl.watch",
+        "role": {"title": "Watch", "included_permissions": ["tpu.nodes.delete"]},
+    }
+    return iam(cloud).create_role(request=request, timeout=10)
+
+
+def make_account(cloud: Any, account_id: str = "stack-tpu") -> Any:
+    request = {"name": NAME, "account_id": account_id}
+    return iam(cloud).create_service_account(request=request, timeout=10)
+
+
+def bind(cloud: Any, role: str, *members: str) -> Any:
+    """Add a binding to the project's policy, and return the policy as it is then."""
+    client = projects(cloud)
+    policy = client.get_iam_policy(resource=NAME, timeout=10)
+    policy.bindings.add(role=role, members=members)
+    request = iam_policy_pb2.SetIamPolicyRequest(resource=NAME, policy=policy)
+    return client.set_iam_policy(request=request, timeout=10)
+
+
+def members_of(cloud: Any, role: str) -> list[str]:
+    policy = projects(cloud).get_iam_policy(resource=NAME, timeout=10)
+    return [each for binding in policy.bindings if binding.role == role for each in binding.members]
+
+
+async def test_policies_refuse_roles_that_are_not_there(cloud: Any) -> None:
+    """But keep what they hold when its role is deleted, and let others be added."""
+    member = "user:a@b.example"
+
+    def run() -> None:
+        for role in (ROLE, "projects/elsewhere/roles/watch"):
+            with pytest.raises(exceptions.BadRequest) as caught:
+                bind(cloud, role, member)
+            text = f"Role ({role}) does not exist in the resource's hierarchy."
+            assert text in caught.value.message
+        make_role(cloud)
+        bind(cloud, ROLE, member)
+        iam(cloud).delete_role(request={"name": ROLE}, timeout=10)
+        assert members_of(cloud, ROLE) == [member]
+        bind(cloud, "roles/tpu.viewer", member)
+        assert members_of(cloud, ROLE) == [member]
+        with pytest.raises(exceptions.BadRequest):
+            bind(cloud, ROLE, "user:c@b.example")
+
+    await asyncio.to_thread(run)
+
+
+async def test_a_role_of_another_project_cannot_be_bound(cloud: Any) -> None:
+    cloud.server.world.projects.add("other-project")
+    cloud.enable("iam", project="other-project")
+
+    def run() -> None:
+        make_role(cloud)
+        client = projects(cloud)
+        policy = policy_pb2.Policy()
+        policy.bindings.add(role=ROLE, members=["user:a@b.example"])
+        request = iam_policy_pb2.SetIamPolicyRequest(
+            resource="projects/other-project", policy=policy
+        )
+        with pytest.raises(exceptions.BadRequest):
+            client.set_iam_policy(request=request, timeout=10)
+
+    await asyncio.to_thread(run)
+
+
+async def test_a_new_role_and_account_are_seen_after_a_while(make_cloud: Any) -> None:
+    """With realistic times they exist at once, but policies refuse them for a moment."""
+    cloud = await make_cloud(pace="real")
+    cloud.enable("iam")
+
+    def run() -> None:
+        made, account = make_role(cloud), make_account(cloud)
+        assert iam(cloud).get_role(request={"name": ROLE}, timeout=10) == made
+        with pytest.raises(exceptions.BadRequest) as caught:
+            bind(cloud, ROLE, "user:a@b.example")
+        assert "does not exist in the resource's hierarchy" in caught.value.message
+        with pytest.raises(exceptions.BadRequest) as caught:
+            bind(cloud, "roles/tpu.viewer", f"serviceAccount:{account.email}")
+        assert f"Service account {account.email} does not exist." in caught.value.message
+
+    await asyncio.to_thread(run)
+
+
+async def test_policies_refuse_accounts_that_are_not_there(cloud: Any) -> None:
+    role = "roles/tpu.viewer"
+    number = cloud.server.world.projects.require(PROJECT)["number"]
+
+    def run() -> None:
+        email = f"stack-tpu@{PROJECT}.iam.gserviceaccount.com"
+        with pytest.raises(exceptions.BadRequest) as caught:
+            bind(cloud, role, f"serviceAccount:{email}")
+        assert f"Service account {email} does not exist." in caught.value.message
+        bucket = cloud.storage().create_bucket("a-bucket", timeout=10)
+        policy = bucket.get_iam_policy(requested_policy_version=3, timeout=10)
+        policy.bindings.append({"role": role, "members": {f"serviceAccount:{email}"}})
+        with pytest.raises(exceptions.BadRequest) as caught:
+            bucket.set_iam_policy(policy, timeout=10)
+        assert f"Service account {email} does not exist." in caught.value.message
+        make_account(cloud)
+        known = [
+            f"serviceAccount:{email}",
+            f"serviceAccount:{number}-compute@developer.gserviceaccount.com",
+            f"serviceAccount:service-{number}@cloud-tpu.iam.gserviceaccount.com",
+            "serviceAccount:somebody@somebodys-project.iam.gserviceaccount.com",
+        ]
+        bind(cloud, role, *known)
+        assert sorted(members_of(cloud, role)) == sorted(known)
+        bucket.set_iam_policy(policy, timeout=10)
+
+    await asyncio.to_thread(run)
+
+
+async def test_accounts_of_apis_come_with_them(make_cloud: Any) -> None:
+    cloud = await make_cloud()
+    number = cloud.server.world.projects.require(PROJECT)["number"]
+    members = [
+        f"serviceAccount:{number}-compute@developer.gserviceaccount.com",
+        f"serviceAccount:service-{number}@cloud-tpu.iam.gserviceaccount.com",
+    ]
+
+    def refused() -> int:
+        count = 0
+        for member in members:
+            try:
+                bind(cloud, "roles/tpu.viewer", member)
+            except exceptions.BadRequest:
+                count += 1
+        return count
+
+    assert await asyncio.to_thread(refused) == 2
+    cloud.enable("compute", "tpu")
+    assert await asyncio.to_thread(refused) == 0
+
+
+async def test_policies_name_deleted_accounts_as_deleted(cloud: Any) -> None:
+    """And one made anew has nothing of the old one's, until that is undeleted."""
+    role = "roles/tpu.viewer"
+
+    def run() -> None:
+        client = iam(cloud)
+        account = make_account(cloud)
+        plain = f"serviceAccount:{account.email}"
+        deleted = f"deleted:serviceAccount:{account.email}?uid={account.unique_id}"
+        bind(cloud, role, plain)
+        own = client.get_iam_policy(request={"resource": account.name}, timeout=10)
+        own.bindings.add(role="roles/iam.serviceAccountUser", members=["user:a@b.example"])
+        client.set_iam_policy(request={"resource": account.name, "policy": own}, timeout=10)
+        client.delete_service_account(name=account.name, timeout=10)
+        assert members_of(cloud, role) == [deleted]
+        again = make_account(cloud)
+        assert again.unique_id != account.unique_id
+        assert not client.get_iam_policy(request={"resource": again.name}, timeout=10).bindings
+        bind(cloud, role, plain)
+        assert sorted(members_of(cloud, role)) == sorted([plain, deleted])
+        name = f"{NAME}/serviceAccounts/{account.unique_id}"
+        with pytest.raises(exceptions.AlreadyExists):
+            client.undelete_service_account(request={"name": name}, timeout=10)
+        client.delete_service_account(name=again.name, timeout=10)
+        request = {"name": f"projects/-/serviceAccounts/{account.unique_id}"}
+        back = client.undelete_service_account(request=request, timeout=10).restored_account
+        assert back == account
+        second = f"deleted:serviceAccount:{again.email}?uid={again.unique_id}"
+        assert sorted(members_of(cloud, role)) == sorted([plain, second])
+        kept = client.get_iam_policy(request={"resource": back.name}, timeout=10)
+        assert [each.role for each in kept.bindings] == ["roles/iam.serviceAccountUser"]
+        with pytest.raises(exceptions.NotFound):
+            client.undelete_service_account(request=request, timeout=10)
+
+    await asyncio.to_thread(run)
+
+
+async def test_other_domains_can_be_refused(cloud: Any) -> None:
+    """What a policy holds stays; its own people, accounts and agents are always welcome."""
+    number = cloud.server.world.projects.require(PROJECT)["number"]
+    settings = cloud.server.world.settings
+    role = "roles/tpu.viewer"
+
+    def own() -> None:
+        account = make_account(cloud)
+        members = [
+            "user:somebody@local-cloud.invalid",
+            f"serviceAccount:{account.email}",
+            f"serviceAccount:service-{number}@cloud-tpu.iam.gserviceaccount.com",
+        ]
+        bind(cloud, role, *members)
+        assert set(members) <= set(members_of(cloud, role))
+
+    def foreign() -> None:
+        for member in (
+            "user:a@b.example",
+            "allUsers",
+            "serviceAccount:service-1@gcp-sa-logging.iam.gserviceaccount.com",
+        ):
+            with pytest.raises(exceptions.GoogleAPICallError) as caught:
+                bind(cloud, "roles/browser", member)
+            text = "One or more users named in the policy do not belong to a permitted customer."
+            assert text in caught.value.message
+            (detail,) = caught.value.details
+            (violation,) = detail["violations"]
+            assert violation["type"] == "constraints/iam.allowedPolicyMemberDomains"
+            assert member.rpartition(":")[2] in violation["description"]
+        bucket = cloud.storage().create_bucket("a-bucket", timeout=10)
+        policy = bucket.get_iam_policy(requested_policy_version=3, timeout=10)
+        policy.bindings.append({"role": "roles/storage.objectViewer", "members": {"allUsers"}})
+        with pytest.raises(exceptions.PreconditionFailed) as caught:
+            bucket.set_iam_policy(policy, timeout=10)
+        assert "do not belong to a permitted customer" in caught.value.message
+
+    await asyncio.to_thread(bind, cloud, "roles/viewer", "user:before@b.example")
+    settings.put("policies", ["iam.allowedPolicyMemberDomains"])
+    await asyncio.to_thread(own)
+    await asyncio.to_thread(foreign)
+    assert await asyncio.to_thread(members_of, cloud, "roles/viewer") == ["user:before@b.example"]

@@ -1,0 +1,426 @@
+"""Queued resources of API v2, with the official client over both transports."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from google.api_core import exceptions
+from google.cloud import tpu_v2
+from google.protobuf import duration_pb2, timestamp_pb2
+
+PROJECT = "local-project"
+ZONE = "europe-west4-a"
+PARENT = f"projects/{PROJECT}/locations/{ZONE}"
+NAME = f"{PARENT}/queuedResources/q"
+NODE = f"{PARENT}/nodes/n"
+RUNTIME = "tpu-ubuntu2204-base"
+QueuedState = tpu_v2.QueuedResourceState.State
+Initiator = tpu_v2.QueuedResourceState.StateInitiator
+Node = tpu_v2.Node
+
+both = pytest.mark.parametrize("transport", ["grpc", "rest"])
+
+
+def node(**fields: Any) -> tpu_v2.Node:
+    return tpu_v2.Node(**{"accelerator_type": "v3-8", "runtime_version": RUNTIME, **fields})
+
+
+def spec(**fields: Any) -> tpu_v2.QueuedResource.Tpu.NodeSpec:
+    if "multislice_params" not in fields:
+        fields = {"node_id": "n", **fields}
+    return tpu_v2.QueuedResource.Tpu.NodeSpec(**{"parent": PARENT, "node": node(), **fields})
+
+
+def wanted(*specs: Any, **fields: Any) -> tpu_v2.QueuedResource:
+    tpu = tpu_v2.QueuedResource.Tpu(node_spec=list(specs) or [spec()])
+    return tpu_v2.QueuedResource(tpu=tpu, **fields)
+
+
+def begin(client: Any, resource: Any = None, queued_id: str = "q", **more: Any) -> Any:
+    request = {
+        "parent": PARENT,
+        "queued_resource_id": queued_id,
+        "queued_resource": wanted() if resource is None else resource,
+        **more,
+    }
+    return client.create_queued_resource(request=request, timeout=10)
+
+
+def create(client: Any, resource: Any = None, queued_id: str = "q") -> Any:
+    return begin(client, resource, queued_id).result(timeout=20)
+
+
+def delete(client: Any, *, force: bool = False) -> Any:
+    request = {"name": NAME, "force": force}
+    return client.delete_queued_resource(request=request, timeout=10).result(timeout=20)
+
+
+def get(client: Any, name: str = NAME) -> Any:
+    return client.get_queued_resource(name=name, timeout=10)
+
+
+async def until(client: Any, *states: Any) -> Any:
+    """The queued resource once it is in one of the states."""
+    async with asyncio.timeout(20):
+        while True:
+            found = await asyncio.to_thread(get, client)
+            if found.state.state in states:
+                return found
+            await asyncio.sleep(0.02)
+
+
+async def nodes(client: Any) -> dict[str, Any]:
+    found = await asyncio.to_thread(lambda: list(client.list_nodes(parent=PARENT, timeout=10)))
+    return {each.name.rpartition("/")[2]: each for each in found}
+
+
+async def eventually(check: Callable[[], Any]) -> None:
+    async with asyncio.timeout(20):
+        while not check():
+            await asyncio.sleep(0.01)
+
+
+def sold_out(cloud: Any) -> Any:
+    return cloud.server.world.faults.add({"kind": "stockout", "zone": ZONE, "times": "unlimited"})
+
+
+@both
+async def test_a_queued_resources_life(cloud: Any, transport: str) -> None:
+    client = cloud.tpu(transport)
+    cloud.host.gate.clear()
+    operation = await asyncio.to_thread(begin, client, wanted(spot=tpu_v2.QueuedResource.Spot()))
+    assert operation.operation.name.startswith(f"{PARENT}/operations/")
+    made = await asyncio.to_thread(operation.result, timeout=20)
+    assert made.name == NAME
+    assert made.state.state is QueuedState.ACCEPTED
+    assert "accepted_data" in made.state
+    found = await until(client, QueuedState.PROVISIONING)
+    await eventually(lambda: "boot" in cloud.host.called)
+    assert (await nodes(client))["n"].state is Node.State.CREATING
+    cloud.host.gate.set()
+    found = await until(client, QueuedState.ACTIVE)
+    assert "active_data" in found.state
+    assert "spot" in found
+    assert found.create_time.timestamp() > 0
+    assert [each.node_id for each in found.tpu.node_spec] == ["n"]
+    built = (await nodes(client))["n"]
+    assert built.state is Node.State.READY
+    assert built.queued_resource == NAME
+    assert built.scheduling_config.spot
+    assert not built.multislice_node
+    assert cloud.host.running == {f"{NODE}/workers/0"}
+    await asyncio.to_thread(delete, client, force=True)
+    assert await nodes(client) == {}
+    assert cloud.host.running == set()
+    with pytest.raises(exceptions.NotFound):
+        await asyncio.to_thread(get, client)
+
+
+@both
+async def test_lists_are_of_one_zone_or_of_all(cloud: Any, transport: str) -> None:
+    client = cloud.tpu(transport)
+    sold_out(cloud)
+    for index in range(3):
+        resource = wanted(spec(node_id=f"n{index}"))
+        await asyncio.to_thread(create, client, resource, f"q{index}")
+
+    def names(zone: str) -> list[str]:
+        request = {"parent": f"projects/{PROJECT}/locations/{zone}", "page_size": 2}
+        rows = client.list_queued_resources(request=request, timeout=10)
+        return [row.name.rpartition("/")[2] for row in rows]
+
+    assert await asyncio.to_thread(names, ZONE) == ["q0", "q1", "q2"]
+    assert await asyncio.to_thread(names, "-") == ["q0", "q1", "q2"]
+    assert await asyncio.to_thread(names, "us-central1-a") == []
+
+
+async def test_without_capacity_it_waits_and_goes_on_when_there_is_some(cloud: Any) -> None:
+    client = cloud.tpu()
+    fault = sold_out(cloud)
+    await asyncio.to_thread(create, client)
+    await until(client, QueuedState.WAITING_FOR_RESOURCES)
+    await asyncio.sleep(0.3)  # several looks for capacity
+    found = await asyncio.to_thread(get, client)
+    assert found.state.state is QueuedState.WAITING_FOR_RESOURCES
+    assert cloud.host.called == []
+    assert await nodes(client) == {}
+    assert cloud.server.world.faults.get(fault.id).get("used") == 1
+    cloud.server.world.faults.remove(fault.id)
+    await until(client, QueuedState.ACTIVE)
+    assert (await nodes(client))["n"].state is Node.State.READY
+
+
+async def test_a_fault_can_fail_the_request(cloud: Any) -> None:
+    client = cloud.tpu()
+    text = "Quota 'TPUV3s' exhausted."
+    cloud.server.world.faults.add(
+        {"kind": "queue-fail", "zone": ZONE, "text": text, "code": "RESOURCE_EXHAUSTED"}
+    )
+    await asyncio.to_thread(create, client)
+    found = await until(client, QueuedState.FAILED, QueuedState.ACTIVE)
+    assert found.state.state is QueuedState.FAILED
+    assert found.state.failed_data.error.code == 8
+    assert found.state.failed_data.error.message == text
+    assert cloud.host.called == []
+    await asyncio.to_thread(delete, client)
+
+
+async def test_a_request_whose_time_is_over_fails(cloud: Any) -> None:
+    client = cloud.tpu()
+    sold_out(cloud)
+    policy = tpu_v2.QueuedResource.QueueingPolicy(
+        valid_until_duration=duration_pb2.Duration(nanos=300_000_000)
+    )
+    await asyncio.to_thread(create, client, wanted(queueing_policy=policy))
+    found = await until(client, QueuedState.FAILED)
+    assert "valid until" in found.state.failed_data.error.message
+    assert cloud.host.called == []
+
+
+async def test_a_request_may_name_its_earliest_time(cloud: Any) -> None:
+    client = cloud.tpu()
+    late = timestamp_pb2.Timestamp()
+    late.FromSeconds(4_000_000_000)
+    policy = tpu_v2.QueuedResource.QueueingPolicy(valid_after_time=late)
+    await asyncio.to_thread(create, client, wanted(queueing_policy=policy))
+    await asyncio.sleep(0.3)
+    assert (await asyncio.to_thread(get, client)).state.state is QueuedState.ACCEPTED
+    await asyncio.to_thread(delete, client)  # without force: it has no nodes
+    with pytest.raises(exceptions.NotFound):
+        await asyncio.to_thread(get, client)
+
+
+async def test_several_nodes_come_up_together(cloud: Any) -> None:
+    client = cloud.tpu()
+    params = tpu_v2.QueuedResource.Tpu.NodeSpec.MultisliceParams(node_count=3, node_id_prefix="s")
+    cloud.host.gate.clear()
+    await asyncio.to_thread(create, client, wanted(spec(multislice_params=params)))
+    await eventually(lambda: cloud.host.called.count("boot") == 3)
+    found = await nodes(client)
+    assert sorted(found) == ["s-0", "s-1", "s-2"]
+    assert {each.state for each in found.values()} == {Node.State.CREATING}
+    cloud.host.gate.set()
+    resource = await until(client, QueuedState.ACTIVE)
+    assert [each.node_id for each in resource.tpu.node_spec] == ["s-0", "s-1", "s-2"]
+    found = await nodes(client)
+    assert {each.state for each in found.values()} == {Node.State.READY}
+    assert all(each.multislice_node for each in found.values())
+    assert cloud.host.count_running() == 3
+
+
+async def test_nodes_without_a_prefix_take_the_name_of_the_request(cloud: Any) -> None:
+    client = cloud.tpu()
+    params = tpu_v2.QueuedResource.Tpu.NodeSpec.MultisliceParams(node_count=2)
+    await asyncio.to_thread(create, client, wanted(spec(multislice_params=params)))
+    await until(client, QueuedState.ACTIVE)
+    assert sorted(await nodes(client)) == ["q-0", "q-1"]
+
+
+async def test_one_machine_that_cannot_start_fails_them_all(cloud: Any) -> None:
+    client = cloud.tpu()
+    cloud.host.broken = "no image for this runtime"
+    await asyncio.to_thread(create, client, wanted(spec(), spec(node_id="m")))
+    found = await until(client, QueuedState.FAILED)
+    assert "no image for this runtime" in found.state.failed_data.error.message
+    assert await nodes(client) == {}
+    assert cloud.host.reserved == {}
+
+
+@both
+async def test_deletion_without_force_is_refused_while_nodes_run(
+    cloud: Any, transport: str
+) -> None:
+    client = cloud.tpu(transport)
+    await asyncio.to_thread(create, client)
+    await until(client, QueuedState.ACTIVE)
+    with pytest.raises(exceptions.BadRequest) as caught:
+        await asyncio.to_thread(delete, client)
+    assert "delete is not supported while in state ACTIVE" in caught.value.message
+    assert (await asyncio.to_thread(get, client)).state.state is QueuedState.ACTIVE
+    assert cloud.host.count_running() == 1
+
+
+async def test_force_deletes_while_it_provisions(cloud: Any) -> None:
+    client = cloud.tpu()
+    cloud.host.gate.clear()
+    await asyncio.to_thread(create, client)
+    await eventually(lambda: "boot" in cloud.host.called)
+    request = {"name": NAME, "force": True}
+    operation = await asyncio.to_thread(client.delete_queued_resource, request=request, timeout=10)
+    assert (await asyncio.to_thread(get, client)).state.state is QueuedState.DELETING
+    cloud.host.gate.set()
+    await asyncio.to_thread(operation.result, timeout=20)
+    assert await nodes(client) == {}
+    assert cloud.host.running == set()
+
+
+async def test_deleting_its_node_suspends_it(cloud: Any) -> None:
+    client = cloud.tpu()
+    await asyncio.to_thread(create, client)
+    await until(client, QueuedState.ACTIVE)
+    operation = await asyncio.to_thread(client.delete_node, name=NODE, timeout=10)
+    await asyncio.to_thread(operation.result, timeout=20)
+    found = await until(client, QueuedState.SUSPENDED)
+    assert found.state.state_initiator is Initiator.USER
+    assert "suspended_data" in found.state
+    await asyncio.to_thread(delete, client)
+
+
+async def test_preemption_suspends_it_and_takes_all_its_nodes(cloud: Any) -> None:
+    client = cloud.tpu()
+    spot = tpu_v2.QueuedResource.Spot()
+    await asyncio.to_thread(create, client, wanted(spec(), spec(node_id="m"), spot=spot))
+    await until(client, QueuedState.ACTIVE)
+    await cloud.server.world.service("tpu").preempt(NODE)
+    found = await until(client, QueuedState.SUSPENDED)
+    assert found.state.state_initiator is Initiator.SERVICE
+    left = await nodes(client)
+    assert {name: each.state for name, each in left.items()} == {"n": Node.State.PREEMPTED}
+    assert cloud.host.running == set()
+    await asyncio.to_thread(delete, client)
+    assert await nodes(client) == {}
+
+
+async def test_a_reset_reboots_its_nodes_with_their_disks(cloud: Any) -> None:
+    client = cloud.tpu()
+    await asyncio.to_thread(create, client)
+    await until(client, QueuedState.ACTIVE)
+    before = await nodes(client)
+    boots = cloud.host.called.count("boot")
+
+    def reset() -> Any:
+        operation = client.reset_queued_resource(request={"name": NAME}, timeout=10)
+        return operation.result(timeout=20)
+
+    again = await asyncio.to_thread(reset)
+    assert again.state.state is QueuedState.ACTIVE
+    assert await nodes(client) == before
+    assert cloud.host.called.count("boot") == boots + 1
+    assert cloud.host.discarded == []
+    assert cloud.host.count_running() == 1
+
+
+async def test_machines_that_a_reset_cannot_bring_back_leave_the_node_unhealthy(cloud: Any) -> None:
+    client = cloud.tpu()
+    await asyncio.to_thread(create, client)
+    await until(client, QueuedState.ACTIVE)
+    cloud.host.broken = "no image"
+    operation = await asyncio.to_thread(client.reset_queued_resource, request={"name": NAME})
+    with pytest.raises(exceptions.GoogleAPICallError, match="no image"):
+        await asyncio.to_thread(operation.result, timeout=20)
+    [left] = (await nodes(client)).values()
+    assert (left.state, left.health) == (Node.State.READY, Node.Health.TIMEOUT)
+
+
+async def test_a_reset_is_for_what_is_active(cloud: Any) -> None:
+    client = cloud.tpu()
+    sold_out(cloud)
+    await asyncio.to_thread(create, client)
+    await until(client, QueuedState.WAITING_FOR_RESOURCES)
+    with pytest.raises(exceptions.BadRequest, match="reset is not supported"):
+        await asyncio.to_thread(client.reset_queued_resource, request={"name": NAME})
+
+
+async def test_its_specs_are_shown_as_google_completes_them(cloud: Any) -> None:
+    client = cloud.tpu()
+    await asyncio.to_thread(create, client)
+    found = await until(client, QueuedState.ACTIVE)
+    number = cloud.server.world.projects.require(PROJECT)["number"]
+    [one] = found.tpu.node_spec
+    assert one.parent == f"projects/{number}/locations/{ZONE}"
+    assert one.node.queued_resource == f"{one.parent}/queuedResources/q"
+    assert "scheduling_config" in one.node
+    assert "shielded_instance_config" in one.node
+
+
+@both
+async def test_a_request_id_makes_creation_safe_to_repeat(cloud: Any, transport: str) -> None:
+    client = cloud.tpu(transport)
+    first = await asyncio.to_thread(begin, client, request_id="r1")
+    second = await asyncio.to_thread(begin, client, request_id="r1")
+    assert second.operation.name == first.operation.name
+    with pytest.raises(exceptions.Conflict):
+        await asyncio.to_thread(begin, client)
+    with pytest.raises(exceptions.BadRequest):
+        await asyncio.to_thread(begin, client, None, "other", request_id="r1")
+
+
+@pytest.mark.parametrize(
+    ("resource", "told"),
+    [
+        (wanted(spec(node=node(accelerator_type="v4-8"))), "could not be found"),
+        (wanted(spec(node_id="Bad")), 'node id "Bad" is invalid'),
+        (wanted(spec(), spec()), "same id"),
+        (wanted(spec(parent=f"projects/{PROJECT}/locations/us-central1-a")), "parent"),
+        (wanted(spec(node_id="")), "node id or parameters"),
+        (tpu_v2.QueuedResource(), "at least one node"),
+        (
+            wanted(
+                spec(
+                    multislice_params=tpu_v2.QueuedResource.Tpu.NodeSpec.MultisliceParams(
+                        node_count=1
+                    )
+                )
+            ),
+            "greater than 1",
+        ),
+    ],
+)
+async def test_what_cannot_be_is_refused_at_once(cloud: Any, resource: Any, told: str) -> None:
+    client = cloud.tpu()
+    with pytest.raises(exceptions.BadRequest) as caught:
+        await asyncio.to_thread(begin, client, resource)
+    assert told in caught.value.message
+    with pytest.raises(exceptions.NotFound):
+        await asyncio.to_thread(get, client)
+
+
+async def test_a_taken_node_name_is_refused(cloud: Any) -> None:
+    client = cloud.tpu()
+
+    def make() -> None:
+        client.create_node(parent=PARENT, node_id="n", node=node(), timeout=10).result(timeout=20)
+
+    await asyncio.to_thread(make)
+    with pytest.raises(exceptions.Conflict):
+        await asyncio.to_thread(begin, client)
+    assert (await nodes(client))["n"].state is Node.State.READY
+
+
+async def test_a_node_made_while_it_waits_is_left_alone(cloud: Any) -> None:
+    client = cloud.tpu()
+    fault = sold_out(cloud)
+    await asyncio.to_thread(create, client)
+    await until(client, QueuedState.WAITING_FOR_RESOURCES)
+    far = f"projects/{PROJECT}/locations/us-central1-a"
+
+    def make(parent: str) -> Any:
+        operation = client.create_node(parent=parent, node_id="n", node=node(), timeout=10)
+        return operation.result(timeout=20)
+
+    with pytest.raises(exceptions.ResourceExhausted):
+        await asyncio.to_thread(make, PARENT)  # sold out for it too
+    await asyncio.to_thread(make, far)
+    cloud.server.world.faults.remove(fault.id)
+    await until(client, QueuedState.ACTIVE)
+    await asyncio.to_thread(delete, client, force=True)
+    assert cloud.host.running == {f"{far}/nodes/n/workers/0"}
+
+
+async def test_a_reservation_must_be_there(cloud: Any) -> None:
+    client = cloud.tpu()
+    reservation = f"{PARENT}/reservations/r"
+    resource = wanted(reservation_name=reservation)
+    with pytest.raises(exceptions.NotFound) as caught:
+        await asyncio.to_thread(create, client, resource)
+    assert "Reservation not found" in caught.value.message
+    with pytest.raises(exceptions.NotFound):
+        await asyncio.to_thread(get, client)
+    cloud.server.world.settings.put("reservations", [reservation])
+    await asyncio.to_thread(create, client, resource)
+    found = await until(client, QueuedState.ACTIVE)
+    assert found.reservation_name == reservation
+    assert (await nodes(client))["n"].scheduling_config.reserved

@@ -1,0 +1,164 @@
+"""Quota and service agents as Service Usage v1beta1 describes them; it has no Python client."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tpuctl import catalog
+from tpuctl.catalog.quota import quota_limits
+
+PROJECT = "local-project"
+SERVICES = f"/v1beta1/projects/{PROJECT}/services"
+METRICS = f"{SERVICES}/tpu.googleapis.com/consumerQuotaMetrics"
+SPOT_V5E = "tpu.googleapis.com/tpu-v5s-litepod-preemptible"
+
+Json = dict[str, Any]
+
+
+async def get(cloud: Any, path: str) -> Json:
+    answer = await asyncio.to_thread(cloud.request, "GET", path)
+    assert answer.status_code == 200, answer.text
+    found: Json = answer.json()
+    return found
+
+
+def bucket_of(metric: Json, kind: str, place: str) -> Json | None:
+    """The bucket of a place, or None where the one without dimensions holds."""
+    (limit,) = [
+        each
+        for each in metric["consumerQuotaLimits"]
+        if each["unit"] == f"1/{{project}}/{{{kind}}}"
+    ]
+    assert place in limit["supportedLocations"]
+    first, *others = limit["quotaBuckets"]
+    assert "dimensions" not in first
+    for bucket in others:
+        if bucket["dimensions"] == {kind: place}:
+            return dict(bucket)
+    return None
+
+
+async def test_limits_are_described_with_defaults_and_what_was_set(cloud: Any) -> None:
+    """A zero is left out; -1 stands for no limit."""
+    quota = {
+        "TPUV5sPreemptibleLitepodPerProjectPerZoneForTPUAPI": {
+            "us-west4-a": 0,
+            "europe-west4-b": 16,
+        },
+        "TPUV5sPreemptibleLitepodPerProjectPerRegionForTPUAPI": {"europe-west4": 32},
+    }
+    cloud.server.world.settings.put("quota", quota)
+    for view, has_all in (("BASIC", False), ("FULL", True)):
+        metrics = {
+            row["metric"]: row for row in (await get(cloud, f"{METRICS}?view={view}"))["metrics"]
+        }
+        spot = metrics[SPOT_V5E]
+        closed = bucket_of(spot, "zone", "us-west4-a")
+        assert closed == {"defaultLimit": "1536", "dimensions": {"zone": "us-west4-a"}}
+        opened = bucket_of(spot, "zone", "europe-west4-b")
+        assert opened is not None and opened["effectiveLimit"] == "16"
+        region = bucket_of(spot, "region", "europe-west4")
+        assert region is not None
+        assert (region["effectiveLimit"], region["defaultLimit"]) == ("32", "-1")
+        untouched = bucket_of(spot, "zone", "us-central1-a")
+        assert (untouched is not None) == has_all
+        assert untouched is None or untouched["effectiveLimit"] == "1536"
+        # What public programs read for spot nodes of newer generations.
+        for name in ("tpu-v5p-preemptible", "tpu-v6e-preemptible"):
+            assert f"tpu.googleapis.com/{name}" in metrics
+        assert "tpu.googleapis.com/tpu-v5s-litepod-serving-preemptible" in metrics
+
+
+async def test_every_limit_of_the_catalogue_is_described(cloud: Any) -> None:
+    """Whatever a node counts against can be looked up, and shows when it is set."""
+    ids = {
+        limit.id: limit.scope
+        for accelerator in catalog.accelerator_types().values()
+        for spot in (False, True)
+        for limit in quota_limits(accelerator, spot)
+    }
+    assert ids
+    places = {"zone": "us-central1-a", "region": "us-central1"}
+    fresh = (await get(cloud, METRICS))["metrics"]
+    for number, (name, scope) in enumerate(sorted(ids.items()), 1000):
+        cloud.server.world.settings.put("quota", {name: {places[scope]: number}})
+        metrics = (await get(cloud, METRICS))["metrics"]
+        assert [row["name"] for row in metrics] == [row["name"] for row in fresh]
+        found = [bucket_of(row, scope, places[scope]) for row in metrics]
+        assert [each["effectiveLimit"] for each in found if each] == [str(number)], name
+
+
+async def test_metrics_and_limits_are_found_by_name(cloud: Any) -> None:
+    listed = (await get(cloud, METRICS))["metrics"]
+    number = cloud.server.world.projects.require(PROJECT)["number"]
+    for metric in listed:
+        assert metric["name"].startswith(f"projects/{number}/services/tpu.googleapis.com/")
+        assert await get(cloud, f"/v1beta1/{metric['name']}") == metric
+    for limit in listed[0]["consumerQuotaLimits"]:
+        assert await get(cloud, f"/v1beta1/{limit['name']}") == limit
+    absent = f"{METRICS}/tpu.googleapis.com%2Fnone"
+    answer = await asyncio.to_thread(cloud.request, "GET", absent)
+    assert (answer.status_code, answer.json()["error"]["status"]) == (404, "NOT_FOUND")
+
+
+async def test_metrics_come_in_pages(cloud: Any) -> None:
+    everything = (await get(cloud, METRICS))["metrics"]
+    found, token = [], ""
+    for _ in range(len(everything)):
+        page = await get(cloud, f"{METRICS}?pageSize=5&pageToken={token}")
+        assert len(page["metrics"]) <= 5
+        found += page["metrics"]
+        token = page.get("nextPageToken", "")
+        if not token:
+            break
+    assert found == everything
+
+
+async def test_the_api_must_be_enabled(make_cloud: Any) -> None:
+    cloud = await make_cloud()
+    answer = await asyncio.to_thread(cloud.request, "GET", METRICS)
+    assert (answer.status_code, answer.json()["error"]["status"]) == (400, "FAILED_PRECONDITION")
+    answer = await asyncio.to_thread(
+        cloud.request, "GET", METRICS.replace(PROJECT, "nobodys-project")
+    )
+    assert answer.status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("api", "agent"),
+    [
+        ("tpu.googleapis.com", "gcp-sa-tpu"),
+        ("compute.googleapis.com", "compute-system"),
+        ("logging.googleapis.com", None),
+    ],
+)
+async def test_service_agents_are_made(cloud: Any, api: str, agent: str | None) -> None:
+    number = cloud.server.world.projects.require(PROJECT)["number"]
+    path = f"{SERVICES}/{api}:generateServiceIdentity"
+    answers = [await asyncio.to_thread(cloud.request, "POST", path, json={}) for _ in range(2)]
+    assert answers[0].json() == answers[1].json()
+    operation = answers[0].json()
+    assert operation["done"] is True
+    kind = "type.googleapis.com/google.api.serviceusage.v1beta1.ServiceIdentity"
+    assert operation["response"]["@type"] == kind
+    wanted = f"service-{number}@{agent}.iam.gserviceaccount.com" if agent else None
+    assert operation["response"].get("email") == wanted
+
+
+async def test_the_tpu_api_names_the_same_agent(cloud: Any) -> None:
+    path = f"{SERVICES}/tpu.googleapis.com:generateServiceIdentity"
+    operation = (await asyncio.to_thread(cloud.request, "POST", path, json={})).json()
+    parent = f"projects/{PROJECT}/locations/europe-west4-a"
+    answer = await asyncio.to_thread(
+        lambda: cloud.tpu().generate_service_identity(request={"parent": parent}, timeout=10)
+    )
+    assert operation["response"]["email"] == answer.identity.email
+
+
+async def test_what_is_not_imitated_says_so(cloud: Any) -> None:
+    path = f"{METRICS}:importConsumerOverrides"
+    answer = await asyncio.to_thread(cloud.request, "POST", path, json={})
+    assert (answer.status_code, answer.json()["error"]["status"]) == (501, "UNIMPLEMENTED")

@@ -1,0 +1,258 @@
+"""Custom and predefined roles, and which permissions there are, through the official clients."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from google.api_core import exceptions
+from google.cloud import iam_admin_v1, resourcemanager_v3
+from google.cloud.iam_admin_v1.services.iam.transports import IAMGrpcTransport
+from google.cloud.resourcemanager_v3.services.projects.transports import ProjectsGrpcTransport
+
+PROJECT = "local-project"
+NAME = f"projects/{PROJECT}"
+ROLE = f"{NAME}/roles/tpuctl.watch"
+WATCH = ["tpu.nodes.delete", "tpu.nodes.get"]  # queued resources have the same permissions
+FULL = iam_admin_v1.RoleView.FULL
+
+both = pytest.mark.parametrize("transport", ["grpc", "rest"])
+
+
+def iam(cloud: Any) -> Any:
+    return iam_admin_v1.IAMClient(transport=IAMGrpcTransport(channel=cloud.channel()))
+
+
+def projects(cloud: Any, transport: str = "rest") -> Any:
+    if transport == "grpc":
+        return resourcemanager_v3.ProjectsClient(
+            transport=ProjectsGrpcTransport(channel=cloud.channel())
+        )
+    return cloud.keep(resourcemanager_v3.ProjectsClient(transport="rest", **cloud.options()))
+
+
+def make_role(cloud: Any, permissions: list[str], role_id: str = "tpuctl.watch") -> Any:
+    request = {
+        "parent": NAME,
+        "role_id": role_id,
+        "role": {
+            "title": "Watch",
+            "included_permissions": permissions,
+            "stage": iam_admin_v1.Role.RoleLaunchStage.GA,
+        },
+    }
+    return iam(cloud).create_role(request=request, timeout=10)
+
+
+def make_account(cloud: Any, account_id: str = "stack-tpu") -> Any:
+    request = {"name": NAME, "account_id": account_id}
+    return iam(cloud).create_service_account(request=request, timeout=10)
+
+
+async def test_a_role_is_made_changed_deleted_and_undeleted(cloud: Any) -> None:
+    def run() -> None:
+        client = iam(cloud)
+        made = make_role(cloud, WATCH)
+        assert (made.name, made.title, made.deleted) == (ROLE, "Watch", False)
+        assert list(made.included_permissions) == sorted(WATCH)
+        request = {"name": ROLE}
+        assert client.get_role(request=request, timeout=10) == made
+        with pytest.raises(exceptions.AlreadyExists) as caught:
+            make_role(cloud, WATCH)
+        assert f"A role named tpuctl.watch in {NAME} already exists." in caught.value.message
+        wanted = {"included_permissions": [*WATCH, "tpu.nodes.create"], "title": "not this"}
+        changed = client.update_role(
+            request={
+                "name": ROLE,
+                "role": {**wanted, "etag": made.etag},
+                "update_mask": {"paths": ["included_permissions"]},
+            },
+            timeout=10,
+        )
+        assert len(changed.included_permissions) == 3
+        assert changed.title == "Watch"
+        assert changed.etag != made.etag
+        with pytest.raises(exceptions.Aborted):
+            client.update_role(request={"name": ROLE, "role": {"etag": made.etag}}, timeout=10)
+        with pytest.raises(exceptions.Aborted):
+            client.delete_role(request={"name": ROLE, "etag": made.etag}, timeout=10)
+        assert client.delete_role(request=request, timeout=10).deleted
+        assert client.get_role(request=request, timeout=10).deleted
+        with pytest.raises(exceptions.FailedPrecondition) as caught:
+            make_role(cloud, WATCH)
+        assert (
+            "You can't create a role_id (tpuctl.watch) which has been marked for deletion."
+            in caught.value.message
+        )
+        for refused in (client.delete_role, client.update_role):
+            with pytest.raises(exceptions.FailedPrecondition):
+                refused(request=request, timeout=10)
+        assert not client.undelete_role(request=request, timeout=10).deleted
+        with pytest.raises(exceptions.FailedPrecondition):
+            client.undelete_role(request=request, timeout=10)
+        assert list(client.get_role(request=request, timeout=10).included_permissions) == list(
+            changed.included_permissions
+        )
+
+    await asyncio.to_thread(run)
+
+
+async def test_roles_are_listed(cloud: Any) -> None:
+    def run() -> None:
+        client = iam(cloud)
+        for role_id in ("first", "second", "third"):
+            make_role(cloud, WATCH, role_id)
+        client.delete_role(request={"name": f"{NAME}/roles/second"}, timeout=10)
+
+        def names(**more: Any) -> list[str]:
+            request = {"parent": NAME, "page_size": 1, **more}
+            return [
+                role.name.rpartition("/")[2]
+                for role in client.list_roles(request=request, timeout=10)
+            ]
+
+        assert names() == ["first", "third"]
+        assert names(show_deleted=True) == ["first", "second", "third"]
+        request: dict[str, Any] = {"parent": NAME}
+        for view, count in ((iam_admin_v1.RoleView.BASIC, 0), (FULL, len(WATCH))):
+            found = list(client.list_roles(request={**request, "view": view}, timeout=10))
+            assert {len(role.included_permissions) for role in found} == {count}
+
+    await asyncio.to_thread(run)
+
+
+async def test_predefined_roles_tell_their_permissions(cloud: Any) -> None:
+    def run() -> None:
+        client = iam(cloud)
+        listed = {role.name: role for role in client.list_roles(request={}, timeout=10)}
+        wanted = {
+            "roles/tpu.admin": "tpu.nodes.create",
+            "roles/storage.objectAdmin": "storage.objects.create",
+            "roles/storage.legacyBucketReader": "storage.buckets.get",
+            "roles/logging.logWriter": "logging.logEntries.create",
+            "roles/monitoring.metricWriter": "monitoring.timeSeries.create",
+            "roles/iam.serviceAccountUser": "iam.serviceAccounts.actAs",
+        }
+        for name, permission in wanted.items():
+            role = client.get_role(request={"name": name}, timeout=10)
+            assert permission in role.included_permissions
+            assert role.title == listed[name].title
+        admin = client.get_role(request={"name": "roles/storage.objectAdmin"}, timeout=10)
+        assert "storage.buckets.get" not in admin.included_permissions
+        with pytest.raises(exceptions.NotFound):
+            client.get_role(request={"name": "roles/no.such"}, timeout=10)
+
+    await asyncio.to_thread(run)
+
+
+@pytest.mark.parametrize(
+    ("permission", "is_valid"),
+    [
+        ("tpu.nodes.create", True),
+        ("tpu.nodes.performMaintenance", True),
+        ("tpu.queuedResources.create", False),
+        ("tpu.nodes.drink", False),
+        ("tpu.nodes", False),
+        ("storage.objects.get", True),
+        ("storage.objects.got", False),
+        ("compute.instances.delete", True),
+        ("compute.instances.destroy", False),
+        ("logging.logEntries.create", True),
+        ("monitoring.timeSeries.create", True),
+        ("secretmanager.versions.access", True),
+        ("resourcemanager.projects.get", True),
+        ("resourcemanager.projects.createBillingAssignment", True),
+        ("resourcemanager.projects.create", False),
+        ("resourcemanager.projects.list", False),
+        ("billing.accounts.get", False),
+    ],
+)
+async def test_which_permissions_projects_know(cloud: Any, permission: str, is_valid: bool) -> None:
+    def run() -> None:
+        asked = [permission, "tpu.nodes.get"]
+        client = projects(cloud)
+        if is_valid:
+            answer = client.test_iam_permissions(resource=NAME, permissions=asked, timeout=10)
+            assert list(answer.permissions) == asked
+            make_role(cloud, asked)
+            return
+        with pytest.raises(exceptions.BadRequest):
+            client.test_iam_permissions(resource=NAME, permissions=asked, timeout=10)
+        with pytest.raises(exceptions.InvalidArgument) as caught:
+            make_role(cloud, asked)
+        assert caught.value.message.endswith(f"Permission {permission} is not valid.")
+
+    await asyncio.to_thread(run)
+
+
+async def test_testable_permissions_are_those_that_roles_may_have(cloud: Any) -> None:
+    def run() -> None:
+        request = {"full_resource_name": f"//cloudresourcemanager.googleapis.com/{NAME}"}
+        names = [
+            each.name for each in iam(cloud).query_testable_permissions(request=request, timeout=10)
+        ]
+        assert {"tpu.nodes.create", "compute.instances.create"} <= set(names)
+        assert "resourcemanager.projects.create" not in names
+        assert list(make_role(cloud, names).included_permissions) == sorted(names)
+
+    await asyncio.to_thread(run)
+
+
+@pytest.mark.parametrize("role_id", ["no", "with-dash", "x" * 65, ""])
+async def test_ids_that_are_none(cloud: Any, role_id: str) -> None:
+    with pytest.raises(exceptions.InvalidArgument) as caught:
+        await asyncio.to_thread(make_role, cloud, WATCH, role_id)
+    assert f'The role_id "{role_id}" is invalid.' in caught.value.message
+
+
+async def test_names_that_are_none(cloud: Any) -> None:
+    def run() -> None:
+        client = iam(cloud)
+        for name in (f"{NAME}/roles/with-dash", "watch", f"{NAME}/role/watch"):
+            with pytest.raises(exceptions.InvalidArgument):
+                client.get_role(request={"name": name}, timeout=10)
+        with pytest.raises(exceptions.NotFound) as caught:
+            client.get_role(request={"name": ROLE}, timeout=10)
+        assert f"The role named {ROLE} was not found." in caught.value.message
+        with pytest.raises(exceptions.PermissionDenied):
+            client.get_role(request={"name": "projects/nobodys/roles/watch"}, timeout=10)
+
+    await asyncio.to_thread(run)
+
+
+@both
+async def test_denied_permissions_are_not_granted(cloud: Any, transport: str) -> None:
+    cloud.server.world.settings.put(
+        "denied_permissions", ["tpu.nodes.create", "iam.serviceAccounts.actAs"]
+    )
+
+    def run() -> None:
+        client = projects(cloud, transport)
+        asked = ["tpu.nodes.get", "tpu.nodes.create"]
+        answer = client.test_iam_permissions(resource=NAME, permissions=asked, timeout=10)
+        assert list(answer.permissions) == ["tpu.nodes.get"]
+        account = make_account(cloud)
+        request = {
+            "resource": account.name,
+            "permissions": ["iam.serviceAccounts.actAs", "iam.serviceAccounts.get"],
+        }
+        answer = iam(cloud).test_iam_permissions(request=request, timeout=10)
+        assert list(answer.permissions) == ["iam.serviceAccounts.get"]
+        with pytest.raises((exceptions.BadRequest, exceptions.InvalidArgument)):
+            client.test_iam_permissions(resource=NAME, permissions=["tpu.*"], timeout=10)
+
+    await asyncio.to_thread(run)
+
+
+async def test_roles_outlive_the_server(make_cloud: Any) -> None:
+    first = await make_cloud("kept")
+    first.enable("iam")
+    made = await asyncio.to_thread(make_role, first, WATCH)
+    first.close()
+    await first.server.close()
+    second = await make_cloud("kept")
+    found = await asyncio.to_thread(
+        lambda: iam(second).get_role(request={"name": ROLE}, timeout=10)
+    )
+    assert found == made

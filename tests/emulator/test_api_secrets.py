@@ -1,0 +1,243 @@
+"""Secret Manager, through the client that Google makes of its description, and over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Callable
+from typing import Any
+
+import google_auth_httplib2
+import google_crc32c
+import httplib2
+import pytest
+from google.oauth2.credentials import Credentials
+from googleapiclient import discovery, errors
+from members import Member, grant, in_thread
+
+PROJECT = "projects/local-project"
+AUTOMATIC = {"replication": {"automatic": {}}}
+VALUE = "hf_안녕\n".encode()
+
+
+@pytest.fixture
+async def manager(make_cloud: Callable[..., Any]) -> Any:
+    """A local cloud where it is enabled."""
+    cloud = await make_cloud()
+    cloud.enable("secretmanager", "iam")
+    return cloud
+
+
+class Client:
+    """`projects.secrets` of a caller, who waits for every answer."""
+
+    def __init__(self, cloud: Any, token: str = "") -> None:
+        self.made = discovery.build(
+            "secretmanager",
+            "v1",
+            http=google_auth_httplib2.AuthorizedHttp(
+                Credentials(token=token or cloud.token), http=httplib2.Http(proxy_info=None)
+            ),
+            client_options={"api_endpoint": f"{cloud.url}/"},
+            cache_discovery=False,
+            static_discovery=True,
+        )
+        self.secrets = self.made.projects().secrets()
+        self.versions = self.secrets.versions()
+
+    def create(self, name: str = "token", **more: Any) -> Any:
+        body = {**AUTOMATIC, **more}
+        return self.secrets.create(parent=PROJECT, secretId=name, body=body).execute()
+
+    def add(self, data: bytes = VALUE, name: str = "token", **payload: Any) -> Any:
+        payload["data"] = base64.b64encode(data).decode()
+        parent = f"{PROJECT}/secrets/{name}"
+        return self.secrets.addVersion(parent=parent, body={"payload": payload}).execute()
+
+    def access(self, version: str = "latest", name: str = "token") -> Any:
+        version_name = f"{PROJECT}/secrets/{name}/versions/{version}"
+        return self.versions.access(name=version_name).execute()
+
+
+def with_client(test: Callable[[Client], None]) -> Callable[[Any], Any]:
+    async def run(manager: Any) -> None:
+        def work() -> None:
+            client = Client(manager)
+            try:
+                test(client)
+            finally:
+                client.made.close()
+
+        await asyncio.to_thread(work)
+
+    run.__name__ = test.__name__
+    run.__doc__ = test.__doc__
+    return run
+
+
+def refused(call: Callable[[], Any], status: int, text: str) -> None:
+    with pytest.raises(errors.HttpError) as caught:
+        call()
+    assert (caught.value.status_code, caught.value.reason) == (status, text)
+
+
+@with_client
+def test_a_value_comes_back_as_it_was_put_in(client: Client) -> None:
+    made = client.create(labels={"team": "nlp"}, annotations={"A": "b"})
+    name = made["name"]
+    assert name.startswith("projects/")
+    assert name.split("/")[1].isdigit()
+    assert (made["labels"], made["replication"]) == ({"team": "nlp"}, {"automatic": {}})
+    assert client.secrets.get(name=f"{PROJECT}/secrets/token").execute() == made
+    assert client.secrets.get(name=name).execute() == made
+    version = client.add()
+    assert (version["name"], version["state"]) == (f"{name}/versions/1", "ENABLED")
+    assert "clientSpecifiedPayloadChecksum" not in version
+    assert client.versions.get(name=version["name"]).execute() == version
+    checksum = google_crc32c.value(VALUE)
+    for number in ("latest", "1"):
+        found = client.access(number)
+        assert found["name"] == f"{name}/versions/1"
+        assert base64.b64decode(found["payload"]["data"]) == VALUE
+        assert found["payload"]["dataCrc32c"] == str(checksum)
+    client.add(b"newer", dataCrc32c=str(google_crc32c.value(b"newer")))
+    assert base64.b64decode(client.access()["payload"]["data"]) == b"newer"
+    assert base64.b64decode(client.access("1")["payload"]["data"]) == VALUE
+
+
+@with_client
+def test_lists_have_the_newest_first_in_pages(client: Client) -> None:
+    for name in ("b", "a", "c"):
+        client.create(name)
+    for number in range(11):
+        client.add(str(number).encode(), "a")
+    client.create("ab")  # whose name begins like another's
+    seen, token = [], None
+    while True:
+        answer = client.secrets.list(parent=PROJECT, pageSize=3, pageToken=token).execute()
+        seen += [one["name"].rpartition("/")[2] for one in answer["secrets"]]
+        assert answer["totalSize"] == 4
+        if not (token := answer.get("nextPageToken")):
+            break
+    assert seen == ["ab", "c", "a", "b"]
+    listed = client.versions.list(parent=f"{PROJECT}/secrets/a").execute()
+    numbers = [int(one["name"].rpartition("/")[2]) for one in listed["versions"]]
+    assert numbers == [*range(11, 0, -1)]
+    assert client.versions.list(parent=f"{PROJECT}/secrets/ab").execute() == {}
+
+
+@with_client
+def test_a_version_that_is_disabled_or_destroyed_is_not_read(client: Client) -> None:
+    name = f"{client.create()['name']}/versions/1"
+    client.add()
+    assert client.versions.disable(name=name, body={}).execute()["state"] == "DISABLED"
+    refused(client.access, 400, f"Secret Version [{name}] is in DISABLED state.")
+    assert client.versions.enable(name=name, body={}).execute()["state"] == "ENABLED"
+    assert base64.b64decode(client.access()["payload"]["data"]) == VALUE
+    destroyed = client.versions.destroy(name=name, body={}).execute()
+    assert destroyed["state"] == "DESTROYED"
+    assert destroyed["destroyTime"] >= destroyed["createTime"]
+    for again in (client.versions.enable, client.versions.disable, client.versions.destroy):
+        refused(
+            again(name=name, body={}).execute,
+            400,
+            f"Secret Version [{name}] is in DESTROYED state.",
+        )
+    refused(client.access, 400, f"Secret Version [{name}] is in DESTROYED state.")
+
+
+@with_client
+def test_what_is_missing_is_named(client: Client) -> None:
+    name = client.create()["name"]
+    refused(client.create, 409, f"Secret [{name}] already exists.")
+    refused(client.access, 404, f"Secret [{name}] not found or has no versions.")
+    absent = name.replace("token", "absent")
+    refused(
+        lambda: client.access("1", "absent"),
+        404,
+        f"Secret [{absent}] not found or has no versions.",
+    )
+    refused(client.secrets.get(name=absent).execute, 404, f"Secret [{absent}] not found.")
+    client.add()
+    refused(lambda: client.access("2"), 404, f"Secret Version [{name}/versions/2] not found.")
+    refused(lambda: client.add(b""), 400, "Secret Payload cannot be empty.")
+    for wrong in ({"data": "AAAA", "dataCrc32c": "1"}, {"data": "A" * 87384}):
+        call = client.secrets.addVersion(parent=name, body={"payload": wrong})
+        with pytest.raises(errors.HttpError, match="payload"):
+            call.execute()
+    with pytest.raises(errors.HttpError, match="ttl is not implemented"):
+        client.create("brief", ttl="3600s")
+    assert client.secrets.delete(name=name).execute() == {}
+    refused(client.secrets.get(name=name).execute, 404, f"Secret [{name}] not found.")
+    client.create()
+    refused(lambda: client.access("1"), 404, f"Secret Version [{name}/versions/1] not found.")
+
+
+@in_thread
+def test_who_may_read_it(manager: Any) -> None:
+    ann, path = Member(manager, "ann"), f"{PROJECT}/secrets/token"
+    owner = Client(manager)
+    owner.create()
+    owner.create("other")
+    for name in ("token", "other"):
+        owner.add(VALUE, name)
+    version = f"{path}/versions/latest"
+    denied = (
+        f"Permission 'secretmanager.versions.access' denied for resource '{version}' "
+        "(or it may not exist)."
+    )
+    assert ann.told("GET", f"/v1/{version}:access") == (403, denied)
+    policy = owner.secrets.getIamPolicy(resource=path).execute()
+    accessor = "roles/secretmanager.secretAccessor"
+    policy["bindings"] = [{"role": accessor, "members": [ann.name]}]
+    kept = owner.secrets.setIamPolicy(resource=path, body={"policy": policy}).execute()
+    assert kept["bindings"] == policy["bindings"]
+    assert owner.secrets.getIamPolicy(resource=path).execute() == kept
+    with pytest.raises(errors.HttpError, match="concurrent policy changes"):
+        owner.secrets.setIamPolicy(resource=path, body={"policy": policy}).execute()
+    assert ann.ask("GET", f"/v1/{version}:access").ok
+    assert ann.told("GET", f"/v1/{PROJECT}/secrets/other/versions/1:access")[0] == 403
+    assert ann.told("GET", f"/v1/{version}")[0] == 403, "to read the value is not to see the rest"
+    asked = {"permissions": ["secretmanager.versions.access", "secretmanager.versions.add"]}
+    assert ann.must("POST", f"/v1/{path}:testIamPermissions", json=asked) == {
+        "permissions": ["secretmanager.versions.access"]
+    }
+    grant(manager, PROJECT, "roles/secretmanager.viewer", ann.name)
+    assert ann.ask("GET", f"/v1/{version}").ok
+    assert ann.told("GET", f"/v1/{PROJECT}/secrets/other/versions/1:access")[0] == 403
+    assert ann.told("GET", f"/v1/{PROJECT}/secrets/no/versions/1:access")[0] == 403
+    owner.secrets.delete(name=path).execute()
+    owner.create()
+    owner.add()
+    assert ann.told("GET", f"/v1/{version}:access") == (403, denied), "its policy went with it"
+    owner.made.close()
+
+
+async def test_an_api_that_is_not_enabled(cloud: Any) -> None:
+    answer = await asyncio.to_thread(cloud.request, "GET", f"/v1/{PROJECT}/secrets")
+    error = answer.json()["error"]
+    assert (error["code"], error["status"]) == (403, "PERMISSION_DENIED")
+    assert error["message"].startswith("Secret Manager API has not been used in project")
+    assert error["details"][0]["reason"] == "SERVICE_DISABLED"
+
+
+@in_thread
+def test_over_grpc_its_fields_have_googles_numbers(manager: Any) -> None:
+    """By the wire format: `name = 1` asked for; of the answer `payload = 2` has `data = 1`."""
+    owner = Client(manager)
+    owner.create()
+    owner.add(b"value")
+    owner.made.close()
+    name = f"{PROJECT}/secrets/token/versions/1".encode()
+    call = manager.channel().unary_unary(
+        "/google.cloud.secretmanager.v1.SecretManagerService/AccessSecretVersion",
+        request_serializer=bytes,
+        response_deserializer=bytes,
+    )
+    answer = call(bytes((1 << 3 | 2, len(name))) + name, timeout=10)
+    told_length = answer[1]
+    assert answer[0] == 1 << 3 | 2
+    assert answer[2 : 2 + told_length].endswith(b"/secrets/token/versions/1")
+    payload = answer[2 + told_length :]
+    assert payload[0] == 2 << 3 | 2
+    assert payload[2:].startswith(bytes((1 << 3 | 2, 5)) + b"value" + bytes((2 << 3,)))

@@ -1,0 +1,103 @@
+"""Which APIs are enabled in a project, through the official client."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from google.api_core import exceptions
+from google.cloud import service_usage_v1
+from google.cloud.service_usage_v1.services.service_usage.transports import (
+    ServiceUsageGrpcTransport,
+)
+
+PROJECT = "local-project"
+NAME = f"projects/{PROJECT}"
+
+both = pytest.mark.parametrize("transport", ["grpc", "rest"])
+
+
+def services(cloud: Any, transport: str = "rest") -> Any:
+    if transport == "grpc":
+        return service_usage_v1.ServiceUsageClient(
+            transport=ServiceUsageGrpcTransport(channel=cloud.channel())
+        )
+    return cloud.keep(service_usage_v1.ServiceUsageClient(transport="rest", **cloud.options()))
+
+
+@both
+async def test_a_fresh_cloud_has_no_api_enabled(make_cloud: Any, transport: str) -> None:
+    cloud = await make_cloud()
+
+    def run() -> None:
+        request = {"parent": NAME, "filter": "state:ENABLED"}
+        assert not list(services(cloud, transport).list_services(request=request, timeout=10))
+
+    await asyncio.to_thread(run)
+
+
+@both
+async def test_services_are_enabled_and_disabled(make_cloud: Any, transport: str) -> None:
+    cloud = await make_cloud()
+
+    def run() -> None:
+        client = services(cloud, transport)
+        state = service_usage_v1.State
+        name = f"{NAME}/services/tpu.googleapis.com"
+        found = client.get_service(request={"name": name}, timeout=10)
+        assert found.state is state.DISABLED
+        apis = ["tpu.googleapis.com", "compute.googleapis.com"]
+        request = {"parent": NAME, "service_ids": apis}
+        made = client.batch_enable_services(request=request, timeout=10).result(timeout=20)
+        assert [each.config.name for each in made.services] == apis
+        assert client.get_service(request={"name": name}, timeout=10).state is state.ENABLED
+        listed = client.list_services(
+            request={"parent": NAME, "filter": "state:ENABLED"}, timeout=10
+        )
+        assert set(apis) <= {each.config.name for each in listed}
+        client.disable_service(request={"name": name}, timeout=10).result(timeout=20)
+        assert client.get_service(request={"name": name}, timeout=10).state is state.DISABLED
+        for wrong in ("nonsense", "x.example.org"):
+            with pytest.raises(exceptions.GoogleAPICallError):
+                client.enable_service(request={"name": f"{NAME}/services/{wrong}"}, timeout=10)
+
+    await asyncio.to_thread(run)
+
+
+@both
+async def test_services_are_looked_up_and_enabled_in_batches(cloud: Any, transport: str) -> None:
+    def run() -> None:
+        client = services(cloud, transport)
+        apis = ["tpu.googleapis.com", "logging.googleapis.com"]
+        names = [f"{NAME}/services/{api}" for api in apis]
+        found = client.batch_get_services(request={"parent": NAME, "names": names}, timeout=10)
+        assert [(each.config.name, each.state.name) for each in found.services] == [
+            (apis[0], "ENABLED"),
+            (apis[1], "DISABLED"),
+        ]
+        with pytest.raises((exceptions.BadRequest, exceptions.InvalidArgument)):
+            many = [f"{NAME}/services/a{number}.googleapis.com" for number in range(31)]
+            client.batch_get_services(request={"parent": NAME, "names": many}, timeout=10)
+        with pytest.raises((exceptions.BadRequest, exceptions.InvalidArgument)) as caught:
+            many = [f"a{number}.googleapis.com" for number in range(21)]
+            request = {"parent": NAME, "service_ids": many}
+            client.batch_enable_services(request=request, timeout=10)
+        assert "must not exceed the maximum batch size (20)" in caught.value.message
+
+    await asyncio.to_thread(run)
+
+
+@both
+async def test_paid_services_need_billing(cloud: Any, transport: str) -> None:
+    cloud.server.world.projects.add("unpaid-project")
+
+    def run() -> None:
+        client = services(cloud, transport)
+        request = {"name": "projects/unpaid-project/services/compute.googleapis.com"}
+        with pytest.raises(exceptions.BadRequest) as caught:
+            client.enable_service(request=request, timeout=10)
+        assert "Billing must be enabled for activation of service(s)" in caught.value.message
+        assert caught.value.reason == "UREQ_PROJECT_BILLING_NOT_FOUND"
+
+    await asyncio.to_thread(run)

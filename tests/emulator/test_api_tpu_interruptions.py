@@ -1,0 +1,96 @@
+"""What Google does to nodes unasked, preemption and maintenance, seen with the official client."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from google.api_core import exceptions
+from google.cloud import tpu_v2
+
+PARENT = "projects/local-project/locations/europe-west4-a"
+NAME = f"{PARENT}/nodes/n"
+State = tpu_v2.Node.State
+
+
+def node(**fields: Any) -> tpu_v2.Node:
+    fields = {"accelerator_type": "v3-8", **fields}
+    return tpu_v2.Node(runtime_version="tpu-ubuntu2204-base", **fields)
+
+
+def create(client: Any, wanted: tpu_v2.Node) -> Any:
+    operation = client.create_node(parent=PARENT, node_id="n", node=wanted, timeout=10)
+    return operation.result(timeout=20)
+
+
+def delete(client: Any) -> Any:
+    return client.delete_node(name=NAME, timeout=10).result(timeout=20)
+
+
+async def get(client: Any) -> Any:
+    return await asyncio.to_thread(client.get_node, name=NAME, timeout=10)
+
+
+async def test_preemption_gives_notice_and_ends_the_machines(make_cloud: Any) -> None:
+    cloud = await make_cloud()
+    cloud.enable("tpu", "compute")
+    client = cloud.tpu()
+    wanted = node(accelerator_type="v3-32", scheduling_config={"spot": True})
+    await asyncio.to_thread(create, client, wanted)
+    cloud.server.world.pace.name = "quick"  # the notice alone is to take a while
+    await cloud.server.world.service("tpu").preempt(NAME)
+    cloud.server.world.pace.name = "instant"
+    workers = [f"{NAME}/workers/{index}" for index in range(4)]
+    async with asyncio.timeout(10):
+        while len(cloud.host.events) < 4:
+            await asyncio.sleep(0.01)
+    assert sorted(cloud.host.events) == [(each, "preempted", "TRUE") for each in workers]
+    assert (await get(client)).state is State.READY  # for as long as the notice lasts
+    assert cloud.host.running == set(workers)
+    async with asyncio.timeout(20):
+        while (await get(client)).state is State.READY:
+            await asyncio.sleep(0.05)
+    assert (await get(client)).state is State.PREEMPTED
+    assert cloud.host.running == set()
+    with pytest.raises(exceptions.BadRequest) as caught:
+        await asyncio.to_thread(client.start_node, request={"name": NAME}, timeout=10)
+    assert "not supported while in state PREEMPTED" in caught.value.message
+    await asyncio.to_thread(delete, client)
+
+
+async def test_a_node_deleted_before_its_preemption_stays_deleted(make_cloud: Any) -> None:
+    cloud = await make_cloud()
+    cloud.enable("tpu", "compute")
+    client = cloud.tpu()
+    await asyncio.to_thread(create, client, node())
+    cloud.server.world.pace.name = "quick"  # the notice alone is to take a while
+    await cloud.server.world.service("tpu").preempt(NAME)
+    cloud.server.world.pace.name = "instant"
+    await asyncio.to_thread(delete, client)
+    async with asyncio.timeout(20):
+        while list(cloud.server.world.operations.pending("tpu.preempt")):
+            await asyncio.sleep(0.02)
+    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=10))
+
+
+async def test_maintenance_comes_and_goes(make_cloud: Any) -> None:
+    cloud = await make_cloud()
+    cloud.enable("tpu", "compute")
+    client = cloud.tpu()
+    await asyncio.to_thread(create, client, node())
+    cloud.server.world.pace.name = "quick"
+    await cloud.server.world.service("tpu").maintain(NAME)
+    found = await get(client)
+    assert found.health is tpu_v2.Node.Health.UNHEALTHY_MAINTENANCE
+    assert found.state is State.READY
+    async with asyncio.timeout(20):
+        while (await get(client)).health is tpu_v2.Node.Health.UNHEALTHY_MAINTENANCE:
+            await asyncio.sleep(0.05)
+    assert (await get(client)).health is tpu_v2.Node.Health.HEALTHY
+    worker = f"{NAME}/workers/0"
+    assert cloud.host.events == [
+        (worker, "maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE"),
+        (worker, "maintenance-event", "NONE"),
+    ]
+    assert cloud.host.running == {worker}

@@ -1,0 +1,333 @@
+"""What a TPU VM may be asked to be, and how that is refused: with the official client of v2."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from google.api_core import exceptions
+from google.cloud import tpu_v2
+from google.rpc import error_details_pb2
+
+PROJECT = "local-project"
+ZONE = "europe-west4-a"
+PARENT = f"projects/{PROJECT}/locations/{ZONE}"
+NAME = f"{PARENT}/nodes/n"
+RUNTIME = "tpu-ubuntu2204-base"
+Config = tpu_v2.AcceleratorConfig
+Disk = tpu_v2.AttachedDisk
+
+both = pytest.mark.parametrize("transport", ["grpc", "rest"])
+
+
+def node(**fields: Any) -> tpu_v2.Node:
+    if "accelerator_config" not in fields:
+        fields = {"accelerator_type": "v3-8", **fields}
+    return tpu_v2.Node(**{"runtime_version": RUNTIME, **fields})
+
+
+def create(client: Any, wanted: tpu_v2.Node, node_id: str = "n", parent: str = PARENT) -> Any:
+    operation = client.create_node(parent=parent, node_id=node_id, node=wanted, timeout=10)
+    return operation.result(timeout=20)
+
+
+def delete(client: Any, name: str = NAME) -> Any:
+    return client.delete_node(name=name, timeout=10).result(timeout=20)
+
+
+async def refused(cloud: Any, kind: type[Exception], wanted: tpu_v2.Node, told: str) -> Any:
+    """The refusal, after which there is no node."""
+    client = cloud.tpu()
+    with pytest.raises(kind) as caught:
+        await asyncio.to_thread(create, client, wanted)
+    assert told in str(caught.value)
+    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=10))
+    assert cloud.host.count_running() == 0
+    return caught.value
+
+
+def limit(cloud: Any, quota: dict[str, dict[str, int]]) -> None:
+    cloud.server.world.settings.put("quota", quota)
+
+
+@both
+async def test_a_type_may_be_asked_for_by_topology(cloud: Any, transport: str) -> None:
+    wanted = node(accelerator_config=Config(type_=Config.Type.V3, topology="4x4"))
+    made = await asyncio.to_thread(create, cloud.tpu(transport), wanted)
+    assert made.accelerator_type == "v3-32"
+    assert made.accelerator_config.topology == "4x4"
+    assert len(made.network_endpoints) == 4
+    assert cloud.host.count_running() == 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        (
+            {
+                "accelerator_type": "v3-8",
+                "accelerator_config": Config(type_=Config.Type.V3, topology="2x2"),
+            },
+            "mutually exclusive",
+        ),
+        ({"accelerator_config": Config(type_=Config.Type.V3, topology="3x3")}, '"3x3"'),
+        ({"accelerator_config": Config(type_=Config.Type.V3, topology="2x2x1")}, '"2x2x1"'),
+        ({"labels": {"Team": "a"}}, '"Team"'),
+        ({"labels": {"1st": "a"}}, '"1st"'),
+        ({"labels": {"": "a"}}, '""'),
+        ({"labels": {"k" * 64: "a"}}, "label key"),
+        ({"labels": {"team": "A"}}, '"A"'),
+        ({"labels": {"team": "a.b"}}, '"a.b"'),
+        ({"labels": {"team": "v" * 64}}, "label"),
+        ({"labels": {f"k{index}": "" for index in range(65)}}, "64 labels"),
+        ({"tags": ["Bad"]}, '"Bad"'),
+        ({"description": "d" * 513}, "512"),
+        ({"data_disks": [Disk(source_disk="my-disk")]}, "my-disk"),
+    ],
+)
+async def test_what_is_not_in_order_is_refused(
+    cloud: Any, fields: dict[str, Any], told: str
+) -> None:
+    await refused(cloud, exceptions.BadRequest, node(**fields), told)
+
+
+async def test_labels_of_any_script_are_taken(cloud: Any) -> None:
+    labels = {"équipe": "données-1", "a_b-c": ""}
+    made = await asyncio.to_thread(create, cloud.tpu(), node(labels=labels))
+    assert dict(made.labels) == labels
+
+
+@both
+async def test_a_reserved_node_needs_a_reservation(cloud: Any, transport: str) -> None:
+    client = cloud.tpu(transport)
+    wanted = node(scheduling_config={"reserved": True})
+    operation = await asyncio.to_thread(
+        client.create_node, parent=PARENT, node_id="n", node=wanted, timeout=10
+    )
+    with pytest.raises(exceptions.GoogleAPICallError) as caught:
+        await asyncio.to_thread(operation.result, timeout=20)
+    assert "Reservation not found" in caught.value.message
+    assert operation.operation.error.code == 5
+    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=10))
+    assert "boot" not in cloud.host.called
+    cloud.server.world.settings.put("reservations", [f"{PARENT}/reservations/r"])
+    assert (await asyncio.to_thread(create, client, wanted)).scheduling_config.reserved
+
+
+@both
+async def test_without_capacity_a_creation_fails_and_leaves_nothing(
+    cloud: Any, transport: str
+) -> None:
+    client = cloud.tpu(transport)
+    cloud.server.world.faults.add({"kind": "stockout", "zone": ZONE, "times": 1})
+    operation = await asyncio.to_thread(
+        client.create_node, parent=PARENT, node_id="n", node=node(), timeout=10
+    )
+    with pytest.raises(exceptions.GoogleAPICallError) as caught:
+        await asyncio.to_thread(operation.result, timeout=20)
+    assert f'There is no more capacity in the zone "{ZONE}"' in caught.value.message
+    assert operation.operation.error.code == 8
+    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=10))
+    assert "boot" not in cloud.host.called
+    assert cloud.host.reserved == {}
+    await asyncio.to_thread(create, client, node())
+
+
+# Disks.
+
+
+def make_disk(cloud: Any, zone: str = ZONE) -> str:
+    name = f"projects/{PROJECT}/zones/{zone}/disks/d"
+    cloud.server.store.put_json("compute.disks", name, {"name": "d"})
+    return name
+
+
+async def test_a_disk_must_be_there(cloud: Any) -> None:
+    disk = f"projects/{PROJECT}/zones/{ZONE}/disks/d"
+    wanted = node(data_disks=[Disk(source_disk=disk)])
+    await refused(cloud, exceptions.NotFound, wanted, f"'{disk}' was not found")
+    make_disk(cloud)
+    made = await asyncio.to_thread(create, cloud.tpu(), wanted)
+    assert [each.source_disk for each in made.data_disks] == [disk]
+
+
+async def test_a_disk_of_another_zone_is_refused(cloud: Any) -> None:
+    disk = make_disk(cloud, "europe-west4-b")
+    wanted = node(data_disks=[Disk(source_disk=disk)])
+    await refused(cloud, exceptions.BadRequest, wanted, "is not in zone")
+
+
+async def test_slices_of_several_hosts_only_read_disks(cloud: Any) -> None:
+    disk = make_disk(cloud)
+    fields: dict[str, Any] = {"accelerator_type": "v3-32"}
+    for mode in (Disk.DiskMode.READ_WRITE, Disk.DiskMode.DISK_MODE_UNSPECIFIED):
+        wanted = node(**fields, data_disks=[Disk(source_disk=disk, mode=mode)])
+        await refused(cloud, exceptions.BadRequest, wanted, "read-only")
+    reading = Disk(source_disk=disk, mode=Disk.DiskMode.READ_ONLY)
+    await asyncio.to_thread(create, cloud.tpu(), node(**fields, data_disks=[reading]))
+
+
+# Addresses and accounts.
+
+
+@pytest.mark.parametrize("policy", ["compute.vmExternalIpAccess"])
+async def test_a_policy_may_forbid_external_addresses(cloud: Any, policy: str) -> None:
+    cloud.server.world.settings.put("policies", [policy])
+    outside = node(network_config={"enable_external_ips": True})
+    error = await refused(
+        cloud, exceptions.BadRequest, outside, "Constraint constraints/compute.vmExternalIpAccess"
+    )
+    assert error.grpc_status_code.name == "FAILED_PRECONDITION"
+    made = await asyncio.to_thread(create, cloud.tpu(), node())
+    assert not made.network_endpoints[0].access_config.external_ip
+
+
+async def test_the_service_account_must_be_there(cloud: Any) -> None:
+    from google.cloud import iam_admin_v1
+    from google.cloud.iam_admin_v1.services.iam.transports import IAMGrpcTransport
+
+    email = f"trainer@{PROJECT}.iam.gserviceaccount.com"
+    wanted = node(service_account={"email": email})
+    await refused(cloud, exceptions.BadRequest, wanted, f"{email} does not exist")
+
+    def make() -> None:
+        iam = iam_admin_v1.IAMClient(transport=IAMGrpcTransport(channel=cloud.channel()))
+        request = {"name": f"projects/{PROJECT}", "account_id": "trainer"}
+        iam.create_service_account(request=request, timeout=10)
+
+    await asyncio.to_thread(make)
+    made = await asyncio.to_thread(create, cloud.tpu(), wanted)
+    assert made.service_account.email == email
+
+
+async def test_a_disabled_api_lists_nothing_anywhere(make_cloud: Any) -> None:
+    cloud = await make_cloud()
+    client = cloud.tpu()
+    parent = f"projects/{PROJECT}/locations/-"
+    for method in (client.list_nodes, client.list_queued_resources):
+        with pytest.raises(exceptions.PermissionDenied) as caught:
+            await asyncio.to_thread(method, parent=parent, timeout=10)
+        assert caught.value.reason == "SERVICE_DISABLED"
+
+
+# Quota.
+
+V3 = "TPUV3sPerProjectPerZoneForTPUAPI"
+V3_SPOT = "TPUV3sPreemptiblePerProjectPerZoneForTPUAPI"
+V3_PODS = "TPUV3sPodPerProjectPerRegionForTPUAPI"
+SERVING = "TPUV5sLitepodServingPerProjectPerZoneForTPUAPI"
+
+
+@both
+async def test_quota_of_a_zone_is_kept(cloud: Any, transport: str) -> None:
+    limit(cloud, {V3: {ZONE: 8}})
+    client = cloud.tpu(transport)
+    await asyncio.to_thread(create, client, node())
+    with pytest.raises(exceptions.GoogleAPICallError) as caught:
+        await asyncio.to_thread(create, client, node(), "m")
+    error = caught.value
+    assert error.code == 429
+    text = f"Quota limit '{V3}' has been exceeded. Limit: 8 in zone {ZONE}."
+    assert text in error.message
+    failure = error.details[0]
+    if transport == "rest":
+        violation = failure["violations"][0]
+        subject, described = violation["subject"], violation["description"]
+    else:
+        assert isinstance(failure, error_details_pb2.QuotaFailure)
+        subject, described = failure.violations[0].subject, failure.violations[0].description
+    assert subject.startswith("project:1")
+    assert described == f"Quota '{V3}' exhausted. Limit 8 in zone {ZONE}"
+    assert cloud.host.count_running() == 1
+    await asyncio.to_thread(delete, client)
+    await asyncio.to_thread(create, client, node(), "m")
+
+
+async def test_spot_nodes_count_against_a_limit_of_their_own(cloud: Any) -> None:
+    limit(cloud, {V3: {ZONE: 0}, V3_SPOT: {ZONE: 8}})
+    client = cloud.tpu()
+    await asyncio.to_thread(create, client, node(scheduling_config={"spot": True}))
+    with pytest.raises(exceptions.ResourceExhausted) as caught:
+        await asyncio.to_thread(create, client, node(scheduling_config={"preemptible": True}), "m")
+    assert V3_SPOT in caught.value.message
+    with pytest.raises(exceptions.ResourceExhausted) as caught:
+        await asyncio.to_thread(create, client, node(), "m")
+    assert V3 in caught.value.message
+
+
+async def test_quota_of_a_region_spans_its_zones(cloud: Any) -> None:
+    limit(cloud, {V3_PODS: {"europe-west4": 40}})
+    client = cloud.tpu()
+    await asyncio.to_thread(create, client, node(accelerator_type="v3-32"))
+    await asyncio.to_thread(create, client, node(), "small")  # v3-8 is no pod
+    with pytest.raises(exceptions.ResourceExhausted) as caught:
+        await asyncio.to_thread(create, client, node(accelerator_type="v3-32"), "m")
+    assert f"'{V3_PODS}' has been exceeded. Limit: 40 in region europe-west4." in (
+        caught.value.message
+    )
+
+
+async def test_nodes_of_v1_use_the_same_quota(cloud: Any) -> None:
+    from google.cloud import tpu_v1
+    from google.cloud.tpu_v1.services.tpu.transports import TpuGrpcTransport
+
+    limit(cloud, {V3: {ZONE: 8}})
+    v1 = tpu_v1.TpuClient(transport=TpuGrpcTransport(channel=cloud.channel()))
+    wanted = tpu_v1.Node(accelerator_type="v3-8", tensorflow_version="2.12.0")
+
+    def create_v1(node_id: str) -> Any:
+        operation = v1.create_node(parent=PARENT, node_id=node_id, node=wanted, timeout=10)
+        return operation.result(timeout=20)
+
+    await asyncio.to_thread(create_v1, "n")
+    for attempt in (lambda: create_v1("m"), lambda: create(cloud.tpu(), node(), "m")):
+        with pytest.raises(exceptions.ResourceExhausted) as caught:
+            await asyncio.to_thread(attempt)
+        assert V3 in caught.value.message
+
+
+async def test_single_hosts_of_v5e_count_as_serving(cloud: Any) -> None:
+    zone = "us-west4-a"
+    limit(cloud, {SERVING: {zone: 4}})
+    client = cloud.tpu()
+    parent = f"projects/{PROJECT}/locations/{zone}"
+    fields = {"runtime_version": "v2-alpha-tpuv5-lite"}
+    with pytest.raises(exceptions.ResourceExhausted) as caught:
+        wanted = node(accelerator_type="v5litepod-8", **fields)
+        await asyncio.to_thread(create, client, wanted, "n", parent)
+    assert SERVING in caught.value.message
+    for kind in ("v5litepod-16", "v5litepod-4"):
+        await asyncio.to_thread(create, client, node(accelerator_type=kind, **fields), kind, parent)
+
+
+async def test_queued_resources_use_quota_until_they_are_deleted(cloud: Any) -> None:
+    limit(cloud, {V3: {ZONE: 8}})
+    cloud.server.world.faults.add({"kind": "queue-fail", "zone": ZONE})
+    client = cloud.tpu()
+    name = f"{PARENT}/queuedResources/q"
+
+    def queue(queued_id: str) -> None:
+        spec = {"parent": PARENT, "node_id": queued_id, "node": node()}
+        resource = tpu_v2.QueuedResource(tpu={"node_spec": [spec]})
+        request = {
+            "parent": PARENT,
+            "queued_resource_id": queued_id,
+            "queued_resource": resource,
+        }
+        client.create_queued_resource(request=request, timeout=10).result(timeout=20)
+
+    def state() -> Any:
+        return client.get_queued_resource(name=name, timeout=10).state.state
+
+    await asyncio.to_thread(queue, "q")
+    async with asyncio.timeout(20):
+        while (await asyncio.to_thread(state)) is not tpu_v2.QueuedResourceState.State.FAILED:
+            await asyncio.sleep(0.02)
+    for attempt in (lambda: queue("r"), lambda: create(client, node())):
+        with pytest.raises(exceptions.ResourceExhausted):
+            await asyncio.to_thread(attempt)
+    request = {"name": name}
+    operation = await asyncio.to_thread(client.delete_queued_resource, request=request, timeout=10)
+    await asyncio.to_thread(operation.result, timeout=20)
+    await asyncio.to_thread(queue, "r")

@@ -1,0 +1,165 @@
+"""Libraries that are none of Google's clients, with the pins of requirements/clients.lock."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tpuctl.emulator import control
+from tpuctl.emulator.machine import Endpoint, MachineSpec
+from tpuctl.emulator.machines import LocalHost
+from tpuctl.emulator.machines.addresses import Addresses
+from tpuctl.emulator.shell import environment_for
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
+
+LOCK = Path(__file__).resolve().parents[2] / "requirements" / "clients.lock"
+ZONE = "us-central2-b"
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An environment with those libraries and nothing else."""
+    folder = tmp_path_factory.mktemp("clients")
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    pip = [str(folder / "bin" / "pip"), "install", "--quiet", "--no-deps", "--require-hashes"]
+    subprocess.run([*pip, "--requirement", str(LOCK)], check=True)
+    return str(folder / "bin" / "python")
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The variables of a shell that is pointed at a local cloud."""
+    home = tmp_path_factory.mktemp("cloud")
+    cloud = control.start(home, pace="instant", ssh="high")
+    around = {"PATH": os.environ["PATH"], "HOME": str(home / "me")}
+    for name, value in environment_for(cloud, around).items():
+        if value is not None:
+            around[name] = value
+    yield around
+    control.stop(home)
+
+
+def told(python: str, program: str, variables: dict[str, str], *arguments: str) -> list[str]:
+    done = subprocess.run(
+        [python, "-c", program, *arguments],
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+GCSFS = """
+import sys
+import fsspec, gcsfs
+bucket = sys.argv[1]
+files = gcsfs.GCSFileSystem()
+files.mkdir(bucket)
+with fsspec.open(f"gs://{bucket}/folder/one", "w") as file:
+    file.write("text")
+files.pipe(f"{bucket}/folder/large", b"x" * 6_000_000)  # in several requests
+print(files.ls(f"{bucket}/folder"), files.cat(f"{bucket}/folder/one"))
+print(files.info(f"{bucket}/folder/large")["size"])
+files.mv(f"{bucket}/folder/one", f"{bucket}/two")
+files.rm(f"{bucket}/folder", recursive=True)
+print(files.find(bucket))
+"""
+
+
+@pytest.mark.parametrize("where", ["shell", "machine"])
+def test_gcsfs(python: str, shell: dict[str, str], where: str) -> None:
+    """On a machine no variable names the local cloud: gcsfs takes the proxy, as it is told to."""
+    variables = dict(shell)
+    if where == "machine":
+        del variables["STORAGE_EMULATOR_HOST"]
+        variables["FSSPEC_GS"] = json.dumps({"session_kwargs": {"trust_env": True}})
+    bucket = f"gcsfs-on-{where}"
+    assert told(python, GCSFS, variables, bucket) == [
+        f"['{bucket}/folder/large', '{bucket}/folder/one'] b'text'",
+        "6000000",
+        f"['{bucket}/two']",
+    ]
+
+
+TENSORSTORE = """
+import gcsfs, tensorstore
+gcsfs.GCSFileSystem().mkdir("tensorstore-bucket")
+spec = {"driver": "zarr3", "kvstore": "gs://tensorstore-bucket/array/"}
+array = tensorstore.open(spec, create=True, dtype="int32", shape=[100, 100]).result()
+array[...] = 7
+print(int(tensorstore.open(spec).result()[5, 5].read().result()))
+"""
+
+
+def test_tensorstore_which_jax_keeps_its_checkpoints_with(
+    python: str, shell: dict[str, str]
+) -> None:
+    assert told(python, TENSORSTORE, shell) == ["7"]
+
+
+HTTPLIB2 = """
+import google.auth, google_auth_httplib2
+credentials, project = google.auth.default(["https://www.googleapis.com/auth/cloud-platform"])
+http = google_auth_httplib2.AuthorizedHttp(credentials)
+url = f"https://cloudresourcemanager.googleapis.com/v3/projects/{project}"
+print(http.request(url)[0].status)
+"""
+
+
+def test_httplib2_as_googles_api_client_uses_it(python: str, shell: dict[str, str]) -> None:
+    """It takes proxies where PySocks is installed."""
+    assert told(python, HTTPLIB2, shell) == ["200"]
+
+
+# JAX looks for libtpu and for chips, which are not here: from there on it is its own code.
+JAX = """
+import os
+from jax._src.clusters import cloud_tpu_cluster
+cloud_tpu_cluster.running_in_cloud_tpu_vm = True
+os.environ.pop("TPU_SKIP_MDS_QUERY", None)
+cluster = cloud_tpu_cluster.GceTpuCluster
+print(cluster.is_env_present(), cluster.get_process_count(), cluster.get_process_id())
+print(cluster._get_worker_list_in_slice())
+print(cloud_tpu_cluster.get_tpu_env_value("ACCELERATOR_TYPE"))
+"""
+
+
+async def test_jax_finds_its_slice(python: str, tmp_path: Path) -> None:
+    host = LocalHost(tmp_path / "cloud", front=("127.0.0.1", 9), ssh="high")
+    await host.start()
+    try:
+        names = [f"projects/lab/locations/{ZONE}/nodes/bert/workers/{n}" for n in range(4)]
+        endpoints: tuple[Endpoint, ...] = tuple(await host.reserve(names))
+        spec = MachineSpec(
+            name=names[2],
+            node_id="bert",
+            worker=2,
+            endpoints=endpoints,
+            project="lab",
+            project_number=4711,
+            zone=ZONE,
+            accelerator_type="v4-32",
+            runtime_version="tpu-ubuntu2204-base",
+            service_account="",
+            access_token="",
+        )
+        await host.boot(spec, lambda _: None)
+        reserved = Addresses(tmp_path / "cloud" / "addresses.json", ssh="high").reserve([spec.name])
+        root = f"{spec.endpoint.address}:{reserved[0].metadata_port}"
+        variables = {"PATH": os.environ["PATH"], "GCE_METADATA_IP": root}
+        out = await asyncio.to_thread(told, python, JAX, variables)
+        addresses = [endpoint.address for endpoint in endpoints]
+        assert out == ["True 4 2", repr(addresses), "v4-32"]
+    finally:
+        await host.close()

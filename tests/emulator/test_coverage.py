@@ -1,0 +1,70 @@
+"""The page that says what is imitated is believed by asking for each of the methods."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tpuctl.emulator.described import described, name_of
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.malformed
+async def test_what_is_not_imitated_says_its_name_and_nothing_else_does(cloud: Any) -> None:
+    """The answer is 501 with the method's name just where the page says "not imitated"."""
+    found = await asyncio.to_thread(generator()._coverage)
+
+    def ask(server: http.client.HTTPConnection) -> None:
+        headers = {"Authorization": f"Bearer {cloud.token}", "Content-Length": "2"}
+        for verb, path, name in described():
+            # Service Usage's paths begin with any kind of consumer, which here are projects.
+            sample = re.sub(r"^(/v[^/]+)/\*/", r"\1/projects/", path).replace("*", "x1")
+            server.request(verb, sample, b"{}", headers)
+            answer = server.getresponse()
+            text = answer.read().decode()
+            api, _, method = name.partition(":")
+            resource, _, last = method.partition(".")[2].rpartition(".")
+            is_served = found[api][resource or "—"][last]
+            is_refused = answer.status == 501 and "not implemented by the local cloud" in text
+            if is_refused == is_served:
+                wrong.append((name, verb, sample, is_served, text))
+
+    wrong: list[Any] = []
+    connection = http.client.HTTPConnection("127.0.0.1", cloud.server.port, timeout=30)
+    with contextlib.closing(connection):
+        await asyncio.to_thread(ask, connection)
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "name"),
+    [
+        ("GET", "/v2/projects/p/locations/z/nodes/n", "tpu.projects.locations.nodes.get"),
+        ("POST", "/v2/projects/p/locations/z/nodes/n:stop", "tpu.projects.locations.nodes.stop"),
+        ("GET", "/compute/v1/projects/p/zones/z/instances/i", "compute.instances.get"),
+        ("GET", "/v3/tagKeys/t", "cloudresourcemanager.tagKeys.get"),
+        ("PUT", "/v2/projects/p/locations/z/nodes/n", None),
+        ("GET", "/v2/projects/p/locations/z/sheep", None),
+        ("GET", "/v9/nothing", None),
+        ("GET", "/", None),
+    ],
+)
+def test_paths_are_known_by_googles_names(verb: str, path: str, name: str | None) -> None:
+    assert name_of(verb, path) == name

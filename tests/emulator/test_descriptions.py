@@ -1,0 +1,285 @@
+"""What judges the local cloud by Google's descriptions does find what is wrong."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from described_calls import Call, judge
+
+L = "projects/local-project/locations/europe-west4-a"
+NODE = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
+# A node as the reference of the API shows one.
+SHOWN = {
+    "name": f"{L}/nodes/n",
+    **NODE,
+    "state": "READY",
+    "networkEndpoints": [{"ipAddress": "10.0.0.2", "port": 8470}],
+    "createTime": "2024-05-01T10:00:00.123456789Z",
+    "networkConfig": {"canIpForward": False},
+    "id": "8871233232",
+    "labels": {"a": "b"},
+}
+OPERATION = {
+    "name": f"{L}/operations/operation-1",
+    "done": True,
+    "metadata": {"@type": "type.googleapis.com/google.cloud.common.OperationMetadata"},
+    "response": {"@type": "type.googleapis.com/google.cloud.tpu.v2.Node", **SHOWN},
+}
+ZONE = "/compute/v1/projects/local-project/zones/us-central1-b"
+INSTANCE = {"kind": "compute#instance", "name": "i", "id": "12", "status": "RUNNING"}
+DISK = {"kind": "compute#attachedDisk", "initializeParams": {}}
+OBJECT = {"kind": "storage#object", "name": "o", "size": "3", "generation": "5"}
+Json = Any
+
+
+def told(call: Call) -> list[str]:
+    return [
+        f"{each.side} {one.place}: {one.rule}" for each in judge(call) for one in each.complaints
+    ]
+
+
+def answered(verb: str, path: str, answer: Json, *, status: int = 200, query: str = "") -> Call:
+    return Call(verb, path, query, status=status, answer=json.dumps(answer))
+
+
+def asked(verb: str, path: str, body: Json, *, query: str = "", answer: Json = OPERATION) -> Call:
+    return Call(verb, path, query, json.dumps(body), answer=json.dumps(answer))
+
+
+def changed(value: Json, path: str, new: Json) -> Json:
+    """A copy of it with one thing otherwise; `...` takes it out."""
+    whole = copy.deepcopy(value)
+    *outer, last = [int(part) if part.isdigit() else part for part in path.split(".")]
+    place = whole
+    for part in outer:
+        place = place[part]
+    if new is ...:
+        del place[last]
+    else:
+        place[last] = new
+    return whole
+
+
+def refusal(**changes: Json) -> Json:
+    error = {"code": 404, "message": "Not there.", "status": "NOT_FOUND", **changes}
+    return {"error": {key: value for key, value in error.items() if value is not ...}}
+
+
+RIGHT = [
+    answered("GET", f"/v2/{L}/nodes/n", SHOWN),
+    answered("GET", f"/v2/{L}/nodes/n", {**SHOWN, "state": 2}, query="$alt=json;enum-encoding=int"),
+    answered("GET", f"/v2/{L}/nodes/n", {"name": "n"}, query="fields=name"),
+    asked("POST", f"/v2/{L}/nodes", NODE, query="nodeId=n"),
+    asked("PATCH", f"/v2/{L}/nodes/n", {"labels": {"a": "b"}}, query="updateMask=labels"),
+    answered("GET", f"/v2/{L}/operations/operation-1", OPERATION),
+    answered("GET", f"/v2/{L}/nodes/n", refusal(), status=404),
+    answered("GET", f"{ZONE}/instances/i", INSTANCE),
+    answered("GET", f"{ZONE.removeprefix('/compute/v1')}/instances/i", INSTANCE),
+    answered("GET", "/storage/v1/b/bucket/o/a%2Fb", OBJECT),
+    answered("GET", "/b/bucket/o/o", OBJECT),
+    Call("GET", "/storage/v1/b/bucket/o/o", "alt=media", answer="its bytes", media="text/plain"),
+    Call("DELETE", "/storage/v1/b/bucket/o/o", status=204, answer=""),
+    Call("PUT", "/upload/storage/v1/b/bucket/o", "upload_id=x", status=308, answer=""),
+    Call("GET", "/nothing/here", status=404, answer="<!DOCTYPE html>", media="text/html"),
+]
+
+
+@pytest.mark.parametrize("call", RIGHT, ids=str)
+def test_what_is_as_described_passes(call: Call) -> None:
+    assert told(call) == []
+
+
+G = f"/v2/{L}/nodes/n"
+WRONG: list[tuple[Call, str]] = [
+    # Answers.
+    (answered("GET", G, changed(SHOWN, "colour", "red")), "answer colour: unknown field of Node"),
+    (
+        answered("GET", G, changed(SHOWN, "networkConfig.colour", 1)),
+        "answer networkConfig.colour: unknown field of NetworkConfig",
+    ),
+    (
+        answered("GET", G, changed(SHOWN, "state", "DONE")),
+        "answer state: unknown value of an enum",
+    ),
+    (answered("GET", G, changed(SHOWN, "state", 2)), "answer state: no string"),
+    (
+        answered("GET", G, {**SHOWN, "state": 77}, query="$alt=json;enum-encoding=int"),
+        "answer state: unknown value of an enum",
+    ),
+    (answered("GET", G, changed(SHOWN, "id", 8871233232)), "answer id: no string"),
+    (answered("GET", G, changed(SHOWN, "id", "n")), "answer id: no int64"),
+    (answered("GET", G, changed(SHOWN, "id", str(2**63))), "answer id: no int64"),
+    (
+        answered("GET", G, changed(SHOWN, "createTime", "2024-05-01")),
+        "answer createTime: no timestamp",
+    ),
+    (
+        answered("GET", G, changed(SHOWN, "createTime", "2024-13-01T10:00:00Z")),
+        "answer createTime: no timestamp",
+    ),
+    (
+        answered("GET", G, changed(SHOWN, "createTime", None)),
+        "answer createTime: null in an answer",
+    ),
+    (answered("GET", G, changed(SHOWN, "labels", ["a"])), "answer labels: no object"),
+    (answered("GET", G, changed(SHOWN, "labels.a", 1)), "answer labels{}: no string"),
+    (
+        answered("GET", G, changed(SHOWN, "networkEndpoints", {})),
+        "answer networkEndpoints: no array",
+    ),
+    (
+        answered("GET", G, changed(SHOWN, "networkEndpoints.0.port", "8470")),
+        "answer networkEndpoints[].port: no integer",
+    ),
+    (
+        answered("GET", G, changed(SHOWN, "networkEndpoints.0.port", 2**31)),
+        "answer networkEndpoints[].port: no int32",
+    ),
+    (
+        answered("GET", G, changed(SHOWN, "networkConfig.canIpForward", "false")),
+        "answer networkConfig.canIpForward: no boolean",
+    ),
+    (answered("GET", G, changed(SHOWN, "runtimeVersion", ...)), "answer runtimeVersion: missing"),
+    (Call("GET", G, answer="{"), "answer : no JSON"),
+    (
+        Call("GET", G, answer=json.dumps(SHOWN), media="text/html"),
+        "answer : a Content-Type that is not JSON's",
+    ),
+    (answered("GET", f"/v2/{L}/nodes", [SHOWN]), "answer : no object"),
+    (Call("HEAD", G, answer="{}"), "answer : a body in the answer to HEAD"),
+    (
+        Call("DELETE", "/storage/v1/b/b/o/o", answer="{}"),
+        "answer : an answer where none is described",
+    ),
+    # Operations.
+    (
+        answered("DELETE", G, changed(OPERATION, "done", False)),
+        "answer done: a result that does not go with it",
+    ),
+    (
+        answered("DELETE", G, changed(OPERATION, "response", ...)),
+        "answer done: a result that does not go with it",
+    ),
+    (answered("DELETE", G, changed(OPERATION, "name", ...)), "answer name: missing"),
+    (
+        answered("DELETE", G, changed(OPERATION, "metadata.@type", ...)),
+        "answer metadata: no @type",
+    ),
+    (
+        answered(
+            "DELETE", G, changed(OPERATION, "metadata.@type", "type.googleapis.com/x.Nothing")
+        ),
+        "answer metadata: unknown @type",
+    ),
+    (
+        answered("DELETE", G, changed(OPERATION, "metadata.verbs", "delete")),
+        "answer metadata.verbs: unknown field of OperationMetadata",
+    ),
+    (
+        answered("DELETE", G, changed(OPERATION, "response.state", "DONE")),
+        "answer response.state: unknown value of an enum",
+    ),
+    # The older APIs.
+    (
+        answered("GET", f"{ZONE}/instances/i", changed(INSTANCE, "kind", ...)),
+        "answer kind: missing",
+    ),
+    (
+        answered("GET", f"{ZONE}/instances/i", changed(INSTANCE, "kind", "compute#disk")),
+        "answer kind: not compute#instance",
+    ),
+    (
+        answered("GET", f"{ZONE}/instances/i", changed(INSTANCE, "name", "No_Name")),
+        "answer name: not of its pattern",
+    ),
+    (
+        answered("GET", f"{ZONE}/instances/i", changed(INSTANCE, "fingerprint", "-?-")),
+        "answer fingerprint: no base64",
+    ),
+    (
+        answered("GET", f"{ZONE}/instances/i", {**INSTANCE, "disks": [DISK]}),
+        "answer disks[].initializeParams: for input only, in an answer",
+    ),
+    (answered("GET", "/b/b/o/o", changed(OBJECT, "generation", 5)), "answer generation: no string"),
+    # Refusals.
+    (answered("GET", G, refusal(code=400), status=404), "answer error.code: not the HTTP status"),
+    (answered("GET", G, refusal(message=...), status=404), "answer error.message: missing"),
+    (answered("GET", G, refusal(status=...), status=404), "answer error.status: missing"),
+    (
+        answered("GET", G, refusal(status="INTERNAL"), status=404),
+        "answer error.status: does not go with the HTTP status",
+    ),
+    (answered("GET", G, refusal(why=1), status=404), "answer error.why: unknown field of an error"),
+    (
+        answered("GET", G, refusal(details=[{"@type": "x", "reason": "y"}]), status=404),
+        "answer error.details[]: no known message",
+    ),
+    (
+        answered("GET", G, {"errors": []}, status=404),
+        "answer : a refusal is one `error`",
+    ),
+    (Call("GET", G, status=404, answer="no"), "answer : no JSON in a refusal"),
+    (answered("GET", "/b/b/o/o", refusal(), status=404), "answer error.errors: missing"),
+    (
+        answered("GET", "/b/b/o/o", refusal(errors=[{"message": "m", "domain": "d"}]), status=404),
+        "answer error.errors[].reason: missing",
+    ),
+    # Requests.
+    (
+        asked("POST", f"/v2/{L}/nodes", {**NODE, "colour": 1}, query="nodeId=n"),
+        "request colour: unknown field of Node",
+    ),
+    (
+        asked("POST", f"/v2/{L}/nodes", {"acceleratorType": "v3-8"}, query="nodeId=n"),
+        "request runtimeVersion: missing",
+    ),
+    (asked("POST", f"/v2/{L}/nodes", NODE, query="node=n"), "request ?node: unknown parameter"),
+    (
+        asked("POST", f"/v2/{L}/nodes", NODE, query="nodeId=n&nodeId=m"),
+        "request ?nodeId: repeated",
+    ),
+    (
+        answered("GET", f"/v2/{L}/nodes", {}, query="pageSize=many"),
+        "request ?pageSize: no integer",
+    ),
+    (
+        asked("PATCH", G, NODE, query="updateMask=a;b"),
+        "request ?updateMask: no field mask",
+    ),
+    (
+        asked("POST", f"{ZONE}/instances", {}, answer={"kind": "compute#operation"}),
+        "request name: missing",
+    ),
+    (
+        answered("GET", f"{ZONE.replace('-b', '_b')}/instances/i", INSTANCE),
+        "request /zone: not of its pattern",
+    ),
+    (
+        answered("GET", "/storage/v1/b", {"kind": "storage#buckets"}),
+        "request ?project: missing",
+    ),
+    (
+        answered("GET", "/b/b/o", {"kind": "storage#objects"}, query="projection=half"),
+        "request ?projection: unknown value of an enum",
+    ),
+    (
+        asked("GET", G, {"name": "n"}, answer=SHOWN),
+        "request : a body where none is described",
+    ),
+    (answered("GET", f"/v2/{L}/sheep", {}), "request : no method has this path"),
+    (answered("GET", "/v2/sheep", {}), "request : no method has this path"),
+]
+
+
+@pytest.mark.parametrize(("call", "complaint"), WRONG, ids=[each[1] for each in WRONG])
+def test_what_is_not_as_described_is_named(call: Call, complaint: str) -> None:
+    assert told(call) == [complaint]
+
+
+def test_a_refused_request_may_be_wrong() -> None:
+    wrong = Call("POST", f"/v2/{L}/nodes", "", '{"colour": 1}', 400)
+    right = json.dumps(refusal(code=400, status="INVALID_ARGUMENT"))
+    assert told(Call(wrong.verb, wrong.path, "", wrong.body, 400, right)) == []

@@ -1,0 +1,191 @@
+"""How calls come before the judge: from gRPC, from batches, from transcripts of a server."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from described_allowances import ALLOWANCES, is_allowed
+from described_calls import Call, judge
+from described_values import Complaint
+from descriptions import DOCUMENTS, document, find
+from google.cloud import tpu_v2
+from google.longrunning import operations_pb2
+from transcripts import Court, calls_of, judge_line
+
+from tpuctl.emulator.rest_rules import REST_RULES
+
+L = "projects/local-project/locations/europe-west4-a"
+SHOWN = {"name": f"{L}/nodes/n", "acceleratorType": "v3-8", "runtimeVersion": "v2-alpha"}
+NODES = "tpu.projects.locations.nodes"
+
+# gRPC.
+
+
+def rpc(method: str, request: bytes, answer: bytes, status: int = 0) -> list[str]:
+    line = {
+        "kind": "rpc",
+        "method": f"/google.cloud.tpu.v2.Tpu/{method}",
+        "body": base64.b64encode(request).decode(),
+        "status": status,
+        "answer": base64.b64encode(answer).decode(),
+    }
+    verdicts = list(judge_line(line))
+    return [f"{each.side} {one.place}: {one.rule}" for each in verdicts for one in each.complaints]
+
+
+def test_messages_are_judged_by_the_same_descriptions() -> None:
+    started = operations_pb2.Operation(name=f"{L}/operations/o").SerializeToString()
+    node = tpu_v2.Node(runtime_version="r", accelerator_type="v3-8")
+    request = tpu_v2.CreateNodeRequest(parent=L, node_id="n", node=node)
+
+    def sent() -> bytes:
+        found: bytes = tpu_v2.CreateNodeRequest.serialize(request)
+        return found
+
+    assert rpc("CreateNode", sent(), started) == []
+    unknown = sent() + b"\xf8\x7f\x01"
+    assert rpc("CreateNode", unknown, started) == ["request : unknown fields in the request"]
+    request.node.runtime_version = ""
+    assert rpc("CreateNode", sent(), started) == ["request runtimeVersion: missing"]
+    assert rpc("CreateNode", b"", started) == ["request : no path can say it"]
+    assert rpc("CreateNode", b"", b"", 99) == ["answer : no status of gRPC"]
+
+    wanted = tpu_v2.GetNodeRequest.serialize(tpu_v2.GetNodeRequest(name=f"{L}/nodes/n"))
+    assert rpc("GetNode", wanted, tpu_v2.Node.serialize(node)) == []
+    node_of_no_state = tpu_v2.Node.serialize(node) + b"\x48\x4d"  # field 9, `state`: 77
+    assert rpc("GetNode", wanted, node_of_no_state) == ["answer state: no string"]
+
+
+# What passes on the wire.
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+@pytest.fixture
+def own_transcript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "calls.jsonl"
+    monkeypatch.setenv("TPUCTL_LOCAL_TRANSCRIPT", str(path))
+    return path
+
+
+MakeCloud = Callable[..., Any]
+
+
+async def test_a_transcript_holds_every_call_and_no_token(
+    own_transcript: Path, make_cloud: MakeCloud
+) -> None:
+    cloud = await make_cloud()
+    cloud.enable("tpu")
+    bucket = "/storage/v1/b?project=local-project"
+    upload = f"/t/{cloud.token}/upload/storage/v1/b/secret-free/o?uploadType=media&name=o"
+
+    def run() -> None:
+        cloud.request("POST", bucket, json={"name": "secret-free"})
+        cloud.request("POST", upload, data=b"what the object holds")
+        cloud.request("GET", f"/t/{cloud.token}/storage/v1/b/secret-free/o/o?alt=media")
+        cloud.request("GET", "/nothing/here", token="wrong-token")
+        assert not list(cloud.tpu().list_nodes(parent=L))
+
+    await asyncio.to_thread(run)
+    text = own_transcript.read_text("utf-8")
+    for word in (cloud.token, "wrong-token", "what the object holds"):
+        assert word not in text
+    found = [
+        (line.get("verb"), line.get("path") or line["method"], line["status"])
+        for line in lines(own_transcript)
+    ]
+    assert found == [
+        ("POST", "/storage/v1/b", 200),
+        ("POST", "/upload/storage/v1/b/secret-free/o", 200),
+        ("GET", "/storage/v1/b/secret-free/o/o", 200),
+        ("GET", "/nothing/here", 401),
+        (None, "/google.cloud.tpu.v2.Tpu/ListNodes", 0),
+    ]
+    assert "127.0.0.1" in text and "/t/" not in text  # links in answers lead without a token
+
+
+async def test_each_part_of_a_batch_is_a_call(own_transcript: Path, make_cloud: MakeCloud) -> None:
+    cloud = await make_cloud()
+
+    def run() -> None:
+        client = cloud.storage()
+        bucket = client.create_bucket("parts")
+        bucket.blob("there").upload_from_string(b"x")
+        blobs = [bucket.blob(name) for name in ("there", "absent")]
+        with client.batch(raise_exception=False):
+            for blob in blobs:
+                blob.reload()
+
+    await asyncio.to_thread(run)
+    batches = [line for line in lines(own_transcript) if line["path"].startswith("/batch/")]
+    calls = [call for line in batches for call in calls_of(line)]
+    assert [(call.path, call.status) for call in calls] == [
+        ("/storage/v1/b/parts/o/there", 200),
+        ("/storage/v1/b/parts/o/absent", 404),
+    ]
+    assert [each.complaints for call in calls for each in judge(call)] == [[]] * 4
+    content = json.loads(calls[0].answer or "")
+    wrong = Call("GET", calls[0].path, answer=json.dumps({**content, "size": 1}))
+    assert [str(one) for each in judge(wrong) for one in each.complaints] == ["size: no string (1)"]
+
+
+async def test_a_court_reads_on_where_it_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    court = Court(path)
+    assert court.complaints() == []
+    line = {
+        "kind": "rest",
+        "verb": "GET",
+        "override": "",
+        "path": f"/v2/{L}/nodes/n",
+        "query": "",
+        "type": "",
+    }
+    line |= {"body": "", "status": 200, "answer_type": "application/json"}
+    right = json.dumps({**line, "answer": json.dumps(SHOWN)}) + "\n"
+    wrong = json.dumps({**line, "answer": json.dumps({**SHOWN, "colour": 1})}) + "\n"
+    path.write_text(right + wrong[:40], "utf-8")
+    assert court.complaints() == []
+    path.write_text(right + wrong, "utf-8")
+    assert court.complaints() == [f"{NODES}.get, answer: colour: unknown field of Node (1)"]
+    assert court.complaints() == []
+    with path.open("a", encoding="utf-8") as file:
+        file.write(wrong[:40] + wrong.replace("colour", "shape"))  # killed as it wrote
+    assert court.complaints() == [f"{NODES}.get, answer: shape: unknown field of Node (1)"]
+    assert (court.tally.calls, court.tally.methods) == (3, {f"{NODES}.get"})
+
+
+# The descriptions themselves, and what we say beside them.
+
+
+def test_every_document_is_at_hand() -> None:
+    for name in DOCUMENTS:
+        assert document(name).methods, name
+
+
+@pytest.mark.parametrize("service", REST_RULES)
+def test_our_own_paths_are_googles(service: str) -> None:
+    """Of APIs whose client brings no paths: each that we serve is a method of a document."""
+    for attribute, options in REST_RULES[service].items():
+        for option in options:
+            path = re.sub(r"\{[\w.]+=([^}]*)\}", r"\1", option["uri"]).replace("*", "x1")
+            found = find(option["method"].upper(), path)
+            assert found, f"{attribute}: {option}"
+            has_body = "request" in found[0][0].text
+            assert bool(option.get("body")) == has_body, f"{attribute}: {option}"
+
+
+def test_allowances_have_reasons_and_let_pass_nothing_else() -> None:
+    assert all(len(one.because) > 30 for one in ALLOWANCES)
+    assert not is_allowed(f"{NODES}.get", "answer", Complaint("state", "no string"))
+    assert is_allowed("storage.objects.list", "request", Complaint("?versions", "no boolean"))
+    assert not is_allowed("storage.objects.list", "answer", Complaint("?versions", "no boolean"))

@@ -1,0 +1,200 @@
+"""A server killed at any moment has what it acknowledged, and carries on what it had begun."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from acknowledged import BUCKET, COMPUTE, PARENT, PROJECT, ZONE, Ledger, digest, policy_of
+from killed_server import KilledServer
+
+SAMPLE = 2  # moments of each part in the suite; `make soak` takes them all
+CHUNK = 256 * 1024
+UPLOAD = f"/upload/storage/v1/b/{BUCKET}/o"
+OBJECTS = f"/storage/v1/b/{BUCKET}/o"
+INSTANCE = {
+    "name": "vm",
+    "machineType": "zones/europe-west4-a/machineTypes/n1-standard-1",
+    "disks": [
+        {
+            "boot": True,
+            "autoDelete": True,
+            "initializeParams": {
+                "sourceImage": "projects/ubuntu-os-cloud/global/images/family/ubuntu-2204-lts"
+            },
+        }
+    ],
+    "networkInterfaces": [{"network": "global/networks/default"}],
+}
+NODE = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
+
+
+def upload(ledger: Ledger, name: str, data: bytes) -> None:
+    path = f"{UPLOAD}?uploadType=media&name={name}"
+    ledger.change(f"object:{name}", digest(data), "POST", path, data=data)
+
+
+def objects(ledger: Ledger) -> None:
+    ledger.change(
+        f"bucket:{BUCKET}", True, "POST", f"/storage/v1/b?project={PROJECT}", json={"name": BUCKET}
+    )
+    upload(ledger, "a", b"first")
+    upload(ledger, "a", b"second")
+    upload(ledger, "b", b"gone soon")
+    ledger.change("object:b", None, "DELETE", f"{OBJECTS}/b")
+    copied = ledger.known("object:a")
+    ledger.change("object:c", copied, "POST", f"{OBJECTS}/a/rewriteTo/b/{BUCKET}/o/c")
+    sources = {"sourceObjects": [{"name": "a"}, {"name": "c"}]}
+    both = digest(b"secondsecond")
+    ledger.change("object:d", both, "POST", f"{OBJECTS}/d/compose", json=sources)
+    ledger.change("note:d", "kept", "PATCH", f"{OBJECTS}/d", json={"metadata": {"note": "kept"}})
+
+
+def resumable(ledger: Ledger) -> None:
+    """Over an object that is there: until the last byte is acknowledged it may be either."""
+    data = random.Random("resumable").randbytes(3 * CHUNK)
+    for name in ("a", "new"):
+        address = ledger.begin_upload(name, len(data))
+        for first in range(0, len(data), CHUNK):
+            is_last = first + CHUNK == len(data)
+            if is_last:
+                ledger.may[f"object:{name}"] = {ledger.known(f"object:{name}"), digest(data)}
+            ledger.append(address, data[first : first + CHUNK], first, len(data))
+        ledger.may[f"object:{name}"] = {digest(data)}
+
+
+def policies(ledger: Ledger) -> None:
+    setters = {
+        "member": ("POST", f"/v3/projects/{PROJECT}:setIamPolicy"),
+        "guest": ("PUT", f"/storage/v1/b/{BUCKET}/iam"),
+    }
+    for kind, (verb, path) in setters.items():
+        for member in ("user:ann@example.com", "user:bob@example.com"):
+            policy = ledger.ask(*policy_of(kind)).json()
+            role = "roles/viewer" if kind == "member" else "roles/storage.objectViewer"
+            policy.setdefault("bindings", []).append({"role": role, "members": [member]})
+            body = {"policy": policy} if kind == "member" else policy
+            ledger.change(f"{kind}:{member}", True, verb, path, json=body)
+
+
+def projects(ledger: Ledger) -> None:
+    body = {"projectId": "another-one"}
+    ledger.change("project:another-one", "ACTIVE", "POST", "/v3/projects", json=body)
+    path = f"/v1/projects/{PROJECT}/services"
+    for api in ("compute", "tpu", "iam"):
+        name = f"{api}.googleapis.com"
+        ledger.change(f"api:{name}", "ENABLED", "POST", f"{path}/{name}:enable", json={})
+
+
+def identities(ledger: Ledger) -> None:
+    path = f"/v1/projects/{PROJECT}"
+    account = {"accountId": "worker"}
+    ledger.change("account:worker", True, "POST", f"{path}/serviceAccounts", json=account)
+    permissions = {"includedPermissions": ["tpu.nodes.get"], "stage": "GA"}
+    role = {"roleId": "looker", "role": {"title": "Looker", **permissions}}
+    ledger.change("role:looker", "Looker", "POST", f"{path}/roles", json=role)
+
+
+def machines(ledger: Ledger) -> None:
+    rule = {"name": "rule", "network": "global/networks/default", "priority": 7}
+    rule |= {"allowed": [{"IPProtocol": "tcp"}]}
+    ledger.change("firewall:rule", 7, "POST", f"{COMPUTE}/global/firewalls", json=rule)
+    disk = {"name": "data", "sizeGb": "20"}
+    ledger.change("disk:data", "READY", "POST", f"{ZONE}/disks", json=disk)
+    ledger.change("instance:vm", "RUNNING", "POST", f"{ZONE}/instances", json=INSTANCE)
+    nodes = f"/v2/{PARENT}/nodes"
+    ledger.change("node:n", "READY", "POST", f"{nodes}?nodeId=n", json=NODE)
+    ledger.change("node:n", "STOPPED", "POST", f"{nodes}/n:stop", json={})
+    ledger.change("node:n", "READY", "POST", f"{nodes}/n:start", json={})
+    queued = f"/v2/{PARENT}/queuedResources"
+    spec = {"tpu": {"nodeSpec": [{"parent": PARENT, "nodeId": "q", "node": NODE}]}}
+    ledger.change("queued:q", "ACTIVE", "POST", f"{queued}?queuedResourceId=q", json=spec)
+
+
+def removals(ledger: Ledger) -> None:
+    ledger.change("node:n", None, "DELETE", f"/v2/{PARENT}/nodes/n")
+    ledger.change("queued:q", None, "DELETE", f"/v2/{PARENT}/queuedResources/q?force=true")
+    ledger.change("instance:vm", None, "DELETE", f"{ZONE}/instances/vm")
+    ledger.change("disk:data", None, "DELETE", f"{ZONE}/disks/data")
+
+
+PARTS: tuple[Callable[[Ledger], None], ...] = (
+    *(objects, resumable, policies, projects, identities, machines, removals),
+)
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., KilledServer]]:
+    made: list[KilledServer] = []
+
+    def make(name: str, pace: str = "instant") -> KilledServer:
+        made.append(KilledServer(tmp_path / name, pace))
+        return made[-1]
+
+    yield make
+    for server in made:
+        server.close()
+
+
+def walk(server: KilledServer, kill_at: int) -> Ledger:
+    """All the calls, or those until the server was killed."""
+    ledger = Ledger(server)
+    try:
+        if server.start(kill_at):
+            for part in PARTS:
+                part(ledger)
+        else:
+            server.wait()
+    except requests.RequestException:
+        server.wait()
+    return ledger
+
+
+def undisturbed(serve: Any) -> list[int]:
+    """The moments at which it has answered all the calls of each part."""
+    server = serve("undisturbed")
+    ledger = Ledger(server)
+    assert server.start()
+    ends = []
+    for part in PARTS:
+        part(ledger)
+        ends.append(server.moments.value)
+    ledger.check()
+    assert ledger.calls > 40
+    return ends
+
+
+def killed_at(serve: Any, moment: int) -> None:
+    server = serve(f"at-{moment}")
+    ledger = walk(server, moment)
+    if server.is_alive:  # it was asked less often whether something is over
+        server.kill()
+    for again in (moment % 25 + 1, 0):  # and once more while it takes up what it finds
+        if server.start(again):
+            try:
+                ledger.check()
+            except requests.RequestException:
+                server.wait()
+        else:
+            server.wait()
+    assert server.is_alive
+    server.close()
+
+
+def test_killed_at_some_moments(serve: Any) -> None:
+    choice = random.Random("moments")
+    first = 1
+    for last in undisturbed(serve):
+        for moment in choice.sample(range(first, last), SAMPLE):
+            killed_at(serve, moment)
+        first = last
+
+
+@pytest.mark.soak
+def test_killed_at_every_moment(serve: Any) -> None:
+    for moment in range(1, undisturbed(serve)[-1]):
+        killed_at(serve, moment)

@@ -1,0 +1,355 @@
+"""Each kind of fault as the official clients meet it, and what it tells of its use."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import pytest
+import requests
+from google.api_core import exceptions
+from google.cloud import compute_v1, tpu_v2
+from google.protobuf import json_format
+
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+
+PROJECT = "local-project"
+ZONE = "europe-west4-a"
+PARENT = f"projects/{PROJECT}/locations/{ZONE}"
+NODE = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
+
+both = pytest.mark.parametrize("transport", ["grpc", "rest"])
+
+
+def steered(cloud: Any) -> LocalCloud:
+    server = cloud.server
+    return LocalCloud(server.url, server.token, server.port, os.getpid(), server.home, "instant")
+
+
+async def add(cloud: Any, kind: str, **fields: Any) -> str:
+    made = await asyncio.to_thread(steering.add_fault, steered(cloud), kind, **fields)
+    return str(made["id"])
+
+
+async def used(cloud: Any, fault_id: str) -> int:
+    return int((await asyncio.to_thread(steering.fault, steered(cloud), fault_id))["used"])
+
+
+def create(client: Any, node_id: str = "one") -> Any:
+    return client.create_node(parent=PARENT, node_id=node_id, node=NODE, timeout=10)
+
+
+def nodes(client: Any) -> list[str]:
+    return [node.name.rpartition("/")[2] for node in client.list_nodes(parent=PARENT, timeout=10)]
+
+
+def networks(cloud: Any) -> Any:
+    return cloud.keep(compute_v1.NetworksClient(**cloud.options()))
+
+
+@both
+async def test_unavailable_strikes_before_anything_is_done(cloud: Any, transport: str) -> None:
+    client = cloud.tpu(transport)
+    fault = await add(cloud, "unavailable", method="CreateNode", times=2)
+    for count in (1, 2):
+        with pytest.raises(exceptions.ServiceUnavailable):
+            await asyncio.to_thread(create, client)
+        assert await used(cloud, fault) == count
+    assert await asyncio.to_thread(nodes, client) == []
+    await asyncio.to_thread(create, client)
+    assert await asyncio.to_thread(nodes, client) == ["one"]
+    assert await used(cloud, fault) == 2
+
+
+@both
+async def test_a_lost_answer_leaves_what_was_done(cloud: Any, transport: str) -> None:
+    client = cloud.tpu(transport)
+    fault = await add(cloud, "lost", method="google.cloud.tpu.v2.Tpu/CreateNode")
+    with pytest.raises((exceptions.ServiceUnavailable, requests.ConnectionError)) as caught:
+        await asyncio.to_thread(create, client)
+    if transport == "grpc":
+        assert "Socket closed" in str(caught.value)
+    assert await asyncio.to_thread(nodes, client) == ["one"]
+    with pytest.raises((exceptions.AlreadyExists, exceptions.Conflict)):
+        await asyncio.to_thread(create, client)
+    assert await used(cloud, fault) == 1
+
+
+@both
+async def test_a_dropped_request_leaves_nothing(cloud: Any, transport: str) -> None:
+    client = cloud.tpu(transport)
+    fault = await add(cloud, "dropped", method="CreateNode")
+    with pytest.raises((exceptions.ServiceUnavailable, requests.ConnectionError)):
+        await asyncio.to_thread(create, client)
+    assert await asyncio.to_thread(nodes, client) == []
+    assert await used(cloud, fault) == 1
+
+
+async def test_a_cut_answer_has_not_one_byte(cloud: Any) -> None:
+    await add(cloud, "lost", method="buckets.insert")
+    reader, writer = await asyncio.open_connection("127.0.0.1", cloud.server.port)
+    body = b'{"name": "made"}'
+    writer.write(
+        b"POST /storage/v1/b?project=local-project HTTP/1.1\r\nHost: x\r\n"
+        b"Authorization: Bearer " + cloud.token.encode() + b"\r\n"
+        b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    )
+    assert await asyncio.wait_for(reader.read(), 10) == b""
+    writer.close()
+    assert cloud.server.store.get("bucket", "made") is not None
+
+
+@both
+async def test_at_strikes_the_one_request_of_that_number(cloud: Any, transport: str) -> None:
+    client = cloud.tpu(transport)
+    fault = await add(cloud, "unavailable", method="ListNodes", at=3)
+    assert await asyncio.to_thread(nodes, client) == []
+    assert await asyncio.to_thread(nodes, client) == []
+    with pytest.raises(exceptions.ServiceUnavailable):
+        await asyncio.to_thread(nodes, client)
+    assert await asyncio.to_thread(nodes, client) == []
+    found = await asyncio.to_thread(steering.fault, steered(cloud), fault)
+    assert (found["seen"], found["used"], found["spent"]) == (3, 1, True)
+
+
+async def test_unlimited_goes_on_until_it_is_removed(cloud: Any) -> None:
+    client = cloud.tpu()
+    fault = await add(cloud, "unavailable", times="unlimited")
+    for _ in range(5):
+        with pytest.raises(exceptions.ServiceUnavailable):
+            await asyncio.to_thread(nodes, client)
+    gone = await asyncio.to_thread(steering.remove_fault, steered(cloud), fault)
+    assert (gone["used"], gone["spent"]) == (5, False)
+    assert await asyncio.to_thread(nodes, client) == []
+    assert await asyncio.to_thread(steering.faults, steered(cloud)) == []
+
+
+@both
+async def test_an_error_of_any_code_and_text(cloud: Any, transport: str) -> None:
+    client = cloud.tpu(transport)
+    await add(cloud, "error", method="GetNode", code="ABORTED", text="try it again")
+    with pytest.raises((exceptions.Aborted, exceptions.Conflict)) as caught:
+        await asyncio.to_thread(client.get_node, name=f"{PARENT}/nodes/x", timeout=10)
+    assert "try it again" in str(caught.value)
+    await add(cloud, "error", method="CreateNode", like="location-policy")
+    with pytest.raises((exceptions.PermissionDenied, exceptions.Forbidden)) as denied:
+        await asyncio.to_thread(create, client)
+    assert f"Permission denied on 'locations/{ZONE}' (or it may not exist)." in str(denied.value)
+    assert denied.value.reason == "LOCATION_POLICY_VIOLATED"
+    assert denied.value.metadata["location"] == ZONE
+
+
+@both
+async def test_quota_in_a_zone_says_what_google_says(cloud: Any, transport: str) -> None:
+    client = cloud.tpu(transport)
+    fault = await add(cloud, "quota", zone=ZONE, limit="TPUV3", number=4)
+    with pytest.raises((exceptions.ResourceExhausted, exceptions.TooManyRequests)) as caught:
+        await asyncio.to_thread(create, client)
+    assert f"Quota limit 'TPUV3' has been exceeded. Limit: 4 in zone {ZONE}." in str(caught.value)
+    (detail,) = caught.value.details
+    if transport == "grpc":
+        detail = json_format.MessageToDict(detail)
+    number = cloud.server.world.projects.find(PROJECT)["number"]
+    (violation,) = detail["violations"]
+    assert violation["subject"] == f"project:{number}"
+    assert violation["description"] == f"Quota 'TPUV3' exhausted. Limit 4 in zone {ZONE}"
+    assert await asyncio.to_thread(nodes, client) == []  # and it is met by creations alone
+    assert await used(cloud, fault) == 1
+
+
+async def test_a_fault_of_another_place_leaves_this_one_alone(cloud: Any) -> None:
+    client = cloud.tpu()
+    elsewhere = [
+        await add(cloud, "quota", zone="us-central1-b"),
+        await add(cloud, "unavailable", project="another-project"),
+        await add(cloud, "unavailable", method="CreateNode", name="two"),
+        await add(cloud, "quota", type="v2-8"),
+        await add(cloud, "unavailable", method="storage.*"),
+    ]
+    await asyncio.to_thread(create, client)
+    assert [await used(cloud, fault) for fault in elsewhere] == [0] * 5
+    await asyncio.to_thread(steering.remove_all_faults, steered(cloud))
+    for match in ({"name": "two"}, {"type": "v3-8"}, {"zone": "europe-*"}, {"project": PROJECT}):
+        fault = await add(cloud, "deny", method="CreateNode", **match)
+        with pytest.raises(exceptions.PermissionDenied):
+            await asyncio.to_thread(create, client, "two")
+        assert await used(cloud, fault) == 1, match
+        await asyncio.to_thread(steering.remove_all_faults, steered(cloud))
+
+
+async def test_mutating_is_all_that_changes_something(cloud: Any) -> None:
+    client, storage = cloud.tpu(), cloud.storage()
+    await add(cloud, "deny", method="mutating", times="unlimited")
+    assert await asyncio.to_thread(nodes, client) == []
+    assert await asyncio.to_thread(lambda: list(storage.list_buckets(timeout=10))) == []
+    with pytest.raises(exceptions.PermissionDenied):
+        await asyncio.to_thread(create, client)
+    with pytest.raises(exceptions.Forbidden):
+        await asyncio.to_thread(storage.create_bucket, "a-bucket", timeout=10)
+    with pytest.raises(exceptions.Forbidden):
+        await asyncio.to_thread(networks(cloud).delete_unary, project=PROJECT, network="default")
+
+
+async def test_storage_by_the_names_of_its_own_api(cloud: Any) -> None:
+    bucket = cloud.storage().bucket("a-bucket")
+    await asyncio.to_thread(bucket.create, timeout=10)
+    blob = bucket.blob("a/b")
+
+    def upload() -> None:
+        blob.upload_from_string("content", timeout=10, retry=None)
+
+    def download() -> bytes:
+        content: bytes = blob.download_as_bytes(timeout=10, retry=None)
+        return content
+
+    steps = {
+        "storage.objects.insert": upload,
+        "storage.objects.get": download,
+        "storage.buckets.getIamPolicy": lambda: bucket.get_iam_policy(timeout=10, retry=None),
+        "storage.objects.delete": lambda: blob.delete(timeout=10, retry=None),
+    }
+    for method, step in steps.items():
+        fault = await add(cloud, "unavailable", method=method, text="struck")
+        with pytest.raises(exceptions.ServiceUnavailable) as caught:
+            await asyncio.to_thread(step)
+        assert "struck" in str(caught.value)
+        assert await used(cloud, fault) == 1
+        await asyncio.to_thread(step)
+    fault = await add(cloud, "unavailable", name="a-bucket")
+    with pytest.raises(exceptions.ServiceUnavailable):
+        await asyncio.to_thread(upload)
+    assert await used(cloud, fault) == 1
+
+
+async def test_a_lost_upload_is_there_when_it_is_repeated(cloud: Any) -> None:
+    bucket = cloud.storage().bucket("a-bucket")
+    await asyncio.to_thread(bucket.create, timeout=10)
+    fault = await add(cloud, "lost", method="storage.objects.insert")
+    blob = bucket.blob("lock")
+
+    def take() -> None:
+        blob.upload_from_string("mine", if_generation_match=0, timeout=10)
+
+    with pytest.raises(exceptions.PreconditionFailed):  # the client repeats it by itself
+        await asyncio.to_thread(take)
+    assert await used(cloud, fault) == 1
+    assert await asyncio.to_thread(blob.download_as_bytes, timeout=10) == b"mine"
+
+
+async def test_a_large_upload_hears_the_refusal(cloud: Any) -> None:
+    await asyncio.to_thread(cloud.storage().create_bucket, "a-bucket", timeout=10)
+    await add(cloud, "deny", method="storage.objects.insert")
+    path = "/upload/storage/v1/b/a-bucket/o?uploadType=media&name=large"
+    answer = await asyncio.to_thread(cloud.request, "POST", path, data=b"x" * (8 << 20))
+    assert answer.status_code == 403
+    assert answer.json()["error"]["errors"][0]["reason"] == "forbidden"
+
+
+async def test_compute_refuses_in_its_own_shape(cloud: Any) -> None:
+    client = networks(cloud)
+    fault = await add(cloud, "error", method="google.cloud.compute.v1.Networks/*", http=418)
+    answer = await asyncio.to_thread(
+        cloud.request, "GET", f"/compute/v1/projects/{PROJECT}/global/networks"
+    )
+    assert answer.status_code == 418
+    assert answer.json()["error"]["errors"][0]["domain"] == "global"
+    assert await used(cloud, fault) == 1
+    await add(cloud, "error", like="compute-quota", method="Networks/Insert", number=5)
+    wanted = compute_v1.Network(name="n", auto_create_subnetworks=True)
+    with pytest.raises(exceptions.Forbidden) as caught:
+        await asyncio.to_thread(
+            client.insert_unary, project=PROJECT, network_resource=wanted, timeout=10
+        )
+    assert "Quota 'CPUS' exceeded." in str(caught.value)
+
+
+async def test_an_operation_can_be_made_to_fail(cloud: Any) -> None:
+    client = cloud.tpu()
+    fault = await add(cloud, "error", method="CreateNode", like="reservation", operation=True)
+    operation = await asyncio.to_thread(create, client)
+    with pytest.raises(exceptions.NotFound, match="Reservation not found"):
+        await asyncio.to_thread(operation.result, timeout=20)
+    assert await used(cloud, fault) == 1
+    assert await asyncio.to_thread(nodes, client) == []
+    assert "boot" not in cloud.host.called
+
+
+async def test_a_slow_operation_takes_that_much_longer(make_cloud: Any) -> None:
+    cloud = await make_cloud()
+    cloud.enable("tpu", "compute")
+    fault = await add(cloud, "slow", method="CreateNode", seconds=3600)
+    client = cloud.tpu()
+    operation = await asyncio.to_thread(create, client)
+    assert await used(cloud, fault) == 1
+    record = cloud.server.world.operations.get(operation.operation.name)
+    assert record.due - record.started == pytest.approx(3600)
+    assert not record.is_done
+
+
+@both
+async def test_a_slow_call_is_answered_late(cloud: Any, transport: str) -> None:
+    client = cloud.tpu(transport)
+    fault = await add(cloud, "slow", method="ListNodes", seconds=3600)
+
+    def ask() -> None:
+        client.list_nodes(parent=PARENT, timeout=0.5)
+
+    with pytest.raises((exceptions.DeadlineExceeded, requests.ReadTimeout)):
+        await asyncio.to_thread(ask)
+    assert await used(cloud, fault) == 1
+    assert await asyncio.to_thread(nodes, client) == []
+    await add(cloud, "slow", method="ListNodes", seconds=0.01)
+    assert await asyncio.to_thread(nodes, client) == []
+
+
+def compute(cloud: Any, client: Any) -> Any:
+    return cloud.keep(client(**cloud.options()))
+
+
+async def test_a_slow_operation_of_compute(cloud: Any) -> None:
+    fault = await add(cloud, "slow", method="Networks/Insert", seconds=3600)
+    client = networks(cloud)
+    wanted = compute_v1.Network(name="n", auto_create_subnetworks=True)
+
+    def insert() -> Any:
+        return client.insert_unary(project=PROJECT, network_resource=wanted, timeout=10)
+
+    operation = await asyncio.to_thread(insert)
+    assert operation.status is compute_v1.Operation.Status.RUNNING
+    assert await used(cloud, fault) == 1
+
+
+@pytest.mark.parametrize("kind", ["lost", "dropped"])
+async def test_compute_with_its_connection_cut(cloud: Any, kind: str) -> None:
+    fault = await add(cloud, kind, method="google.cloud.compute.v1.Networks/Insert")
+    client = networks(cloud)
+    wanted = compute_v1.Network(name="n", auto_create_subnetworks=True)
+
+    def insert() -> Any:
+        return client.insert_unary(project=PROJECT, network_resource=wanted, timeout=10)
+
+    def found() -> list[str]:
+        return [network.name for network in client.list(project=PROJECT, timeout=10)]
+
+    with pytest.raises(requests.ConnectionError):
+        await asyncio.to_thread(insert)
+    assert ("n" in await asyncio.to_thread(found)) == (kind == "lost")
+    assert await used(cloud, fault) == 1
+
+
+async def test_an_operation_of_compute_with_computes_own_code(cloud: Any) -> None:
+    fields = {"method": "Networks/Insert", "like": "compute-stockout", "operation": True}
+    fault = await add(cloud, "error", **fields)
+    client, operations = networks(cloud), compute(cloud, compute_v1.GlobalOperationsClient)
+    wanted = compute_v1.Network(name="n", auto_create_subnetworks=True)
+
+    def insert() -> Any:
+        begun = client.insert_unary(project=PROJECT, network_resource=wanted, timeout=10)
+        return operations.wait(project=PROJECT, operation=begun.name, timeout=20)
+
+    ended = await asyncio.to_thread(insert)
+    assert ended.status is compute_v1.Operation.Status.DONE
+    assert [one.code for one in ended.error.errors] == ["ZONE_RESOURCE_POOL_EXHAUSTED"]
+    assert await used(cloud, fault) == 1

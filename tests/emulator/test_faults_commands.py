@@ -1,0 +1,193 @@
+"""`tpuctl local fault` and `tpuctl local set` against a local cloud that runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from tpuctl.cli.app import run
+from tpuctl.emulator import control, steering
+
+NODES = "/v2/projects/local-project/locations/us-central1-b/nodes"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("cloud") / "local"
+    patch = pytest.MonkeyPatch()
+    patch.setenv("TPUCTL_LOCAL_HOME", str(folder))
+    yield folder
+    control.stop(folder)
+    patch.undo()
+
+
+@pytest.fixture
+def cloud(home: Path) -> Iterator[control.LocalCloud]:
+    """Fresh as far as faults and settings go."""
+    made = control.start(home, ssh="high")
+    yield made
+    running = control.status(home)
+    if running is not None:
+        steering.remove_all_faults(running)
+        steering.change_settings(
+            running,
+            pace="quick",
+            nodes="allowed",
+            quota={"TPUV3": None},
+            policies=[],
+            denied_permissions=[],
+            reservations=[],
+        )
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    """The data of a command that must succeed."""
+    code = run(["local", *words, "--json"])
+    envelope = json.loads(capsys.readouterr().out)
+    assert (code, envelope["status"]) == (0, "ok"), envelope
+    assert envelope["command"] == " ".join(["local", *words[: 2 if words[0] == "fault" else 1]])
+    return envelope["data"]
+
+
+def list_nodes(cloud: control.LocalCloud) -> int:
+    with requests.Session() as session:
+        session.trust_env = False
+        headers = {"Authorization": f"Bearer {cloud.token}"}
+        return session.get(cloud.url + NODES, headers=headers, timeout=20).status_code
+
+
+def test_a_fault_from_its_beginning_to_its_end(
+    capsys: pytest.CaptureFixture[str], cloud: control.LocalCloud
+) -> None:
+    assert run(["local", "fault", "add", "unavailable", "--method", "ListNodes"]) == 0
+    fault_id = capsys.readouterr().out.strip()
+    assert run(["local", "fault", "list"]) == 0
+    shown = capsys.readouterr().out
+    assert fault_id in shown
+    assert "0 of 1" in shown
+    assert list_nodes(cloud) == 503
+    assert run(["local", "fault", "list"]) == 0
+    assert "1 of 1" in capsys.readouterr().out
+    assert run(["local", "fault", "remove", fault_id]) == 0
+    assert "used 1 of 1" in capsys.readouterr().out
+    assert steering.faults(cloud) == []
+
+
+def test_every_option_arrives(
+    capsys: pytest.CaptureFixture[str], cloud: control.LocalCloud
+) -> None:
+    options = (
+        "--method Create* --project p --zone us-east5-* --region us-east5 --type v3-8 --name n "
+        "--at 4 --times unlimited --code aborted --http 418 --operation --text no"
+    )
+    made = answer(capsys, "fault", "add", "error", *options.split())
+    wanted = {
+        "kind": "error", "method": "Create*", "project": "p", "zone": "us-east5-*",
+        "region": "us-east5", "type": "v3-8", "name": "n", "at": 4,
+        "times": "unlimited", "code": "ABORTED",
+        "http": 418, "operation": True, "text": "no", "used": 0,
+    }  # fmt: skip
+    assert {key: made[key] for key in wanted} == wanted
+    assert answer(capsys, "fault", "add", "error", "--like", "reservation")["like"] == "reservation"
+    assert answer(capsys, "fault", "add", "hold", "--after")["after"] is True
+    assert answer(capsys, "fault", "add", "slow", "--seconds", "1.5")["seconds"] == 1.5
+    quota = answer(capsys, "fault", "add", "quota", "--limit", "A", "--number", "4")
+    assert (quota["limit"], quota["number"]) == ("A", 4)
+    later = answer(capsys, "fault", "add", "preempt", "--node", "x", "--seconds", "9999")
+    assert later["node"] == "x"
+    cut = answer(capsys, "fault", "add", "cut", "--of", "answer", "--after-bytes", "7")
+    assert (cut["of"], cut["after_bytes"]) == ("answer", 7)
+    gone = "host-gone --node x --worker 2 --how refused --seconds 9999"
+    made = answer(capsys, "fault", "add", *gone.split())
+    assert (made["node"], made["worker"], made["how"]) == ("x", 2, "refused")
+    full = "disk-full --node x --worker 0 --after-bytes 9 --seconds 9999"
+    made = answer(capsys, "fault", "add", *full.split())
+    assert (made["worker"], made["after_bytes"], made["due"] > 0) == (0, 9, True)
+    assert len(answer(capsys, "fault", "list")) == 9
+    assert len(answer(capsys, "fault", "remove", "--all")) == 9
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["add", "stokout"], 2, "Did you mean stockout?"),
+        (["add", "slow"], 2, "seconds"),
+        (["add", "lost", "--times", "often"], 2, "often"),
+        (["add", "lost", "--seconds", "3"], 2, "seconds"),
+        (["add", "preempt", "--node", "nobody"], 1, "nobody"),
+        (["add", "disk-full", "--node", "nobody"], 1, "There is no node nobody."),
+        (["add", "host-gone", "--node", "n", "--how", "dead"], 2, "how is silent or refused"),
+        (["add", "lost", "--method", "CreateNods"], 2, "Did you mean CreateNode?"),
+        (["add", "stockout", "--zone", "us-centrl1-b"], 2, "Did you mean us-central1-b?"),
+        (["add", "stockout", "--type", "v3-9"], 2, "Did you mean v3-8?"),
+        (["add", "quota", "--region", "us-centrl1"], 2, "Did you mean us-central1?"),
+        (["remove", "lost-7"], 1, "lost-7"),
+        (["release", "lost-7"], 1, "lost-7"),
+    ],
+)
+def test_what_is_wrong_is_named(
+    capsys: pytest.CaptureFixture[str],
+    cloud: control.LocalCloud,
+    words: list[str],
+    code: int,
+    told: str,
+) -> None:
+    assert run(["local", "fault", *words, "--json"]) == code
+    (diagnostic,) = json.loads(capsys.readouterr().out)["diagnostics"]
+    assert told in diagnostic["detail"]
+    assert steering.faults(cloud) == []
+
+
+def test_settings(capsys: pytest.CaptureFixture[str], cloud: control.LocalCloud) -> None:
+    answer(capsys, "set", "nodes", "denied")
+    answer(capsys, "set", "quota", "TPUV3", "us-east5-a", "4")
+    answer(capsys, "set", "policy", "compute.vmExternalIpAccess", "on")
+    answer(capsys, "set", "denied-permission", "tpu.nodes.create", "on")
+    told = answer(capsys, "set", "pace", "instant")
+    assert told == answer(capsys, "set") == steering.settings(cloud)
+    assert (told["nodes"], told["pace"]) == ("denied", "instant")
+    assert told["quota"] == {"TPUV3": {"us-east5-a": 4}}
+    assert told["policies"] == ["compute.vmExternalIpAccess"]
+    assert told["denied_permissions"] == ["tpu.nodes.create"]
+    assert run(["local", "set"]) == 0
+    shown = capsys.readouterr().out
+    assert "TPUV3 us-east5-a 4" in shown
+    assert "compute.vmExternalIpAccess on" in shown
+    answer(capsys, "set", "policy", "compute.vmExternalIpAccess", "off")
+    told = answer(capsys, "set", "quota", "TPUV3", "us-east5-a", "unlimited")
+    assert (told["policies"], told["quota"]) == ([], {})
+    assert run(["local", "set", "nodes", "closed"]) == 2
+    assert "allowed or denied" in capsys.readouterr().err
+
+
+def test_a_changed_pace_is_the_clouds_own(
+    capsys: pytest.CaptureFixture[str], home: Path, cloud: control.LocalCloud
+) -> None:
+    """It is told by `local status`, found by those that come later, and kept over a restart."""
+    answer(capsys, "set", "pace", "real")
+    found = control.status(home)
+    assert found is not None
+    assert found.pace == "real"
+    assert control.start(home, pace="real").pid == cloud.pid
+    assert run(["local", "up", "--pace", "quick"]) == 1
+    assert "tpuctl local set pace quick" in capsys.readouterr().err
+    control.stop(home)
+    assert control.start(home, ssh="high").pace == "real"
+
+
+def test_reset_forgets_faults_and_settings(
+    capsys: pytest.CaptureFixture[str], home: Path, cloud: control.LocalCloud
+) -> None:
+    answer(capsys, "set", "nodes", "denied")
+    answer(capsys, "fault", "add", "lost")
+    assert run(["local", "reset", "--yes"]) == 0
+    capsys.readouterr()
+    made = answer(capsys, "fault", "add", "lost")  # starts it again
+    assert made["id"] == "lost-1"
+    assert [one["id"] for one in answer(capsys, "fault", "list")] == ["lost-1"]
+    assert answer(capsys, "set")["nodes"] == "allowed"

@@ -1,0 +1,227 @@
+"""Bodies cut in the middle, an upload's and an answer's, and what official clients make of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import pytest
+import requests
+from google.api_core import exceptions
+
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+
+PARENT = "projects/local-project/locations/europe-west4-a"
+MIB = 1 << 20
+DATA = os.urandom(4 * MIB)
+
+
+def steered(cloud: Any) -> LocalCloud:
+    server = cloud.server
+    return LocalCloud(server.url, server.token, server.port, os.getpid(), server.home, "instant")
+
+
+async def add(cloud: Any, **fields: Any) -> str:
+    made = await asyncio.to_thread(steering.add_fault, steered(cloud), "cut", **fields)
+    return str(made["id"])
+
+
+async def used(cloud: Any, fault_id: str) -> int:
+    return int((await asyncio.to_thread(steering.fault, steered(cloud), fault_id))["used"])
+
+
+async def statuses(cloud: Any) -> list[tuple[str, str]]:
+    calls = await asyncio.to_thread(steering.calls, steered(cloud))
+    return [(call["method"].rpartition(".")[2], call["status"]) for call in calls]
+
+
+@pytest.fixture
+async def bucket(cloud: Any) -> Any:
+    found = cloud.storage().bucket("a-bucket")
+    await asyncio.to_thread(found.create, timeout=10)
+    return found
+
+
+async def exchange(cloud: Any, request: bytes) -> bytes:
+    """All bytes of the answer to a request on a connection of its own."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", cloud.server.port)
+    head, _, body = request.partition(b"\r\n\r\n")
+    token = f"\r\nAuthorization: Bearer {cloud.token}\r\nHost: x\r\n\r\n".encode()
+    writer.write(head + token + body)
+    answer = await asyncio.wait_for(reader.read(), 10)
+    writer.close()
+    return answer
+
+
+async def test_a_download_ends_after_so_many_bytes(cloud: Any, bucket: Any) -> None:
+    await asyncio.to_thread(bucket.blob("b").upload_from_string, DATA, timeout=10)
+    for path in ("/storage/v1/b/a-bucket/o/b?alt=media", "/a-bucket/b"):
+        for after, arrived in ((0, 0), (1, 1), (300_000, 300_000), (None, 2 * MIB)):
+            fault = await add(cloud, method="storage.objects.get", after_bytes=after)
+            answer = await exchange(cloud, f"GET {path} HTTP/1.1\r\n\r\n".encode())
+            head, _, body = answer.partition(b"\r\n\r\n")
+            assert f"Content-Length: {4 * MIB}".encode() in head
+            assert body == DATA[:arrived]
+            assert await used(cloud, fault) == 1
+    assert ("get", "CUT") in await statuses(cloud)
+
+
+async def test_a_range_is_cut_in_its_own_middle(cloud: Any, bucket: Any) -> None:
+    await asyncio.to_thread(bucket.blob("b").upload_from_string, DATA, timeout=10)
+    fault = await add(cloud, method="storage.objects.get")
+    asked = b"GET /a-bucket/b HTTP/1.1\r\nRange: bytes=1000-1999\r\n\r\n"
+    assert (await exchange(cloud, asked)).partition(b"\r\n\r\n")[2] == DATA[1000:1500]
+    assert await used(cloud, fault) == 1
+
+
+async def test_the_official_client_goes_on_where_a_download_was_cut(
+    cloud: Any, bucket: Any
+) -> None:
+    blob = bucket.blob("b")
+    await asyncio.to_thread(blob.upload_from_string, DATA, timeout=10)
+    fault = await add(cloud, method="storage.objects.get", times=2, after_bytes=MIB)
+    assert await asyncio.to_thread(blob.download_as_bytes, timeout=10) == DATA
+    assert await used(cloud, fault) == 2
+
+
+async def test_what_is_no_longer_than_that_passes_whole(cloud: Any, bucket: Any) -> None:
+    blob = bucket.blob("b")
+    fault = await add(cloud, after_bytes=4 * MIB + 1000, times="unlimited")
+    await asyncio.to_thread(blob.upload_from_string, DATA, timeout=10)
+    assert await asyncio.to_thread(blob.download_as_bytes, timeout=10) == DATA
+    await asyncio.to_thread(blob.delete, timeout=10)
+    assert await used(cloud, fault) == 0
+
+
+@pytest.mark.parametrize("kind", ["media", "multipart"])
+async def test_an_upload_cut_while_it_is_sent_leaves_nothing(
+    cloud: Any, bucket: Any, kind: str
+) -> None:
+    fault = await add(cloud, method="storage.objects.insert", after_bytes=2 * MIB)
+    blob = bucket.blob("b")
+
+    def upload() -> None:
+        if kind == "multipart":
+            blob.upload_from_string(DATA, timeout=10, retry=None)
+            return
+        path = "/upload/storage/v1/b/a-bucket/o?uploadType=media&name=b"
+        cloud.request("POST", path, data=DATA)
+
+    with pytest.raises(requests.ConnectionError):
+        await asyncio.to_thread(upload)
+    assert await used(cloud, fault) == 1
+    assert not await asyncio.to_thread(blob.exists, timeout=10)
+    assert list((cloud.server.home / "uploads").iterdir()) == []
+    await asyncio.to_thread(upload)
+    assert await asyncio.to_thread(blob.download_as_bytes, timeout=10) == DATA
+    assert ("insert", "CUT") in await statuses(cloud)
+
+
+async def test_the_official_client_repeats_a_cut_upload(cloud: Any, bucket: Any) -> None:
+    fault = await add(cloud, method="storage.objects.insert", times=2)
+    blob = bucket.blob("b")
+    await asyncio.to_thread(blob.upload_from_string, DATA, if_generation_match=0, timeout=10)
+    assert await used(cloud, fault) == 2
+    assert await asyncio.to_thread(blob.download_as_bytes, timeout=10) == DATA
+
+
+async def test_a_resumable_upload_goes_on_where_it_was_cut(cloud: Any, bucket: Any) -> None:
+    """The request that begins the session has no data: it is let through."""
+    fault = await add(cloud, method="storage.objects.insert", after_bytes=MIB + 1)
+    blob = bucket.blob("b", chunk_size=2 * MIB)
+    await asyncio.to_thread(blob.upload_from_string, DATA, if_generation_match=0, timeout=10)
+    assert await used(cloud, fault) == 1
+    assert await asyncio.to_thread(blob.download_as_bytes, timeout=10) == DATA
+
+
+async def test_a_session_keeps_what_arrived_before_the_cut(cloud: Any, bucket: Any) -> None:
+    path = "/upload/storage/v1/b/a-bucket/o?uploadType=resumable&name=b"
+    begun = await asyncio.to_thread(cloud.request, "POST", path, json={})
+    place = begun.headers["Location"].removeprefix(cloud.url)
+    await add(cloud, method="storage.objects.insert", after_bytes=MIB)
+    with pytest.raises(requests.ConnectionError):
+        await asyncio.to_thread(cloud.request, "PUT", place, data=DATA)
+    headers = {"Content-Range": f"bytes */{len(DATA)}"}
+    asked = await asyncio.to_thread(cloud.request, "PUT", place, headers=headers)
+    assert (asked.status_code, asked.headers["Range"]) == (308, f"bytes=0-{MIB - 1}")
+
+
+async def test_the_answer_to_an_upload_can_be_cut_too(cloud: Any, bucket: Any) -> None:
+    fault = await add(cloud, method="storage.objects.insert", of="answer")
+    blob = bucket.blob("b")
+
+    def upload() -> None:
+        blob.upload_from_string(b"data", timeout=10, retry=None)
+
+    with pytest.raises((requests.ConnectionError, requests.exceptions.ChunkedEncodingError)):
+        await asyncio.to_thread(upload)
+    assert await used(cloud, fault) == 1
+    assert await asyncio.to_thread(blob.download_as_bytes, timeout=10) == b"data"
+
+
+async def test_a_json_answer_is_cut_after_the_cloud_acted(cloud: Any) -> None:
+    client = cloud.tpu("rest")
+    fault = await add(cloud, method="CreateNode", after_bytes=20)
+    node = {"accelerator_type": "v3-8", "runtime_version": "tpu-ubuntu2204-base"}
+    with pytest.raises((requests.ConnectionError, requests.exceptions.ChunkedEncodingError)):
+        await asyncio.to_thread(
+            client.create_node, parent=PARENT, node_id="one", node=node, timeout=10
+        )
+    assert await used(cloud, fault) == 1
+    assert [name for name, _ in cloud.server.store.items("tpu.node")] == [f"{PARENT}/nodes/one"]
+    assert ("v2", "CUT") not in await statuses(cloud)
+    (call,) = await asyncio.to_thread(steering.calls, steered(cloud))
+    assert (call["status"], call["faults"]) == ("CUT", [fault])
+
+
+async def test_a_json_request_cut_while_it_is_sent_does_nothing(cloud: Any) -> None:
+    client = cloud.tpu("rest")
+    fault = await add(cloud, method="CreateNode", of="request")
+    node = {"accelerator_type": "v3-8", "runtime_version": "tpu-ubuntu2204-base"}
+    with pytest.raises(requests.ConnectionError):
+        await asyncio.to_thread(
+            client.create_node, parent=PARENT, node_id="one", node=node, timeout=10
+        )
+    assert await used(cloud, fault) == 1
+    assert list(cloud.server.store.items("tpu.node")) == []
+
+
+@pytest.mark.parametrize(("of", "is_done"), [("request", False), ("answer", True)])
+async def test_over_grpc_the_call_ends_and_the_connection_stays(
+    cloud: Any, of: str, is_done: bool
+) -> None:
+    client = cloud.tpu("grpc")
+    fault = await add(cloud, method="CreateNode", of=of)
+    node = {"accelerator_type": "v3-8", "runtime_version": "tpu-ubuntu2204-base"}
+    with pytest.raises(exceptions.ServiceUnavailable, match="Socket closed"):
+        await asyncio.to_thread(
+            client.create_node, parent=PARENT, node_id="one", node=node, timeout=10
+        )
+    assert await used(cloud, fault) == 1
+    assert bool(list(cloud.server.store.items("tpu.node"))) == is_done
+
+
+async def test_a_refusal_is_cut_like_any_answer(cloud: Any, bucket: Any) -> None:
+    fault = await add(cloud, method="storage.objects.get", after_bytes=5)
+    answer = await exchange(cloud, b"GET /storage/v1/b/a-bucket/o/none HTTP/1.1\r\n\r\n")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 404 ")
+    assert len(body) == 5
+    assert await used(cloud, fault) == 1
+
+
+async def test_two_at_once_share_what_may_strike_once(cloud: Any, bucket: Any) -> None:
+    fault = await add(cloud, method="storage.objects.insert", after_bytes=MIB)
+    path = "/upload/storage/v1/b/a-bucket/o?uploadType=media&name="
+
+    def upload(name: str) -> bool:
+        try:
+            return bool(cloud.request("POST", path + name, data=DATA).status_code == 200)
+        except requests.ConnectionError:
+            return False
+
+    done = await asyncio.gather(*(asyncio.to_thread(upload, name) for name in "abcdef"))
+    assert sorted(done) == [False, *[True] * 5]
+    assert await used(cloud, fault) == 1

@@ -1,0 +1,135 @@
+"""Requests that are held at an exact call, and what becomes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from google.api_core import exceptions
+from google.cloud import tpu_v2
+
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.errors import NotFound, TimedOut, Usage
+
+PARENT = "projects/local-project/locations/europe-west4-a"
+NODE = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
+# A client in a process of its own, which can be killed: URL, TOKEN, METHOD.
+PROGRAM = """
+import sys, requests
+url, token, kind = sys.argv[1:]
+session = requests.Session()
+session.trust_env = False
+session.headers["Authorization"] = "Bearer " + token
+if kind == "grpc":
+    import grpc
+    from google.cloud import tpu_v2
+    channel = grpc.insecure_channel(url.removeprefix("http://"), [("grpc.enable_http_proxy", 0)])
+    call = channel.unary_unary(
+        "/google.cloud.tpu.v2.Tpu/CreateNode",
+        request_serializer=tpu_v2.CreateNodeRequest.serialize,
+    )
+    node = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
+    parent = "projects/local-project/locations/europe-west4-a"
+    request = tpu_v2.CreateNodeRequest(parent=parent, node_id="one", node=node)
+    call(request, metadata=[("authorization", "Bearer " + token)], timeout=60)
+else:
+    body = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
+    path = "/v2/projects/local-project/locations/europe-west4-a/nodes?nodeId=one"
+    session.post(url + path, json=body, timeout=60)
+"""
+
+
+def steered(cloud: Any) -> LocalCloud:
+    server = cloud.server
+    return LocalCloud(server.url, server.token, server.port, os.getpid(), server.home, "instant")
+
+
+def create(client: Any) -> Any:
+    return client.create_node(parent=PARENT, node_id="one", node=NODE, timeout=30)
+
+
+def node_names(cloud: Any) -> list[str]:
+    return [name for name, _ in cloud.server.store.items("tpu.node")]
+
+
+@pytest.mark.parametrize("transport", ["grpc", "rest"])
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("how", ["released", "removed"])
+async def test_a_held_request_goes_on(cloud: Any, transport: str, after: bool, how: str) -> None:
+    handle = steered(cloud)
+    fault = await asyncio.to_thread(
+        steering.add_fault, handle, "hold", method="CreateNode", after=after
+    )
+    call = asyncio.create_task(asyncio.to_thread(create, cloud.tpu(transport)))
+    waiting = await asyncio.to_thread(steering.wait_held, handle, fault["id"], 10)
+    assert [one["method"] for one in waiting] == ["google.cloud.tpu.v2.Tpu/CreateNode"]
+    assert bool(node_names(cloud)) == after
+    assert not call.done()
+    if how == "released":
+        assert await asyncio.to_thread(steering.release, handle, fault["id"]) == 1
+        assert (await asyncio.to_thread(steering.fault, handle, fault["id"]))["used"] == 1
+    else:
+        await asyncio.to_thread(steering.remove_fault, handle, fault["id"])
+    operation = await asyncio.wait_for(call, 20)
+    assert operation.operation.name.startswith(PARENT)
+    assert node_names(cloud) == [f"{PARENT}/nodes/one"]
+
+
+async def test_a_held_request_can_be_cut_off(cloud: Any) -> None:
+    handle = steered(cloud)
+    fault = await asyncio.to_thread(steering.add_fault, handle, "hold", method="CreateNode")
+    call = asyncio.create_task(asyncio.to_thread(create, cloud.tpu()))
+    await asyncio.to_thread(steering.wait_held, handle, fault["id"], 10)
+    assert await asyncio.to_thread(steering.release, handle, fault["id"], act=False) == 1
+    with pytest.raises(exceptions.ServiceUnavailable):
+        await asyncio.wait_for(call, 20)
+    assert node_names(cloud) == []
+
+
+@pytest.mark.parametrize("kind", ["grpc", "rest"])
+@pytest.mark.parametrize("after", [False, True])
+async def test_a_client_killed_while_it_is_held(cloud: Any, kind: str, after: bool) -> None:
+    handle = steered(cloud)
+    fault = await asyncio.to_thread(
+        steering.add_fault, handle, "hold", method="mutating", after=after
+    )
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, cloud.url, cloud.token, kind]) as client:
+        await asyncio.to_thread(steering.wait_held, handle, fault["id"], 30)
+        client.kill()
+    async with asyncio.timeout(10):  # it is noticed that nobody waits any more
+        while (await asyncio.to_thread(steering.fault, handle, fault["id"]))["waiting"]:
+            await asyncio.sleep(0.01)
+    await asyncio.to_thread(steering.remove_all_faults, handle)
+    assert bool(node_names(cloud)) == after
+    (call,) = await asyncio.to_thread(steering.calls, handle)
+    assert call["status"] in ("CUT", "CANCELLED")
+
+
+async def test_the_server_ends_although_a_request_is_held(make_cloud: Any) -> None:
+    cloud = await make_cloud()
+    cloud.enable("tpu", "compute")
+    handle = steered(cloud)
+    fault = await asyncio.to_thread(steering.add_fault, handle, "hold", method="CreateNode")
+    call = asyncio.create_task(asyncio.to_thread(create, cloud.tpu()))
+    await asyncio.to_thread(steering.wait_held, handle, fault["id"], 10)
+    await asyncio.wait_for(cloud.server.close(), 10)
+    with pytest.raises(exceptions.ServiceUnavailable):
+        await asyncio.wait_for(call, 20)
+    again = await make_cloud()
+    assert node_names(again) == []
+
+
+async def test_what_nobody_meets_is_not_held(cloud: Any) -> None:
+    handle = steered(cloud)
+    fault = await asyncio.to_thread(steering.add_fault, handle, "hold")
+    with pytest.raises(TimedOut):
+        await asyncio.to_thread(steering.wait_held, handle, fault["id"], 0)
+    with pytest.raises(NotFound, match="hold-7"):
+        await asyncio.to_thread(steering.fault, handle, "hold-7")
+    with pytest.raises(Usage, match="act"):
+        await asyncio.to_thread(steering.release, handle, fault["id"], act="no")  # type: ignore[arg-type]

@@ -1,0 +1,163 @@
+"""Faults of single machines: which they are about, what is told of them, what is taken back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from google.cloud import compute_v1, tpu_v2
+
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.errors import NotFound
+
+PROJECT, ZONE = "local-project", "europe-west4-a"
+PARENT = f"projects/{PROJECT}/locations/{ZONE}"
+SLICE = [f"{PARENT}/nodes/slice/workers/{index}" for index in range(4)]
+INSTANCE = f"projects/{PROJECT}/zones/{ZONE}/instances/controller"
+
+
+def steered(cloud: Any) -> LocalCloud:
+    server = cloud.server
+    return LocalCloud(server.url, server.token, server.port, os.getpid(), server.home, "instant")
+
+
+def make_slice(cloud: Any) -> None:
+    node = tpu_v2.Node(accelerator_type="v3-32", runtime_version="tpu-ubuntu2204-base")
+    begun = cloud.tpu().create_node(parent=PARENT, node_id="slice", node=node, timeout=10)
+    begun.result(timeout=20)
+
+
+def make_instance(cloud: Any, **scheduling: Any) -> None:
+    client = cloud.keep(compute_v1.InstancesClient(**cloud.options()))
+    operations = cloud.keep(compute_v1.ZoneOperationsClient(**cloud.options()))
+    wanted = {
+        "name": "controller",
+        "machine_type": f"zones/{ZONE}/machineTypes/n1-standard-1",
+        "disks": [
+            {
+                "boot": True,
+                "auto_delete": True,
+                "initialize_params": {
+                    "source_image": "projects/ubuntu-os-cloud/global/images/family/ubuntu-2204-lts"
+                },
+            }
+        ],
+        "network_interfaces": [{"network": "global/networks/default"}],
+        "scheduling": scheduling,
+    }
+    begun = client.insert_unary(
+        project=PROJECT, zone=ZONE, instance_resource=compute_v1.Instance(wanted), timeout=10
+    )
+    ended = operations.wait(project=PROJECT, zone=ZONE, operation=begun.name, timeout=20)
+    assert not ended.error.errors, ended.error
+
+
+async def add(cloud: Any, kind: str, **fields: Any) -> dict[str, Any]:
+    return await asyncio.to_thread(steering.add_fault, steered(cloud), kind, **fields)
+
+
+async def happened(cloud: Any, fault: dict[str, Any]) -> dict[str, Any]:
+    async with asyncio.timeout(20):
+        while not (found := await asyncio.to_thread(steering.fault, steered(cloud), fault["id"]))[
+            "used"
+        ]:
+            await asyncio.sleep(0.01)
+    return found
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not is_so():
+            await asyncio.sleep(0.01)
+
+
+async def test_all_hosts_of_a_node_are_gone_or_one(cloud: Any) -> None:
+    await asyncio.to_thread(make_slice, cloud)
+    found = await happened(cloud, await add(cloud, "host-gone", node="slice", worker=2))
+    assert (found["used"], found["problem"]) == (1, "")
+    assert cloud.host.lost == {SLICE[2]: True}
+    full_name = f"{PARENT}/nodes/slice"
+    await happened(cloud, await add(cloud, "host-gone", node=full_name, how="refused"))
+    assert cloud.host.lost == dict.fromkeys(SLICE, False)
+    node = await asyncio.to_thread(cloud.tpu().get_node, name=full_name, timeout=10)
+    assert node.state is tpu_v2.Node.State.READY
+
+
+async def test_a_disk_is_full_until_the_fault_is_removed(cloud: Any) -> None:
+    await asyncio.to_thread(make_slice, cloud)
+    found = await happened(cloud, await add(cloud, "disk-full", node="slice", worker=1))
+    assert (found["used"], found["problem"], found["free"]) == (1, "", 0)
+    assert cloud.host.limits == {SLICE[1]: 0}
+    assert cloud.host.disk_limit(SLICE[1]) == 0, "asked when its programs begin to run"
+    assert cloud.host.disk_limit(SLICE[0]) is None
+    every = await happened(cloud, await add(cloud, "disk-full", node="slice", after_bytes=5000))
+    assert cloud.host.limits == dict.fromkeys(SLICE, 5000)
+    await asyncio.to_thread(steering.remove_fault, steered(cloud), every["id"])
+    assert cloud.host.limits == {**dict.fromkeys(SLICE), SLICE[1]: 0}, "the other one stays"
+    await asyncio.to_thread(steering.remove_all_faults, steered(cloud))
+    assert cloud.host.limits == dict.fromkeys(SLICE)
+    assert cloud.host.disk_limit(SLICE[1]) is None
+
+
+async def test_a_full_disk_is_full_after_a_restart(make_cloud: Any) -> None:
+    cloud = await make_cloud()
+    cloud.enable("tpu", "compute")
+    await asyncio.to_thread(make_slice, cloud)
+    await happened(cloud, await add(cloud, "disk-full", node="slice", after_bytes=7))
+    await cloud.server.close()
+    again = await make_cloud()
+    assert again.host.disk_limit(SLICE[3]) == 7
+
+
+@pytest.mark.parametrize("kind", ["host-gone", "disk-full"])
+async def test_an_instance_is_a_machine_too(cloud: Any, kind: str) -> None:
+    await asyncio.to_thread(make_instance, cloud)
+    await happened(cloud, await add(cloud, kind, node="controller"))
+    told = cloud.host.lost if kind == "host-gone" else cloud.host.limits
+    assert list(told) == [INSTANCE]
+
+
+async def test_an_instance_is_preempted(cloud: Any) -> None:
+    await asyncio.to_thread(make_instance, cloud)
+    found = await happened(cloud, await add(cloud, "preempt", node="controller"))
+    assert found["problem"] == ""
+    await until(lambda: INSTANCE not in cloud.host.running)
+    assert cloud.host.events == [(INSTANCE, "preempted", "TRUE")]
+
+
+@pytest.mark.parametrize("policy", ["MIGRATE", "TERMINATE"])
+async def test_an_instance_is_maintained(cloud: Any, policy: str) -> None:
+    await asyncio.to_thread(make_instance, cloud, on_host_maintenance=policy)
+    found = await happened(cloud, await add(cloud, "maintenance", node="controller"))
+    assert found["problem"] == ""
+    assert cloud.host.events == [
+        (INSTANCE, "maintenance-event", f"{policy}_ON_HOST_MAINTENANCE"),
+        (INSTANCE, "maintenance-event", "NONE"),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["host-gone", "disk-full"])
+async def test_what_is_not_there_is_named(cloud: Any, kind: str) -> None:
+    with pytest.raises(NotFound, match="There is no node slice"):
+        await add(cloud, kind, node="slice")
+    await asyncio.to_thread(make_slice, cloud)
+    with pytest.raises(NotFound, match="Did you mean slice"):
+        await add(cloud, kind, node="slcie")
+    with pytest.raises(NotFound, match="no worker 4: its workers are 0 to 3"):
+        await add(cloud, kind, node="slice", worker=4)
+    assert await asyncio.to_thread(steering.faults, steered(cloud)) == []
+    later = await happened(cloud, await add(cloud, kind, node="another", seconds=0.01))
+    assert "There is no node another" in later["problem"]
+
+
+async def test_a_key_is_refused_by_one_worker(cloud: Any) -> None:
+    fault = await add(cloud, "key-refused", node="slice", worker=1, times="unlimited")
+    refusing = [cloud.host.refuses_key(name) for name in SLICE]
+    assert refusing == [False, True, False, False]
+    assert not cloud.host.refuses_key(INSTANCE)
+    found = await asyncio.to_thread(steering.fault, steered(cloud), fault["id"])
+    assert found["used"] == 1

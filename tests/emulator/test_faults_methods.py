@@ -1,0 +1,225 @@
+"""Every method of every API, over every way to call it: each is struck by faults that say so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import grpc
+import pytest
+
+from tpuctl.emulator.faults import Fault
+from tpuctl.emulator.routes import Router
+from tpuctl.emulator.services.quota import METHODS as QUOTA_METHODS
+from tpuctl.emulator.services.storage import StorageService
+from tpuctl.emulator.wire import Method
+
+pytestmark = pytest.mark.malformed  # most requests say no more than which method they are of
+
+TEAPOT = 418
+NOTHING = -1  # a status: the connection ended without an answer
+Answer = tuple[int, str]
+Ask = Callable[[], Awaitable[Answer]]
+
+
+@dataclass
+class Struck:
+    """One cloud, its methods, and a way to ask it that tells what came back."""
+
+    cloud: Any
+    router: Router
+    channel: grpc.aio.Channel
+
+    @property
+    def world(self) -> Any:
+        return self.cloud.server.world
+
+    def methods(self) -> list[Method]:
+        return [method for method, is_imitated in self.router.tables() if is_imitated]
+
+    async def rest(self, verb: str, path: str, body: bytes = b"{}", **headers: str) -> Answer:
+        """Without a library, for those repeat by themselves what was cut off."""
+        sent = b"" if verb in ("GET", "DELETE") else body
+        named = {"Host": "localhost", "Connection": "close", "Content-Length": len(sent), **headers}
+        lines = [f"{verb} /t/{self.cloud.token}{path} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in named.items()]
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.cloud.server.port)
+        writer.write("\r\n".join([*lines, "", ""]).encode() + sent)
+        answer = await asyncio.wait_for(reader.read(), 30)
+        writer.close()
+        head, _, content = answer.partition(b"\r\n\r\n")
+        return (int(head.split()[1]), content.decode()) if head else (NOTHING, "")
+
+    async def rpc(self, method: str) -> Answer:
+        call = self.channel.unary_unary(f"/{method}")
+        metadata = (("authorization", f"Bearer {self.cloud.token}"),)
+        try:
+            await call(b"", metadata=metadata, timeout=20)
+        except grpc.aio.AioRpcError as error:
+            return error.code().value[0], error.details() or ""
+        return 0, ""
+
+    def add(self, kind: str, method: str, **fields: Any) -> Fault:
+        self.cloud.server._owner._require_method(method)
+        fault: Fault = self.world.faults.add({"kind": kind, "method": method, **fields})
+        return fault
+
+    async def prove(self, method: str, ask: Ask, refused: int, lost: int) -> str:
+        """Strike it with a status, a lost answer and a delay; return the text of the refusal."""
+        fault = self.add("error", method, http=TEAPOT, text="struck")
+        status, text = await ask()
+        assert (status, fault.fields["used"]) == (refused, 1), f"{method}: {text}"
+        fault = self.add("lost", method)
+        status, _ = await ask()
+        assert (status, fault.fields["used"]) == (lost, 1), method
+        await self._prove_delay(method, ask)
+        return text
+
+    async def _prove_delay(self, method: str, ask: Ask) -> None:
+        """It waits for an hour, unless the hour is spent on an operation that it began."""
+        fault = self.add("slow", method, seconds=3600)
+        asked = asyncio.ensure_future(ask())
+        async with asyncio.timeout(20):
+            while not (held := self.world.traffic.waiting(fault.id)) and not asked.done():
+                await asyncio.sleep(0.001)
+        assert fault.fields["used"] == 1, method
+        if held:
+            assert [one["method"] for one in held] == [method]
+            assert self.world.traffic.release(fault.id) == 1
+        else:
+            begun = "SELECT count(*) FROM operations WHERE ended IS NULL AND due > started + 3000"
+            assert self.world.store.row(begun)[0] > 0, method
+        assert (await asyncio.wait_for(asked, 20))[0] != TEAPOT, method
+        self.world.faults.remove(fault.id)
+
+
+@pytest.fixture
+async def struck(cloud: Any) -> AsyncIterator[Struck]:
+    cloud.enable("tpu", "compute", "iam", "serviceusage")
+    options = [("grpc.enable_http_proxy", 0)]
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{cloud.server.port}", options) as channel:
+        yield Struck(cloud, Router(cloud.server.world), channel)
+
+
+def example_of(pattern: re.Pattern[str], name: str) -> str:
+    """A path that the pattern of a rule matches, with that name for everything."""
+    plain = pattern.pattern.replace("\\", "")
+    for segment in ("[^/:]+", ".+"):
+        plain = plain.replace(segment, name)
+    path = plain.replace("(", "").replace(")", "")
+    assert pattern.fullmatch(path), pattern
+    return path
+
+
+async def test_every_method_over_rest(struck: Struck) -> None:
+    count = 0
+    for method in struck.methods():
+        if not method.rules:
+            continue
+        rule, name = method.rules[0], method.full_name
+        # Operations of Resource Manager v1 are told from others at the same path by their names.
+        path = example_of(rule.pattern, "cp.1" if ".v1.Operations/" in name else "something")
+        ask = partial(struck.rest, rule.verb, path)
+        error = json.loads(await struck.prove(name, ask, TEAPOT, NOTHING))["error"]
+        assert (error["code"], error["message"]) == (TEAPOT, "struck"), name
+        is_older = ".compute." in name
+        assert error.get("status") == (None if is_older else "INVALID_ARGUMENT"), name
+        assert ("errors" in error) == is_older, name
+        count += 1
+    assert count > 150
+
+
+async def test_every_method_over_grpc(struck: Struck) -> None:
+    refused, lost = grpc.StatusCode.INVALID_ARGUMENT.value[0], grpc.StatusCode.UNAVAILABLE.value[0]
+    names = {
+        method.full_name
+        for method in struck.methods()
+        if ".compute." not in method.service and "cloudresourcemanager" not in method.service
+    }
+    for name in sorted(names):
+        await struck.prove(name, partial(struck.rpc, name), refused, lost)
+    assert len(names) > 100
+
+
+async def test_methods_of_service_usage_that_no_client_has(struck: Struck) -> None:
+    service = "/v1beta1/projects/local-project/services/tpu.googleapis.com"
+    metrics = f"{service}/consumerQuotaMetrics"
+    paths = {
+        "ListConsumerQuotaMetrics": ("GET", metrics),
+        "GetConsumerQuotaMetric": ("GET", f"{metrics}/m"),
+        "GetConsumerQuotaLimit": ("GET", f"{metrics}/m/limits/l"),
+        "GenerateServiceIdentity": ("POST", f"{service}:generateServiceIdentity"),
+    }
+    assert {name.rpartition("/")[2] for name in QUOTA_METHODS} == set(paths)
+    for name in QUOTA_METHODS:
+        verb, path = paths[name.rpartition("/")[2]]
+        await struck.prove(name, partial(struck.rest, verb, path), TEAPOT, NOTHING)
+
+
+async def test_every_method_of_storage(struck: Struck) -> None:
+    storage = StorageService(struck.world)
+    objects = "/upload/storage/v1/b/x/o"
+    ways = [
+        (method, verb, f"/storage/v1/{shape.replace('*', 'x')}")
+        for (verb, shape), (method, _) in storage._table.items()
+    ]
+    ways += [
+        ("objects.insert", "POST", f"{objects}?uploadType=media&name=x"),
+        ("objects.insert", "POST", f"{objects}?uploadType=multipart"),
+        ("objects.insert", "POST", f"{objects}?uploadType=resumable&name=x"),
+        ("objects.insert", "PUT", f"{objects}?uploadType=resumable&upload_id=x"),
+        ("objects.cancelUpload", "DELETE", f"{objects}?uploadType=resumable&upload_id=x"),
+        ("objects.get", "GET", "/storage/v1/b/x/o/x?alt=media"),
+        ("objects.get", "GET", "/download/storage/v1/b/x/o/x?alt=media"),
+        ("buckets.list", "GET", "/b?project=local-project"),
+    ]
+    assert {f"storage.{method}" for method, _, _ in ways} == storage.names()
+    for method, verb, path in ways:
+        text = await struck.prove(
+            f"storage.{method}", partial(struck.rest, verb, path), TEAPOT, NOTHING
+        )
+        error = json.loads(text)["error"]
+        assert error["code"] == TEAPOT
+        assert error["errors"][0]["message"] == "struck", (method, verb)
+
+
+async def test_storage_by_its_xml_api(struck: Struck) -> None:
+    ways = {"GET": "objects.get", "PUT": "objects.insert", "DELETE": "objects.delete"}
+    for verb, method in ways.items():
+        ask = partial(struck.rest, verb, "/x/y", b"data", Host="storage.googleapis.com")
+        text = await struck.prove(f"storage.{method}", ask, TEAPOT, NOTHING)
+        assert "<Message>struck</Message>" in text
+
+
+BATCHES = {
+    "/batch/storage/v1": ("storage.objects.delete", "DELETE /storage/v1/b/x/o/x"),
+    "/batch/compute/v1": (
+        "google.cloud.compute.v1.Networks/Get",
+        "GET /compute/v1/projects/local-project/global/networks/default",
+    ),
+}
+
+
+@pytest.mark.parametrize("path", list(BATCHES))
+async def test_a_call_inside_a_batch(struck: Struck, path: str) -> None:
+    """The batch is answered; a lost answer or a delay of one part is that of the whole."""
+    method, line = BATCHES[path]
+    body = (
+        f"--it\r\nContent-Type: application/http\r\n\r\n{line} HTTP/1.1\r\n\r\n\r\n--it--\r\n"
+    ).encode()
+    kind = {"Content-Type": "multipart/mixed; boundary=it"}
+    text = await struck.prove(
+        method, partial(struck.rest, "POST", path, body, **kind), 200, NOTHING
+    )
+    assert f"HTTP/1.1 {TEAPOT} " in text
+    assert '"struck"' in text
+
+
+async def test_the_names_are_those_of_the_tables(struck: Struck) -> None:
+    names = {name for name in struck.router.names() if struck.router.imitates(name)}
+    assert names == {method.full_name for method in struck.methods()}

@@ -1,0 +1,359 @@
+"""Faults, settings and calls as their owner reads and changes them, and what a restart keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from typing import Any
+
+import pytest
+from google.api_core import exceptions
+from google.cloud import tpu_v2
+
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.faults import matches_method
+from tpuctl.emulator.wordings import WORDINGS, refusal
+from tpuctl.errors import NotFound, Usage
+
+PROJECT = "local-project"
+ZONE = "europe-west4-a"
+PARENT = f"projects/{PROJECT}/locations/{ZONE}"
+NODE = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
+TPU = "google.cloud.tpu.v2.Tpu"
+
+
+def steered(cloud: Any) -> LocalCloud:
+    server = cloud.server
+    return LocalCloud(server.url, server.token, server.port, os.getpid(), server.home, "instant")
+
+
+def names(client: Any) -> list[str]:
+    return [node.name for node in client.list_nodes(parent=PARENT, timeout=10)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"kind": "stokout"}, "Did you mean stockout?"),
+        ({"kind": "unavailable", "tims": 2}, "Did you mean times?"),
+        ({"kind": "unavailable", "seconds": 2}, "kind unavailable has no 'seconds'"),
+        ({"kind": "slow"}, "needs 'seconds'"),
+        ({"kind": "slow", "seconds": -1}, "seconds is a number of at least 0, not -1"),
+        ({"kind": "slow", "seconds": True}, "not True"),
+        ({"kind": "preempt"}, "needs 'node'"),
+        ({"kind": "preempt", "node": "n", "times": 2}, "strikes once"),
+        ({"kind": "lost", "times": 0}, "times is a whole number from 1"),
+        ({"kind": "lost", "times": 1.5}, "or unlimited, not 1.5"),
+        ({"kind": "lost", "at": "2"}, "at is a whole number"),
+        ({"kind": "lost", "method": ""}, "method is a text that is not empty"),
+        ({"kind": "lost", "method": "CreateNodes"}, "no method 'CreateNodes'. Did you mean Create"),
+        ({"kind": "lost", "method": "createnode"}, "Did you mean CreateNode?"),
+        ({"kind": "lost", "method": "GetNode, objects.gett"}, "Did you mean objects.get?"),
+        ({"kind": "lost", "method": "storage.objcts.*"}, "no method 'storage.objcts.*'"),
+        ({"kind": "lost", "method": "Networks/AggregatedList"}, "no method 'Networks/Aggregated"),
+        ({"kind": "host-gone"}, "needs 'node'"),
+        ({"kind": "host-gone", "node": "n", "worker": -1}, "worker is a whole number from 0"),
+        ({"kind": "disk-full", "node": "n", "at": 2}, "strikes once"),
+        ({"kind": "cut", "of": "body"}, "of is request or answer, not 'body'"),
+        ({"kind": "cut", "after_bytes": -1}, "after_bytes is a whole number from 0"),
+        ({"kind": "hold", "after": "yes"}, "after is true or false"),
+        ({"kind": "error", "code": "UNAVAILABEL"}, "Did you mean UNAVAILABLE?"),
+        ({"kind": "error", "like": "quota-zon"}, "Did you mean quota-zone?"),
+        ({"kind": "error", "http": 200}, "http is a whole number from 400 to 599"),
+        ({}, "There is no fault of kind ''"),
+    ],
+)
+async def test_a_wrong_fault_is_refused_in_words(
+    cloud: Any, fields: dict[str, Any], told: str
+) -> None:
+    from tpuctl.emulator import control
+
+    with pytest.raises(Usage) as caught:
+        await asyncio.to_thread(control.request, steered(cloud), "POST", "/_local/faults", fields)
+    assert told in caught.value.diagnostics[0].detail
+    assert await asyncio.to_thread(steering.faults, steered(cloud)) == []
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{", b"\xff", b'"stockout"'])
+async def test_bodies_that_are_no_object(cloud: Any, body: bytes) -> None:
+    for verb, path in (("POST", "faults"), ("PATCH", "settings")):
+        answer = await asyncio.to_thread(cloud.request, verb, f"/_local/{path}", data=body)
+        assert answer.status_code == 400
+
+
+async def test_nobody_but_the_owner(cloud: Any) -> None:
+    token = cloud.server.world.access.token_for("machine@local-project.iam.gserviceaccount.com")
+    for verb, path in (
+        ("GET", "faults"),
+        ("POST", "faults"),
+        ("GET", "calls"),
+        ("GET", "settings"),
+    ):
+        answer = await asyncio.to_thread(
+            cloud.request, verb, f"/_local/{path}", token=token, json={"kind": "lost"}
+        )
+        assert answer.status_code == 403
+    assert await asyncio.to_thread(steering.faults, steered(cloud)) == []
+
+
+async def test_a_restart_keeps_faults_and_settings(make_cloud: Any) -> None:
+    cloud = await make_cloud()
+    cloud.enable("tpu", "compute")
+    handle = steered(cloud)
+    await asyncio.to_thread(steering.add_fault, handle, "unavailable", method="ListNodes", times=2)
+    await asyncio.to_thread(steering.add_fault, handle, "deny", method="GetNode", text="no, no")
+    await asyncio.to_thread(
+        steering.change_settings, handle, nodes="denied", quota={"TPUV3": {ZONE: 8}}, pace="real"
+    )
+    with pytest.raises(exceptions.ServiceUnavailable):
+        await asyncio.to_thread(names, cloud.tpu())
+    before = await asyncio.to_thread(steering.faults, handle)
+    await cloud.server.close()
+    again = await make_cloud()
+    assert await asyncio.to_thread(steering.faults, steered(again)) == before
+    with pytest.raises(exceptions.ServiceUnavailable):
+        await asyncio.to_thread(names, again.tpu())
+    assert await asyncio.to_thread(names, again.tpu()) == []
+    with pytest.raises(exceptions.PermissionDenied, match="no, no"):
+        await asyncio.to_thread(again.tpu().get_node, name=f"{PARENT}/nodes/x", timeout=10)
+    assert [one["used"] for one in await asyncio.to_thread(steering.faults, steered(again))] == [
+        2,
+        1,
+    ]
+    settings = await asyncio.to_thread(steering.settings, steered(again))
+    assert (settings["nodes"], settings["quota"]) == ("denied", {"TPUV3": {ZONE: 8}})
+    made = await asyncio.to_thread(steering.add_fault, steered(again), "lost")
+    assert made["id"] not in [one["id"] for one in before]
+
+
+async def test_a_stockout_is_taken_where_it_was_asked_for(cloud: Any) -> None:
+    """`take` is what services ask with; the facts are theirs."""
+    faults = cloud.server.world.faults
+    handle = steered(cloud)
+    await asyncio.to_thread(steering.add_fault, handle, "stockout", zone=ZONE, type="v3-*", times=2)
+    assert faults.take("stockout", zone="us-central1-b", type="v3-8") is None
+    assert faults.take("stockout", zone=ZONE, type="v2-8") is None
+    assert faults.take("queue-fail", zone=ZONE, type="v3-8") is None
+    for _ in range(2):
+        taken = faults.take("stockout", zone=ZONE, type="v3-8")
+        assert taken["kind"] == "stockout"
+    assert faults.take("stockout", zone=ZONE, type="v3-8") is None
+    (found,) = await asyncio.to_thread(steering.faults, handle)
+    assert (found["used"], found["seen"], found["spent"]) == (2, 2, True)
+
+
+async def test_the_journal_names_every_call(cloud: Any) -> None:
+    client, storage, handle = cloud.tpu("rest"), cloud.storage(), steered(cloud)
+
+    def work() -> None:
+        storage.create_bucket("a-bucket", timeout=10)
+        bucket = storage.bucket("a-bucket")
+        bucket.blob("x").upload_from_string("content", timeout=10)
+        with pytest.raises(exceptions.NotFound):
+            bucket.get_blob("y", timeout=10) or bucket.blob("y").reload(timeout=10)
+        client.create_node(parent=PARENT, node_id="one", node=NODE, timeout=10)
+        cloud.tpu().get_node(name=f"{PARENT}/nodes/one", timeout=10)
+        cloud.request("GET", f"/compute/v1/projects/{PROJECT}/global/networks")
+
+    await asyncio.to_thread(work)
+    calls = await asyncio.to_thread(steering.calls, handle)
+    told = [(call["method"], call["status"], call["mutating"]) for call in calls]
+    assert told == [
+        ("storage.buckets.insert", "OK", True),
+        ("storage.objects.insert", "OK", True),
+        ("storage.objects.get", "NOT_FOUND", False),
+        ("storage.objects.get", "NOT_FOUND", False),
+        (f"{TPU}/CreateNode", "OK", True),
+        (f"{TPU}/GetNode", "OK", False),
+        ("google.cloud.compute.v1.Networks/List", "OK", False),
+    ]
+    assert [call["number"] for call in calls] == [1, 2, 3, 4, 5, 6, 7]
+    assert {call["project"] for call in calls[1:]} == {PROJECT}
+    assert {call["caller"] for call in calls} == {"owner@local-cloud.invalid"}
+    later = await asyncio.to_thread(steering.calls, handle, 5)
+    assert [call["number"] for call in later] == [6, 7]
+    assert await asyncio.to_thread(steering.calls, handle, 7) == []
+    assert await asyncio.to_thread(steering.calls, handle, 700) == []
+
+
+async def test_the_journal_tells_of_faults(cloud: Any) -> None:
+    handle = steered(cloud)
+    fault = await asyncio.to_thread(steering.add_fault, handle, "dropped", method="ListNodes")
+    with pytest.raises(exceptions.ServiceUnavailable):
+        await asyncio.to_thread(names, cloud.tpu())
+    (call,) = await asyncio.to_thread(steering.calls, handle)
+    assert (call["status"], call["faults"]) == ("CUT", [fault["id"]])
+
+
+async def test_the_journal_forgets_the_oldest(cloud: Any) -> None:
+    def ask() -> dict[str, Any]:
+        answer: dict[str, Any] = cloud.request("GET", "/_local/calls?since=0").json()
+        return answer
+
+    traffic = cloud.server.world.traffic
+    from tpuctl.emulator.traffic import Caller
+
+    for number in range(10_050):
+        async with traffic.carry(f"a.Service/Get{number}", Caller("somebody")):
+            pass
+    told = await asyncio.to_thread(ask)
+    assert told["last"] == 10_050
+    assert len(told["calls"]) == 10_000
+    assert told["calls"][0]["method"] == "a.Service/Get50"
+    assert [call["number"] for call in traffic.calls(10_049)["calls"]] == [10_050]
+
+
+async def test_settings_are_changed_one_by_one(cloud: Any) -> None:
+    handle = steered(cloud)
+
+    def change(**changes: Any) -> dict[str, Any]:
+        return steering.change_settings(handle, **changes)
+
+    fresh = await asyncio.to_thread(steering.settings, handle)
+    assert fresh == {
+        "pace": "instant",
+        "nodes": "allowed",
+        "quota": {},
+        "policies": [],
+        "denied_permissions": [],
+        "propagation": 0,
+        "reservations": [],
+    }
+    await asyncio.to_thread(change, quota={"A": {ZONE: 4, "us-central1": 0}, "B": {ZONE: 1}})
+    await asyncio.to_thread(change, policies=["constraints/compute.vmExternalIpAccess"])
+    await asyncio.to_thread(change, policies={"iam.allowedPolicyMemberDomains": True})
+    await asyncio.to_thread(change, denied_permissions={"tpu.nodes.create": True})
+    await asyncio.to_thread(change, reservations={f"{PARENT}/reservations/r": True})
+    await asyncio.to_thread(change, quota={"A": {ZONE: None}, "B": None})
+    told = await asyncio.to_thread(change, policies={"compute.vmExternalIpAccess": False})
+    assert told["quota"] == {"A": {"us-central1": 0}}
+    assert told["policies"] == ["iam.allowedPolicyMemberDomains"]
+    assert told["denied_permissions"] == ["tpu.nodes.create"]
+    assert told["reservations"] == [f"{PARENT}/reservations/r"]
+    assert cloud.server.world.settings.get("policies") == ["iam.allowedPolicyMemberDomains"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"node": "denied"}, "Did you mean nodes?"),
+        ({"nodes": "closed"}, "nodes is allowed or denied"),
+        ({"pace": "warp"}, "instant, quick, real"),
+        ({"quota": {"A": {"us-east5-aa": 4}}}, "Did you mean us-east5-a?"),
+        ({"quota": {"A": {ZONE: -1}}}, "not -1"),
+        ({"quota": {"A": {ZONE: True}}}, "not True"),
+        ({"quota": {"": {ZONE: 1}}}, "no quota limit's id"),
+        ({"quota": {"A": 3}}, "zones or regions"),
+        ({"policies": {"vmExternalIpAccess": True}}, "no constraint"),
+        ({"policies": {"compute.vmExternalIpAccess": 1}}, "true or false"),
+        ({"denied_permissions": ["tpu"]}, "no permission"),
+        ({"reservations": ["mine"]}, "no reservation"),
+    ],
+)
+async def test_a_wrong_setting_changes_nothing(
+    cloud: Any, changes: dict[str, Any], told: str
+) -> None:
+    handle = steered(cloud)
+    before = await asyncio.to_thread(steering.settings, handle)
+    with pytest.raises(Usage) as caught:
+        await asyncio.to_thread(steering.change_settings, handle, **({"nodes": "denied"} | changes))
+    assert told in caught.value.diagnostics[0].detail
+    assert await asyncio.to_thread(steering.settings, handle) == before
+
+
+async def test_the_pace_changes_without_a_restart(cloud: Any) -> None:
+    client = cloud.tpu()
+    operations = cloud.server.world.operations
+
+    def create(node_id: str) -> Any:
+        return client.create_node(parent=PARENT, node_id=node_id, node=NODE, timeout=10)
+
+    await asyncio.to_thread(steering.change_settings, steered(cloud), pace="real")
+    made = await asyncio.to_thread(create, "slow")
+    record = operations.get(made.operation.name)
+    assert record.due - record.started > 60
+    report = await asyncio.to_thread(lambda: cloud.request("GET", "/_local/status").json())
+    assert report["pace"] == "real"
+    await asyncio.to_thread(steering.change_settings, steered(cloud), pace="instant")
+    made = await asyncio.to_thread(create, "quick")
+    record = operations.get(made.operation.name)
+    assert record.due == record.started
+
+
+async def test_what_is_not_there(cloud: Any) -> None:
+    handle = steered(cloud)
+    await asyncio.to_thread(steering.add_fault, handle, "lost", name="x")
+    for ask in (steering.fault, steering.remove_fault, steering.release):
+        with pytest.raises(NotFound, match="lost-7"):
+            await asyncio.to_thread(ask, handle, "lost-7")
+        with pytest.raises(NotFound):
+            await asyncio.to_thread(ask, handle, "a/b c?d")
+    answer = await asyncio.to_thread(cloud.request, "PUT", "/_local/faults")
+    assert answer.status_code == 404
+    answer = await asyncio.to_thread(cloud.request, "GET", "/_local/calls?since=x")
+    assert answer.status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("method", "is_so"),
+    [
+        (f"{TPU}/CreateNode", True),
+        (f"{TPU}/GenerateServiceIdentity", True),
+        (f"{TPU}/SimulateMaintenanceEvent", True),
+        ("google.cloud.resourcemanager.v3.Projects/SetIamPolicy", True),
+        ("google.cloud.compute.v1.Instances/SetMetadata", True),
+        ("google.api.serviceusage.v1.ServiceUsage/BatchEnableServices", True),
+        ("storage.objects.rewrite", True),
+        ("storage.objects.insert", True),
+        (f"{TPU}/GetNode", False),
+        (f"{TPU}/ListNodes", False),
+        ("google.cloud.resourcemanager.v3.Projects/TestIamPermissions", False),
+        ("google.cloud.compute.v1.Instances/AggregatedList", False),
+        ("google.cloud.compute.v1.ZoneOperations/Wait", False),
+        ("google.api.serviceusage.v1.ServiceUsage/BatchGetServices", False),
+        ("google.iam.admin.v1.IAM/QueryTestablePermissions", False),
+        ("storage.buckets.getIamPolicy", False),
+        ("storage.buckets.testIamPermissions", False),
+        ("storage.projects.serviceAccount.get", False),
+    ],
+)
+def test_what_changes_something(method: str, is_so: bool) -> None:
+    assert matches_method("mutating", method) == is_so
+
+
+@pytest.mark.parametrize(
+    ("pattern", "method", "is_so"),
+    [
+        ("*", "storage.buckets.get", True),
+        (f"{TPU}/CreateNode", f"{TPU}/CreateNode", True),
+        ("CreateNode", f"{TPU}/CreateNode", True),
+        ("Tpu/CreateNode", f"{TPU}/CreateNode", True),
+        ("v2.Tpu/*", f"{TPU}/GetNode", True),
+        ("google.cloud.tpu.*/CreateNode", "google.cloud.tpu.v1.Tpu/CreateNode", True),
+        ("GetNode, CreateNode", f"{TPU}/CreateNode", True),
+        ("storage.*", "storage.objects.get", True),
+        ("objects.get", "storage.objects.get", True),
+        ("Node", f"{TPU}/CreateNode", False),
+        ("createnode", f"{TPU}/CreateNode", False),
+        ("v2alpha1.Tpu/*", f"{TPU}/GetNode", False),
+        ("buckets.get", "storage.buckets.getIamPolicy", False),
+    ],
+)
+def test_patterns_of_methods(pattern: str, method: str, is_so: bool) -> None:
+    assert matches_method(pattern, method) == is_so
+
+
+@pytest.mark.parametrize("like", list(WORDINGS))
+def test_every_wording_can_be_said(like: str) -> None:
+    facts: dict[str, Any] = {"zone": ZONE, "region": "europe-west4", "type": "v3-8"}
+    facts["project"] = PROJECT
+    facts |= {"project_number": 7, "caller": "somebody"}
+    error = refusal({"kind": "error", "like": like}, facts)
+    whole = error.as_json("platform").decode() + error.as_json("legacy").decode()
+    assert not re.search(r"\{\w+\}", whole)
+    assert "unknown" not in whole
+    status = error.as_status()
+    assert (status.code, status.message) == (error.number, error.message)
+    assert len(status.details) == len(WORDINGS[like].details)

@@ -1,0 +1,135 @@
+"""Errors of any status, as Google's official clients understand them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from google.api_core import exceptions
+from google.cloud import compute_v1
+
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.status import CODES
+
+PROJECT = "local-project"
+PARENT = f"projects/{PROJECT}/locations/europe-west4-a"
+CLASSES: dict[int, type[exceptions.GoogleAPICallError]] = {
+    400: exceptions.BadRequest,
+    403: exceptions.Forbidden,
+    404: exceptions.NotFound,
+    408: exceptions.GoogleAPICallError,
+    409: exceptions.Conflict,
+    412: exceptions.PreconditionFailed,
+    429: exceptions.TooManyRequests,
+    500: exceptions.InternalServerError,
+    502: exceptions.BadGateway,
+    503: exceptions.ServiceUnavailable,
+    504: exceptions.GatewayTimeout,
+}
+PAGES = (408, 502)  # what Google's front end says itself
+
+
+async def add(cloud: Any, **fields: Any) -> str:
+    server = cloud.server
+    handle = LocalCloud(server.url, server.token, server.port, os.getpid(), server.home, "instant")
+    made = await asyncio.to_thread(steering.add_fault, handle, "error", **fields)
+    return str(made["id"])
+
+
+def used(cloud: Any, fault: str) -> int:
+    return int(cloud.server.world.faults.get(fault).fields["used"])
+
+
+def asks(cloud: Any) -> dict[str, tuple[str, Callable[[], Any]]]:
+    """By API a method and a call of it that is not repeated."""
+    tpu, storage = cloud.tpu("rest"), cloud.storage()
+    networks = cloud.keep(compute_v1.NetworksClient(**cloud.options()))
+    blob = storage.bucket("a-bucket").blob("b")
+    return {
+        "tpu": (
+            "google.cloud.tpu.v2.Tpu/ListNodes",
+            lambda: list(tpu.list_nodes(parent=PARENT, timeout=10, retry=None)),
+        ),
+        "compute": (
+            "google.cloud.compute.v1.Networks/List",
+            lambda: list(networks.list(project=PROJECT, timeout=10, retry=None)),
+        ),
+        "json": (
+            "storage.buckets.list",
+            lambda: list(storage.list_buckets(timeout=10, retry=None)),
+        ),
+        "media": (
+            "storage.objects.insert",
+            lambda: blob.upload_from_string(b"data", timeout=10, retry=None),
+        ),
+    }
+
+
+@pytest.mark.parametrize("status", list(CLASSES))
+async def test_every_http_status_in_the_shape_of_its_api(cloud: Any, status: int) -> None:
+    for api, (method, ask) in asks(cloud).items():
+        fault = await add(cloud, method=method, http=status)
+        with pytest.raises(CLASSES[status]) as caught:
+            await asyncio.to_thread(ask)
+        assert caught.value.code == status, api
+        assert used(cloud, fault) == 1
+        response = caught.value.response
+        if status in PAGES:
+            assert response.headers["Content-Type"].startswith("text/html"), api
+            assert f"<title>Error {status} (" in response.text
+            continue
+        error = response.json()["error"]
+        assert error["code"] == status
+        assert error["message"]
+        if api == "tpu":
+            assert CODES[error["status"]][1] == {412: 400, 502: 503}.get(status, status)
+        else:
+            assert error["errors"][0]["reason"]
+
+
+@pytest.mark.parametrize("code", list(CODES))
+async def test_every_code_over_grpc(cloud: Any, code: str) -> None:
+    client = cloud.tpu("grpc")
+    await add(cloud, method="ListNodes", code=code)
+    with pytest.raises(exceptions.GoogleAPICallError) as caught:
+        await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=10, retry=None)
+    assert caught.value.grpc_status_code.name == code
+    assert caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(408, "DEADLINE_EXCEEDED"), (429, "RESOURCE_EXHAUSTED"), (502, "UNAVAILABLE")],
+)
+async def test_an_http_status_over_grpc(cloud: Any, status: int, code: str) -> None:
+    client = cloud.tpu("grpc")
+    await add(cloud, method="ListNodes", http=status)
+    with pytest.raises(exceptions.GoogleAPICallError) as caught:
+        await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=10, retry=None)
+    assert caught.value.grpc_status_code.name == code
+
+
+async def test_too_many_requests_as_each_api_says_it(cloud: Any) -> None:
+    known = asks(cloud)
+    await add(cloud, method="ListNodes", http=429)
+    with pytest.raises(exceptions.TooManyRequests) as caught:
+        await asyncio.to_thread(known["tpu"][1])
+    assert "of service 'tpu.googleapis.com' for consumer 'project_number:" in str(caught.value)
+    assert caught.value.reason == "RATE_LIMIT_EXCEEDED"
+    await add(cloud, method="storage.objects.insert", http=429)
+    with pytest.raises(exceptions.TooManyRequests) as caught:
+        await asyncio.to_thread(known["media"][1])
+    assert "The object a-bucket exceeded the rate limit" in str(caught.value)
+    (entry,) = caught.value.response.json()["error"]["errors"]
+    assert (entry["domain"], entry["reason"]) == ("usageLimits", "rateLimitExceeded")
+
+
+async def test_a_text_of_ones_own_is_no_page(cloud: Any) -> None:
+    await add(cloud, method="ListNodes", http=502, text="out for lunch")
+    with pytest.raises(exceptions.BadGateway, match="out for lunch") as caught:
+        await asyncio.to_thread(asks(cloud)["tpu"][1])
+    assert caught.value.response.json()["error"]["code"] == 502

@@ -1,0 +1,278 @@
+"""Requests that are malformed in ten thousand ways: each is refused as such, none breaks anything.
+
+Made from Google's descriptions by a seed (`malformed.py`). A part of them is in the suite,
+10,000 are sent by `make soak`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import random
+import re
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from described_wire import services
+from malformed import described_methods, requests_of
+from malformed_bytes import HttpRequest
+from malformed_messages import random_message
+from transcripts import judge_lines
+
+PATIENCE = 20.0
+AT_ONCE = 100  # requests of one seed, to one server
+L = "projects/local-project/locations/europe-west4-a"
+ZONE = "/compute/v1/projects/local-project/zones/europe-west4-a"
+READS = (
+    f"/v2/{L}/nodes",
+    f"/v1/{L}/nodes",
+    f"/v2alpha1/{L}/queuedResources",
+    "/v3/projects:search",
+    "/v1/billingAccounts",
+    "/storage/v1/b?project=local-project",
+    "/storage/v1/b/kept",
+    "/storage/v1/b/kept/o",
+    f"{ZONE}/instances",
+    f"{ZONE}/disks",
+    "/compute/v1/projects/local-project/global/firewalls",
+    "/compute/v1/projects/local-project/global/networks",
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Status 0: the connection ended without one."""
+
+    status: int
+    head: str
+    body: bytes
+
+
+class Sender:
+    """Sends bytes as they are over a connection that is kept as long as it lasts."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._stream: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def send(self, request: HttpRequest) -> Answer:
+        """The answer, within bounded time or TimeoutError."""
+        async with asyncio.timeout(PATIENCE):
+            if self._stream is None:
+                self._stream = await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 20)
+            reader, writer = self._stream
+            with contextlib.suppress(ConnectionError):
+                writer.write(request.as_bytes())
+                if not request.is_framed:
+                    writer.write_eof()
+                await writer.drain()
+            try:
+                answer = await self._read(reader, request.verb)
+            except (ConnectionError, asyncio.IncompleteReadError):
+                answer = Answer(0, "", b"")
+            if not request.is_framed or not answer.status or _ends(answer.head):
+                await self.close()
+            return answer
+
+    async def _read(self, reader: asyncio.StreamReader, verb: str) -> Answer:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        status = int(head.split(" ", 2)[1])
+        if status == 100:
+            return await self._read(reader, verb)
+        length = re.search(r"(?im)^content-length:\s*(\d+)", head)
+        if verb == "HEAD" or status in (204, 304):
+            return Answer(status, head, b"")
+        if length is not None:
+            return Answer(status, head, await reader.readexactly(int(length[1])))
+        assert re.search(r"(?im)^transfer-encoding:\s*chunked", head), head
+        body = b""
+        while size := int((await reader.readuntil(b"\r\n")).strip(), 16):
+            body += await reader.readexactly(size)
+            await reader.readexactly(2)
+        await reader.readuntil(b"\r\n")
+        return Answer(status, head, body)
+
+    async def close(self) -> None:
+        if self._stream is not None:
+            self._stream[1].close()
+            with contextlib.suppress(ConnectionError):
+                await self._stream[1].wait_closed()
+            self._stream = None
+
+
+def _ends(head: str) -> bool:
+    return head.startswith("HTTP/1.0") or re.search(r"(?im)^connection:\s*close", head) is not None
+
+
+MakeCloud = Callable[..., Any]
+
+
+@pytest.fixture
+def own_transcript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Wrong requests are not to be judged with the others; their answers are, here."""
+    path = tmp_path / "calls.jsonl"
+    monkeypatch.setenv("TPUCTL_LOCAL_TRANSCRIPT", str(path))
+    return path
+
+
+@pytest.fixture
+async def cloud(own_transcript: Path, make_cloud: MakeCloud) -> Any:
+    """With one of each that requests are about, and a bucket that none names."""
+    made = await make_cloud()
+    made.enable("tpu", "compute", "iam")
+    node = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
+    disk = {"name": "d", "sizeGb": "10"}
+    image = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2204-lts"
+    instance = {
+        "name": "i",
+        "machineType": "zones/europe-west4-a/machineTypes/n1-standard-1",
+        "disks": [{"boot": True, "initializeParams": {"sourceImage": image}}],
+        "networkInterfaces": [{"network": "global/networks/default"}],
+    }
+
+    def prepare() -> None:
+        for verb, path, body in (
+            ("POST", "/storage/v1/b?project=local-project", {"name": "there"}),
+            ("POST", "/storage/v1/b?project=local-project", {"name": "kept"}),
+            ("POST", f"/v2/{L}/nodes?nodeId=n", node),
+            ("POST", "/v1/projects/local-project/serviceAccounts", {"accountId": "robot-1"}),
+            ("POST", f"{ZONE}/disks", disk),
+            ("POST", f"{ZONE}/instances", instance),
+        ):
+            answer = made.request(verb, path, json=body)
+            assert answer.status_code == 200, answer.text
+        for bucket in ("there", "kept"):
+            path = f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name=o"
+            assert made.request("POST", path, data=b"data").status_code == 200
+
+    await asyncio.to_thread(prepare)
+    return made
+
+
+@pytest.fixture
+async def sender(cloud: Any) -> AsyncIterator[Sender]:
+    one = Sender(cloud.server.port)
+    yield one
+    await one.close()
+
+
+async def fuzz(cloud: Any, sender: Sender, transcript: Path, seed: int) -> None:
+    """A hundred requests; says which of them was answered as none may be."""
+    begin = transcript.stat().st_size
+    for request in requests_of(seed, AT_ONCE, cloud.token):
+        answer = await sender.send(request)
+        told = (request.method, request.as_bytes()[:3000], answer)
+        assert answer.status < 500 or answer.status == 501, told
+        if request.is_framed:
+            assert answer.status, told
+        assert not (request.is_found and b"<!DOCTYPE" in answer.body), told
+    with transcript.open("rb") as file:
+        file.seek(begin)
+        complaints = judge_lines(file.read(), sides=("answer",))
+    # What has the path of no method is answered with a page, also where it looks like one.
+    assert [told for told in complaints if "<!DOCTYPE" not in told] == []
+
+
+async def still_answers(cloud: Any) -> None:
+    def ask() -> None:
+        for path in READS:
+            answer = cloud.request("GET", path)
+            # The project itself, or an API of it, may have been taken away.
+            assert answer.status_code in (200, 400, 403, 404), (path, answer.text)
+        assert cloud.request("GET", "/storage/v1/b/kept/o/o?alt=media").content == b"data"
+        assert cloud.request("GET", "/_local/status").json()["requests"] > 0
+
+    await asyncio.to_thread(ask)
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_malformed_requests_are_refused_as_such(
+    cloud: Any, sender: Sender, own_transcript: Path, seed: int
+) -> None:
+    await fuzz(cloud, sender, own_transcript, seed)
+    await still_answers(cloud)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(5, 100))
+async def test_ten_thousand_malformed_requests(
+    cloud: Any, sender: Sender, own_transcript: Path, seed: int
+) -> None:
+    await fuzz(cloud, sender, own_transcript, seed)
+    await still_answers(cloud)
+
+
+def test_all_that_is_described_is_asked_for() -> None:
+    asked = {one.method for seed in range(100) for one in requests_of(seed, AT_ONCE, "x")}
+    assert asked == {method.id for method in described_methods()}
+
+
+def test_a_seed_makes_the_same_requests() -> None:
+    assert list(requests_of(3, 50, "x")) == list(requests_of(3, 50, "x"))
+    assert list(requests_of(3, 50, "x")) != list(requests_of(4, 50, "x"))
+
+
+# gRPC.
+
+_WRONG = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+async def fuzz_rpc(cloud: Any, seed: int) -> None:
+    """Messages of random content, cut, bent, or none at all."""
+    chance = random.Random(seed)
+    methods = [
+        (service, name, one.request) for service, known in services() for name, one in known.items()
+    ]
+    options = [("grpc.enable_http_proxy", 0)]
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{cloud.server.port}", options) as channel:
+        for _ in range(AT_ONCE):
+            service, name, message = chance.choice(methods)
+            data = random_message(chance, message()).SerializeToString()
+            way = chance.random()
+            if way < 0.2:
+                data = chance.randbytes(chance.choice((1, 5, 100, 5000)))
+            elif way < 0.4:
+                data = data[: chance.randint(0, len(data))]
+            elif way < 0.5 and data:
+                at = chance.randrange(len(data))
+                data = data[:at] + chance.randbytes(1) + data[at + 1 :]
+            path = chance.choice((*[f"/{service}/{name}"] * 20, f"/{service}/None", "/a.b/C", "/x"))
+            bearer = f"Bearer {cloud.token}" if chance.random() < 0.95 else "Bearer x"
+            call = channel.unary_unary(path)
+            try:
+                await call(data, metadata=(("authorization", bearer),), timeout=PATIENCE)
+            except grpc.aio.AioRpcError as error:
+                told = (path, base64.b64encode(data), error.details())
+                assert error.code() not in _WRONG, told
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_malformed_messages_are_refused_as_such(cloud: Any, seed: int) -> None:
+    await fuzz_rpc(cloud, seed)
+    await still_answers(cloud)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3, 30))
+async def test_thousands_of_malformed_messages(cloud: Any, seed: int) -> None:
+    await fuzz_rpc(cloud, seed)
+    await still_answers(cloud)
+
+
+async def test_bytes_that_are_no_grpc(cloud: Any) -> None:
+    """What begins as HTTP/2 and goes on as noise ends the connection, not the server."""
+    chance = random.Random(1)
+    for size in (0, 1, 9, 100, 100_000):
+        async with asyncio.timeout(PATIENCE):
+            reader, writer = await asyncio.open_connection("127.0.0.1", cloud.server.port)
+            writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + chance.randbytes(size))
+            writer.write_eof()
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+    await still_answers(cloud)

@@ -1,0 +1,288 @@
+"""The APIs on the common platform and Compute Engine refuse as Google's do, by their policies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from google.api_core import exceptions
+from google.cloud import iam_admin_v1, tpu_v2
+from google.cloud.iam_admin_v1.services.iam.transports import IAMGrpcTransport
+from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
+from google.rpc import error_details_pb2
+from members import Member, grant, in_thread, make_role, revoke
+
+PROJECT = "projects/local-project"
+ORGANIZATION, FOLDER = "organizations/400000000001", "folders/500000000001"
+ZONE = "europe-west4-a"
+PLACE = f"{PROJECT}/locations/{ZONE}"
+COMPUTE = f"/compute/v1/{PROJECT}"
+DENIED = "The caller does not have permission"
+
+
+@pytest.fixture
+def as_member(cloud: Any) -> Callable[[Member, Any, Any], Any]:
+    """An official gRPC client of a member."""
+
+    def make(member: Member, client: Any, transport: Any) -> Any:
+        return client(transport=transport(channel=cloud.channel(member.token)))
+
+    return make
+
+
+def info_of(error: Any) -> Any:
+    [info] = [one for one in error.details if isinstance(one, error_details_pb2.ErrorInfo)]
+    return info
+
+
+@in_thread
+def test_cloud_tpu_names_permission_and_resource(cloud: Any, as_member: Any) -> None:
+    ann = Member(cloud, "ann")
+    client = as_member(ann, tpu_v2.TpuClient, TpuGrpcTransport)
+    name = f"{PLACE}/nodes/n"
+    for call, permission, resource in (
+        (lambda: client.get_node(name=name), "tpu.nodes.get", name),
+        (lambda: client.delete_node(name=name), "tpu.nodes.delete", name),
+        (lambda: client.list_nodes(parent=PLACE), "tpu.nodes.list", PLACE),
+    ):
+        with pytest.raises(exceptions.PermissionDenied) as caught:
+            call()
+        assert caught.value.message == (
+            f"Permission '{permission}' denied on resource '//tpu.googleapis.com/{resource}' "
+            "(or it may not exist)."
+        )
+        info = info_of(caught.value)
+        assert (info.reason, info.domain) == ("IAM_PERMISSION_DENIED", "tpu.googleapis.com")
+        assert dict(info.metadata) == {"permission": permission, "resource": resource}
+    answer = ann.ask("GET", f"/v2/{name}").json()["error"]
+    assert (answer["code"], answer["status"]) == (403, "PERMISSION_DENIED")
+    assert answer["details"][0]["metadata"]["permission"] == "tpu.nodes.get"
+    grant(cloud, PROJECT, "roles/tpu.viewer", ann.name)
+    assert list(client.list_nodes(parent=PLACE)) == []
+    with pytest.raises(exceptions.NotFound):
+        client.get_node(name=name)
+    with pytest.raises(exceptions.PermissionDenied):
+        client.delete_node(name=name)
+
+
+@in_thread
+def test_compute_engine_requires_by_name(cloud: Any) -> None:
+    ann = Member(cloud, "ann")
+    instance = f"{PROJECT}/zones/{ZONE}/instances/vm"
+    firewall = {"name": "fw", "network": "global/networks/default", "allowed": []}
+    for verb, path, permission, told in (
+        ("GET", f"/compute/v1/{instance}", "instances.get", instance),
+        ("DELETE", f"/compute/v1/{instance}", "instances.delete", instance),
+        ("GET", f"{COMPUTE}/zones/{ZONE}/instances", "instances.list", PROJECT),
+        ("GET", f"{COMPUTE}/aggregated/disks", "disks.list", PROJECT),
+        ("GET", COMPUTE, "projects.get", PROJECT),
+        ("GET", f"{COMPUTE}/global/networks/n", "networks.get", f"{PROJECT}/global/networks/n"),
+        (
+            "POST",
+            f"{COMPUTE}/global/firewalls",
+            "firewalls.create",
+            f"{PROJECT}/global/firewalls/fw",
+        ),
+        (
+            "GET",
+            f"{COMPUTE}/regions/europe-west4/addresses/a",
+            "addresses.get",
+            f"{PROJECT}/regions/europe-west4/addresses/a",
+        ),
+        (
+            "GET",
+            f"{COMPUTE}/zones/{ZONE}/operations/o",
+            "zoneOperations.get",
+            f"{PROJECT}/zones/{ZONE}/operations/o",
+        ),
+        (
+            "GET",
+            f"{COMPUTE}/zones/{ZONE}/machineTypes/n1-standard-1",
+            "machineTypes.get",
+            f"{PROJECT}/zones/{ZONE}/machineTypes/n1-standard-1",
+        ),
+    ):
+        body = {"json": firewall} if verb == "POST" else {}
+        answer = ann.ask(verb, path, **body)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["message"]) == (
+            403,
+            f"Required 'compute.{permission}' permission for '{told}'",
+        )
+        assert error["errors"][0]["reason"] == "forbidden"
+    public = "/compute/v1/projects/ubuntu-os-cloud/global/images/family/ubuntu-2204-lts"
+    assert ann.ask("GET", public).ok  # everybody's
+
+
+INSTANCE = {
+    "name": "vm",
+    "machineType": f"zones/{ZONE}/machineTypes/n1-standard-1",
+    "metadata": {"items": [{"key": "a", "value": "b"}]},
+    "tags": {"items": ["t"]},
+    "labels": {"l": "v"},
+    "disks": [
+        {
+            "boot": True,
+            "initializeParams": {
+                "sourceImage": "projects/ubuntu-os-cloud/global/images/family/ubuntu-2204-lts"
+            },
+        }
+    ],
+    "networkInterfaces": [
+        {"network": "global/networks/default", "accessConfigs": [{"type": "ONE_TO_ONE_NAT"}]}
+    ],
+    "serviceAccounts": [{"email": "default", "scopes": []}],
+}
+# What an instance with all of that needs, and of what its refusal speaks.
+NEEDED = {
+    "compute.instances.create": "zones/{zone}/instances/vm",
+    "compute.instances.setMetadata": "zones/{zone}/instances/vm",
+    "compute.instances.setTags": "zones/{zone}/instances/vm",
+    "compute.instances.setLabels": "zones/{zone}/instances/vm",
+    "compute.instances.setServiceAccount": "zones/{zone}/instances/vm",
+    "compute.disks.create": "zones/{zone}/disks/vm",
+    "compute.subnetworks.use": "regions/europe-west4/subnetworks/default",
+    "compute.subnetworks.useExternalIp": "regions/europe-west4/subnetworks/default",
+}
+
+
+@in_thread
+def test_an_instance_needs_a_permission_for_each_of_its_properties(cloud: Any) -> None:
+    """cloud.google.com/compute/docs/instances/create-start-instance, "Required permissions"."""
+    ann, path = Member(cloud, "ann"), f"{COMPUTE}/zones/{ZONE}/instances"
+    make_role(cloud, "maker", NEEDED)
+    grant(cloud, PROJECT, f"{PROJECT}/roles/maker", ann.name)
+    number = Member.owner(cloud).must("GET", "/v1/projects/local-project")["projectNumber"]
+    account = f"{number}-compute@developer.gserviceaccount.com"
+    assert ann.told("POST", path, json=INSTANCE) == (
+        400,
+        f"The user does not have access to service account \"{account}\". User: '{ann.email}'. "
+        "Ask a project owner to grant you the iam.serviceAccountUser role on the service account",
+    )
+    grant(cloud, PROJECT, "roles/iam.serviceAccountUser", ann.name)
+    for permission, told in NEEDED.items():
+        make_role(cloud, "maker", [one for one in NEEDED if one != permission])
+        name = f"{PROJECT}/{told.format(zone=ZONE)}"
+        assert ann.told("POST", path, json=INSTANCE) == (
+            403,
+            f"Required '{permission}' permission for '{name}'",
+        )
+    make_role(cloud, "maker", NEEDED)
+    assert ann.told("POST", path, json=INSTANCE)[0] == 200
+
+
+@in_thread
+def test_a_tpu_vm_needs_its_account_to_be_acted_as(cloud: Any, as_member: Any) -> None:
+    ann, owner = Member(cloud, "ann"), Member.owner(cloud)
+    client = as_member(ann, tpu_v2.TpuClient, TpuGrpcTransport)
+    grant(cloud, PROJECT, "roles/tpu.admin", ann.name)
+    body = {"accountId": "worker"}
+    email = owner.must("POST", f"/v1/{PROJECT}/serviceAccounts", json=body)["email"]
+    node = {"accelerator_type": "v2-8", "runtime_version": "tpu-ubuntu2204-base"}
+    place = f"{PROJECT}/locations/us-central1-b"
+    asked = {"parent": place, "node_id": "n", "node": {**node, "service_account": {"email": email}}}
+    queued = {
+        "parent": place,
+        "queued_resource_id": "q",
+        "queued_resource": {
+            "tpu": {"node_spec": [{"parent": place, "node_id": "m", "node": asked["node"]}]}
+        },
+    }
+    for call in (
+        lambda: client.create_node(request=asked),
+        lambda: client.create_queued_resource(request=queued),
+    ):
+        with pytest.raises(exceptions.PermissionDenied) as caught:
+            call()
+        assert caught.value.message == (
+            f"Permission 'iam.serviceAccounts.actAs' denied on service account {email} "
+            "(or it may not exist)."
+        )
+    grant(cloud, f"{PROJECT}/serviceAccounts/{email}", "roles/iam.serviceAccountUser", ann.name)
+    assert client.create_node(request=asked).operation.name
+    assert client.create_queued_resource(request=queued).operation.name
+    default = {**asked, "node_id": "o", "node": node}
+    with pytest.raises(exceptions.PermissionDenied) as caught:
+        client.create_node(request=default)
+    assert "-compute@developer.gserviceaccount.com" in caught.value.message
+
+
+@in_thread
+def test_identity_speaks_of_accounts_and_roles(cloud: Any, as_member: Any) -> None:
+    ann = Member(cloud, "ann")
+    client = as_member(ann, iam_admin_v1.IAMClient, IAMGrpcTransport)
+    with pytest.raises(exceptions.PermissionDenied) as caught:
+        client.create_service_account(request={"name": PROJECT, "account_id": "worker"})
+    permission = "iam.serviceAccounts.create"
+    text = f"Permission '{permission}' denied on resource (or it may not exist)."
+    assert caught.value.message == text
+    info = info_of(caught.value)
+    assert (info.reason, info.domain) == ("IAM_PERMISSION_DENIED", "iam.googleapis.com")
+    assert dict(info.metadata) == {"permission": permission}
+    with pytest.raises(exceptions.PermissionDenied) as caught:
+        client.create_role(request={"parent": PROJECT, "role_id": "mine", "role": {"title": "m"}})
+    told = f"You don't have permission to create a role in {PROJECT}."
+    assert caught.value.message == told  # hashicorp/terraform-provider-google#11680
+    assert client.get_role(request={"name": "roles/viewer"}).title == "Viewer"
+
+
+@in_thread
+def test_services_and_projects_and_billing_in_their_own_words(cloud: Any) -> None:
+    ann = Member(cloud, "ann")
+    number = Member.owner(cloud).must("GET", "/v1/projects/local-project")["projectNumber"]
+    enable = f"/v1/{PROJECT}/services/storage.googleapis.com:enable"
+    answer = ann.ask("POST", enable, json={}).json()["error"]
+    # su-kaka/gcli2api#283
+    assert answer["message"] == "Permission denied to enable service [storage.googleapis.com]"
+    assert answer["details"][1]["reason"] == "AUTH_PERMISSION_DENIED"
+    listed = ann.told("GET", f"/v1/projects/{number}/services")  # aquasecurity/cloudsploit#1606
+    container = f"[projects/{number}]"
+    assert listed == (403, f"Permission denied to list services for consumer container {container}")
+    for verb, path, permission in (
+        ("GET", f"/v3/{PROJECT}", "projects.get"),
+        ("POST", f"/v3/{PROJECT}:getIamPolicy", "projects.getIamPolicy"),
+        ("GET", f"/v3/{FOLDER}", "folders.get"),
+        ("POST", f"/v3/{ORGANIZATION}:getIamPolicy", "organizations.getIamPolicy"),
+    ):
+        name = path.removeprefix("/v3/").partition(":")[0]
+        body = {"json": {}} if verb == "POST" else {}
+        assert ann.told(verb, path, **body) == (
+            403,
+            f"Permission 'resourcemanager.{permission}' denied on resource "
+            f"'//cloudresourcemanager.googleapis.com/{name}' (or it may not exist).",
+        )
+    assert ann.told("GET", "/v1/projects/local-project") == (403, DENIED)
+    policy = {"policy": {"bindings": []}}
+    told = ann.told("POST", "/v1/projects/local-project:setIamPolicy", json=policy)
+    assert told == (403, "Policy update access denied.")  # GoogleCloudPlatform/avocano#551
+    account = "billingAccounts/010CA1-010CA1-010CA1"
+    assert ann.told("GET", f"/v1/{account}") == (403, DENIED)
+
+
+@in_thread
+def test_linking_an_account_needs_something_of_both_ends(cloud: Any) -> None:
+    ann = Member(cloud, "ann")
+    account = "billingAccounts/010CA1-010CA1-010CA1"
+    path, link = f"/v1/{PROJECT}/billingInfo", {"billingAccountName": account}
+    grant(cloud, PROJECT, "roles/billing.projectManager", ann.name)
+    assert ann.told("PUT", path, json=link) == (403, DENIED)
+    assert ann.told("PUT", path, json={"billingAccountName": ""})[0] == 200
+    grant(cloud, account, "roles/billing.user", ann.name)
+    assert ann.told("PUT", path, json=link)[0] == 200
+    revoke(cloud, PROJECT, "roles/billing.projectManager", ann.name)
+    assert ann.told("PUT", path, json=link) == (403, DENIED)
+
+
+@in_thread
+def test_operations_are_those_of_their_api(cloud: Any) -> None:
+    ann, owner = Member(cloud, "ann"), Member.owner(cloud)
+    body = {"serviceIds": ["logging.googleapis.com"]}
+    path = f"/v1/{PROJECT}/services:batchEnable"
+    operation = owner.must("POST", path, json=body)["name"]
+    told = ann.told("GET", f"/v1/{operation}")
+    assert told[0] == 403 and "serviceusage.operations.get" in told[1]
+    grant(cloud, PROJECT, "roles/serviceusage.serviceUsageAdmin", ann.name)
+    assert ann.told("GET", f"/v1/{operation}")[0] == 200
+    told = ann.told("GET", f"/v2/{PLACE}/operations")
+    assert told[0] == 403 and "tpu.operations.list" in told[1]

@@ -1,0 +1,169 @@
+"""Objects larger than the server's memory should ever be: they stream through it both ways."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import io
+import random
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from google.cloud import storage
+from google.oauth2.credentials import Credentials
+from killed_server import KilledServer
+
+MB = 1 << 20
+BUCKET = "large-ones"
+CHUNK = 8 * MB
+
+
+class Source(io.RawIOBase):
+    """A file of so many bytes that is not there, and the digest of what was read of it."""
+
+    def __init__(self, size: int) -> None:
+        self._block = random.Random(size).randbytes(MB)
+        self._size = size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def read(self, count: int = -1) -> bytes:
+        left = self._size - self._at
+        count = left if count < 0 else min(count, left)
+        data = bytearray()
+        while len(data) < count:
+            inside = (self._at + len(data)) % MB
+            data += self._block[inside : inside + count - len(data)]
+        self._at += count
+        return bytes(data)
+
+    def digest(self) -> str:
+        self.seek(0)
+        digest = hashlib.sha256()
+        while data := self.read(MB):
+            digest.update(data)
+        return digest.hexdigest()
+
+
+class Large:
+    """A server of its own, whose memory is looked at."""
+
+    def __init__(self, server: KilledServer) -> None:
+        self.server = server
+        self.client = storage.Client(
+            "local-project",
+            credentials=Credentials(token=server.token),
+            client_options={"api_endpoint": server.url},
+        )
+
+    def most(self) -> int:
+        """The most memory that the server ever had, in bytes."""
+        text = Path(f"/proc/{self.server.pid}/status").read_text("ascii")
+        found = re.search(r"VmHWM:\s+(\d+) kB", text)
+        assert found is not None
+        return int(found[1]) * 1024
+
+    def connection(self) -> http.client.HTTPConnection:
+        host, port = self.server.url.removeprefix("http://").split(":")
+        return http.client.HTTPConnection(host, int(port), timeout=120)
+
+    def request(
+        self, verb: str, path: str, body: Source | None = None, **headers: str
+    ) -> http.client.HTTPConnection:
+        connection = self.connection()
+        headers = {"Authorization": f"Bearer {self.server.token}", **headers}
+        connection.request(verb, path, body, headers)  # type: ignore[arg-type]
+        return connection
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Iterator[Large]:
+    server = KilledServer(tmp_path / "home")
+    assert server.start()
+    made = Large(server)
+    made.client.create_bucket(BUCKET)
+    yield made
+    made.client._http.close()
+    server.close()
+
+
+def by_media(large: Large, source: Source, size: int) -> None:
+    path = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name=object"
+    connection = large.request("POST", path, source, **{"Content-Length": str(size)})
+    assert connection.getresponse().status == 200
+    connection.close()
+
+
+def by_xml(large: Large, source: Source, size: int) -> None:
+    connection = large.request("PUT", f"/{BUCKET}/object", source, **{"Content-Length": str(size)})
+    answer = connection.getresponse()
+    assert answer.status == 200, answer.read()
+    connection.close()
+
+
+def by_client(large: Large, source: Source, size: int) -> None:
+    """Resumable, in pieces."""
+    blob = large.client.bucket(BUCKET).blob("object", chunk_size=CHUNK)
+    blob.upload_from_file(source, size=size)
+
+
+def by_composition(large: Large, source: Source, size: int) -> None:
+    bucket = large.client.bucket(BUCKET)
+    by_media(large, source, size)
+    half = bucket.blob("half")
+    half.upload_from_string(b"")
+    bucket.blob("object").compose([bucket.blob("object"), half])
+
+
+WAYS = (by_media, by_xml, by_client, by_composition)
+
+
+def downloaded(large: Large, size: int) -> str:
+    """The digest of the object, while somebody else asked for it too and reads nothing."""
+    path = f"/download/storage/v1/b/{BUCKET}/o/object?alt=media"
+    idle = large.request("GET", path)
+    reading = large.request("GET", path)
+    answer = reading.getresponse()
+    assert answer.headers["Content-Length"] == str(size)
+    digest = hashlib.sha256()
+    while data := answer.read(MB):
+        digest.update(data)
+    reading.close()
+    idle.close()
+    return digest.hexdigest()
+
+
+def through(large: Large, way: Callable[[Large, Source, int], None], size: int, most: int) -> None:
+    source = Source(size)
+    before = large.most()
+    way(large, source, size)
+    assert downloaded(large, size) == source.digest()
+    grown = large.most() - before
+    assert grown < most, f"{grown / MB:.0f} MB more memory for {size / MB:.0f} MB"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_memory_does_not_follow_size(
+    large: Large, way: Callable[[Large, Source, int], None]
+) -> None:
+    through(large, way, 64 * MB, 24 * MB)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("way", WAYS)
+def test_a_gigabyte(large: Large, way: Callable[[Large, Source, int], None]) -> None:
+    through(large, way, 1024 * MB, 64 * MB)

@@ -1,0 +1,125 @@
+"""Buckets of very many objects: what each request costs does not grow with them.
+
+Work is counted, not timed: instructions of the database's machine, which read every row that is
+looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+BUCKET = "very-many"
+IN_FOLDER = 50
+STEP = 10  # instructions between two looks at the count
+
+
+class Work:
+    """How much the database did."""
+
+    def __init__(self, store: Any) -> None:
+        self._count = 0
+        store._connection.set_progress_handler(self._on_step, STEP)
+
+    def _on_step(self) -> int:
+        self._count += STEP
+        return 0
+
+    @contextmanager
+    def counted(self, into: dict[str, int], name: str) -> Iterator[None]:
+        before = self._count
+        yield
+        into[name] = self._count - before
+
+
+def name_of(number: int) -> str:
+    return f"folder-{number // IN_FOLDER:04}/object-{number:06}"
+
+
+def each(cloud: Any, count: int, verb: str, path: Callable[[int], str], body: bytes = b"") -> None:
+    """One request for each number, over a few connections that stay open."""
+
+    def some(part: int) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", cloud.server.port, timeout=30)
+        headers = {"Authorization": f"Bearer {cloud.token}"}
+        for number in range(part, count, 4):
+            connection.request(verb, path(number), body, headers)
+            answer = connection.getresponse()
+            assert answer.status in (200, 204), answer.read()
+            answer.read()
+        connection.close()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(some, range(4)))
+
+
+def quoted(number: int) -> str:
+    return name_of(number).replace("/", "%2F")
+
+
+def fill_and_empty(cloud: Any, work: Work, count: int) -> dict[str, int]:
+    """The work of filling a bucket, looking through it and emptying it, by what was done."""
+    found: dict[str, int] = {}
+    client = cloud.storage()
+    bucket = client.create_bucket(BUCKET)
+    upload = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name="
+    with work.counted(found, "uploads"):
+        each(cloud, count, "POST", lambda number: upload + quoted(number), b"data")
+    with work.counted(found, "list"):
+        names = [blob.name for blob in client.list_blobs(BUCKET, page_size=100)]
+    assert names == [name_of(number) for number in range(count)]
+    with work.counted(found, "folders"):
+        folders = client.list_blobs(BUCKET, delimiter="/", page_size=7)
+        assert list(folders) == []
+    assert len(folders.prefixes) == count // IN_FOLDER
+    with work.counted(found, "prefix"):
+        inside = [blob.name for blob in client.list_blobs(BUCKET, prefix="folder-0001/")]
+    assert inside == [name_of(IN_FOLDER + number) for number in range(IN_FOLDER)]
+    with work.counted(found, "last"):
+        last = client.list_blobs(BUCKET, start_offset=name_of(count - 3))
+        assert [blob.name for blob in last] == [name_of(count - 3 + one) for one in range(3)]
+    with work.counted(found, "get"):
+        assert bucket.get_blob(name_of(count // 2)).size == 4
+    objects = f"/storage/v1/b/{BUCKET}/o/"
+    with work.counted(found, "deletions"):
+        each(cloud, count, "DELETE", lambda number: objects + quoted(number))
+    with work.counted(found, "bucket"):
+        bucket.delete()
+    assert list(client.list_buckets()) == []
+    return found
+
+
+async def compare(make_cloud: Any, few: int, many: int) -> None:
+    work: dict[int, dict[str, int]] = {}
+    for count in (few, many):
+        cloud = await make_cloud(str(count))
+        counter = Work(cloud.server.store)
+        work[count] = await asyncio.to_thread(fill_and_empty, cloud, counter, count)
+    factor = many / few
+    told = json.dumps(work)
+    for name in (
+        "uploads",
+        "list",
+        "folders",
+        "deletions",
+        "bucket",
+    ):  # as many times as there are more
+        assert work[many][name] < 1.3 * factor * work[few][name], (name, told)
+    for name in ("prefix", "last", "get"):  # however many there are
+        assert work[many][name] < 1.3 * work[few][name] + 500, (name, told)
+
+
+async def test_work_for_each_object_is_the_same(make_cloud: Any) -> None:
+    await compare(make_cloud, 150, 1500)
+
+
+@pytest.mark.soak
+async def test_ten_thousand_objects(make_cloud: Any) -> None:
+    await compare(make_cloud, 1000, 10_000)

@@ -1,0 +1,265 @@
+"""Who is kept out: other computers, and whoever on this one does not hold a token."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import ipaddress
+import re
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from memory import family
+
+from tpuctl.emulator import control
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.routes import _SHARED, _SURFACES
+
+P = "projects/local-project"
+L = f"{P}/locations/europe-west4-a"
+REQUESTS = (
+    ("GET", f"/v2/{L}/nodes"),
+    ("POST", f"/v2/{L}/nodes?nodeId=n"),
+    ("DELETE", f"/v2/{L}/nodes/n"),
+    ("GET", f"/v2alpha1/{L}/reservations"),
+    ("GET", f"/v1/{L}/nodes"),
+    ("GET", "/v3/projects:search"),
+    ("POST", f"/v3/{P}:setIamPolicy"),
+    ("GET", "/v1/projects/local-project"),
+    ("GET", f"/v1/{P}/services"),
+    ("GET", f"/v1beta1/{P}/services/tpu.googleapis.com/consumerQuotaMetrics"),
+    ("POST", f"/v1/{P}/serviceAccounts"),
+    ("GET", f"/v1/{P}/billingInfo"),
+    ("GET", "/v1/billingAccounts"),
+    ("GET", f"/compute/v1/{P}/zones/europe-west4-a/instances"),
+    ("GET", f"/{P}/global/networks"),
+    ("POST", "/batch/compute/v1"),
+    ("GET", "/storage/v1/b?project=local-project"),
+    ("GET", "/b/there/o"),
+    ("POST", "/batch/storage/v1"),
+    ("GET", "/storage/v1/b/there/o/secret?alt=media"),
+    ("GET", "/download/storage/v1/b/there/o/secret?alt=media"),
+    ("POST", "/upload/storage/v1/b/there/o?uploadType=media&name=new"),
+    ("POST", "/upload/storage/v1/b/there/o?uploadType=multipart"),
+    ("POST", "/upload/storage/v1/b/there/o?uploadType=resumable&name=new"),
+    ("GET", "/there/secret"),
+    ("PUT", "/there/new"),
+    ("DELETE", "/there/secret"),
+    ("GET", "/_local/status"),
+    ("POST", "/_local/shutdown"),
+    ("GET", "/_local/faults"),
+    ("GET", "/"),
+    ("GET", "/nothing/of/any/api"),
+    ("OPTIONS", "/storage/v1/b"),
+)
+
+
+def asked(
+    cloud: Any, verb: str, path: str, source: str = "", **headers: str
+) -> http.client.HTTPResponse:
+    """A request as it stands, from an address of this computer."""
+    near = (source, 0) if source else None
+    connection = http.client.HTTPConnection("127.0.0.1", cloud.server.port, 10, near)
+    connection.request(verb, path, b"{}" if verb != "GET" else None, headers)
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    return answer
+
+
+@pytest.fixture
+async def guarded(cloud: Any) -> Any:
+    """A cloud with something to lose."""
+
+    def fill() -> None:
+        bucket = cloud.storage().create_bucket("there")
+        bucket.blob("secret").upload_from_string("treasure")
+
+    await asyncio.to_thread(fill)
+    return cloud
+
+
+@pytest.mark.parametrize(("verb", "path"), REQUESTS)
+async def test_every_way_in_wants_a_token(guarded: Any, verb: str, path: str) -> None:
+    token = guarded.token
+
+    def statuses() -> list[int]:
+        ways: list[tuple[str, dict[str, str]]] = [
+            (path, {}),
+            (path, {"Authorization": ""}),
+            (path, {"Authorization": "Bearer "}),
+            (path, {"Authorization": "Bearer wrong"}),
+            (path, {"Authorization": f"Bearer {token[:-1]}"}),
+            (path, {"Authorization": f"Basic {token}"}),
+            (path, {"Cookie": f"token={token}"}),
+            (path, {"Host": "storage.googleapis.com"}),
+            (path, {"Host": "there.storage.googleapis.com"}),
+            (f"/t/wrong{path}", {}),
+            (f"/t/{path}", {}),
+            (f"/t//{path}", {"Authorization": "Bearer wrong"}),
+            (f"/t/{token[:-1]}{path}", {"Authorization": f"Bearer {token[:-1]}"}),
+            (f"/x/t/{token}{path}", {}),
+        ]
+        return [asked(guarded, verb, target, **headers).status for target, headers in ways]
+
+    assert set(await asyncio.to_thread(statuses)) == {401}
+    await asyncio.to_thread(intact, guarded)
+
+
+@pytest.mark.parametrize(("verb", "path"), [one for one in REQUESTS if one[0] == "GET"])
+async def test_either_way_of_showing_the_token_opens(guarded: Any, verb: str, path: str) -> None:
+    def statuses() -> set[int]:
+        bearer = asked(guarded, verb, path, Authorization=f"Bearer {guarded.token}").status
+        prefix = asked(guarded, verb, f"/t/{guarded.token}{path}").status
+        return {bearer, prefix}
+
+    found = await asyncio.to_thread(statuses)
+    assert len(found) == 1
+    assert found <= {200, 404}
+
+
+def intact(cloud: Any) -> None:
+    bucket = cloud.storage().bucket("there")
+    assert bucket.blob("secret").download_as_bytes() == b"treasure"
+    assert [blob.name for blob in bucket.list_blobs()] == ["secret"]
+
+
+@pytest.mark.parametrize("service", [*(one.service for one in _SURFACES), *_SHARED])
+@pytest.mark.parametrize("token", ["", "wrong"])
+async def test_every_grpc_service_wants_a_token(cloud: Any, service: str, token: str) -> None:
+    def ask() -> grpc.StatusCode:
+        call = cloud.channel(token).unary_unary(f"/{service}/Anything")
+        with pytest.raises(grpc.RpcError) as caught:
+            call(b"", timeout=10)
+        code: grpc.StatusCode = caught.value.code()
+        return code
+
+    assert await asyncio.to_thread(ask) is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_pages_in_browsers_are_not_invited(guarded: Any) -> None:
+    """What another site's page asks for carries no token; nor may it read any answer."""
+
+    def headers() -> Iterator[str]:
+        for verb in ("GET", "OPTIONS", "POST"):
+            for token in ("", guarded.token):
+                sent = {
+                    "Origin": "http://evil.example",
+                    "Host": f"evil.example:{guarded.server.port}",
+                    "Access-Control-Request-Method": "GET",
+                    "Access-Control-Request-Headers": "authorization",
+                }
+                sent |= {"Authorization": f"Bearer {token}"} if token else {}
+                yield from asked(guarded, verb, "/storage/v1/b/there/o/secret", **sent).headers
+
+    names = await asyncio.to_thread(lambda: {name.lower() for name in headers()})
+    assert "content-type" in names
+    assert not {name for name in names if name.startswith("access-control")}
+
+
+async def test_the_token_file_is_the_owners_alone(make_cloud: Any, tmp_path: Path) -> None:
+    """One left empty by a kill of old does not let in who has none."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "token").touch()
+    cloud = await make_cloud("home")
+    assert len(cloud.token) >= 32
+    assert (home / "token").stat().st_mode & 0o777 == 0o600
+    path = "/_local/status"
+    answer = await asyncio.to_thread(asked, cloud, "GET", path, "", Authorization="Bearer ")
+    assert answer.status == 401
+
+
+def address_on_a_network() -> str:
+    """One of this computer's that others reach it by; skips where there is none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing: a route is looked up
+        except OSError:
+            pytest.skip("this computer is on no network")
+        address: str = probe.getsockname()[0]
+    if ipaddress.ip_address(address).is_loopback:
+        pytest.skip("this computer is on no network")
+    return address
+
+
+async def test_other_computers_find_nobody(cloud: Any) -> None:
+    address = address_on_a_network()
+
+    def knock() -> None:
+        socket.create_connection((address, cloud.server.port), 5).close()
+
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.to_thread(knock)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere such a connection cannot be made")
+async def test_who_comes_from_another_address_is_cut_off(cloud: Any) -> None:
+    """As a router or a container might hand them on: the right token does not help."""
+    source = address_on_a_network()
+    bearer = {"Authorization": f"Bearer {cloud.token}"}
+
+    def ask() -> None:
+        asked(cloud, "GET", "/_local/status", source, **bearer)
+
+    with pytest.raises((ConnectionResetError, http.client.RemoteDisconnected)):
+        await asyncio.to_thread(ask)
+
+
+@pytest.fixture
+def whole_cloud(tmp_path: Path) -> Iterator[LocalCloud]:
+    """One with machines, and one machine on it."""
+    home = tmp_path / "cloud"
+    cloud = control.start(home, pace="instant")
+    control.request(
+        cloud,
+        "POST",
+        f"/v1/{P}/services:batchEnable",
+        {"serviceIds": ["tpu.googleapis.com", "compute.googleapis.com"]},
+    )
+    body = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
+    control.request(cloud, "POST", f"/v2/{L}/nodes?nodeId=n", body)
+    until = time.monotonic() + 30
+    while control.request(cloud, "GET", f"/v2/{L}/nodes/n")["state"] != "READY":
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    yield cloud
+    control.stop(home)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="sockets are told by /proc")
+def test_nothing_of_it_listens_but_on_loopback(whole_cloud: LocalCloud) -> None:
+    addresses = listening(whole_cloud.pid)
+    # The APIs, the way out of machines, and of the one machine SSH and metadata.
+    assert len(addresses) >= 4
+    assert all(address.is_loopback for address in addresses), addresses
+
+
+def listening(pid: int) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    """Where a process and those that it started accept connections."""
+    own = set()
+    for one in family(pid):
+        for link in Path(f"/proc/{one}/fd").iterdir():
+            found = re.fullmatch(r"socket:\[(\d+)\]", str(link.readlink()))
+            own |= {found[1]} if found else set()
+    addresses: list[ipaddress.IPv4Address | ipaddress.IPv6Address] = []
+    for table in ("tcp", "tcp6"):
+        path = Path(f"/proc/{pid}/net/{table}")
+        for line in path.read_text("ascii").splitlines()[1:] if path.exists() else ():
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in own:
+                addresses.append(_address(fields[1].partition(":")[0]))
+    return addresses
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """From the kernel's hexadecimal words, each in this computer's order of bytes."""
+    words = [bytes.fromhex(text[at : at + 8]) for at in range(0, len(text), 8)]
+    data = b"".join(word[::-1] if sys.byteorder == "little" else word for word in words)
+    return ipaddress.ip_address(data)

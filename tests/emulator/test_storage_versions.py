@@ -1,0 +1,173 @@
+"""What the table of cases cannot see: files, restarts and bounds of what is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from tpuctl.emulator.services import storage_versions
+
+BUCKET = "versions-bucket"
+OBJECT = f"/storage/v1/b/{BUCKET}/o/o"
+UPLOAD = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name=o"
+DAY = 24 * 3600
+
+
+def make(cloud: Any, **settings: Any) -> None:
+    body = {"name": BUCKET, **settings}
+    answer = cloud.request("POST", "/storage/v1/b?project=local-project", json=body)
+    assert answer.status_code == 200, answer.text
+
+
+def write(cloud: Any, data: bytes) -> str:
+    answer = cloud.request("POST", UPLOAD, data=data)
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["generation"])
+
+
+def listed(cloud: Any, kind: str) -> list[str]:
+    answer = cloud.request("GET", f"/storage/v1/b/{BUCKET}/o?{kind}=true").json()
+    return [each["generation"] for each in answer.get("items", [])]
+
+
+def files(cloud: Any) -> int:
+    return sum(path.is_file() for path in (cloud.server.home / "objects").rglob("*"))
+
+
+async def test_everything_kept_is_there_after_a_restart(make_cloud: Any) -> None:
+    cloud = await make_cloud()
+
+    def fill() -> list[str]:
+        make(cloud, versioning={"enabled": True})
+        made = [write(cloud, data) for data in (b"1", b"2", b"3")]
+        assert cloud.request("DELETE", f"{OBJECT}?generation={made[0]}").status_code == 204
+        return made
+
+    made = await asyncio.to_thread(fill)
+    await cloud.server.close()
+    again = await make_cloud()
+
+    def look() -> None:
+        assert listed(again, "versions") == made[1:]
+        assert listed(again, "softDeleted") == made[:1]
+        old = again.request("GET", f"{OBJECT}?generation={made[1]}&alt=media")
+        assert old.content == b"2"
+        back = again.request("POST", f"{OBJECT}/restore?generation={made[0]}")
+        assert back.status_code == 200
+        assert again.request("GET", f"{OBJECT}?alt=media").content == b"1"
+
+    await asyncio.to_thread(look)
+    assert files(again) == 4
+
+
+async def test_soft_delete_ends_with_its_time(make_cloud: Any) -> None:
+    cloud = await make_cloud()
+
+    def fill() -> None:
+        make(cloud)
+        write(cloud, b"1")
+        cloud.request("DELETE", OBJECT)
+
+    await asyncio.to_thread(fill)
+    assert len(await asyncio.to_thread(listed, cloud, "softDeleted")) == 1
+    assert files(cloud) == 1
+    cloud.server.store.run("UPDATE versions SET until=? WHERE until>0", time.time() - 1)
+    assert await asyncio.to_thread(listed, cloud, "softDeleted") == []
+    await cloud.server.close()
+    assert files(await make_cloud()) == 0
+
+
+async def test_soft_delete_keeps_only_so_much(cloud: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest go, so that a week of checkpoints does not fill the disk."""
+    monkeypatch.setattr(storage_versions, "MOST_BYTES", 100)
+
+    def run() -> None:
+        make(cloud)
+        made = [write(cloud, bytes([index]) * 40) for index in range(4)]
+        assert listed(cloud, "softDeleted") == made[1:3]
+        write(cloud, b"x" * 200)
+        assert listed(cloud, "softDeleted") == made[2:4]
+        write(cloud, b"")  # what was there before is larger than all that is kept
+        assert listed(cloud, "softDeleted") == made[2:4]
+
+    await asyncio.to_thread(run)
+    assert files(cloud) == 3
+
+
+async def test_a_deleted_bucket_keeps_nothing(cloud: Any) -> None:
+    def run() -> None:
+        make(cloud)
+        write(cloud, b"1")
+        cloud.request("DELETE", OBJECT)
+        assert cloud.request("DELETE", f"/storage/v1/b/{BUCKET}").status_code == 204
+
+    await asyncio.to_thread(run)
+    assert files(cloud) == 0
+
+
+async def test_what_is_refused_changes_nothing(cloud: Any) -> None:
+    def run() -> None:
+        make(cloud, softDeletePolicy={"retentionDurationSeconds": "0"})
+        generation = write(cloud, b"1")
+        hold = {"temporaryHold": True}
+        assert cloud.request("PATCH", OBJECT, json=hold).status_code == 200
+        refused = cloud.request("POST", UPLOAD, data=b"2")
+        assert refused.status_code == 403, refused.text
+        assert cloud.request("GET", f"{OBJECT}?alt=media").content == b"1"
+        assert cloud.request("GET", OBJECT).json()["generation"] == generation
+
+    await asyncio.to_thread(run)
+    assert files(cloud) == 1
+
+
+async def test_the_xml_api_says_what_keeps_an_object(cloud: Any) -> None:
+    def run() -> None:
+        make(cloud, retentionPolicy={"retentionPeriod": str(DAY)})
+        write(cloud, b"1")
+        host = {"Host": "storage.googleapis.com"}
+        for verb in ("PUT", "DELETE"):
+            answer = cloud.request(verb, f"/{BUCKET}/o", headers=host)
+            assert answer.status_code == 403
+            assert "<Code>RetentionPolicyNotMet</Code>" in answer.text
+            assert f"<Details>Object '{BUCKET}/o' is subject to" in answer.text
+        cloud.request("PATCH", OBJECT, json={"temporaryHold": True})
+        answer = cloud.request("DELETE", f"/{BUCKET}/o", headers=host)
+        assert "<Code>ObjectUnderActiveHold</Code>" in answer.text
+
+    await asyncio.to_thread(run)
+
+
+async def test_many_objects_in_pages_and_folders(cloud: Any) -> None:
+    """More than are read from the store at once."""
+    names = [f"{folder}/{index:03}" for folder in "ab" for index in range(300)]
+
+    def run() -> None:
+        make(cloud)
+        bucket = cloud.storage().bucket(BUCKET)
+        for name in names:
+            bucket.blob(name).upload_from_string(b"")
+        client = bucket.client
+        assert [blob.name for blob in client.list_blobs(BUCKET, page_size=250)] == names
+        found = client.list_blobs(BUCKET, delimiter="/")
+        assert list(found) == []
+        assert found.prefixes == {"a/", "b/"}
+        assert [blob.name for blob in client.list_blobs(BUCKET, prefix="b/29")] == names[-10:]
+        late = [blob.name for blob in client.list_blobs(BUCKET, start_offset="a/299")]
+        assert late == names[299:]
+
+    await asyncio.to_thread(run)
+
+
+async def test_selectors_that_are_none(cloud: Any) -> None:
+    def run() -> None:
+        make(cloud)
+        for fields in ("items(", "(", "items)", "a,,b", "/"):
+            answer = cloud.request("GET", f"/storage/v1/b/{BUCKET}/o", params={"fields": fields})
+            assert answer.status_code == 400, fields
+        answer = cloud.request("GET", f"/storage/v1/b/{BUCKET}", params={"fields": "*"})
+        assert answer.json()["name"] == BUCKET
+
+    await asyncio.to_thread(run)
