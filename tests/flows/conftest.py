@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from projects import Project, serving
 
 from tpuctl.api import Tpuctl
 from tpuctl.emulator import control
@@ -27,6 +28,23 @@ def local_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[control.Lo
     yield cloud
     control.stop(home)
     patch.undo()
+
+
+@pytest.fixture(scope="session")
+def null_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[control.LocalCloud]:
+    """A local cloud whose machines are names alone: everything is made at once, nobody logs in."""
+    with serving(tmp_path_factory.mktemp("null") / "local") as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def project(
+    null_cloud: control.LocalCloud,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Project:
+    """A project of the test's own on that cloud, to which commands speak too."""
+    return Project.spoken_to(null_cloud, tmp_path, monkeypatch)
 
 
 @pytest.fixture

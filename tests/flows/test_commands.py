@@ -126,7 +126,8 @@ def test_the_environment_tells_the_job_where_it_is(shell: Shell) -> None:
     job = seen["TPUCTL_JOB"]
     bucket = shell.stack.stack.bucket
     assert seen["TPUCTL_OUTPUT"] == f"gs://{bucket}/tpuctl/jobs/{job}/output"
-    del seen["TPUCTL_JOB"], seen["TPUCTL_OUTPUT"]
+    assert seen["TPUCTL_FOLDER"].endswith(f"/.tpuctl/jobs/{job}/1")
+    del seen["TPUCTL_JOB"], seen["TPUCTL_OUTPUT"], seen["TPUCTL_FOLDER"]
     assert {name: seen[name] for name in seen if name != "TPUCTL_MACHINE"} == {
         "TPUCTL_ATTEMPT": "1",
         "TPUCTL_WORKER": "0",

@@ -15,7 +15,8 @@ import pytest
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.flows.follow import follow
-from tpuctl.flows.submit import Submission, submit
+from tpuctl.flows.submission import Submission
+from tpuctl.flows.submit import submit
 from tpuctl.model.events import Event, LogChunk, ignore
 from tpuctl.remote.ssh import SshTransport
 
@@ -129,7 +130,7 @@ async def test_every_byte_once_through_many_drops(
             Submission.of(stack.stack, script, cloud="local"), store, transports, ignore
         )
         following = follow(record, store if has_bucket else None, {0: cut}, emit)
-        assert await asyncio.wait_for(following, 120) == 0
+        assert await asyncio.wait_for(following, 400) == 0
     finally:
         await cut.close()
         await direct.close()

@@ -16,7 +16,8 @@ from tpuctl.api import Tpuctl
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import NotFound, RemoteFailed
 from tpuctl.flows.follow import follow, latest, list_jobs, load, status, stop
-from tpuctl.flows.submit import Submission, submit
+from tpuctl.flows.submission import Submission
+from tpuctl.flows.submit import submit
 from tpuctl.model.events import Event, LogChunk, Note, StepFinished, Warned
 from tpuctl.model.job import JobRecord, WorkerRecord
 from tpuctl.remote.transport import Transport
@@ -151,7 +152,9 @@ async def test_a_second_run_sends_no_bundle(bench: Bench) -> None:
         for event in bench.events
         if isinstance(event, StepFinished) and event.address == "job/upload"
     ]
-    assert uploads == [f"to gs://{bench.store.name}", "the bucket has this bundle already"]
+    bucket = f"gs://{bench.store.name}"
+    assert uploads[0].endswith(f" kB to {bucket}")
+    assert uploads[1:] == [f"{bucket} had all of it already"]
     assert first.bundle == second.bundle
     assert await bench.follow(first) == await bench.follow(second) == 0
 
@@ -205,8 +208,9 @@ def node_is_gone(bench: Bench) -> Callable[[], Any]:
 
 async def test_a_log_grows_in_the_bucket_while_the_job_runs(bench: Bench) -> None:
     record = await bench.submit("import time\nprint('began', flush=True)\ntime.sleep(600)")
-    for _ in range(300):
-        if await bench.store.exists(record.log_name(0)):
+    for _ in range(300):  # the log arrives a moment before the record that tells of it
+        told = await bench.store.exists(record.log_name(0))
+        if told and (await status(bench.store, record)).state == "running":
             break
         await asyncio.sleep(0.1)
     assert await bench.in_bucket(record.log_name(0)) == b"began\n"
@@ -247,9 +251,14 @@ async def test_the_time_limit_of_the_stack(bench: Bench) -> None:
 async def test_nothing_starts_when_one_worker_does_not(slice_bench: Bench) -> None:
     bench = slice_bench
     # The folder that jobs are put into is a file on worker 2: nothing can be put there.
-    await bench.transports[2].put(b"", ".tpuctl")
-    with pytest.raises(RemoteFailed, match="worker 2"):
-        await bench.submit("import time\nprint('began')\ntime.sleep(600)")
+    worker_2 = bench.transports[2]
+    hidden = await worker_2.run(["sh", "-c", "mv .tpuctl .kept; touch .tpuctl"])
+    hidden.checked("putting a file in the way")
+    try:
+        with pytest.raises(RemoteFailed, match="worker 2"):
+            await bench.submit("import time\nprint('began')\ntime.sleep(600)")
+    finally:
+        await worker_2.run(["sh", "-c", "rm .tpuctl; mv .kept .tpuctl"])
     for worker in (0, 1, 3):
         found = await bench.transports[worker].run(["sh", "-c", "cat .tpuctl/jobs/*/1/record.json"])
         assert WorkerRecord.model_validate_json(found.stdout).state == "stopped"

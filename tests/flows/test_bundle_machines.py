@@ -1,0 +1,179 @@
+"""Bundles on machines: fetched with the machine's own account, or put there over SSH."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tpuctl.api import Tpuctl
+from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.endpoints import Endpoint
+from tpuctl.cloud.objects import ObjectStore
+from tpuctl.flows.follow import follow
+from tpuctl.flows.submission import Submission
+from tpuctl.flows.submit import submit
+from tpuctl.jobs.packs import is_pack
+from tpuctl.model.events import Event, LogChunk, StepFinished
+from tpuctl.model.job import JobRecord
+from tpuctl.remote.transport import Transport
+
+PACKS = "tpuctl/bundles/packs/"
+NOBODY = 9  # the discard port, on which nothing listens
+
+
+@dataclass
+class Bench:
+    """A machine, and a folder whose script runs there."""
+
+    stack: Tpuctl
+    worker: Transport
+    folder: Path
+    events: list[Event]
+    transcript: Path
+
+    async def submit(self, store: ObjectStore | None = None) -> JobRecord:
+        self.events.clear()
+        planned = Submission.of(self.stack.stack, self.folder / "job.py", cloud="local")
+        workers = {0: self.worker}
+        return await submit(planned, store or self.stack.store, workers, self.events.append)
+
+    async def log(self, record: JobRecord, *, has_bucket: bool = True) -> str:
+        store = self.stack.store if has_bucket else None
+        ending = follow(record, store, {0: self.worker}, self.events.append)
+        assert await asyncio.wait_for(ending, 120) == 0
+        log = (event.data for event in self.events if isinstance(event, LogChunk))
+        return b"".join(log).decode()
+
+    async def on_worker(self, *argv: str) -> str:
+        return (await self.worker.run(argv)).checked("test").stdout.decode()
+
+    async def packs(self) -> dict[str, str]:
+        """The packs on the worker, each with the number of its file."""
+        listed = await self.on_worker("sh", "-c", "cd .tpuctl/packs && ls -i")
+        numbered = dict(reversed(line.split()) for line in listed.splitlines())
+        return {name: number for name, number in numbered.items() if is_pack(name)}
+
+    def fetched(self) -> list[str]:
+        """The packs that were asked of the stack's bucket until now, in order."""
+        names = []
+        for line in self.transcript.read_text("utf-8").splitlines():
+            call = json.loads(line)
+            path = call.get("path", "").replace("%2F", "/")
+            if f"/b/{self.stack.stack.bucket}/o/{PACKS}" in path and "alt=media" in call["query"]:
+                names.append(path.rpartition("/")[2])
+        return names
+
+    async def fetch(self, record: JobRecord) -> tuple[int, str]:
+        """Have the worker fetch the job's bundle once more, knowing nothing."""
+        await self.on_worker("rm", "-rf", ".tpuctl/packs", f"{record.folder}/code")
+        program = f"{record.folder}/fetch.py"
+        done = await self.worker.run(["python3", "-S", "-I", program, record.folder])
+        assert done.stderr == b""
+        return done.exit_code, done.stdout.decode()
+
+
+@pytest.fixture
+async def bench(
+    make_stack: Callable[..., Tpuctl], tmp_path: Path, events: list[Event], transcript: Path
+) -> AsyncIterator[Bench]:
+    stack = make_stack()
+    await stack.up()
+    folder = tmp_path / "source"
+    folder.mkdir()
+    worker = (await stack.transports())[0]
+    yield Bench(stack, worker, folder, events, transcript)
+    await worker.close()
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+
+
+async def test_a_worker_fetches_what_it_lacks(bench: Bench) -> None:
+    (bench.folder / "job.py").write_text(
+        "import os, subprocess\n"
+        "print(len(open('data/noise', 'rb').read()), os.readlink('data/link'))\n"
+        "print(subprocess.check_output(['./run.sh']).decode())\n"
+    )
+    (bench.folder / "run.sh").write_text("#!/bin/sh\ncat data/link\n")
+    (bench.folder / "run.sh").chmod(0o755)
+    (bench.folder / "hello.txt").write_text("안녕")
+    (bench.folder / "data").mkdir()
+    (bench.folder / "data/noise").write_bytes(random.Random(1).randbytes(20_000_000))
+    (bench.folder / "data/link").symlink_to("../hello.txt")
+    first = await bench.submit()
+    assert await bench.log(first) == "20000000 ../hello.txt\n안녕\n"
+    before = await bench.packs()
+    assert len(before) == 2
+    assert sorted(bench.fetched()) == sorted(before)
+
+    (bench.folder / "hello.txt").write_text("다시")
+    second = await bench.submit()
+    assert await bench.log(second) == "20000000 ../hello.txt\n다시\n"
+    after = await bench.packs()
+    (new,) = after.keys() - before.keys()
+    assert bench.fetched()[2:] == [new]
+    assert {name: after[name] for name in before} == before, "the others are the same files"
+
+
+async def test_packs_that_are_damaged_or_gone_are_healed_by_the_next_run(bench: Bench) -> None:
+    store = bench.stack.store
+    (bench.folder / "job.py").write_text("print(len(open('noise', 'rb').read()))\n")
+    (bench.folder / "noise").write_bytes(random.Random(1).randbytes(100_000))
+    record = await bench.submit()
+    assert await bench.log(record) == "100000\n"
+    (pack,) = await bench.packs()
+    uri = f"gs://{store.name}/{PACKS}{pack}"
+
+    content = await store.get_bytes(PACKS + pack)
+    await store.put_bytes(PACKS + pack, content[:50_000] + bytes(50_000) + content[100_000:])
+    told = f"{uri} was damaged: it is sent again when the job is run again\n"
+    assert await bench.fetch(record) == (1, told)
+    told = f"{uri} is gone: it is sent again when the job is run again\n"
+    assert await bench.fetch(record) == (1, told), "the worker removed it"
+
+    assert await bench.log(await bench.submit()) == "100000\n"
+    assert await store.get_bytes(PACKS + pack) == content
+    assert await bench.fetch(record) == (0, "")
+
+    # One that is damaged on the machine alone is fetched again.
+    await bench.on_worker("sh", "-c", f"rm -r {record.folder}/code; echo > .tpuctl/packs/{pack}")
+    program = f"{record.folder}/fetch.py"
+    await bench.on_worker("python3", "-S", "-I", program, record.folder)
+    assert await bench.on_worker("wc", "-c", f"{record.folder}/code/noise") == (
+        f"100000 {record.folder}/code/noise\n"
+    )
+
+
+async def test_without_the_bucket_a_worker_is_sent_what_it_lacks(bench: Bench) -> None:
+    nowhere = Endpoint("local", f"http://127.0.0.1:{NOBODY}", bench.stack.endpoint.token)
+    cloud = Cloud(nowhere, bench.stack.stack.project)
+    broken = ObjectStore(cloud.client("storage"), bench.stack.stack.bucket, patience=0.5)
+    (bench.folder / "noise").write_bytes(random.Random(1).randbytes(3_000_000))
+
+    async def run(text: str, has_bucket: bool) -> str:
+        """Run a script that says so; what was told of sending it."""
+        (bench.folder / "job.py").write_text(f"print({text!r}, len(open('noise', 'rb').read()))\n")
+        record = await bench.submit(None if has_bucket else broken)
+        assert await bench.log(record, has_bucket=has_bucket) == f"{text} 3000000\n"
+        (told,) = (
+            event.because
+            for event in bench.events
+            if isinstance(event, StepFinished) and event.address == "job/upload"
+        )
+        return told
+
+    assert await run("one", True) == f"3.0 MB to gs://{broken.name}"
+    before = await bench.packs()
+    told = await run("two", False)
+    assert told.endswith(" kB to the workers over SSH"), "the machine had what it fetched"
+    assert await run("two", False) == "the workers had all of it already"
+    after = await bench.packs()
+    assert {name: after[name] for name in before} == before
+    assert bench.fetched() == list(before)
+
+    await bench.on_worker("rm", "-r", ".tpuctl/packs")
+    assert await run("two", False) == "3.0 MB to the workers over SSH"

@@ -1,0 +1,260 @@
+"""Bundles on their way through a bucket: what is sent, and what is not sent again."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.endpoints import Endpoint
+from tpuctl.cloud.objects import ObjectStore
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.jobs import shelves
+from tpuctl.jobs.bundle import build_bundle
+from tpuctl.jobs.cutting import LARGEST
+from tpuctl.jobs.ship import Shipped, renew_bundle, ship_bundle
+from tpuctl.jobs.shipped.unpack import Failure, unpack
+
+BUNDLES = "tpuctl/bundles/"
+PACKS = BUNDLES + "packs/"
+KILOBYTES = 200_000  # what a small change may cost: a chunk, a part of the manifest, the root
+_numbers = itertools.count(1)
+
+
+class Shipper:
+    """Somebody with a folder to ship, and a memory of what was shipped."""
+
+    def __init__(self, store: ObjectStore, home: Path) -> None:
+        self.store = store
+        self.folder = home / "source"
+        self.folder.mkdir(parents=True)
+        self.home = home
+        self.digest = ""
+
+    def place(self, name: str) -> Path:
+        path = self.home / f"{name}-{next(_numbers)}"
+        path.mkdir()
+        return path
+
+    async def ship(self) -> Shipped:
+        scratch = self.place("scratch")
+        bundle = build_bundle(None, scratch, root=self.folder)
+        self.digest = bundle.digest
+        return await ship_bundle(bundle, self.store, {}, scratch, self.home / "indexes")
+
+    async def unpacked(self) -> dict[str, bytes]:
+        """What a worker makes of the last bundle, from what is in the bucket alone."""
+        folder = self.place("worker")
+        root = await self.root()
+        for pack in root["packs"]:
+            (folder / pack).write_bytes(await self.store.get_bytes(PACKS + pack))
+        unpack(str(folder), root, self.digest, str(folder / "code"))
+        return seen(folder / "code")
+
+    async def root(self) -> dict[str, list[str]]:
+        text = await self.store.get_bytes(f"{BUNDLES}{self.digest}.json")
+        root: dict[str, list[str]] = json.loads(text)
+        return root
+
+    async def written(self) -> dict[str, tuple[int, int]]:
+        """Size and generation of all that is in the bucket."""
+        return {one.name: (one.size, one.generation) for one in await self.store.list(BUNDLES)}
+
+
+def seen(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def prose(seed: int, count: int) -> bytes:
+    """So many lines of 41 bytes that compress to half of it."""
+    noise = random.Random(seed)
+    return b"".join(noise.randbytes(20).hex().encode() + b"\n" for _ in range(count))
+
+
+@pytest.fixture
+async def make_shipper(null_cloud: LocalCloud, tmp_path: Path) -> Callable[[], Shipper]:
+    """People on machines of their own, with one bucket for all of them."""
+    endpoint = Endpoint("local", null_cloud.url, null_cloud.token)
+    client = Cloud(endpoint, "local-project").client("storage")
+    name = f"bundles-{tmp_path.parent.name}-{next(_numbers)}".replace("_", "-")
+    await asyncio.to_thread(client.create_bucket, name)
+
+    def make() -> Shipper:
+        return Shipper(ObjectStore(client, name), tmp_path / f"person-{next(_numbers)}")
+
+    return make
+
+
+@pytest.fixture
+def shipper(make_shipper: Callable[[], Shipper]) -> Shipper:
+    return make_shipper()
+
+
+async def test_a_second_run_sends_what_changed(shipper: Shipper) -> None:
+    for number in range(200):
+        (shipper.folder / f"module-{number}.py").write_bytes(prose(number, 300))
+    big = prose(-1, 100_000)
+    (shipper.folder / "big.txt").write_bytes(big)
+    first = await shipper.ship()
+    before = await shipper.written()
+    assert first.is_new
+    assert first.sent == sum(size for size, _ in before.values())
+    assert first.sent > 3_000_000
+    assert len(before) == 2, "so many files are one pack, and a root"
+
+    middle = big.index(b"\n", len(big) // 2) + 1
+    (shipper.folder / "big.txt").write_bytes(big[:middle] + b"one more line\n" + big[middle:])
+    (shipper.folder / "module-7.py").write_bytes(prose(7, 300) + b"changed\n")
+    second = await shipper.ship()
+    after = await shipper.written()
+    new = sum(size for name, (size, _) in after.items() if name not in before)
+    assert second.sent == new < KILOBYTES
+    assert {name: after[name] for name in before} == before, "nothing was written again"
+    assert await shipper.unpacked() == seen(shipper.folder)
+
+    third = await shipper.ship()
+    assert not third.is_new
+    assert third.sent < 1000, "the root alone"
+
+
+async def test_a_machine_that_shipped_nothing_sends_what_the_bucket_lacks(
+    make_shipper: Callable[[], Shipper],
+) -> None:
+    mine, yours = make_shipper(), make_shipper()
+    for one in (mine, yours):
+        (one.folder / "data.txt").write_bytes(prose(1, 50_000))
+    (yours.folder / "more.txt").write_bytes(prose(2, 100))
+    assert (await mine.ship()).sent > 1_000_000
+    assert (await yours.ship()).sent < KILOBYTES
+    assert await yours.unpacked() == seen(yours.folder)
+    assert await mine.unpacked() == seen(mine.folder)
+
+
+async def test_people_who_ship_at_the_same_time(make_shipper: Callable[[], Shipper]) -> None:
+    people = [make_shipper() for _ in range(4)]
+    for number, one in enumerate(people):
+        (one.folder / "same.txt").write_bytes(prose(1, 20_000))
+        (one.folder / "own.txt").write_bytes(prose(number // 2, 1000))  # two pairs
+    await asyncio.gather(*(one.ship() for one in people))
+    assert people[0].digest == people[1].digest != people[2].digest == people[3].digest
+    for one in people:
+        assert await one.unpacked() == seen(one.folder)
+
+
+async def test_what_the_bucket_lost_is_sent_again(shipper: Shipper) -> None:
+    (shipper.folder / "data.txt").write_bytes(prose(1, 50_000))
+    first = await shipper.ship()
+    (pack,) = (await shipper.root())["packs"]
+    await shipper.store.delete(PACKS + pack)
+    again = await shipper.ship()
+    assert again.sent == first.sent
+    assert await shipper.unpacked() == seen(shipper.folder)
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+async def test_a_pack_that_is_not_what_its_name_says_is_written_again(
+    make_shipper: Callable[[], Shipper], remembers: bool
+) -> None:
+    """One who sent it knows its index, and learns of the damage from a worker that removes it."""
+    mine, yours = make_shipper(), make_shipper()
+    for one in (mine, yours):
+        (one.folder / "data.txt").write_bytes(prose(1, 1000))
+    first = await mine.ship()
+    (pack,) = (await mine.root())["packs"]
+    await mine.store.put_bytes(PACKS + pack, b"\0" * 10_000)
+    if remembers:
+        with pytest.raises(Exception, match=pack):
+            await mine.unpacked()
+        await mine.store.delete(PACKS + pack)
+    someone = mine if remembers else yours
+    assert (await someone.ship()).sent == first.sent
+    assert await someone.unpacked() == seen(someone.folder)
+
+
+async def test_what_would_soon_expire_is_made_new_without_being_sent(
+    shipper: Shipper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shipper.folder / "data.txt").write_bytes(prose(1, 50_000))
+    await shipper.ship()
+    before = await shipper.written()
+    (pack,) = (await shipper.root())["packs"]
+    monkeypatch.setattr(shelves, "RENEWED_AFTER", timedelta())
+    again = await shipper.ship()
+    assert not again.is_new and again.sent < 1000
+    after = await shipper.written()
+    assert after[PACKS + pack][0] == before[PACKS + pack][0]
+    assert after[PACKS + pack][1] > before[PACKS + pack][1], "it was not written again"
+    assert await shipper.unpacked() == seen(shipper.folder)
+
+
+async def test_a_bundle_is_kept_for_another_attempt(
+    shipper: Shipper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shipper.folder / "data.bin").write_bytes(random.Random(1).randbytes(18_000_000))
+    await shipper.ship()
+    before = await shipper.written()
+    name = f"{BUNDLES}{shipper.digest}.json"
+    monkeypatch.setattr(shelves, "RENEWED_AFTER", timedelta())
+    await renew_bundle(shipper.store, name)
+    after = await shipper.written()
+    assert len(before) == 3
+    for one, (size, generation) in before.items():
+        assert after[one][0] == size
+        assert after[one][1] > generation, "the bucket counts its age from then on"
+    assert await shipper.unpacked() == seen(shipper.folder)
+
+
+async def test_many_runs_do_not_make_many_packs(shipper: Shipper) -> None:
+    (shipper.folder / "data.txt").write_bytes(prose(1, 20_000))
+    await shipper.ship()
+    for number in range(24):
+        (shipper.folder / f"new-{number}.txt").write_bytes(prose(number, 3))
+        assert (await shipper.ship()).sent < KILOBYTES
+    assert len((await shipper.root())["packs"]) <= 17
+    assert await shipper.unpacked() == seen(shipper.folder)
+
+
+async def test_a_bundle_without_one_of_its_packs_is_never_half_unpacked(shipper: Shipper) -> None:
+    (shipper.folder / "data.bin").write_bytes(random.Random(1).randbytes(20_000_000))
+    await shipper.ship()
+    root = await shipper.root()
+    assert len(root["packs"]) == 2
+    folder = shipper.place("worker")
+    for pack in root["packs"]:
+        (folder / pack).write_bytes(await shipper.store.get_bytes(PACKS + pack))
+    for pack in root["packs"]:
+        less = {**root, "packs": [one for one in root["packs"] if one != pack]}
+        with pytest.raises(Failure):
+            unpack(str(folder), less, shipper.digest, str(folder / "code"))
+        assert not (folder / "code").exists()
+
+
+@pytest.mark.soak
+async def test_one_line_of_half_a_gigabyte(shipper: Shipper) -> None:
+    """Thousands of files and large ones; a line changes, and kilobytes are sent."""
+    for number in range(4000):
+        path = shipper.folder / f"package-{number % 40}/module-{number}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(prose(number, 400))
+    data = prose(-1, 5_000_000)
+    (shipper.folder / "table.csv").write_bytes(data)
+    (shipper.folder / "weights.bin").write_bytes(random.Random(2).randbytes(250_000_000))
+    assert sum(map(len, seen(shipper.folder).values())) > 500_000_000
+    first = await shipper.ship()
+    assert first.sent < 450_000_000
+    module = shipper.folder / "package-7/module-7.py"
+    module.write_bytes(b"import os\n" + module.read_bytes())
+    assert (await shipper.ship()).sent < KILOBYTES
+    middle = data.index(b"\n", len(data) // 2) + 1
+    (shipper.folder / "table.csv").write_bytes(data[:middle] + b"a line\n" + data[middle:])
+    last = await shipper.ship()
+    assert last.sent < KILOBYTES + LARGEST
+    assert await shipper.unpacked() == seen(shipper.folder)

@@ -1,0 +1,85 @@
+"""Data disks keep a stack in their zone: no stockout and no changed file takes them away."""
+
+from __future__ import annotations
+
+import pytest
+from projects import ZONE, Bench, Project
+
+from tpuctl.cloud.operations import long_operation
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.errors import Conflict, NoCapacity
+
+OTHER = "us-central1-a"
+BOTH = f"{ZONE}, {OTHER}"
+ANYWHERE = "bucket: {allow_egress: true}"
+
+
+async def disks(bench: Bench) -> list[tuple[str, str]]:
+    found = (await bench.again().status()).found
+    return [(one.name, one.zone) for one in found if one.kind == "disk"]
+
+
+async def lose_the_node(bench: Bench) -> None:
+    parent = f"projects/{bench.stack.project}/locations/{ZONE}"
+    name = f"{parent}/nodes/{bench.stack.stack.names.node}"
+    operation = await bench.ask("tpu", "delete_node", {"name": name})
+    cloud = bench.stack.cloud
+    await long_operation(cloud, "tpu", operation.operation, what="the node", seconds=30)
+
+
+async def test_a_stockout_leaves_a_new_disk_behind_and_an_old_one_alone(
+    project: Project, null_cloud: LocalCloud
+) -> None:
+    bench = project.stack("data_disks: [{size_gb: 20}]", ANYWHERE, zones=BOTH)
+    fault = steering.add_fault(null_cloud, "stockout", zone=ZONE, project=project.id)
+    prepared = await bench.provision()
+    assert steering.fault(null_cloud, fault["id"])["used"] == 1
+    assert prepared.stack.zone == OTHER
+    name = bench.stack.stack.names.disk(0)
+    assert await disks(bench) == [(name, OTHER)], "nothing was on the one in the first zone"
+    await bench.stack.down()
+
+    await bench.provision()
+    assert await disks(bench) == [(name, ZONE)]
+    await lose_the_node(bench)
+    steering.add_fault(null_cloud, "stockout", zone=ZONE, project=project.id)
+    with pytest.raises(NoCapacity) as caught:
+        await bench.stack.provision(await bench.again().plan())
+    assert f"data disks are in {ZONE}" in caught.value.diagnostics[0].detail
+    assert await disks(bench) == [(name, ZONE)]
+
+    steering.remove_all_faults(null_cloud)
+    assert (await bench.provision()).stack.zone == ZONE
+    assert await disks(bench) == [(name, ZONE)]
+
+
+async def test_a_file_with_other_zones_does_not_take_a_disk_away(project: Project) -> None:
+    bench = project.stack("data_disks: [{size_gb: 20}]", ANYWHERE, zones=ZONE)
+    await bench.provision()
+    await lose_the_node(bench)
+    path = bench.stack.stack_file
+    path.write_text(path.read_text("utf-8").replace(ZONE, OTHER), "utf-8")
+    with pytest.raises(Conflict, match="Disk in another zone"):
+        await bench.again().plan()
+    assert await disks(bench) == [(bench.stack.stack.names.disk(0), ZONE)]
+    assert not (await bench.again().down()).leaks
+    assert await disks(bench) == []
+
+
+async def test_a_disk_let_go_just_after_a_refusal_is_tried_once_more(
+    project: Project, null_cloud: LocalCloud
+) -> None:
+    bench = project.stack("data_disks: [{size_gb: 20}]", zones=ZONE)
+    await bench.provision()
+    await lose_the_node(bench)
+    fault = steering.add_fault(
+        null_cloud,
+        "error",
+        method="google.cloud.compute.v1.Disks/Delete",
+        code="INVALID_ARGUMENT",
+        project=project.id,
+    )
+    assert (await bench.again().down()).leaks == ()
+    assert steering.fault(null_cloud, fault["id"])["used"] == 1
+    assert await disks(bench) == []

@@ -1,0 +1,157 @@
+"""Exit codes as documented: what ends a job, or keeps it from running, by its number.
+
+That Ctrl-C, a second one, and the death of whoever follows a job do what they should is tested
+beside the commands; preemption, beside recovery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from members import Member, grant
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.model.events import Event, JobEnded
+
+TPUCTL = [sys.executable, "-m", "tpuctl"]
+
+ENDLESS = "import time\nprint('it runs', flush=True)\nwhile True: time.sleep(0.1)\n"
+# The parent of a script waits for it, and is what knows how it ended.
+LOSING = "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nos.kill(os.getpid(), 9)\n"
+
+
+class Shell:
+    """A folder with a stack that is up."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def script(self, name: str, text: str) -> str:
+        (self.folder / "job").mkdir(exist_ok=True)
+        (self.folder / "job" / name).write_text(text, "utf-8")
+        return f"job/{name}"
+
+    def run(self, *arguments: str, **env: str) -> tuple[int, dict[str, Any], str]:
+        """Exit code, the envelope's data, and what was told."""
+        done = subprocess.run(
+            [*TPUCTL, *arguments, "--json"],
+            cwd=self.folder,
+            env=os.environ | env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        answer = json.loads(done.stdout)
+        assert answer["exit_code"] == done.returncode
+        told = " ".join(f"{one['summary']}: {one['detail']}" for one in answer["diagnostics"])
+        return done.returncode, answer["data"], told
+
+    def recorded(self, job: str) -> tuple[str, int, str]:
+        """State, exit code and first cause, as the bucket keeps them of worker 0."""
+
+        async def read() -> bytes:
+            stack = Tpuctl(self.folder / "tpuctl.yaml", cloud="local")
+            return await stack.store.get_bytes((await stack.job(job)).record_name(0))
+
+        found = json.loads(asyncio.run(read()))
+        return found["state"], found["exit_code"], found["first_cause"]
+
+
+@pytest.fixture(scope="module")
+def shell(local_cloud: LocalCloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    folder = tmp_path_factory.mktemp("codes")
+    (folder / "tpuctl.yaml").write_text(
+        "stack: codes\nproject: {id: local-project}\n"
+        "tpu: {type: v2-8, runtime: tpu-ubuntu2204-base, zones: [us-central1-b]}\n"
+        "job: {retries: {preemption: 0, infrastructure: 0, failure: 0}}\n",
+        "utf-8",
+    )
+    shell = Shell(folder)
+    code, _, told = shell.run("up", "--yes")
+    assert code == 0, told
+    yield shell
+    assert shell.run("down", "--yes", "--delete-bucket")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "cause"),
+    [
+        ("raise SystemExit(75)", 75, "script"),  # which of tpuctl's own means something else
+        ("import os; os.kill(os.getpid(), 11)", 139, "signal"),
+        (
+            "import os, signal; signal.signal(2, signal.SIG_DFL); os.kill(os.getpid(), 2)",
+            130,
+            "signal",
+        ),
+    ],
+)
+def test_a_jobs_own_code_is_told_from_ours(
+    shell: Shell, ending: str, code: int, cause: str
+) -> None:
+    done, data, told = shell.run("run", shell.script("own.py", ending))
+    assert (done, data["state"], data["job_exit_code"]) == (code, "failed", code)
+    assert shell.recorded(data["job"]) == ("failed", code, cause)
+    assert "Job failed" in told
+
+
+async def test_a_lost_job_ends_with_69(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, for that the cloud may tell of a preemption late is waited for."""
+    monkeypatch.setattr("tpuctl.flows.witness.SETTLE_SECONDS", 0.0)
+    events: list[Event] = []
+    stack = Tpuctl(shell.folder / "tpuctl.yaml", cloud="local", emit=events.append)
+    job = shell.folder / shell.script("losing.py", LOSING)
+    assert await asyncio.wait_for(stack.run(job), 120) == 69
+    [ended] = [one for one in events if isinstance(one, JobEnded)]
+    assert (ended.state, ended.exit_code, ended.is_own) == ("lost", 69, False)
+
+
+def test_a_timeout_ends_the_job_with_124_whoever_follows_it(shell: Shell) -> None:
+    job = shell.script("endless.py", ENDLESS)
+    done, data, told = shell.run("run", "--timeout", "1s", job)
+    assert (done, data["state"], data["job_exit_code"]) == (124, "timed_out", None)
+    assert "time limit" in told
+    assert shell.recorded(data["job"]) == ("timed_out", 124, "timeout")
+    done, data, _ = shell.run("run", "--detach", "--timeout", "2s", job)
+    assert done == 0
+    done, data, _ = shell.run("wait", data["job"])
+    assert (done, data["state"]) == (124, "timed_out")
+
+
+def test_waiting_ends_with_124_and_leaves_the_job_which_somebody_stops(shell: Shell) -> None:
+    job = shell.script("endless.py", ENDLESS)
+    _, data, _ = shell.run("run", "--detach", job)
+    name = data["job"]
+    done, data, told = shell.run("wait", "--timeout", "0.5s", name)
+    assert (done, data["state"], data["job_exit_code"]) == (124, None, None)
+    assert "goes on" in told
+    with subprocess.Popen(
+        [*TPUCTL, "wait", name, "--json"], cwd=shell.folder, stdout=subprocess.PIPE, text=True
+    ) as waiting:
+        assert shell.run("stop", name)[0] == 0
+        out, _ = waiting.communicate(timeout=90)
+    answer = json.loads(out)
+    assert (waiting.returncode, answer["data"]["state"]) == (143, "stopped")
+    assert shell.recorded(name) == ("stopped", 143, "stopped")
+
+
+def test_what_is_refused_is_told_by_its_number(shell: Shell, local_cloud: LocalCloud) -> None:
+    assert shell.run("run", "job/absent.py")[0] == 2
+    assert shell.run("run", "--timeout", "1y", shell.script("fine.py", "print(1)\n"))[0] == 2
+    assert shell.run("run", shell.script("broken.py", "if\n"))[0] == 65
+    member = Member(local_cloud, "passer-by")
+    for role in ("roles/tpu.viewer", "roles/compute.viewer"):
+        grant(local_cloud, "projects/local-project", role, member.name)
+    done, _, told = shell.run("run", "job/fine.py", TPUCTL_LOCAL_CALLER=member.name)
+    assert done == 77
+    assert "storage." in told, "the bucket is not theirs to write"

@@ -1,0 +1,164 @@
+"""Zones in order: a refusal of a zone or a region leads on, anything else ends the search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.errors import Conflict, Denied, NoCapacity, QuotaExceeded
+from tpuctl.flows.inventory import look
+from tpuctl.model.events import Event, Note, StepStarted
+from tpuctl.model.inventory import Found
+
+TYPE = "v5litepod-8"
+FIRST, NEIGHBOUR, FAR = "us-west4-a", "us-west4-b", "europe-west4-b"
+MakeZoned = Callable[..., Tpuctl]
+
+
+@pytest.fixture
+def cloud(local_cloud: LocalCloud) -> Iterator[LocalCloud]:
+    """The local cloud, without faults again afterwards."""
+    yield local_cloud
+    steering.remove_all_faults(local_cloud)
+
+
+@pytest.fixture
+def make(tmp_path: Path, local_cloud: LocalCloud, events: list[Event]) -> MakeZoned:
+    def make(name: str, *zones: str, extra: str = "") -> Tpuctl:
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(
+            f"stack: {name}\nproject: {{id: local-project}}\n"
+            f"tpu: {{type: {TYPE}, runtime: v2-alpha-tpuv5-lite, zones: [{', '.join(zones)}]}}\n"
+            f"bucket: {{allow_egress: true}}\n{extra}",
+            "utf-8",
+        )
+        return Tpuctl(path, cloud="local", emit=events.append)
+
+    return make
+
+
+async def zonal(stack: Tpuctl) -> dict[str, str]:
+    """Everything of the stack that is in some zone, by kind and zone."""
+    found: list[Found] = await look(stack.cloud, "local-project", stack=stack.stack.name)
+    return {f"{one.kind} {one.zone}": one.state for one in found if one.zone}
+
+
+def asked(events: list[Event]) -> list[str]:
+    """Steps that made a node, in order."""
+    steps = [event for event in events if isinstance(event, StepStarted)]
+    return [step.address for step in steps if step.action == "create" and "node" in step.address]
+
+
+async def test_a_stockout_leads_to_the_next_zone(
+    make: MakeZoned, cloud: LocalCloud, events: list[Event]
+) -> None:
+    stack = make("stocked-out", FIRST, NEIGHBOUR)
+    fault = steering.add_fault(cloud, "stockout", zone=FIRST)
+    prepared = await stack.up()
+    assert steering.fault(cloud, fault["id"])["used"] == 1
+    assert prepared.stack.zone == NEIGHBOUR
+    assert await zonal(stack) == {f"node {NEIGHBOUR}": "READY"}
+    told = " ".join(event.text for event in events if isinstance(event, Note))
+    assert FIRST in told
+    assert NEIGHBOUR in told
+
+    again = await stack.plan()  # though the first zone would have one now
+    assert again.stack.zone == NEIGHBOUR
+    assert again.plan.is_empty
+    assert (await stack.node()).zone == NEIGHBOUR
+    assert not (await stack.down(delete_bucket=True)).leaks
+    assert await zonal(stack) == {}
+
+
+async def test_a_controller_moves_along_and_leaves_nothing(
+    make: MakeZoned, cloud: LocalCloud
+) -> None:
+    stack = make("moving", FIRST, NEIGHBOUR, extra="controller: {machine_type: n2-standard-2}\n")
+    steering.add_fault(cloud, "stockout", zone=FIRST, type="v5*")
+    await stack.up()
+    assert await zonal(stack) == {
+        f"node {NEIGHBOUR}": "READY",
+        f"controller {NEIGHBOUR}": "RUNNING",
+    } | {key: value for key, value in (await zonal(stack)).items() if key.startswith("disk")}
+    assert not any(key.endswith(FIRST) for key in await zonal(stack))
+    assert not (await stack.down(delete_bucket=True)).leaks
+
+
+async def test_a_regions_quota_skips_its_other_zones(
+    make: MakeZoned, cloud: LocalCloud, events: list[Event]
+) -> None:
+    stack = make("out-of-quota", FIRST, NEIGHBOUR, FAR)
+    steering.add_fault(cloud, "quota", region="us-west4", times="unlimited")
+    await stack.up()
+    assert asked(events) == [f"node/{stack.stack.names.node}"] * 2  # the neighbour was not asked
+    assert await zonal(stack) == {f"node {FAR}": "READY"}
+    await stack.down(delete_bucket=True)
+
+
+async def test_every_zone_tells_why_it_refused(make: MakeZoned, cloud: LocalCloud) -> None:
+    stack = make("nowhere", FIRST, NEIGHBOUR, extra="controller: {machine_type: n2-standard-2}\n")
+    steering.add_fault(cloud, "stockout", type="v5*", times="unlimited")
+    with pytest.raises(NoCapacity) as caught:
+        await stack.up()
+    assert FIRST in str(caught.value)
+    assert NEIGHBOUR in str(caught.value)
+    assert caught.value.diagnostics[0].hint
+    assert await zonal(stack) == {}  # the controller of the last zone is not left alone
+    await stack.down(delete_bucket=True)
+
+
+async def test_quota_alone_keeps_its_exit_code(make: MakeZoned, cloud: LocalCloud) -> None:
+    stack = make("poor", FIRST, NEIGHBOUR)
+    steering.add_fault(cloud, "quota", zone=FIRST)
+    steering.add_fault(cloud, "quota", zone=NEIGHBOUR)
+    with pytest.raises(QuotaExceeded) as caught:
+        await stack.up()
+    assert caught.value.exit_code == 76
+    await stack.down(delete_bucket=True)
+
+
+async def test_what_no_zone_would_mend_ends_the_search(
+    make: MakeZoned, cloud: LocalCloud, events: list[Event]
+) -> None:
+    stack = make("denied", FIRST, NEIGHBOUR)
+    steering.add_fault(cloud, "deny", method="google.cloud.tpu.v2.Tpu/CreateNode")
+    with pytest.raises(Denied):
+        await stack.up()
+    assert len(asked(events)) == 1
+    await stack.down(delete_bucket=True)
+
+
+async def test_what_was_abandoned_is_taken_away_by_the_next_up_and_by_down(
+    make: MakeZoned, cloud: LocalCloud
+) -> None:
+    """As after a crash in the middle of moving on: the stack works in one zone, and has more."""
+    first = make("abandoned", FIRST)
+    await first.up()
+    (tmp := first.stack_file).write_text(
+        tmp.read_text("utf-8").replace(f"[{FIRST}]", f"[{NEIGHBOUR}, {FIRST}]"), "utf-8"
+    )
+    both = Tpuctl(tmp, cloud="local")
+    prepared = await both.plan(NEIGHBOUR)
+    await both.provision(prepared)
+    assert await zonal(both) == {f"node {NEIGHBOUR}": "READY"}
+    await both.down(delete_bucket=True)
+    assert await zonal(both) == {}
+
+
+async def test_a_node_in_a_zone_that_nobody_names_is_not_touched(make: MakeZoned) -> None:
+    stack = make("elsewhere", FIRST)
+    await stack.up()
+    stack.stack_file.write_text(
+        stack.stack_file.read_text("utf-8").replace(f"[{FIRST}]", f"[{NEIGHBOUR}]"), "utf-8"
+    )
+    moved = Tpuctl(stack.stack_file, cloud="local")
+    with pytest.raises(Conflict, match=FIRST):
+        await moved.up()
+    assert await zonal(moved) == {f"node {FIRST}": "READY"}
+    assert not (await moved.down(delete_bucket=True)).leaks
+    assert await zonal(moved) == {}

@@ -1,0 +1,273 @@
+"""What `up` grants to machines is what they need: all of it, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from members import Member, grant, make_role, revoke
+from projects import Bench, Project
+
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.resources.iam import ROLES, WRITERS
+from tpuctl.resources.roles import watch_permissions
+
+OBJECTS, BUCKET = ROLES
+LOGS, METRICS = WRITERS
+Doings = Mapping[str, tuple[str, str, str]]  # verb, path, and the permission that it needs
+
+
+@dataclass(frozen=True)
+class Machine:
+    """An account of a stack that is up, and where things of the stack are."""
+
+    member: Member
+    bench: Bench
+    cloud: LocalCloud
+
+    @property
+    def project(self) -> str:
+        return f"projects/{self.bench.stack.stack.project}"
+
+    @property
+    def zone(self) -> str:
+        return self.bench.stack.stack.zone
+
+    @property
+    def bucket(self) -> str:
+        return self.bench.stack.stack.bucket
+
+    @property
+    def on_bucket(self) -> str:
+        return f"buckets/{self.bucket}"
+
+    @property
+    def watch_role(self) -> str:
+        return self.bench.stack.stack.names.watch_role
+
+    def objects(self) -> Doings:
+        """What a job, its record and TensorFlow's gs:// do in the bucket."""
+        root = f"/storage/v1/b/{self.bucket}"
+        upload = f"/upload/storage/v1/b/{self.bucket}/o?uploadType=media&name=job%2Flog"
+        return {
+            "look at the bucket": ("GET", root, "storage.buckets.get"),
+            "list": ("GET", f"{root}/o?prefix=job/", "storage.objects.list"),
+            "write": ("POST", upload, "storage.objects.create"),
+            "replace": ("POST", upload, "storage.objects.create"),
+            "read": ("GET", f"{root}/o/job%2Flog?alt=media", "storage.objects.get"),
+            "change": ("PATCH", f"{root}/o/job%2Flog", "storage.objects.update"),
+            "copy": (
+                "POST",
+                f"{root}/o/job%2Flog/copyTo/b/{self.bucket}/o/c",
+                "storage.objects.get",
+            ),
+            "delete": ("DELETE", f"{root}/o/c", "storage.objects.delete"),
+        }
+
+    def outcome(self, doings: Doings) -> dict[str, str]:
+        """By the name of each: "" where it is done, else the permission that its refusal names."""
+        found = {}
+        for name, (verb, path, _) in doings.items():
+            body = {} if verb in ("GET", "DELETE") else {"json": {}}
+            answer = self.member.ask(verb, path, **body)
+            assert answer.status_code in (200, 204, 403, 404), answer.text
+            named = re.search(r"'([a-z]+(?:\.[A-Za-z]+){2,})'", answer.text)
+            if answer.status_code == 403:
+                assert named is not None, answer.text
+            found[name] = named[1] if answer.status_code == 403 and named else ""
+        return found
+
+    def permitted(self, *names: str) -> list[str]:
+        """Which of these it has on the project."""
+        path = f"/v3/{self.project}:testIamPermissions"
+        answer = self.member.must("POST", path, json={"permissions": list(names)})
+        return list(answer.get("permissions", ()))
+
+    def without(self, resource: str, role: str, doings: Doings) -> dict[str, str]:
+        """What is refused while this one grant is taken away."""
+        revoke(self.cloud, resource, role, self.member.name)
+        try:
+            return {name: told for name, told in self.outcome(doings).items() if told}
+        finally:
+            grant(self.cloud, resource, role, self.member.name)
+
+
+def own(bench: Bench, cloud: LocalCloud) -> Machine:
+    email = bench.stack.stack.service_account
+    return Machine(Member(cloud, f"serviceAccount:{email}"), bench, cloud)
+
+
+def needing(doings: Doings, *permissions: str) -> dict[str, str]:
+    return {name: one for name, (_, _, one) in doings.items() if one in permissions}
+
+
+async def test_each_grant_of_a_machine_is_needed_and_all_of_them_are_enough(
+    project: Project, null_cloud: LocalCloud
+) -> None:
+    bench = project.stack()
+    await bench.provision()
+    machine = own(bench, null_cloud)
+    node = f"/v2/{machine.project}/locations/{machine.zone}/nodes/{bench.stack.stack.names.node}"
+    doings = {**machine.objects(), "look at the node": ("GET", node, "tpu.nodes.get")}
+    assert not any(machine.outcome(doings).values())
+    of_objects = {name: told for name, (_, _, told) in doings.items() if ".objects." in told}
+    del of_objects["list"]  # which the bucket's reader may too
+    assert machine.without(machine.on_bucket, OBJECTS, doings) == of_objects
+    assert machine.without(machine.on_bucket, BUCKET, doings) == needing(
+        doings, "storage.buckets.get"
+    )
+    for role in ROLES:
+        revoke(null_cloud, machine.on_bucket, role, machine.member.name)
+    told = machine.outcome(doings)
+    assert told["list"] == "storage.objects.list"
+    for role in ROLES:
+        grant(null_cloud, machine.on_bucket, role, machine.member.name)
+
+    watched = {"look": ("GET", node, "tpu.nodes.get"), "end": ("DELETE", node, "tpu.nodes.delete")}
+    told = {name: one for name, (_, _, one) in watched.items()}
+    assert machine.without(machine.project, machine.watch_role, watched) == told
+    for name, (_, _, permission) in watched.items():
+        rest = [one for one in watch_permissions(bench.stack.stack) if one != permission]
+        make_role(null_cloud, "tpuctl.watch", rest, project=project.id)
+        one = {name: watched[name]}
+        assert machine.outcome(one) == {name: permission}
+    make_role(null_cloud, "tpuctl.watch", watch_permissions(bench.stack.stack), project=project.id)
+
+    wrote = {LOGS: "logging.logEntries.create", METRICS: "monitoring.timeSeries.create"}
+    assert machine.permitted(*wrote.values()) == [*wrote.values()]
+    for role, permission in wrote.items():
+        revoke(null_cloud, machine.project, role, machine.member.name)
+        assert permission not in machine.permitted(*wrote.values())
+        grant(null_cloud, machine.project, role, machine.member.name)
+    assert not any(machine.outcome(watched).values())  # it ends itself, at the last
+    assert (await bench.stack.down(delete_bucket=True)).leaks == ()
+
+
+async def test_a_machine_may_do_nothing_else(project: Project, null_cloud: LocalCloud) -> None:
+    bench, other = project.stack(), project.stack()
+    await bench.provision()
+    await other.provision()
+    machine = own(bench, null_cloud)
+    foreign = f"/storage/v1/b/{other.stack.stack.bucket}"
+    root = f"/storage/v1/b/{machine.bucket}"
+    place = f"/v2/{machine.project}/locations/{machine.zone}"
+    compute = f"/compute/v1/{machine.project}"
+    accounts = f"/v1/{machine.project}/serviceAccounts"
+    doings = {
+        "look at another bucket": ("GET", foreign, "storage.buckets.get"),
+        "list another bucket": ("GET", f"{foreign}/o", "storage.objects.list"),
+        "read another's record": (
+            "GET",
+            f"{foreign}/o/tpuctl%2Fstacks%2F{other.stack.stack.name}.json",
+            "storage.objects.get",
+        ),
+        "list buckets": ("GET", f"/storage/v1/b?project={project.id}", "storage.buckets.list"),
+        "read the bucket's policy": ("GET", f"{root}/iam", "storage.buckets.getIamPolicy"),
+        "set the bucket's policy": ("PUT", f"{root}/iam", "storage.buckets.setIamPolicy"),
+        "change the bucket": ("PATCH", root, "storage.buckets.update"),
+        "delete the bucket": ("DELETE", root, "storage.buckets.delete"),
+        "list nodes": ("GET", f"{place}/nodes", "tpu.nodes.list"),
+        "make a node": ("POST", f"{place}/nodes?nodeId=n", "tpu.nodes.create"),
+        "queue for a node": (
+            "POST",
+            f"{place}/queuedResources?queuedResourceId=q",
+            "tpu.nodes.create",
+        ),
+        "stop its node": (
+            "POST",
+            f"{place}/nodes/{bench.stack.stack.names.node}:stop",
+            "tpu.nodes.stop",
+        ),
+        "list instances": ("GET", f"{compute}/aggregated/instances", "compute.instances.list"),
+        "make an instance": (
+            "POST",
+            f"{compute}/zones/{machine.zone}/instances",
+            "compute.instances.create",
+        ),
+        "read the project's policy": (
+            "POST",
+            f"/v3/{machine.project}:getIamPolicy",
+            "resourcemanager.projects.getIamPolicy",
+        ),
+        "set the project's policy": (
+            "POST",
+            f"/v3/{machine.project}:setIamPolicy",
+            "resourcemanager.projects.setIamPolicy",
+        ),
+        "make an account": ("POST", accounts, "iam.serviceAccounts.create"),
+        "look at itself": (
+            "GET",
+            f"{accounts}/{machine.member.email}",
+            "iam.serviceAccounts.get",
+        ),
+    }
+    wanted = {name: permission for name, (_, _, permission) in doings.items()}
+    assert machine.outcome(doings) == wanted
+    # It may delete what shares its project: IAM has no policies of single nodes, and the role for
+    # it says so in every plan.
+    neighbour = f"{place}/nodes/{other.stack.stack.names.node}"
+    assert machine.member.told("GET", neighbour)[0] == 200
+    acts = [
+        "iam.serviceAccounts.actAs",
+        "iam.roles.create",
+        "serviceusage.services.enable",
+        "resourcemanager.projects.get",
+        "logging.logEntries.list",
+    ]
+    assert machine.permitted(*acts) == []
+
+
+async def test_a_nodes_agent_and_its_controller(project: Project, null_cloud: LocalCloud) -> None:
+    """A TPU node reads and writes gs:// as Google's agent; its controller ends both."""
+    bench = project.stack("kind: node")
+    await bench.provision()
+    found = await bench.stack.node()
+    agent = Machine(
+        Member(null_cloud, f"serviceAccount:{found.service_account}"), bench, null_cloud
+    )
+    doings = agent.objects()
+    assert not any(agent.outcome(doings).values())
+    of_objects = {name: told for name, (_, _, told) in doings.items() if ".objects." in told}
+    del of_objects["list"]
+    assert agent.without(agent.on_bucket, OBJECTS, doings) == of_objects
+    refused = agent.without(agent.on_bucket, BUCKET, doings)
+    assert refused == needing(doings, "storage.buckets.get")
+
+    machine, names = own(bench, null_cloud), bench.stack.stack.names
+    node = f"/v2/{machine.project}/locations/{machine.zone}/nodes/{names.node}"
+    instance = f"/compute/v1/{machine.project}/zones/{machine.zone}/instances/{names.controller}"
+    attributes = f"{instance}/getGuestAttributes?queryPath=hostkeys/"
+    ends = {
+        "look at the node": ("GET", node, "tpu.nodes.get"),
+        "look at itself": ("GET", instance, "compute.instances.get"),
+        "read guest attributes": ("GET", attributes, "compute.instances.getGuestAttributes"),
+        "end the node": ("DELETE", node, "tpu.nodes.delete"),
+        "end itself": ("DELETE", instance, "compute.instances.delete"),
+    }
+    # What its controller may by another role is another test's.
+    revoke(null_cloud, machine.project, names.recovery_role, machine.member.name)
+    permissions = watch_permissions(bench.stack.stack)
+    assert {*permissions} == {permission for _, _, permission in ends.values()}
+    for name, (_, _, permission) in ends.items():
+        rest = [one for one in permissions if one != permission]
+        make_role(null_cloud, "tpuctl.watch", rest, project=project.id)
+        assert machine.outcome({name: ends[name]}) == {name: permission}
+    make_role(null_cloud, "tpuctl.watch", permissions, project=project.id)
+    assert not any(machine.outcome(ends).values())
+
+
+async def test_a_queued_resource_is_ended_with_the_permissions_of_nodes(
+    project: Project, null_cloud: LocalCloud
+) -> None:
+    bench = project.stack("queue: true")
+    await bench.provision()
+    machine, names = own(bench, null_cloud), bench.stack.stack.names
+    place = f"/v2/{machine.project}/locations/{machine.zone}/queuedResources/{names.queued}"
+    ends = {
+        "look": ("GET", place, "tpu.nodes.get"),
+        "end": ("DELETE", f"{place}?force=true", "tpu.nodes.delete"),
+    }
+    told = {name: permission for name, (_, _, permission) in ends.items()}
+    assert machine.without(machine.project, machine.watch_role, ends) == told
+    assert not any(machine.outcome(ends).values())

@@ -1,0 +1,75 @@
+"""The commands that are about callers: local token, local set propagation, fault --caller."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from members import Member
+from projects import Project
+
+from tpuctl.cli.app import run
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+
+ANN = "user:ann@example.com"
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    code = run(["local", *words, "--json"])
+    envelope = json.loads(capsys.readouterr().out)
+    assert (code, envelope["status"]) == (0, "ok"), envelope
+    return envelope["data"]
+
+
+def test_a_token_of_somebody(
+    project: Project, null_cloud: LocalCloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same one each time, other than the owner's, and limited by its scopes."""
+    found = answer(capsys, "token", ANN)
+    assert found == {"member": ANN, "token": Member(null_cloud, ANN).token}
+    assert run(["local", "token", ANN]) == 0
+    assert capsys.readouterr().out == found["token"] + "\n"
+    scope = "https://www.googleapis.com/auth/compute"
+    limited = answer(capsys, "token", ANN, "--scope", scope)["token"]
+    assert len({limited, found["token"], null_cloud.token}) == 3
+    ann = Member(null_cloud, ANN)
+    ann.token = limited
+    told = ann.told("GET", "/v3/projects/local-project")
+    assert told == (403, "Request had insufficient authentication scopes.")
+
+
+@pytest.mark.parametrize("member", ["ann@example.com", "group:g@example.com", "user:ann", "user:"])
+def test_who_can_be_no_caller(
+    project: Project, capsys: pytest.CaptureFixture[str], member: str
+) -> None:
+    assert run(["local", "token", member]) != 0
+    assert "is no caller" in capsys.readouterr().err
+
+
+def test_how_long_changed_policies_take(
+    project: Project, null_cloud: LocalCloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        assert answer(capsys, "set", "propagation", "2.5")["propagation"] == 2.5
+        assert steering.settings(null_cloud)["propagation"] == 2.5
+        for wrong in ("soon", "nan", "inf"):
+            assert run(["local", "set", "propagation", wrong]) != 0
+            assert "number of seconds" in capsys.readouterr().err
+    finally:
+        steering.change_settings(null_cloud, propagation=0)
+
+
+def test_a_fault_for_one_caller(
+    project: Project, null_cloud: LocalCloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = answer(capsys, "fault", "add", "unavailable", "--caller", "ann@*", "--times", "1")
+    try:
+        path = "/v3/projects/local-project"
+        assert Member.owner(null_cloud).told("GET", path)[0] == 200
+        assert Member(null_cloud, ANN).told("GET", path)[0] == 503
+        assert Member(null_cloud, ANN).told("GET", path)[0] == 403
+        assert steering.fault(null_cloud, made["id"])["used"] == 1
+    finally:
+        steering.remove_fault(null_cloud, made["id"])

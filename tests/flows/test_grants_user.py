@@ -1,0 +1,225 @@
+"""What is asked of whoever types `up` and `down` is what they need: all of it, and no more.
+
+A person gets a custom role of exactly the permissions that the plan is checked for, and works under
+it. Then one of them is taken away, and the check with it: something must be refused for it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from members import OWNER, Member, grant, make_role
+from projects import Project
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.permissions.rows import row_of
+from tpuctl.errors import Denied, TpuctlError
+from tpuctl.flows import permissions
+from tpuctl.flows.composition import resources_of
+from tpuctl.flows.permissions import ACT_AS, LOOK, needs
+from tpuctl.model.events import Event, LogChunk
+
+ANN = "user:ann@example.com"
+ACCOUNT = "billingAccounts/010CA1-010CA1-010CA1"
+SAMPLE = 3  # permissions that are taken away in the suite; `make soak` takes them all, one by one
+KINDS = {
+    "vm": ("", ""),
+    "disk": ("data_disks: [{size_gb: 20}]", ""),
+    "queued": ("queue: true", ""),
+    "node": ("kind: node", ""),
+}
+# Without it every API is taken to be off, and is enabled once more.
+USEFUL = {"serviceusage.services.list"}
+
+
+async def needed_by(stack: Tpuctl) -> list[str]:
+    """What a person is checked for who brings a stack up, as its owner's plan tells."""
+    plan = (await stack.plan()).plan
+    kinds = {one.address.partition("/")[0] for one in resources_of(stack.stack, stack.cloud)}
+    return sorted(
+        {
+            one.name
+            for one in needs(kinds)
+            if one.action == LOOK or permissions._is_needed(one, plan)
+        }
+    )
+
+
+class Bench:
+    """A project with billing, and a person in it who has one role."""
+
+    def __init__(self, cloud: LocalCloud, folder: Path, kind: str) -> None:
+        self.cloud, project = cloud, Project(folder)
+        self.project = project.id
+        owner = Member.owner(cloud)
+        body = {"projectId": project.id, "parent": "organizations/400000000001"}
+        owner.must("POST", "/v3/projects", json=body)
+        link = {"billingAccountName": ACCOUNT}
+        owner.must("PUT", f"/v1/projects/{project.id}/billingInfo", json=link)
+        apis = {"serviceIds": ["iam.googleapis.com"]}  # there are no roles before
+        owner.must("POST", f"/v1/projects/{project.id}/services:batchEnable", json=apis)
+        self.file = project.stack(*KINDS[kind]).stack.stack_file
+        text = self.file.read_text("utf-8")
+        made = f", create: true, billing_account: {ACCOUNT.partition('/')[2]}"
+        assert made in text
+        self.file.write_text(text.replace(made, ""), "utf-8")
+
+    def open(self) -> Tpuctl:
+        return Tpuctl(self.file, cloud="local", emit=lambda event: None)
+
+    def let(self, names: Sequence[str]) -> None:
+        role = make_role(self.cloud, "stacks", names, project=self.project)
+        grant(self.cloud, f"projects/{self.project}", role, ANN)
+
+    async def needed(self) -> list[str]:
+        return await needed_by(self.open())
+
+    async def work(self) -> None:
+        """A stack's life. Raises what it meets."""
+        for _ in range(2):
+            stack = self.open()
+            await stack.provision(await stack.plan())
+        await self.open().status()
+        assert (await self.open().down()).leaks == ()
+
+
+def was_refused(cloud: LocalCloud, since: int, permission: str, told: str) -> bool:
+    """Whether a call was refused that needs this permission, whatever words were found for it."""
+    if permission == ACT_AS and "iam.serviceAccountUser" in told:
+        return True  # Compute Engine names the role
+    for call in steering.calls(cloud, since):
+        row, method = row_of(call["method"]), call["method"]
+        if call["status"] == "PERMISSION_DENIED" and row is not None:
+            is_write = method in ("storage.objects.insert", "storage.objects.compose")
+            if permission in row.permissions or (is_write and ".objects." in permission):
+                return True
+    return False
+
+
+async def needed_of(cloud: LocalCloud, folder: Path, kind: str) -> list[str]:
+    found = await Bench(cloud, folder, kind).needed()
+    assert len(found) > 30
+    return found
+
+
+@pytest.fixture
+def as_ann(project: Project, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes the commands be typed by Ann, who owns nothing."""
+
+    def become() -> None:
+        monkeypatch.setenv("TPUCTL_LOCAL_CALLER", ANN)
+
+    return become
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_permissions_that_are_asked_for_are_enough(
+    null_cloud: LocalCloud, tmp_path: Path, as_ann: Any, kind: str
+) -> None:
+    bench = Bench(null_cloud, tmp_path, kind)
+    names = await bench.needed()
+    as_ann()
+    bench.let(names)
+    await bench.work()
+
+
+async def test_they_are_enough_for_a_job_on_a_real_machine(
+    make_stack: Callable[..., Tpuctl],
+    local_cloud: LocalCloud,
+    events: list[Event],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = "/v1/projects/local-project/services:batchEnable"
+    apis = {"serviceIds": ["iam.googleapis.com"]}
+    Member.owner(local_cloud).must("POST", path, json=apis)
+    names = await needed_by(make_stack(name="typed-by-ann"))
+    role = make_role(local_cloud, "stacks", names)
+    grant(local_cloud, "projects/local-project", role, ANN)
+    monkeypatch.setenv("TPUCTL_LOCAL_CALLER", ANN)
+    stack = make_stack(name="typed-by-ann")
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "job.py").write_text("print('done as told')", "utf-8")
+    since = steering.calls(local_cloud)[-1]["number"]
+    await stack.up()
+    record = await stack.submit(tmp_path / "job" / "job.py", [])
+    assert await stack.follow(record) == 0
+    assert any(isinstance(one, LogChunk) and b"done as told" in one.data for one in events)
+    assert (await stack.down()).leaks == ()
+    callers = {one["caller"] for one in steering.calls(local_cloud, since)}
+    assert {"ann@example.com", stack.stack.service_account} <= callers
+    assert OWNER not in callers
+
+
+async def test_what_is_missing_is_told_before_anything_is_made(
+    null_cloud: LocalCloud, tmp_path: Path, as_ann: Any
+) -> None:
+    bench = Bench(null_cloud, tmp_path, "vm")
+    names, gone = await bench.needed(), {"storage.objects.delete", "tpu.nodes.delete"}
+    as_ann()
+    bench.let([name for name in names if name not in gone])
+    since = steering.calls(null_cloud)[-1]["number"]
+    with pytest.raises(Denied) as caught:
+        await bench.open().plan()
+    assert "Permissions missing" in str(caught.value)
+    assert all(name in str(caught.value) for name in gone)
+    changed = [one["method"] for one in steering.calls(null_cloud, since) if one["mutating"]]
+    assert changed == []
+
+
+async def taken_away(
+    cloud: LocalCloud, folder: Path, kind: str, names: Sequence[str], gone: str
+) -> None:
+    """Work without one permission, and without being warned."""
+    bench = Bench(cloud, folder, kind)
+    bench.let([name for name in names if name != gone])
+    # What waits for operations is only asked when they take a while.
+    steering.change_settings(cloud, pace="quick" if "perations.get" in gone else "instant")
+    since = steering.calls(cloud)[-1]["number"]
+    try:
+        await bench.work()
+    except TpuctlError as error:
+        told = str(error)
+        assert gone in told or was_refused(cloud, since, gone, told), (kind, gone, told)
+    else:
+        assert gone in USEFUL, f"{kind} does not need {gone}"
+    finally:
+        steering.change_settings(cloud, pace="instant")
+
+
+@pytest.fixture
+def unwarned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have nothing asked beforehand, so that the cloud itself has to say it."""
+
+    async def nothing(*_: Any) -> list[Any]:
+        return []
+
+    monkeypatch.setattr(permissions, "missing_permissions", nothing)
+
+
+async def test_some_permissions_are_each_needed(
+    null_cloud: LocalCloud, tmp_path: Path, as_ann: Any, unwarned: None
+) -> None:
+    names = await needed_of(null_cloud, tmp_path, "vm")
+    as_ann()
+    for gone in random.sample([one for one in names if "perations.get" not in one], SAMPLE):
+        await taken_away(null_cloud, tmp_path, "vm", names, gone)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", KINDS)
+async def test_every_permission_is_needed(
+    null_cloud: LocalCloud, tmp_path: Path, as_ann: Any, unwarned: None, kind: str
+) -> None:
+    names = await needed_of(null_cloud, tmp_path, kind)
+    shown = [] if kind == "vm" else await needed_of(null_cloud, tmp_path, "vm")
+    as_ann()
+    for gone in names:
+        if gone not in shown:
+            await taken_away(null_cloud, tmp_path, kind, names, gone)

@@ -1,0 +1,307 @@
+"""Jobs that nobody watches but the stack's controller, on the local cloud's real machines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpuctl.api import Tpuctl
+from tpuctl.cloud.operations import compute_operation
+from tpuctl.emulator import control, steering
+from tpuctl.flows.attempts import attempts_of
+from tpuctl.flows.workers import controller_transport
+from tpuctl.model.events import Event, StepFinished, Warned
+from tpuctl.model.job import JobRecord
+from tpuctl.remote.keys import config_home
+from tpuctl.remote.transport import Transport
+from tpuctl.waiting import Backoff, wait_until
+
+MakeStack = Callable[..., Tpuctl]
+TOKEN = "not-to-be-read-anywhere"
+SECRET = "nor-is-this-one"
+# The first attempt waits for ever; the second says what it was given.
+JOB = """
+import os, pathlib, time
+attempt = os.environ["TPUCTL_ATTEMPT"]
+given = [name for name in ("TOKEN", "SECRET") if os.environ.get(name)]
+print("attempt", attempt, *given, os.environ["TPUCTL_CLOUD"], flush=True)
+while attempt == "1":
+    time.sleep(0.1)
+"""
+
+
+@pytest.fixture(autouse=True)
+def isolated(local_cloud: control.LocalCloud) -> None:
+    if not local_cloud.runs_startup_scripts:
+        pytest.skip(f"machines have no startup scripts here: {local_cloud.isolation}")
+
+
+@pytest.fixture
+def watched(make_stack: MakeStack, monkeypatch: pytest.MonkeyPatch) -> Tpuctl:
+    """A stack whose controller's watch looks every few seconds."""
+    monkeypatch.setenv("FROM_HERE", SECRET)
+    return make_stack(
+        runtime="tpu-ubuntu2204-base, capacity: spot",
+        extra=f"controller: {{}}\nlimits: {{idle: 40s}}\n"
+        f"job: {{env: {{TOKEN: {TOKEN}}}, secrets: {{SECRET: 'env:FROM_HERE'}}}}\n",
+    )
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "job" / "job.py"
+    path.parent.mkdir()
+    path.write_text(JOB, "utf-8")
+    return path
+
+
+@asynccontextmanager
+async def on_controller(stack: Tpuctl) -> AsyncIterator[Transport]:
+    found = await controller_transport(
+        stack.stack,
+        stack.cloud,
+        key=stack.key.path,
+        known_hosts=config_home() / "known_hosts",
+        emit=stack.emit,
+    )
+    try:
+        yield found
+    finally:
+        await found.close()
+
+
+async def until(probe: Callable[[], Any], what: str) -> Any:
+    return await wait_until(probe, what=what, seconds=120, backoff=Backoff(0.1, 0.5))
+
+
+async def state_of(stack: Tpuctl, record: JobRecord, name: str = "state.json") -> Any:
+    """What is kept there of the job; None where there is none."""
+    async with on_controller(stack) as there:
+        read = await there.run(["cat", f".tpuctl/recover/{record.id}/{name}"])
+    return json.loads(read.stdout) if read.exit_code == 0 else None
+
+
+async def running(stack: Tpuctl, record: JobRecord, *, other_than: int = 0) -> int:
+    """Wait until tpuctl runs there for the job; its process."""
+
+    async def probe() -> int | None:
+        state = await state_of(stack, record)
+        child = state.get("child") if state else None
+        return child if child not in (None, other_than) else None
+
+    return int(await until(probe, "tpuctl running on the controller"))
+
+
+async def started(stack: Tpuctl, record: JobRecord) -> None:
+    """Wait until the first attempt is at work."""
+
+    async def probe() -> bool | None:
+        summary = next(one for one in await stack.jobs() if one.record.id == record.id)
+        return summary.status.state == "running" or None
+
+    await until(probe, "the job running")
+
+
+async def restart_controller(stack: Tpuctl) -> None:
+    where = {
+        "project": stack.stack.project,
+        "zone": stack.stack.zone,
+        "instance": stack.stack.names.controller,
+    }
+    client = stack.cloud.client("instances")
+    operation = await stack.cloud.call("reset", client.reset_unary, **where)
+    await compute_operation(stack.cloud, operation, what="reset", seconds=60)
+
+
+async def test_a_job_that_nobody_watches_goes_on_after_all_that_can_happen(
+    watched: Tpuctl,
+    local_cloud: control.LocalCloud,
+    script: Path,
+    events: list[Event],
+) -> None:
+    """Its controller's tpuctl is killed, the controller begins anew, its node is taken away."""
+    await watched.up()
+    assert not [one for one in events if isinstance(one, Warned)]
+    record = await watched.submit(script)
+    told = [one.because for one in events if isinstance(one, StepFinished)]
+    assert [one for one in told if f"controller goes on with {record.id}" in one]
+    await started(watched, record)
+
+    first = await running(watched, record)
+    state = await state_of(watched, record)
+    async with on_controller(watched) as there:
+        (await there.run(["kill", "-9", str(state["pid"]), str(first)])).checked("killing")
+    second = await running(watched, record, other_than=first)
+    assert second != first, "the watch has started it again"
+
+    await restart_controller(watched)
+
+    async def begun_anew() -> bool | None:
+        now = await state_of(watched, record)
+        return True if now and now["pid"] != state["pid"] and now["child"] else None
+
+    await until(begun_anew, "tpuctl running after the restart")
+
+    since = steering.calls(local_cloud)[-1]["number"]
+    node = await watched.node()
+    steering.add_fault(local_cloud, "preempt", node=node.name)
+
+    async def ended() -> Any:
+        return await state_of(watched, record, "ended.json")
+
+    end = await until(ended, "the end of the job")
+    assert (end["state"], end["exit_code"]) == ("succeeded", 0)
+    assert (await watched.node()).id != node.id
+    (attempt,) = await attempts_of(watched.store, record)
+    assert (attempt.number, attempt.why.kind) == (2, "preemption")
+    controller = watched.stack.names.controller
+    assert attempt.started_by == f"{watched.stack.user}@{controller}"
+    log = await watched.store.get_bytes(record.at(2).log_name(0))
+    assert log == b"attempt 2 TOKEN SECRET local\n"
+
+    # All of it by the stack's own account, and by nobody else.
+    makers = {
+        one["caller"]
+        for one in steering.calls(local_cloud, since)
+        if one["method"].endswith(("/CreateNode", "/DeleteNode"))
+    }
+    assert makers == {watched.stack.service_account}
+
+    # The values are where the job gets them from, and else in no file that stays.
+    for one in await watched.store.list("tpuctl/"):
+        content = await watched.store.get_bytes(one.name)
+        assert not [each for each in (TOKEN, SECRET) if each.encode() in content], one.name
+    async with on_controller(watched) as there:
+        found = await there.run(["grep", "-rlE", f"{TOKEN}|{SECRET}", ".tpuctl"])
+    assert found.stdout == b""
+    assert await watched.follow(record, show=False) == 0, "from here too, afterwards"
+    assert (await watched.down(delete_bucket=True)).leaks == ()
+
+
+@pytest.mark.soak
+async def test_who_follows_the_job_sees_what_the_controller_does(
+    watched: Tpuctl, local_cloud: control.LocalCloud, script: Path
+) -> None:
+    """It has begun to replace the node when somebody else wants to: that one waits for it."""
+    await watched.up()
+    record = await watched.submit(script)
+    await started(watched, record)
+    await running(watched, record)
+
+    async def is_being_replaced() -> bool | None:
+        return (await watched.node()).state == "DELETING" or None
+
+    try:
+        steering.add_fault(local_cloud, "preempt", node=watched.stack.names.node)
+        steering.change_settings(local_cloud, pace="real")  # so that a deletion takes a minute
+        await until(is_being_replaced, "the controller deleting the node")
+    finally:
+        steering.change_settings(local_cloud, pace="instant")
+    assert await asyncio.wait_for(watched.follow(record), 240) == 0
+    (attempt,) = await attempts_of(watched.store, record)
+    assert attempt.number == 2
+
+    async def ended() -> Any:
+        return await state_of(watched, record, "ended.json")
+
+    assert (await until(ended, "the end of the job"))["state"] == "succeeded"
+    async with watched.connections() as transports:  # whoever made it
+        (await transports[0].run(["true"])).checked("logging in")
+    assert (await watched.down(delete_bucket=True)).leaks == ()
+
+
+async def test_a_job_that_is_stopped_is_left_alone(
+    watched: Tpuctl, local_cloud: control.LocalCloud, script: Path
+) -> None:
+    await watched.up()
+    record = await watched.submit(script)
+    await started(watched, record)
+    await running(watched, record)
+    await watched.stop(record, grace=1.0)
+
+    async def ended() -> Any:
+        return await state_of(watched, record, "ended.json")
+
+    assert (await until(ended, "the end of the job"))["state"] == "stopped"
+    assert await attempts_of(watched.store, record) == []
+    assert (await watched.down(delete_bucket=True)).leaks == ()
+
+
+async def test_a_stack_that_is_taken_down_is_not_made_anew(
+    watched: Tpuctl, local_cloud: control.LocalCloud, script: Path
+) -> None:
+    await watched.up()
+    record = await watched.submit(script)
+    await started(watched, record)
+    await running(watched, record)
+    since = steering.calls(local_cloud)[-1]["number"]
+    assert (await watched.down()).leaks == ()
+    made = [one for one in steering.calls(local_cloud, since) if "CreateNode" in one["method"]]
+    assert made == []
+
+
+async def test_without_retries_nobody_is_asked_to_watch(
+    make_stack: MakeStack, script: Path, events: list[Event]
+) -> None:
+    none = "{preemption: 0, infrastructure: 0, failure: 0}"
+    stack = make_stack(extra=f"controller: {{}}\njob: {{env: {{TOKEN: x}}, retries: {none}}}\n")
+    await stack.up()
+    record = await stack.submit(script)
+    assert await state_of(stack, record) is None
+    assert not [
+        one for one in events if isinstance(one, StepFinished) and "recovery" in one.address
+    ]
+    await stack.stop(record, grace=1.0)
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+
+
+async def test_a_controller_that_cannot_is_told_of_and_the_job_runs(
+    watched: Tpuctl, script: Path, events: list[Event]
+) -> None:
+    await watched.up()
+    async with on_controller(watched) as there:
+        away = 'rm -rf .tpuctl/programs .tpuctl/controller; echo "not json" > .tpuctl/controller'
+        (await there.run(["sh", "-c", away])).checked("breaking it")
+    record = await watched.submit(script)
+    warned = [one.diagnostic for one in events if isinstance(one, Warned)]
+    assert [one.summary for one in warned] == ["Controller does not watch over the job"]
+    assert "Jobs run" in warned[0].detail
+    assert warned[0].hint
+    await started(watched, record)
+    await watched.stop(record, grace=1.0)
+    assert (await watched.down(delete_bucket=True)).leaks == ()
+
+
+@pytest.mark.soak
+@pytest.mark.tensorflow
+@pytest.mark.timeout(900)  # the first time, the image is downloaded
+async def test_the_controller_of_a_tpu_node_goes_on_with_its_own_jobs(
+    make_stack: MakeStack, local_cloud: control.LocalCloud, script: Path
+) -> None:
+    """It runs the job, makes the node anew, and starts the job again on itself."""
+    stack = make_stack(
+        runtime="auto, kind: node, capacity: preemptible",
+        extra="limits: {idle: 2m}\njob: {env: {TOKEN: x}, retries: {preemption: 1}}\n",
+    )
+    await stack.up()
+    record = await stack.submit(script)
+    await started(stack, record)
+    node = await stack.node()
+    steering.add_fault(local_cloud, "preempt", node=node.name)
+
+    async def ended() -> Any:
+        return await state_of(stack, record, "ended.json")
+
+    end = await wait_until(ended, what="the end", seconds=300, backoff=Backoff(0.2, 2.0))
+    assert (end["state"], end["exit_code"]) == ("succeeded", 0)
+    assert (await stack.node()).created != node.created
+    (attempt,) = await attempts_of(stack.store, record)
+    assert (attempt.number, attempt.why.kind) == (2, "preemption")
+    assert attempt.started_by == f"{stack.stack.user}@{stack.stack.names.controller}"
+    assert (await stack.down(delete_bucket=True)).leaks == ()

@@ -1,0 +1,196 @@
+"""What a stack's account may do beside a controller is what making the TPU anew needs: no less,
+and no more.
+
+On a cloud without machines, as that account: what tpuctl does on the controller, up to the point
+where it would log in.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from members import Member, grant, make_role, revoke
+from projects import Bench, Project
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.errors import NotFound, TpuctlError
+from tpuctl.flows.controller import find_controller
+from tpuctl.flows.handover import stack_file
+from tpuctl.flows.nodes import nodes_of
+from tpuctl.model.events import ignore
+from tpuctl.resources.iam import USER
+from tpuctl.resources.roles import recovery_permissions
+
+SAMPLE = 2  # permissions that are taken away of each kind; `make soak` takes every one
+KINDS = {
+    "vm": ("capacity: spot", "controller: {}"),
+    "queued": ("capacity: spot, queue: true", "controller: {}"),
+    "node": ("kind: node, capacity: preemptible", ""),
+}
+
+
+class Controller:
+    """A stack that is up and whose node was taken away, as its controller has it."""
+
+    def __init__(
+        self, bench: Bench, cloud: LocalCloud, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.bench, self.cloud, self.folder = bench, cloud, folder
+        self.monkeypatch = monkeypatch
+        self.stack = bench.stack.stack
+        self.member = f"serviceAccount:{self.stack.service_account}"
+        self.node_range = ""
+        self.project = f"projects/{self.stack.project}"
+        self.account = f"{self.project}/serviceAccounts/{self.stack.service_account}"
+
+    async def begin(self) -> Controller:
+        await self.bench.provision()
+        # That role is for limits, and has some of what this is about.
+        revoke(self.cloud, self.project, self.stack.names.watch_role, self.member)
+        if self.stack.is_node:
+            name = f"{self.project}/locations/{self.stack.zone}/nodes/{self.stack.names.node}"
+            self.node_range = (
+                await self.bench.ask("tpu_v1", "get_node", {"name": name})
+            ).cidr_block
+        await self.bench.preempt(self.cloud)
+        return self
+
+    async def work(self) -> None:
+        """Make the TPU anew as the controller's program does. Raises what is refused."""
+        path = self.folder / "controllers.yaml"
+        file = stack_file(self.stack, "default", "a:ssh-ed25519 A a", self.node_range)
+        path.write_text(json.dumps(file), "utf-8")
+        with self.monkeypatch.context() as patch:
+            patch.setenv("TPUCTL_CONTROLLER", self.stack.names.controller)
+            patch.setenv("TPUCTL_LOCAL_CALLER", self.member)
+            stack = Tpuctl(path, cloud="local", emit=ignore)
+            prepared = await stack.plan()
+            assert len(list(prepared.plan)) == 1, "the TPU alone"
+            assert not prepared.plan.is_empty
+            await stack.provision(prepared)
+            assert [one.state for one in await nodes_of(stack.stack, stack.cloud)] == ["READY"]
+            if self.stack.is_node:
+                await self._look_at_itself(stack)
+
+    async def _look_at_itself(self, stack: Tpuctl) -> None:
+        await find_controller(stack.stack, stack.cloud)
+        where = {"project": self.stack.project, "zone": self.stack.zone}
+        client = stack.cloud.client("instances")
+        try:
+            await stack.cloud.call(
+                "host keys",
+                client.get_guest_attributes,
+                request={**where, "instance": self.stack.names.controller},
+            )
+        except NotFound:  # machines of this cloud publish none
+            return
+
+    def let(self, *names: str) -> None:
+        role = self.stack.names.recovery_role.rpartition("/")[2]
+        make_role(self.cloud, role, names, project=self.stack.project)
+
+
+@pytest.fixture
+def controller(
+    project: Project, null_cloud: LocalCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], Awaitable[Controller]]:
+    async def make(kind: str) -> Controller:
+        bench = project.stack(*KINDS[kind])
+        return await Controller(bench, null_cloud, tmp_path, monkeypatch).begin()
+
+    return make
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_is_granted_is_enough(
+    controller: Callable[[str], Awaitable[Controller]], kind: str
+) -> None:
+    there = await controller(kind)
+    await there.work()
+    assert (await there.bench.again().down(delete_bucket=True)).leaks == ()
+
+
+async def taken_away(there: Controller, gone: str) -> None:
+    """Work without one permission: it must be refused, and named."""
+    there.let(*(one for one in recovery_permissions(there.stack) if one != gone))
+    # What waits for operations is only asked when they take a while.
+    steering.change_settings(there.cloud, pace="quick" if "perations.get" in gone else "instant")
+    try:
+        # Where no list may be seen, nothing is on it.
+        told = "No node" if gone == "tpu.nodes.list" else gone.replace(".", r"\.")
+        with pytest.raises(TpuctlError, match=told):
+            await there.work()
+    finally:
+        steering.change_settings(there.cloud, pace="instant")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_some_permissions_are_needed(
+    controller: Callable[[str], Awaitable[Controller]], kind: str
+) -> None:
+    for _ in range(SAMPLE):
+        there = await controller(kind)
+        await taken_away(there, random.choice(recovery_permissions(there.stack)))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", KINDS)
+async def test_every_permission_is_needed(
+    controller: Callable[[str], Awaitable[Controller]], kind: str
+) -> None:
+    first = await controller(kind)
+    for name in recovery_permissions(first.stack):
+        await taken_away(await controller(kind), name)
+
+
+@pytest.mark.parametrize("kind", ["vm", "queued"])
+async def test_acting_as_itself_is_needed_and_granted_there_alone(
+    controller: Callable[[str], Awaitable[Controller]], null_cloud: LocalCloud, kind: str
+) -> None:
+    there = await controller(kind)
+    revoke(null_cloud, there.account, USER, there.member)
+    with pytest.raises(TpuctlError, match=r"iam\.serviceAccounts\.actAs"):
+        await there.work()
+    grant(null_cloud, there.account, USER, there.member)
+    await there.work()
+    path = f"/v3/{there.project}:testIamPermissions"
+    asked = ["iam.serviceAccounts.actAs", "tpu.nodes.create", "tpu.nodes.update"]
+    answer = Member(null_cloud, there.member).must("POST", path, json={"permissions": asked})
+    assert answer["permissions"] == ["tpu.nodes.create"], "no other account of the project"
+
+
+async def test_what_was_granted_goes_with_the_stack(
+    project: Project, null_cloud: LocalCloud
+) -> None:
+    """An account of the user's own stays, and may act as itself no longer."""
+    owner, first = Member.owner(null_cloud), project.stack()
+    await first.provision()  # the project, its APIs
+    path = f"/v1/projects/{project.id}/serviceAccounts"
+    email = owner.must("POST", path, json={"accountId": "given-account"})["email"]
+    member = f"serviceAccount:{email}"
+    bench = project.stack(f"capacity: spot, service_account: {email}", "controller: {}")
+    await bench.provision()
+
+    def roles(policy: Any) -> set[str]:
+        bindings = policy.get("bindings", ())
+        return {one["role"] for one in bindings if member in one["members"]}
+
+    def on_account() -> set[str]:
+        return roles(owner.must("POST", f"{path}/{email}:getIamPolicy", json={}))
+
+    def on_project() -> set[str]:
+        return roles(owner.must("POST", f"/v3/projects/{project.id}:getIamPolicy", json={}))
+
+    names = bench.stack.stack.names
+    assert on_account() == {USER}
+    assert on_project() == {names.watch_role, names.recovery_role}
+    assert (await bench.again().plan()).plan.is_empty
+    assert (await bench.again().down(delete_bucket=True)).leaks == ()
+    assert on_account() == on_project() == set()

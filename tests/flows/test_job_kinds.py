@@ -1,0 +1,149 @@
+"""Any kind of job, with what it needs: typed as a user types it, run by machines of the cloud."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from wheels import make_project, make_wheel
+
+from tpuctl.api import Tpuctl
+from tpuctl.errors import Refused
+from tpuctl.model.installation import Installation
+from tpuctl.view.job import job_data
+
+MakeStack = Callable[..., Tpuctl]
+BASH = """#!/usr/bin/env bash
+set -euo pipefail
+declare -A steps=([first]=1)
+echo "bash with $# words: $* (${steps[first]})"
+python -m bert.train "$@"
+exit 9
+"""
+
+
+@pytest.fixture
+async def stack(make_stack: MakeStack) -> AsyncIterator[Tpuctl]:
+    stack = make_stack(extra="job: {env: {PIP_INDEX_URL: 'http://127.0.0.1:9/'}}\n")
+    await stack.up()
+    yield stack
+    await stack.down(delete_bucket=True)
+
+
+async def typed(stack: Tpuctl, folder: Path, *words: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command typed in that folder."""
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "tpuctl", "--stack-file", str(stack.stack_file), *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, done.stdout, done.stderr
+
+
+async def test_modules_and_commands_as_they_are_typed(stack: Tpuctl, tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    (folder / "src/bert").mkdir(parents=True)
+    (folder / "src/bert/train.py").write_text(
+        "import sys\nimport jax, torch\nprint(jax.name, torch.name, sys.argv[1:])\n"
+    )
+    for name in ("jax", "torch"):  # stand for what no image here has
+        (folder / f"src/{name}.py").write_text(f"name = '{name}'\n")
+    (folder / "train.sh").write_text(BASH)
+    (folder / "train.sh").chmod(0o755)
+    code, out, err = await typed(stack, folder, "run", "-m", "bert.train", "--", "--steps", "3")
+    assert (code, out) == (0, "jax torch ['--steps', '3']\n"), err
+    code, out, _ = await typed(stack, folder, "run", "--", "./train.sh", "--x", "1 2")
+    assert (code, out) == (9, "bash with 2 words: --x 1 2 (1)\njax torch ['--x', '1 2']\n")
+    code, out, _ = await typed(stack, tmp_path, "run", "project/train.sh", "--", "again")
+    assert (code, out) == (9, "bash with 1 words: again (1)\njax torch ['again']\n")
+
+    jobs = [job_data(job) for job in reversed(await stack.jobs())]
+    assert [(job["form"], job["script"], job["args"]) for job in jobs] == [
+        ("module", "bert.train", ["--steps", "3"]),
+        ("shell", "./train.sh", ["--x", "1 2"]),
+        ("shell", "./train.sh", ["again"]),
+    ]
+
+
+async def test_a_slice_is_set_up_from_a_bundle_without_any_index(make_stack: MakeStack) -> None:
+    stack = make_stack(
+        type_name="v4-16",
+        zone="us-central2-b",
+        extra="job:\n  env: {PIP_INDEX_URL: 'http://127.0.0.1:9/'}\n  wheels: vendor\n"
+        "  setup: ./prepare.sh\n",
+    )
+    await stack.up()
+    if not stack.endpoint.runs_startup_scripts:
+        pytest.skip("setup commands are refused on this computer")
+    folder = stack.stack_file.parent / "project"
+    make_project(
+        folder,
+        "model",
+        "import small_library as s\nname = 'model on ' + s.__version__\n",
+        dependencies=["small-library"],
+    )
+    make_wheel(folder / "vendor", "small-library", "3.0")
+    (folder / ".gitignore").write_text("*.whl\n")
+    (folder / "prepare.sh").write_text("#!/bin/sh\necho once >> ~/prepared\n")
+    (folder / "prepare.sh").chmod(0o755)
+    (folder / "job.py").write_text(
+        "import model, pathlib\n"
+        "print(model.name, pathlib.Path('~/prepared').expanduser().read_text().split())\n"
+    )
+    told = []
+    for _ in range(2):
+        record = await stack.submit(folder / "job.py")
+        assert record.workers == (0, 1)
+        assert await stack.follow(record) == 0
+        for worker in record.workers:
+            log = (await stack.store.get_bytes(record.log_name(worker))).decode()
+            *ours, last = log.splitlines()
+            assert last == "model on 3.0 ['once']"
+            told.append([line.split(" in ")[0] for line in ours])
+    at_first = [
+        "tpuctl: running the setup command",
+        "tpuctl: ran the setup command",
+        "tpuctl: installing what pyproject.toml asks for",
+        "tpuctl: installed what pyproject.toml asks for",
+        "tpuctl: installing the project",
+        "tpuctl: installed the project",
+    ]
+    assert told == [at_first, at_first, [], []]
+    assert record.installation == Installation(
+        dependencies=("small-library",), project=".", wheels="vendor", setup="./prepare.sh"
+    )
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+
+
+async def test_what_cannot_be_installed_is_shown_whole(stack: Tpuctl, tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    make_wheel(folder, "small-library", "3.0", requires=["absent-library>=7"])
+    (folder / "requirements.txt").write_text("./small_library-3.0-py3-none-any.whl\n")
+    (folder / "job.py").write_text("print('never')\n")
+    code, out, err = await typed(stack, folder, "run", "job.py")
+    assert code == 1
+    assert "tpuctl: installing requirements.txt\n" in out
+    assert "No matching distribution found for absent-library>=7" in out
+    assert "never" not in out
+    assert "requirements.txt could not be installed" in err
+
+
+async def test_setup_commands_are_refused_where_nothing_keeps_machines_apart(
+    make_stack: MakeStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack = make_stack(extra="job: {setup: 'true'}\n")
+    endpoint = replace(stack.cloud.endpoint, runs_startup_scripts=False)
+    monkeypatch.setattr(stack.cloud, "endpoint", endpoint)
+    (tmp_path / "job.py").write_text("")
+    with pytest.raises(Refused, match="Setup commands are refused"):
+        await stack.submit(tmp_path / "job.py")

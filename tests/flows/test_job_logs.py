@@ -1,0 +1,356 @@
+"""Parts of logs, from machines and from the bucket: what is shown is what was asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from terminal import Terminal
+
+from tpuctl.api import Tpuctl
+from tpuctl.cloud.objects import ObjectStore
+from tpuctl.errors import NotFound
+from tpuctl.flows.follow import follow
+from tpuctl.flows.showing import first_bytes, lines_of, show_log
+from tpuctl.flows.submission import Submission
+from tpuctl.flows.submit import submit
+from tpuctl.jobs import launch
+from tpuctl.model.events import Emit, Event, LogChunk, ignore
+from tpuctl.model.job import JobRecord
+from tpuctl.model.part import LogPart
+from tpuctl.remote.transport import Transport
+
+MakeStack = Callable[..., Tpuctl]
+ROOM = 1 << 20  # bytes that a log may take on its machine
+BURST = 40_000  # lines
+
+SCRIPT = f"""
+import os, sys, time
+for burst in range(2):
+    for start in range(0, {BURST}, 1000):
+        print("".join(
+            f"burst {{burst}} line {{number}} {{'.' * (number % 97)}}\\n"
+            for number in range(start, start + 1000)
+        ), end="")
+        time.sleep(0.01)
+    while not os.path.exists(os.path.expanduser(f"~/gate{{burst}}")):
+        time.sleep(0.02)
+print("the end")
+"""
+
+
+def burst(number: int) -> bytes:
+    return "".join(
+        f"burst {number} line {line} {'.' * (line % 97)}\n" for line in range(BURST)
+    ).encode()
+
+
+THE_END = b"the end\n"
+WHOLE = burst(0) + burst(1) + THE_END
+
+
+@pytest.fixture
+async def stack(make_stack: MakeStack) -> AsyncIterator[Tpuctl]:
+    stack = make_stack()
+    await stack.up()
+    yield stack
+    await stack.down(delete_bucket=True)
+
+
+@dataclass
+class Seen:
+    """The log as it is emitted: each chunk where the one before it ended."""
+
+    at: int = 0
+    data: bytes = b""
+
+    def emit(self, event: Event) -> None:
+        if isinstance(event, LogChunk):
+            assert event.offset == self.at + len(self.data)
+            self.data += event.data
+
+
+async def until(condition: Callable[[], Any], what: str) -> Any:
+    """Ask until the answer, awaited, is true; the answer."""
+    for _ in range(1200):
+        if found := await condition():
+            return found
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"{what} did not happen")
+
+
+async def on_machine(transport: Transport, *argv: str) -> bytes:
+    return (await transport.run(argv)).stdout
+
+
+async def shown(
+    part: LogPart, record: JobRecord, store: ObjectStore, transports: Mapping[int, Transport]
+) -> bytes:
+    data = b""
+
+    def emit(event: Event) -> None:
+        nonlocal data
+        if isinstance(event, LogChunk):
+            data += event.data
+
+    await show_log(record, record.workers[:1], store, transports, emit, part=part)
+    return data
+
+
+def small(monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
+    """Let jobs mirror often, and keep little."""
+    spec = launch._spec
+    monkeypatch.setattr(launch, "_spec", lambda *given: {**spec(*given), **more})
+
+
+async def test_parts_of_a_log_of_which_the_machine_keeps_little(
+    stack: Tpuctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small(monkeypatch, log_room=ROOM, sync_seconds=0.2)
+    (tmp_path / "long.py").write_text(SCRIPT)
+    transports = await stack.transports()
+    machine = transports[0]
+    store = ObjectStore(stack.cloud.client("storage"), stack.stack.bucket)
+    wanted = Submission.of(stack.stack, tmp_path / "long.py", cloud="local")
+    record = await submit(wanted, store, transports, ignore)
+
+    async def noted() -> bool:
+        text = await on_machine(machine, "cat", f"{record.folder}/moments")
+        return text.endswith(b" %d\n" % len(burst(0)))
+
+    await until(noted, "the first burst being noted")
+    between = datetime.now(UTC)
+    seen = Seen()
+    following = asyncio.ensure_future(follow(record, store, transports, seen.emit))
+    await machine.run(["touch", "gate0"])
+
+    async def freed() -> int:
+        text = await on_machine(machine, "cat", f"{record.folder}/freed.json")
+        first = json.loads(text)["first"] if text else 0
+        return first if len(WHOLE) - first < ROOM else 0
+
+    first = await until(freed, "what the bucket has being freed")
+    used = int((await on_machine(machine, "stat", "-c", "%b", f"{record.folder}/log")).split()[0])
+    assert used * 512 <= ROOM + (1 << 16)
+    # Whoever comes only now begins in the bucket, and goes on at the machine.
+    late = Seen()
+    following_late = asyncio.ensure_future(follow(record, store, transports, late.emit))
+    await check_parts(WHOLE.removesuffix(THE_END), first, between, record, store, transports)
+
+    await machine.run(["touch", "gate1"])
+    for task in (following, following_late):
+        assert await asyncio.wait_for(task, 120) == 0
+    assert seen.data == late.data == WHOLE
+    assert await store.get_bytes(record.log_name(0)) == WHOLE
+
+    await machine.close()
+    await stack.down()
+    await check_parts(WHOLE, first, between, record, store, {})
+
+
+async def check_parts(
+    log: bytes,
+    first: int,
+    between: datetime,
+    record: JobRecord,
+    store: ObjectStore,
+    transports: Mapping[int, Transport],
+) -> None:
+    """Of this log, whose bytes before the first are not on the machine any more."""
+    lines = log.splitlines(keepends=True)
+    later = log.removeprefix(burst(0))
+    parts = {
+        "all": (LogPart(), log),
+        "last lines": (LogPart(lines=3), b"".join(lines[-3:])),
+        "some freed": (LogPart(lines=BURST + 5), b"".join(lines[-BURST - 5 :])),
+        "since": (LogPart(since=between), later),
+        "since, last lines": (LogPart(since=between, lines=BURST + 5), later),
+        "since, lines that match": (
+            LogPart(since=between, pattern=re.compile("line 1234 ")),
+            b"".join(line for line in later.splitlines(keepends=True) if b"line 1234 " in line),
+        ),
+        "from a byte": (LogPart(first - 10_000), log[first - 10_000 :]),
+    }
+    for name, (part, expected) in parts.items():
+        assert await shown(part, record, store, transports) == expected, name
+
+
+ENDLESS = """
+import time
+number = 0
+while True:
+    for number in range(number, number + 50):
+        print("line", number, "." * (number % 97))
+    number += 1
+    time.sleep(0.01)
+"""
+
+
+def endless(size: int) -> bytes:
+    parts, length, number = [], 0, 0
+    while length < size:
+        parts.append(f"line {number} {'.' * (number % 97)}\n".encode())
+        length += len(parts[-1])
+        number += 1
+    return b"".join(parts)[:size]
+
+
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 8))]
+)
+async def test_a_machine_that_vanishes_hands_over_at_the_byte(
+    stack: Tpuctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """At a random moment, the bucket's copy being more or less behind."""
+    choice = random.Random(seed)
+    small(monkeypatch, sync_seconds=choice.choice([0.1, 0.5, 3.0]))
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    transports = await stack.transports()
+    store = ObjectStore(stack.cloud.client("storage"), stack.stack.bucket)
+    wanted = Submission.of(stack.stack, tmp_path / "endless.py", cloud="local")
+    record = await submit(wanted, store, transports, ignore)
+    enough = choice.randrange(50_000, 400_000)
+    seen, late = Seen(), Seen()
+
+    async def is_gone() -> bool:
+        try:
+            await stack.node()
+        except NotFound:
+            return True
+        return False
+
+    def watch(seen: Seen, **more: Any) -> asyncio.Future[int]:
+        work = follow(record, store, emit=seen.emit, is_gone=is_gone, **more)
+        return asyncio.ensure_future(work)
+
+    following = watch(seen, transports=transports)
+    # Who looks on through the bucket alone is as far as the copy.
+    looking = watch(late, transports={})
+    await until(lambda: asyncio.sleep(0, len(seen.data) >= enough), "enough being logged")
+    await until(lambda: store.exists(record.log_name(0)), "the bucket having a copy")
+    await stack.down()
+    assert await asyncio.wait_for(following, 120) == 69
+    assert await asyncio.wait_for(looking, 120) == 69
+    copy = await store.get_bytes(record.log_name(0))
+    assert late.data == copy == endless(len(copy))
+    assert seen.data == endless(len(seen.data))
+    assert len(seen.data) >= max(enough, len(copy))
+    for transport in transports.values():
+        await transport.close()
+
+
+SLICE = """
+import os, sys, time
+worker = os.environ["TPUCTL_WORKER"]
+gate = os.path.expanduser("~/gate")
+print("begin", worker)
+print("waiting", end="")
+while not os.path.exists(gate): time.sleep(0.02)
+print(" no more")
+for step in range(200):
+    print("step", step, "of", worker, end="\\r\\n" if step % 10 else "\\r")
+print("last", worker, end="")
+"""
+
+
+async def test_all_workers_with_their_names_and_only_lines_that_match(
+    make_stack: MakeStack, tmp_path: Path
+) -> None:
+    stack = make_stack(type_name="v3-32", zone="europe-west4-a")
+    await stack.up()
+    (tmp_path / "slice.py").write_text(SLICE)
+    transports = await stack.transports()
+    store = ObjectStore(stack.cloud.client("storage"), stack.stack.bucket)
+    wanted = Submission.of(stack.stack, tmp_path / "slice.py", cloud="local")
+    record = await submit(wanted, store, transports, ignore)
+    assert record.workers == (0, 1, 2, 3)
+    output = b""
+
+    def emit(event: Event) -> None:
+        nonlocal output
+        if isinstance(event, LogChunk):
+            output += event.data
+
+    async def followed(emit: Emit, part: LogPart) -> int:
+        begins = await first_bytes(part, record, record.workers, store, transports)
+        with lines_of(emit, record.workers, part) as emit_lines:
+            return await follow(
+                record,
+                store,
+                transports,
+                emit_lines,
+                from_offsets=begins,
+                shown=record.workers,
+            )
+
+    following = asyncio.ensure_future(followed(emit, LogPart()))
+    # A line that has no end yet is shown nevertheless.
+    waiting = [b"[worker %d] waiting" % one for one in record.workers]
+    await until(lambda: asyncio.sleep(0, all(one in output for one in waiting)), "their waiting")
+    for transport in transports.values():
+        await transport.run(["touch", "gate"])
+    assert await asyncio.wait_for(following, 120) == 0
+    for worker in record.workers:
+        expected = b"".join(
+            b"[worker %d] step %d of %d%s" % (worker, step, worker, b"\r\n" if step % 10 else b"\r")
+            for step in range(200)
+        )
+        said = re.findall(rb"\[worker %d\] step [^\r\n]*\r\n?" % worker, output)
+        assert b"".join(said) == expected
+        assert output.count(b"[worker %d] begin %d\n" % (worker, worker)) == 1
+        assert output.count(b"[worker %d] last %d\n" % (worker, worker)) == 1
+    output = b""
+    part = LogPart(lines=15, pattern=re.compile(r"^step 19[5-9] "))
+    assert await asyncio.wait_for(followed(emit, part), 120) == 0
+    found = sorted(output.split(b"\r\n"))
+    assert found == sorted(
+        [b""]
+        + [
+            b"[worker %d] step %d of %d" % (worker, step, worker)
+            for worker in record.workers
+            for step in range(195, 200)
+        ]
+    )
+    for transport in transports.values():
+        await transport.close()
+    await stack.down(delete_bucket=True)
+
+
+BAR = """
+import os, sys, time
+gate = os.path.expanduser("~/gate")
+for step in range(11):
+    sys.stdout.write(f"\\r\\x1b[32m{'#' * step:10}\\x1b[0m {step * 10}%")
+sys.stdout.write("\\n\\x1b[31mloading\\x1b[0m")
+sys.stdout.flush()
+while not os.path.exists(gate): time.sleep(0.02)
+print(" done")
+"""
+
+
+async def test_a_terminal_is_shown_bars_and_colours_as_they_are(
+    stack: Tpuctl, tmp_path: Path
+) -> None:
+    (tmp_path / "bar.py").write_text(BAR)
+    transports = await stack.transports()
+    store = ObjectStore(stack.cloud.client("storage"), stack.stack.bucket)
+    wanted = Submission.of(stack.stack, tmp_path / "bar.py", cloud="local")
+    record = await submit(wanted, store, transports, ignore)
+    bar = "".join(f"\r\x1b[32m{'#' * step:10}\x1b[0m {step * 10}%" for step in range(11))
+    folder = stack.stack_file.parent
+    with Terminal(folder, "logs", "-f", record.id) as terminal:
+        # A line that has no end yet is shown nevertheless.
+        await asyncio.to_thread(terminal.wait_for, f"{bar}\n\x1b[31mloading\x1b[0m")
+        assert "done" not in terminal.shown
+        await transports[0].run(["touch", "gate"])
+        assert await asyncio.to_thread(terminal.end) == 0
+        assert f"{bar}\n\x1b[31mloading\x1b[0m done\n" in terminal.shown
+    await transports[0].close()

@@ -1,0 +1,203 @@
+"""Machines that fail under a job, and transfers that break off: what tpuctl makes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpuctl.api import Tpuctl
+from tpuctl.assets import program
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.errors import RemoteFailed
+from tpuctl.flows.follow import follow
+from tpuctl.jobs import logs
+from tpuctl.jobs.launch import SHIPPED
+from tpuctl.model.events import Event, LogChunk, Note, Warned
+from tpuctl.remote.ssh import SshTransport
+
+MIB = 1 << 20
+BLOCK = 4096  # of which every file takes whole ones
+PROGRAMS = sum(-(-len(program(name).encode()) // BLOCK) for name in SHIPPED) * BLOCK
+MakeStack = Callable[..., Tpuctl]
+
+
+@pytest.fixture
+async def stack(
+    make_stack: MakeStack, local_cloud: LocalCloud, events: list[Event]
+) -> AsyncIterator[Tpuctl]:
+    stack = make_stack()
+    await stack.up()
+    events.clear()  # of `up`: what other tests have up may use up the quota that it tells of
+    yield stack
+    await asyncio.to_thread(steering.remove_all_faults, local_cloud)
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+
+
+def script(stack: Tpuctl, text: str) -> Path:
+    path = stack.stack_file.parent / "job.py"
+    path.write_text(text)
+    return path
+
+
+async def add(cloud: LocalCloud, kind: str, **fields: Any) -> str:
+    made = await asyncio.to_thread(steering.add_fault, cloud, kind, **fields)
+    return str(made["id"])
+
+
+async def used(cloud: LocalCloud, fault: str) -> tuple[int, str]:
+    """How often, once it has been, and the problem that it met."""
+    async with asyncio.timeout(20):
+        while not (found := await asyncio.to_thread(steering.fault, cloud, fault))["used"]:
+            await asyncio.sleep(0.05)
+    return found["used"], found["problem"]
+
+
+def tpuctl(stack: Tpuctl, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tpuctl", *arguments],
+        cwd=stack.stack_file.parent,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def log_of(events: list[Event]) -> str:
+    return b"".join(event.data for event in events if isinstance(event, LogChunk)).decode()
+
+
+@pytest.mark.parametrize("how", ["silent", "refused"])
+async def test_a_job_on_a_machine_that_is_gone_is_lost(
+    stack: Tpuctl,
+    local_cloud: LocalCloud,
+    events: list[Event],
+    how: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logs, "TELL_SECONDS", 0.1)
+    record = await stack.submit(
+        script(stack, "import time\nprint('began', flush=True)\ntime.sleep(600)\n")
+    )
+    (found,) = (await stack.transports()).values()
+    worker = SshTransport(0, found.address, stack.key.path, connect_seconds=0.5)
+    following = asyncio.ensure_future(
+        follow(record, stack.store, {0: worker}, events.append, patience=3)
+    )
+    async with asyncio.timeout(60):
+        while "began" not in log_of(events):
+            await asyncio.sleep(0.05)
+    node = await stack.node()
+    assert await used(local_cloud, await add(local_cloud, "host-gone", node=node.name, how=how))
+    assert (await stack.node()).state == "READY"
+    if how == "silent":  # what is connected is noticed by keepalive only, after a minute
+        await worker.close()
+    assert await asyncio.wait_for(following, 90) == 69
+    (verdict,) = [event.diagnostic for event in events if isinstance(event, Warned)]
+    assert verdict.summary == "Job was lost"
+    assert "worker 0 is gone" in str(verdict.detail)
+    (told,) = [event.text for event in events if isinstance(event, Note)]
+    assert "worker 0" in told
+    assert "trying again" in told
+    await worker.close()
+
+
+async def test_a_job_that_fills_the_disk(
+    stack: Tpuctl, local_cloud: LocalCloud, events: list[Event]
+) -> None:
+    node = await stack.node()
+    fault = await add(local_cloud, "disk-full", node=node.name, after_bytes=MIB)
+    assert await used(local_cloud, fault) == (1, "")
+    script(stack, "out = open('big', 'wb')\nwhile True:\n    out.write(bytes(65536))\n")
+    done = await asyncio.to_thread(tpuctl, stack, "run", "job.py")
+    assert done.returncode == 1
+    assert done.stdout == "", "nor is there room for a traceback"
+    assert "ended with exit code 1; the machine's disk is full" in done.stderr
+    found = await asyncio.to_thread(steering.fault, local_cloud, fault)
+    assert found["free"] is not None
+    await asyncio.to_thread(steering.remove_fault, local_cloud, fault)
+    script(stack, "print('there is room')\n")
+    done = await asyncio.to_thread(tpuctl, stack, "run", "job.py")
+    assert (done.returncode, done.stdout) == (0, "there is room\n")
+
+
+@pytest.mark.parametrize(
+    ("free", "told"),
+    [
+        (0, "No space left on device"),  # for the programs that are sent along
+        (PROGRAMS + 30_000, "the machine's disk is full"),  # for the log and records of a job
+    ],
+)
+async def test_a_job_for_which_there_is_no_room(
+    stack: Tpuctl, local_cloud: LocalCloud, free: int, told: str
+) -> None:
+    node = await stack.node()
+    fault = await add(local_cloud, "disk-full", node=node.name, after_bytes=free)
+    assert await used(local_cloud, fault) == (1, "")
+    with pytest.raises(RemoteFailed) as caught:
+        await stack.submit(script(stack, "print('never')\n"))
+    assert "worker 0" in str(caught.value)
+    assert told in str(caught.value)
+
+
+async def test_requirements_for_which_there_is_no_room(
+    make_stack: MakeStack, local_cloud: LocalCloud
+) -> None:
+    stack = make_stack()
+    await stack.up()
+    folder = stack.stack_file.parent
+    (folder / "requirements.txt").write_text("./package\n")
+    package = folder / "package"
+    (package / "big").mkdir(parents=True)
+    (package / "big/__init__.py").write_text(f"x = {'1' * MIB!r}\n")
+    (package / "setup.py").write_text(
+        "from setuptools import setup\nsetup(name='big', version='1', packages=['big'])\n"
+    )
+    script(stack, "import big\n")
+    node = await stack.node()
+    await add(local_cloud, "disk-full", node=node.name, after_bytes=3 * MIB // 2)
+    done = await asyncio.to_thread(tpuctl, stack, "run", "job.py")
+    assert done.returncode == 1
+    assert "No space left on device" in done.stdout
+    assert "requirements.txt could not be installed" in done.stderr
+    await asyncio.to_thread(steering.remove_all_faults, local_cloud)
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+
+
+async def test_a_bundle_and_a_log_whose_transfers_break_off(
+    stack: Tpuctl, local_cloud: LocalCloud
+) -> None:
+    (stack.stack_file.parent / "data.txt").write_text(str(list(range(200_000))))
+    script(stack, "print(len(open('data.txt').read()))\nprint('x' * 300_000)\n")
+    sent = await add(local_cloud, "cut", method="storage.objects.insert", times=2)
+    got = await add(
+        local_cloud,
+        "cut",
+        method="storage.objects.get",
+        name="/packs/",
+        after_bytes=10_000,
+    )
+    done = await asyncio.to_thread(tpuctl, stack, "run", "job.py")
+    assert done.returncode == 0, done.stderr
+    whole = done.stdout
+    assert whole.count("x") == 300_000
+    assert (await used(local_cloud, sent), await used(local_cloud, got)) == ((2, ""), (1, ""))
+    node = await stack.node()
+    await asyncio.to_thread(steering.remove_all_faults, local_cloud)
+    assert await used(
+        local_cloud, await add(local_cloud, "host-gone", node=node.name, how="refused")
+    )
+    cut = await add(
+        local_cloud, "cut", method="storage.objects.get", name="worker-0.log", after_bytes=200_000
+    )
+    read = await asyncio.to_thread(tpuctl, stack, "logs")
+    assert read.returncode == 0, read.stderr
+    assert read.stdout == whole
+    assert await used(local_cloud, cut) == (1, "")

@@ -1,0 +1,43 @@
+"""An account that was made a moment ago, and that other services do not see yet."""
+
+from __future__ import annotations
+
+import pytest
+from projects import Bench, Project
+
+from tpuctl.emulator import control, steering
+from tpuctl.errors import TpuctlError
+from tpuctl.model.events import StepProgress
+
+
+async def bring_up(bench: Bench, cloud: control.LocalCloud, text: str) -> int:
+    """`up` whose controller's operation ends with this; how often that struck."""
+    wanted = {"method": "Instances/Insert", "project": bench.stack.project, "operation": True}
+    fault = steering.add_fault(cloud, "error", code="NOT_FOUND", text=text, **wanted)
+    try:
+        await bench.provision()
+    finally:
+        used = int(steering.remove_fault(cloud, fault["id"])["used"])
+    return used
+
+
+async def test_a_controllers_operation_may_not_see_it_yet(
+    project: Project, null_cloud: control.LocalCloud
+) -> None:
+    bench = project.stack("kind: node")
+    stack = bench.stack.stack
+    text = f"The resource '{stack.service_account}' of type 'serviceAccount' was not found."
+    assert await bring_up(bench, null_cloud, text) == 1
+    said = [one.text for one in bench.events if isinstance(one, StepProgress)]
+    assert f"waiting until {stack.service_account} is seen" in said
+    controllers = await bench.ask("instances", "list", project=project.id, zone=stack.zone)
+    assert [(one.name, one.status) for one in controllers] == [(stack.names.controller, "RUNNING")]
+    assert (await bench.stack.plan()).plan.is_empty
+
+
+async def test_another_failure_of_the_operation_is_told_at_once(
+    project: Project, null_cloud: control.LocalCloud
+) -> None:
+    bench = project.stack("kind: node")
+    with pytest.raises(TpuctlError, match="'somebody' was not found"):
+        await bring_up(bench, null_cloud, "The resource 'somebody' was not found.")

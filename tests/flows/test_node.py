@@ -1,0 +1,362 @@
+"""TPU nodes with their controllers come up, stay, and go away, on the local cloud."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpuctl.api import Tpuctl
+from tpuctl.cloud.operations import compute_operation, long_operation
+from tpuctl.emulator import control, steering
+from tpuctl.errors import Conflict, Denied, NotFound
+from tpuctl.flows.controller import is_controller_gone
+from tpuctl.model.events import Event, Warned
+from tpuctl.model.plan import Action
+from tpuctl.remote.transport import Transport
+from tpuctl.resources.iam import ROLES
+from tpuctl.waiting import wait_until
+
+MakeStack = Callable[..., Tpuctl]
+PROJECT, ZONE = "local-project", "us-central1-b"
+PARENT = f"projects/{PROJECT}/locations/{ZONE}"
+WHERE = {"project": PROJECT, "zone": ZONE}
+
+# A node is a TensorFlow server, whose image is made when missing.
+boots = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
+
+
+def node_marks(function: Any) -> Any:
+    for mark in boots:
+        function = mark(function)
+    return function
+
+
+@pytest.fixture
+def make_node(make_stack: MakeStack) -> MakeStack:
+    def make(*, tpu: str = "", **options: Any) -> Tpuctl:
+        runtime = f"auto, kind: node{', ' if tpu else ''}{tpu}"
+        return make_stack(runtime=runtime, zone=ZONE, **options)
+
+    return make
+
+
+async def ask(stack: Tpuctl, client: str, method: str, *arguments: Any, **fields: Any) -> Any:
+    return await stack.cloud.call(
+        method, getattr(stack.cloud.client(client), method), *arguments, **fields
+    )
+
+
+async def node_of(stack: Tpuctl) -> Any:
+    return await ask(
+        stack, "tpu_v1", "get_node", {"name": f"{PARENT}/nodes/{stack.stack.names.node}"}
+    )
+
+
+async def controller_of(stack: Tpuctl) -> Any:
+    return await ask(stack, "instances", "get", **WHERE, instance=stack.stack.names.controller)
+
+
+async def left_of(stack: Tpuctl) -> list[str]:
+    """Names of machines, nodes and disks that have the stack's label."""
+    label = stack.stack.name
+    found = [
+        *await ask(stack, "tpu_v1", "list_nodes", {"parent": PARENT}),
+        *await ask(stack, "instances", "list", **WHERE),
+        *await ask(stack, "disks", "list", **WHERE),
+    ]
+    return [one.name.rpartition("/")[2] for one in found if one.labels.get("tpuctl-stack") == label]
+
+
+async def said(transport: Transport, *argv: str) -> str:
+    return (await transport.run(argv)).checked("a command").stdout.decode().strip()
+
+
+async def variables(stack: Tpuctl) -> dict[str, str]:
+    """What a login shell on the controller has."""
+    transport = (await stack.transports())[0]
+    try:
+        text = await said(transport, "bash", "-lc", "env")
+    finally:
+        await transport.close()
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+
+@node_marks
+def warned(events: list[Event]) -> list[str]:
+    """Of quota too, where other stacks have used it up."""
+    return [one.diagnostic.summary for one in events if isinstance(one, Warned)]
+
+
+async def test_up_makes_a_node_and_its_controller_and_down_takes_them_away(
+    make_node: MakeStack, events: list[Event]
+) -> None:
+    stack = make_node(
+        tpu="data_disks: [{size_gb: 20, mode: read-only}], metadata: {mine: yes-it-is}",
+        extra="controller: {machine_type: n1-standard-2, disk_gb: 60, disk_type: pd-ssd}\n"
+        "network: {tags: [mine]}\nlabels: {team: korean}\n",
+    )
+    name = stack.stack.name
+    await stack.up()
+
+    node = await node_of(stack)
+    assert (node.state.name, node.accelerator_type) == ("READY", "v2-8")
+    assert node.tensorflow_version == stack.stack.runtime.version
+    assert node.labels == {"tpuctl-stack": name, "team": "korean"}
+    assert IPv4Network(node.cidr_block).subnet_of(IPv4Network("10.240.0.0/12"))
+    assert not node.scheduling_config.preemptible
+
+    controller = await controller_of(stack)
+    assert controller.status == "RUNNING"
+    assert controller.machine_type.endswith(f"{ZONE}/machineTypes/n1-standard-2")
+    assert controller.labels == {"tpuctl-stack": name, "team": "korean"}
+    assert {*controller.tags.items} == {f"{name}-tpu", "mine"}
+    (account,) = controller.service_accounts
+    assert account.email == stack.stack.service_account
+    (interface,) = controller.network_interfaces
+    assert interface.access_configs[0].nat_i_p
+    metadata = {one.key: one.value for one in controller.metadata.items}
+    assert (metadata["mine"], metadata["tpu-name"]) == ("yes-it-is", f"{name}-tpu")
+    boot, data = sorted(controller.disks, key=lambda one: not one.boot)
+    assert (boot.auto_delete, data.auto_delete) == (True, False)
+    assert data.source.endswith(f"{ZONE}/disks/{name}-data-0")
+    assert data.mode == "READ_ONLY"
+    boot_disk = await ask(stack, "disks", "get", **WHERE, disk=boot.source.rpartition("/")[2])
+    assert boot_disk.size_gb == 60
+    assert boot_disk.type_.endswith("pd-ssd")
+    tensorflow = "-".join(str(stack.stack.runtime.tensorflow).split("."))
+    assert f"ml-images/global/images/tf-{tensorflow}" in boot_disk.source_image
+
+    bucket = stack.cloud.client("storage").bucket(stack.stack.bucket)
+    policy = await stack.cloud.call("policy", bucket.get_iam_policy, requested_policy_version=3)
+    agent = f"serviceAccount:{node.service_account}"
+    assert {one["role"] for one in policy.bindings if agent in one["members"]} >= {*ROLES}
+
+    (endpoint,) = node.network_endpoints
+    seen = await variables(stack)
+    assert seen["TPU_NAME"] == f"{name}-tpu"
+    assert (seen["TPU_ZONE"], seen["TPU_PROJECT"]) == (ZONE, PROJECT)
+    assert (
+        seen["KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"] == f"grpc://{endpoint.ip_address}:{endpoint.port}"
+    )
+
+    assert "closed" in " ".join(warned(events))
+    events.clear()
+    assert (await stack.up()).plan.is_empty
+    assert "closed" not in " ".join(warned(events)), "there is one: nothing to say"
+
+    assert len(await left_of(stack)) == 4
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+    assert await left_of(stack) == []
+
+
+@node_marks
+async def test_a_stopped_controller_is_started_and_learns_a_new_nodes_address(
+    make_node: MakeStack,
+) -> None:
+    stack = make_node()
+    await stack.up()
+    assert not await is_controller_gone(stack.stack, stack.cloud)
+    operation = await ask(
+        stack, "instances", "stop_unary", **WHERE, instance=stack.stack.names.controller
+    )
+    await compute_operation(stack.cloud, operation, what="stop", seconds=60)
+    assert await is_controller_gone(stack.stack, stack.cloud), "a job there has ended"
+    path = f"{PARENT}/nodes/{stack.stack.names.node}"
+    operation = await ask(stack, "tpu_v1", "delete_node", {"name": path})
+    await long_operation(stack.cloud, "tpu_v1", operation.operation, what="node", seconds=60)
+
+    prepared = await stack.up()
+    actions = {change.address: change.action for change in prepared.plan if change.is_work}
+    assert actions[f"tpu/{stack.stack.names.node}"] is Action.CREATE
+    assert actions[f"controller/{stack.stack.names.controller}"] is Action.UPDATE
+    assert (await controller_of(stack)).status == "RUNNING"
+    (endpoint,) = (await node_of(stack)).network_endpoints
+    seen = await variables(stack)
+    assert (
+        seen["KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"] == f"grpc://{endpoint.ip_address}:{endpoint.port}"
+    )
+    await stack.down(delete_bucket=True)
+
+
+@node_marks
+async def test_two_stacks_at_once_get_ranges_of_their_own(make_node: MakeStack) -> None:
+    one, other = make_node(), make_node()
+    await asyncio.gather(one.up(), other.up())
+    ranges = [IPv4Network((await node_of(stack)).cidr_block) for stack in (one, other)]
+    assert not ranges[0].overlaps(ranges[1])
+    await asyncio.gather(one.down(delete_bucket=True), other.down(delete_bucket=True))
+
+
+@node_marks
+async def test_a_range_that_is_taken_after_all_leads_to_the_next(
+    make_node: MakeStack, local_cloud: control.LocalCloud
+) -> None:
+    """As when a peered network has it, of which no list tells."""
+    stack = make_node()
+    fault = steering.add_fault(
+        local_cloud, "error", method="google.cloud.tpu.v1.Tpu/CreateNode", like="cidr-conflict"
+    )
+    try:
+        await stack.up()
+        assert steering.fault(local_cloud, fault["id"])["used"] == 1
+    finally:
+        steering.remove_fault(local_cloud, fault["id"])
+    assert (await node_of(stack)).cidr_block != "10.240.0.0/29"
+    await stack.down(delete_bucket=True)
+
+
+@node_marks
+async def test_lost_answers_leave_one_of_each(
+    make_node: MakeStack, local_cloud: control.LocalCloud
+) -> None:
+    stack = make_node(tpu="data_disks: [{size_gb: 20}]")
+    methods = ("google.cloud.tpu.v1.Tpu/CreateNode", "Instances/Insert", "Disks/Insert")
+    faults = [steering.add_fault(local_cloud, "lost", method=method) for method in methods]
+    try:
+        await stack.up()
+        assert [steering.fault(local_cloud, one["id"])["used"] for one in faults] == [1, 1, 1]
+    finally:
+        steering.remove_all_faults(local_cloud)
+    names = stack.stack.names
+    assert {*await left_of(stack)} == {names.node, names.controller, names.disk(0)}
+    assert (await stack.plan()).plan.is_empty
+    await stack.down(delete_bucket=True)
+
+
+@node_marks
+async def test_a_preempted_node_is_made_again_and_another_laptop_let_in(
+    make_node: MakeStack,
+    local_cloud: control.LocalCloud,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stack = make_node(tpu="capacity: preemptible", extra="network: {node_range: 10.250.0.0/28}\n")
+    await stack.up()
+    node = await node_of(stack)
+    assert node.scheduling_config.preemptible
+    assert IPv4Network(node.cidr_block).subnet_of(IPv4Network("10.250.0.0/28"))
+    steering.add_fault(local_cloud, "preempt", node=stack.stack.names.node)
+
+    async def is_preempted() -> bool | None:
+        return (await node_of(stack)).state.name == "PREEMPTED" or None
+
+    await wait_until(is_preempted, what="preemption", seconds=30)
+    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "other laptop"))
+    again = Tpuctl(stack.stack_file, cloud="local")
+    prepared = await again.up()
+    work = {change.address: change for change in prepared.plan if change.is_work}
+    assert "PREEMPTED" in work[f"tpu/{stack.stack.names.node}"].because
+    assert work[f"controller/{stack.stack.names.controller}"].fields == ("ssh-keys",)
+    assert (await node_of(stack)).state.name == "READY"
+    assert (await variables(again))["TPU_NAME"] == stack.stack.names.node
+    await stack.down(delete_bucket=True)
+
+
+async def test_a_controller_beside_a_tpu_vm(make_stack: MakeStack) -> None:
+    stack = make_stack(
+        zone=ZONE, extra="controller: {machine_type: n1-standard-1}\nlimits: {idle: null}\n"
+    )
+    await stack.up()
+    controller = await controller_of(stack)
+    assert controller.status == "RUNNING"
+    (boot,) = controller.disks
+    disk = await ask(stack, "disks", "get", **WHERE, disk=boot.source.rpartition("/")[2])
+    assert "ubuntu-os-cloud" in disk.source_image
+    assert "tpu-name" not in {one.key for one in controller.metadata.items}
+    assert (await stack.plan()).plan.is_empty
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+    assert await left_of(stack) == []
+
+
+async def test_a_range_of_ones_own_that_is_taken_is_told(make_node: MakeStack) -> None:
+    """10.128.0.0/20 is the subnetwork of us-central1 in every network of auto mode."""
+    stack = make_node(extra="network: {node_range: 10.128.0.0/29}\n")
+    with pytest.raises(Conflict, match=r"10\.128\.0\.0/29") as caught:
+        await stack.up()
+    assert "node_range" in caught.value.diagnostics[0].hint
+    await stack.down(delete_bucket=True)
+
+
+async def test_a_denied_node_is_announced_and_answered_with_the_change_to_make(
+    make_node: MakeStack, local_cloud: control.LocalCloud, events: list[Event]
+) -> None:
+    stack = make_node()
+    steering.change_settings(local_cloud, nodes="denied")
+    try:
+        with pytest.raises(Denied) as caught:
+            await stack.up()
+    finally:
+        steering.change_settings(local_cloud, nodes="allowed")
+    change = f"    tpu: {{kind: vm, runtime: tpu-vm-tf-{stack.stack.runtime.tensorflow}}}"
+    assert caught.value.exit_code == 77
+    assert change in caught.value.diagnostics[0].hint
+    hints = [one.diagnostic.hint for one in events if isinstance(one, Warned)]
+    assert [change in hint for hint in hints].count(True) == 1
+    assert await left_of(stack) == [], "a controller without a node costs for nothing"
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+
+
+async def test_an_image_that_is_nowhere_is_told_before_anything_is_made(
+    make_node: MakeStack,
+) -> None:
+    # Enabling the APIs is the first thing that `up` does; Compute Engine answers from then on.
+    await make_node().cloud.call("compute", _enable_compute(make_node()))
+    stack = make_node(extra="controller: {image: ubuntu-1404-lts}\n")
+    with pytest.raises(NotFound, match=r"controller\.image is ubuntu-1404-lts"):
+        await stack.up()
+    assert await left_of(stack) == []
+
+
+def _enable_compute(stack: Tpuctl) -> Callable[..., Any]:
+    def enable(**options: Any) -> Any:
+        return stack.cloud.client("services").batch_enable_services(
+            {"parent": f"projects/{PROJECT}", "service_ids": ["compute.googleapis.com"]}, **options
+        )
+
+    return enable
+
+
+async def test_a_disk_that_is_nowhere_is_told_before_anything_is_made(
+    make_node: MakeStack,
+) -> None:
+    stack = make_node(tpu="data_disks: [{name: nowhere}]")
+    with pytest.raises(NotFound, match="no disk nowhere"):
+        await stack.up()
+    assert await left_of(stack) == []
+
+
+async def test_a_machine_of_somebody_else_is_refused_and_stays(make_node: MakeStack) -> None:
+    stack = make_node()
+    await stack.cloud.call("compute", _enable_compute(stack))
+    name = stack.stack.names.controller
+    operation = await ask(
+        stack,
+        "instances",
+        "insert_unary",
+        **WHERE,
+        instance_resource={
+            "name": name,
+            "machine_type": f"zones/{ZONE}/machineTypes/n1-standard-1",
+            "disks": [
+                {
+                    "boot": True,
+                    "initialize_params": {
+                        "source_image": "projects/ubuntu-os-cloud/global/images/family/"
+                        "ubuntu-2204-lts"
+                    },
+                }
+            ],
+            "network_interfaces": [{"network": "global/networks/default"}],
+        },
+    )
+    await compute_operation(stack.cloud, operation, what="instance", seconds=60)
+    with pytest.raises(Conflict, match="not part of stack"):
+        await stack.up()
+    down = await stack.down()
+    assert [one.state for one in down.remaining if one.address == f"controller/{name}"] == ["kept"]
+    assert (await controller_of(stack)).status == "RUNNING"

@@ -1,0 +1,138 @@
+"""The first access of a TPU node's account to the bucket, which nobody can ask about before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from projects import Bench, Project
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator import control, steering
+from tpuctl.flows.controller import first_access
+from tpuctl.jobs.launch import FirstAccess
+from tpuctl.jobs.logs import worker_records
+from tpuctl.model.events import Event, LogChunk
+from tpuctl.resources.record import Contents, Record
+
+MINUTES = timedelta(minutes=7)
+# The node itself reads the file.
+READ = """
+import os
+import tensorflow as tf
+
+left = os.path.exists("left")  # by a start before this one
+open("left", "w").close()
+print("attempt", os.environ["TPUCTL_ATTEMPT"], "left" if left else "fresh", flush=True)
+resolver = tf.distribute.cluster_resolver.TPUClusterResolver("")
+tf.config.experimental_connect_to_cluster(resolver)
+path = "gs://" + os.environ["TPUCTL_BUCKET"] + "/greeting"
+with tf.device("/job:worker/replica:0/task:0/device:CPU:0"):
+    print(tf.io.read_file(path).numpy().decode(), flush=True)
+"""
+
+
+def log_of(events: list[Event]) -> str:
+    return b"".join(one.data for one in events if isinstance(one, LogChunk)).decode()
+
+
+@pytest.mark.tensorflow
+@pytest.mark.timeout(900)  # the first time, the image is downloaded
+async def test_a_script_refused_by_the_bucket_is_started_again(
+    make_stack: Callable[..., Tpuctl],
+    local_cloud: control.LocalCloud,
+    events: list[Event],
+    tmp_path: Path,
+) -> None:
+    stack = make_stack(runtime="auto, kind: node")
+    await stack.up()
+    agent = (await stack.node()).service_account
+    await stack.store.put_bytes("greeting", b"hello from gs")
+    script = tmp_path / "job" / "read.py"
+    script.parent.mkdir()
+    script.write_text(READ, "utf-8")
+    text = f"{agent} does not have storage.objects.get access to the Google Cloud Storage object."
+    fault = steering.add_fault(
+        local_cloud, "deny", method="storage.objects.*", caller=agent, text=text, times=1
+    )
+    try:
+        assert await stack.run(script) == 0, log_of(events)
+    finally:
+        used = steering.remove_fault(local_cloud, fault["id"])["used"]
+    assert used == 1
+    log = log_of(events)
+    assert text in log, "as TensorFlow tells it"
+    starts = [line for line in log.splitlines() if line.startswith("attempt ")]
+    assert starts == ["attempt 1 fresh", "attempt 1 fresh"], "in an untouched folder"
+    said = [line for line in log.splitlines() if line.startswith("tpuctl: ")]
+    assert said == ["tpuctl: the TPU's account is not let in yet: starting the script again in 1 s"]
+    assert log.splitlines()[-1] == "hello from gs"
+
+    job = await stack.job()
+    (record,) = (await worker_records(stack.store, job)).values()
+    assert (record.state, record.attempt, record.restarts) == ("succeeded", 1, 1)
+    copy = await stack.store.get_bytes(job.log_name(0))
+    assert copy.decode() == log, "every byte once, here and in the bucket"
+
+    await grown_old(stack)
+    events.clear()
+    steering.add_fault(
+        local_cloud, "deny", method="storage.objects.*", caller=agent, text=text, times=1
+    )
+    assert await stack.run(script) == 1, "the grant is old: the refusal has another reason"
+    assert "tpuctl: " not in log_of(events)
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+
+
+async def grown_old(stack: Tpuctl) -> None:
+    """As if the grants had been made an hour ago."""
+
+    def change(it: Contents) -> Contents:
+        then = datetime.now(UTC) - timedelta(hours=1)
+        return it.with_grants(*(one.model_copy(update={"time": then}) for one in it.grants))
+
+    await Record(stack.stack, stack.cloud).update(change)
+
+
+async def access_of(bench: Bench) -> FirstAccess | None:
+    stack = bench.stack
+    return await first_access(stack.stack, stack.cloud, await stack.node())
+
+
+async def test_it_is_waited_for_until_some_minutes_after_the_grant(project: Project) -> None:
+    bench = project.stack("kind: node")
+    before = datetime.now(UTC)
+    await bench.provision()
+    access = await access_of(bench)
+    assert access is not None
+    assert access.account == (await bench.stack.node()).service_account
+    assert before + MINUTES <= access.until <= datetime.now(UTC) + MINUTES
+
+    await grown_old(bench.stack)
+    access = await access_of(bench)
+    assert access is not None
+    assert access.until < datetime.now(UTC)
+
+
+async def test_a_clock_that_is_ahead_makes_it_no_longer(project: Project) -> None:
+    bench = project.stack("kind: node")
+    await bench.provision()
+
+    def change(it: Contents) -> Contents:
+        then = datetime.now(UTC) + timedelta(hours=5)
+        return it.with_grants(*(one.model_copy(update={"time": then}) for one in it.grants))
+
+    await Record(bench.stack.stack, bench.stack.cloud).update(change)
+    access = await access_of(bench)
+    assert access is not None
+    assert access.until <= datetime.now(UTC) + MINUTES
+
+
+async def test_grants_that_are_not_ours_are_not_waited_for(project: Project) -> None:
+    bench = project.stack("kind: node")
+    await bench.provision()
+    record = Record(bench.stack.stack, bench.stack.cloud)
+    await record.update(lambda it: it.without_grants(*it.grants))
+    assert await access_of(bench) is None

@@ -1,0 +1,98 @@
+"""A job on the controller of a TPU node: it trains on the node, which sees gs:// alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tpuctl.api import Tpuctl
+from tpuctl.model.events import Event, LogChunk
+
+# As a user would write it, but for the strategy: CPUs stand in for the TPU's cores here, which
+# `initialize_tpu_system` knows nothing of.
+CONNECT = """
+import json, os, sys
+import tensorflow as tf
+
+resolver = tf.distribute.cluster_resolver.TPUClusterResolver("")
+tf.config.experimental_connect_to_cluster(resolver)
+DEVICE = "/job:worker/replica:0/task:0/device:CPU:0"
+"""
+TRAIN = """
+strategy = tf.distribute.OneDeviceStrategy(DEVICE)
+output = os.environ["TPUCTL_OUTPUT"]
+with tf.io.TFRecordWriter(output + "/data/numbers") as writer:
+    for number in range(32):
+        writer.write(str(float(number)).encode())
+
+def number_of(text):
+    x = tf.strings.to_number(text) / 32.0
+    return [x], [3.0 * x]
+
+with tf.device(DEVICE):  # read by the node itself, from the bucket
+    data = tf.data.TFRecordDataset(output + "/data/numbers").map(number_of).batch(8).repeat(10)
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(1,))])
+    model.compile("sgd", "mse")
+losses = model.fit(data, epochs=2, verbose=0).history["loss"]
+devices = sorted({weight.device for weight in model.weights})
+with tf.io.gfile.GFile(output + "/weights.json", "w") as file:
+    json.dump([weight.tolist() for weight in model.get_weights()], file)
+print(json.dumps({
+    "losses": losses,
+    "devices": devices,
+    "master": resolver.master(),
+    "name": os.environ["TPU_NAME"],
+    "workers": os.environ["TPUCTL_WORKERS"],
+}))
+"""
+LOCAL = r"""
+with open("numbers.txt", "w") as file:
+    file.write("1\n2\n")
+path = os.path.abspath("numbers.txt")
+print(len(open(path).readlines()), "lines on the controller", flush=True)
+with tf.device(DEVICE):
+    data = tf.data.TextLineDataset(path)
+    list(data)
+"""
+
+
+def log_of(events: list[Event]) -> str:
+    return b"".join(one.data for one in events if isinstance(one, LogChunk)).decode()
+
+
+@pytest.mark.tensorflow
+@pytest.mark.timeout(900)  # the first time, the image is downloaded
+async def test_a_job_trains_on_the_node_and_local_paths_fail_there(
+    make_stack: Callable[..., Tpuctl], events: list[Event], tmp_path: Path
+) -> None:
+    stack = make_stack(runtime="auto, kind: node")
+    await stack.up()
+    folder = tmp_path / "job"
+    folder.mkdir()
+    (folder / "train.py").write_text(CONNECT + TRAIN, "utf-8")
+    (folder / "local.py").write_text(CONNECT + LOCAL, "utf-8")
+
+    assert await stack.run(folder / "train.py") == 0, log_of(events)
+    said = json.loads(next(line for line in log_of(events).splitlines() if line[0] == "{"))
+    assert said["losses"][1] < said["losses"][0]
+    assert {device.partition("/replica")[0] for device in said["devices"]} == {"/job:worker"}
+    node = await stack.node()
+    assert said["master"] == f"grpc://{node.endpoints[0]}"
+    assert (said["name"], said["workers"]) == (stack.stack.names.node, "1")
+
+    record = await stack.job()
+    bucket = stack.cloud.client("storage").bucket(stack.stack.bucket)
+    weights = bucket.blob(f"tpuctl/jobs/{record.id}/output/weights.json").download_as_bytes()
+    assert json.loads(weights)[0][0][0] != 0
+
+    events.clear()
+    assert await stack.run(folder / "local.py") == 1, "as on Google: the node has no such file"
+    log = log_of(events)
+    assert "2 lines on the controller" in log
+    assert "numbers.txt; No such file or directory" in log
+
+    assert (await stack.down(delete_bucket=True)).leaks == ()

@@ -1,0 +1,70 @@
+"""TPU nodes beside the plainest: PyTorch's, and in ranges of service networking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from projects import Project
+
+from tpuctl.api import Tpuctl
+from tpuctl.cloud.operations import long_operation
+from tpuctl.errors import TpuctlError
+from tpuctl.flows.submission import Submission, placed
+from tpuctl.model.plan import Action
+
+
+async def test_a_node_for_pytorch(project: Project) -> None:
+    """Every worker starts what is no TensorFlow, but this node's only machine is the controller."""
+    bench = project.stack("kind: node, runtime: pytorch-1.13", type_name="v3-32")
+    await bench.provision()
+    node = await bench.stack.node()
+    assert (node.state, node.runtime) == ("READY", "pytorch-1.13")
+    assert len(node.endpoints) == 4
+    job = Submission.of(bench.stack.stack, Path("train.py"), cloud="local")
+    job = await placed(job, bench.stack.stack, bench.stack.cloud, [node])
+    assert (job.workers, job.worker_count) == ((0,), 1)
+    assert job.endpoints == node.endpoints
+    assert job.first_access is not None
+    assert (await bench.stack.plan()).plan.is_empty
+    assert (await bench.stack.down(delete_bucket=True)).leaks == ()
+
+
+async def test_a_node_for_pytorch_has_no_machine_on_the_local_cloud(
+    make_stack: Callable[..., Tpuctl],
+) -> None:
+    stack = make_stack(runtime="pytorch-1.13, kind: node")
+    with pytest.raises(TpuctlError, match=r"no image for TPU node version pytorch-1\.13"):
+        await stack.up()
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+
+
+async def test_a_node_in_a_range_of_service_networking(project: Project) -> None:
+    """Its peering chooses the range: none is looked for, none is sent, any is right."""
+    bench = project.stack("kind: node", "network: {node_range: service-networking}")
+    await bench.provision()
+    stack = bench.stack.stack
+    path = f"projects/{project.id}/locations/{stack.zone}/nodes/{stack.names.node}"
+    node = await bench.ask("tpu_v1", "get_node", {"name": path})
+    assert node.state.name == "READY"
+    assert node.use_service_networking
+    assert node.cidr_block
+    assert (await bench.stack.plan()).plan.is_empty
+
+    # Another node of the network, whose range is looked for, finds one beside it.
+    other = project.stack("kind: node")
+    await other.provision()
+    path = path.replace(stack.name, other.stack.stack.name)
+    beside = await other.ask("tpu_v1", "get_node", {"name": path})
+    assert not beside.use_service_networking
+    assert beside.cidr_block != node.cidr_block
+
+    # Made again, it asks in the same way.
+    operation = await bench.ask("tpu_v1", "delete_node", {"name": node.name})
+    await long_operation(bench.stack.cloud, "tpu_v1", operation.operation, what="node", seconds=60)
+    prepared = await bench.provision()
+    assert prepared.plan.change(f"tpu/{stack.names.node}").action is Action.CREATE
+    assert (await bench.ask("tpu_v1", "get_node", {"name": node.name})).use_service_networking
+    for one in (bench, other):
+        assert (await one.stack.down(delete_bucket=True)).leaks == ()

@@ -1,0 +1,145 @@
+"""Preemption and maintenance, as programs on a real machine are told of them before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from queued import request_of, with_queue
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.errors import Unreachable
+
+MakeStack = Callable[..., Tpuctl]
+# Says each value that a key of the metadata server takes, and that it was asked to end.
+LISTENER = """
+import os, signal, sys, time, urllib.request
+
+def say(text):
+    os.write(1, text.encode() + b"\\n")
+
+def end(*_):
+    say("signal")
+    time.sleep(0.5)  # the connection is cut off when the last program has ended
+    sys.exit()
+
+signal.signal(signal.SIGHUP, signal.SIG_IGN)  # sessions are sent it as well
+signal.signal(signal.SIGTERM, end)
+url = f"http://{os.environ['GCE_METADATA_HOST']}/computeMetadata/v1/instance/{sys.argv[1]}"
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+etag = "0"
+while True:
+    asked = urllib.request.Request(f"{url}?wait_for_change=true&last_etag={etag}")
+    asked.add_header("Metadata-Flavor", "Google")
+    with opener.open(asked, timeout=60) as answer:
+        etag = answer.headers["ETag"]
+        say(answer.read().decode())
+"""
+
+
+class Heard:
+    """What a listener on worker 0 has said until now."""
+
+    def __init__(self, stack: Tpuctl, key: str) -> None:
+        self.lines: list[str] = []
+        self._task = asyncio.ensure_future(self._listen(stack, key))
+
+    async def _listen(self, stack: Tpuctl, key: str) -> None:
+        worker = (await stack.transports())[0]
+        text = ""
+        try:
+            async with worker.stream(["python3", "-c", LISTENER, key]) as stream:
+                async for piece in stream.chunks():
+                    text += piece.decode()
+                    self.lines = text.splitlines()
+        except Unreachable:
+            pass  # the machine ended
+        finally:
+            await worker.close()
+
+    async def until(self, *lines: str) -> None:
+        async with asyncio.timeout(30):
+            while self.lines != list(lines):
+                assert self.lines == list(lines)[: len(self.lines)]
+                await asyncio.sleep(0.02)
+
+    async def ended(self) -> None:
+        await asyncio.wait_for(self._task, 30)
+
+
+@pytest.fixture
+async def quick(local_cloud: LocalCloud) -> AsyncIterator[LocalCloud]:
+    """Its operations take their moment: notices last three seconds."""
+    yield local_cloud
+    await asyncio.to_thread(steering.remove_all_faults, local_cloud)
+    await asyncio.to_thread(steering.change_settings, local_cloud, pace="instant")
+
+
+async def befall(cloud: LocalCloud, kind: str, node: str) -> str:
+    await asyncio.to_thread(steering.change_settings, cloud, pace="quick")
+    made = await asyncio.to_thread(steering.add_fault, cloud, kind, node=node)
+    return str(made["id"])
+
+
+async def node_states(stack: Tpuctl, node: str, *, api: str = "v2") -> dict[str, Any]:
+    url = f"{stack.endpoint.url}/t/{stack.endpoint.token}/{api}/projects/local-project"
+    found = await asyncio.to_thread(_get, f"{url}/locations/{stack.stack.zone}/nodes/{node}")
+    return dict(found)
+
+
+def _get(url: str) -> Any:
+    import requests
+
+    with requests.Session() as session:
+        session.trust_env = False
+        return session.get(url, timeout=20).json()
+
+
+async def test_preemption_of_a_queued_node(make_stack: MakeStack, quick: LocalCloud) -> None:
+    stack = with_queue(make_stack)(tpu="capacity: spot")
+    await stack.up()
+    node = stack.stack.names.node
+    heard = Heard(stack, "preempted")
+    await heard.until("FALSE")
+    fault = await befall(quick, "preempt", node)
+    await heard.until("FALSE", "TRUE")
+    assert (await node_states(stack, node))["state"] == "READY"  # while the notice lasts
+    await heard.until("FALSE", "TRUE", "signal")
+    await heard.ended()
+    async with asyncio.timeout(30):
+        while (await node_states(stack, node))["state"] != "PREEMPTED":
+            await asyncio.sleep(0.05)
+        while (await request_of(stack)).state.state.name != "SUSPENDED":
+            await asyncio.sleep(0.05)
+    await asyncio.to_thread(steering.change_settings, quick, pace="instant")
+    told = await asyncio.to_thread(steering.fault, quick, fault)
+    assert (told["used"], told["problem"]) == (1, "")
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+
+
+async def test_maintenance_of_a_node(make_stack: MakeStack, quick: LocalCloud) -> None:
+    stack = make_stack()
+    await stack.up()
+    node = stack.stack.names.node
+    assert "upcomingMaintenance" not in await node_states(stack, node, api="v2alpha1")
+    heard = Heard(stack, "maintenance-event")
+    await heard.until("NONE")
+    await befall(quick, "maintenance", node)
+    await heard.until("NONE", "TERMINATE_ON_HOST_MAINTENANCE")
+    found = await node_states(stack, node, api="v2alpha1")
+    assert (found["state"], found["health"]) == ("READY", "UNHEALTHY_MAINTENANCE")
+    coming = found["upcomingMaintenance"]
+    assert (coming["type"], coming["maintenanceStatus"]) == ("UNSCHEDULED", "ONGOING")
+    assert coming["windowStartTime"] <= coming["windowEndTime"]
+    await heard.until("NONE", "TERMINATE_ON_HOST_MAINTENANCE", "NONE")
+    async with asyncio.timeout(30):
+        while (await node_states(stack, node))["health"] != "HEALTHY":
+            await asyncio.sleep(0.05)
+    assert "upcomingMaintenance" not in await node_states(stack, node, api="v2alpha1")
+    await asyncio.to_thread(steering.change_settings, quick, pace="instant")
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+    await heard.ended()

@@ -1,0 +1,221 @@
+"""What stacks left behind in a project is found in every zone, and how to remove it is said."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from projects import ZONE, Bench, Project
+
+from tpuctl.api import Tpuctl
+from tpuctl.cloud.operations import compute_operation, long_operation
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.errors import Denied, NotFound, Usage
+from tpuctl.model.events import Warned
+from tpuctl.model.inventory import left_behind
+
+
+async def delete_node(bench: Bench, client: str = "tpu_v1") -> None:
+    """As somebody does in the console, who thinks that this is all there was."""
+    parent = f"projects/{bench.stack.project}/locations/{ZONE}"
+    name = f"{parent}/nodes/{bench.stack.stack.names.node}"
+    operation = await bench.ask(client, "delete_node", {"name": name})
+    await long_operation(
+        bench.stack.cloud, client, operation.operation, what="the node", seconds=30
+    )
+
+
+async def delete_controller(bench: Bench) -> None:
+    operation = await bench.ask(
+        "instances",
+        "delete_unary",
+        project=bench.stack.project,
+        zone=ZONE,
+        instance=bench.stack.stack.names.controller,
+    )
+    await compute_operation(bench.stack.cloud, operation, what="the controller", seconds=30)
+
+
+async def left(bench: Bench) -> dict[str, str]:
+    """Addresses of this stack with the reason."""
+    everything = await bench.again().orphans()
+    name = bench.stack.stack.name
+    return {
+        one.found.address: one.why for one in left_behind(everything) if one.found.stack == name
+    }
+
+
+def stacks(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {one["stack"]: one for one in data["stacks"]}
+
+
+async def test_nothing_is_left_of_what_works_and_of_what_was_taken_down(project: Project) -> None:
+    working, gone = project.stack(extra="controller: {}"), project.stack("kind: node")
+    await asyncio.gather(working.provision(), gone.provision())
+    await gone.stack.down()
+    assert await left(working) == {}
+    assert await left(gone) == {}
+    code, out, _ = working.type("orphans")
+    assert code == 0
+    assert f"Nothing is left behind in project {project.id}." in out
+    assert "2 buckets are kept on purpose" in out
+    code, out, _ = working.type("orphans", "--all")
+    assert code == 0
+    rows = [" ".join(line.split()) for line in out.splitlines()]
+    node = f"node/{ZONE}/{working.stack.stack.names.node}"
+    assert any(row.startswith(f"{node} ") and row.endswith("$8.81 in use") for row in rows)
+    assert f"bucket/{gone.stack.stack.bucket}" in out
+
+
+async def test_halves_of_a_pair(project: Project) -> None:
+    without_node, without_controller = project.stack("kind: node"), project.stack("kind: node")
+    await asyncio.gather(without_node.provision(), without_controller.provision())
+    await asyncio.gather(delete_node(without_node), delete_controller(without_controller))
+    found = await left(without_node)
+    controller = f"controller/{ZONE}/{without_node.stack.stack.names.controller}"
+    assert found == {controller: "there is no TPU beside it"}
+    tpu = f"tpu/{ZONE}/{without_controller.stack.stack.names.node}"
+    assert (await left(without_controller))[tpu] == "its controller is gone"
+
+    answer = without_node.answer("orphans")
+    assert (answer["status"], answer["exit_code"]) == ("failed", 1)
+    data = answer["data"]
+    assert data["per_hour"] == pytest.approx(8.8 + 0.0573, abs=1e-3)
+    assert data["complete"] is True
+    group = stacks(data)[without_node.stack.stack.name]
+    assert group["in_use"] is False
+    (one,) = [row for row in group["resources"] if row["left_behind"]]
+    assert (one["kind"], one["zone"], one["why"]) == (
+        "controller",
+        ZONE,
+        "there is no TPU beside it",
+    )
+    assert one["per_hour"] == pytest.approx(0.0573)
+
+
+async def test_the_command_that_is_shown_removes_it(project: Project, tmp_path: Path) -> None:
+    bench = project.stack("data_disks: [{size_gb: 20}]")
+    await bench.provision()
+    await delete_node(bench, "tpu")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    code, out, _ = bench.type("orphans", "--project", project.id, folder=empty)
+    assert code == 1, out
+    assert "1 stack left behind" in out
+    (command,) = [line.split() for line in out.splitlines() if line.startswith("    tpuctl")]
+    assert command[1:] == ["down", "--stack", bench.stack.stack.name, "--project", project.id]
+    code, _, told = bench.type(*command[1:], "--yes", folder=empty)
+    assert code == 0, told
+    code, out, _ = bench.type("orphans", "--project", project.id, folder=empty)
+    assert code == 0, out
+    assert {one.kind for one in await bench.again().orphans()} == {"bucket"}
+
+
+async def test_a_second_zone_is_left_but_not_the_first(
+    project: Project, null_cloud: LocalCloud
+) -> None:
+    """As when the program was killed while it moved on to the next zone."""
+    bench = project.stack(zones=f"{ZONE}, us-central1-a", extra="bucket: {allow_egress: true}")
+    await bench.provision()
+    node = {
+        "accelerator_type": "v3-8",
+        "runtime_version": "tpu-ubuntu2204-base",
+        "labels": {"tpuctl-stack": bench.stack.stack.name},
+    }
+    parent = f"projects/{project.id}/locations/us-central1-a"
+    request = {"parent": parent, "node_id": "second", "node": node}
+    operation = await bench.ask("tpu", "create_node", request)
+    await long_operation(bench.stack.cloud, "tpu", operation.operation, what="the node", seconds=30)
+    assert await left(bench) == {"node/us-central1-a/second": f"the stack works in {ZONE}"}
+    code, out, _ = bench.type("orphans")
+    assert code == 1
+    assert "tpuctl up" in out
+    assert "tpuctl down" not in out, "it would take the node away that works"
+    assert (await bench.stack.status()).advice[0].command == "up"
+    await bench.provision()
+    assert await left(bench) == {}
+
+
+async def test_what_costs_nothing_is_told_and_is_no_failure(
+    project: Project, null_cloud: LocalCloud
+) -> None:
+    bench = project.stack("capacity: spot")
+    await bench.provision()
+    await bench.preempt(null_cloud)
+    found = await left(bench)
+    assert "PREEMPTED" in found[f"node/{ZONE}/{bench.stack.stack.names.node}"]
+    assert "account" in {address.partition("/")[0] for address in found}
+    code, out, _ = bench.type("orphans")
+    assert code == 0
+    assert "none of which costs money" in out
+
+
+async def test_grants_of_a_stack_that_is_gone(project: Project) -> None:
+    """Its account is deleted by hand: the project's policy still names it."""
+    bench = project.stack()
+    await bench.provision()
+    await delete_node(bench, "tpu")
+    account = bench.stack.stack.service_account
+    name = f"projects/{project.id}/serviceAccounts/{account}"
+    await bench.ask("iam", "delete_service_account", request={"name": name})
+    found = await left(bench)
+    assert found[f"project-grants/{project.id}"] == "nothing of the stack runs"
+    assert not any(address.startswith("account/") for address in found)
+    assert not (await bench.stack.down()).leaks
+    assert await left(bench) == {}
+
+
+async def test_a_project_is_looked_through_by_its_id_alone(project: Project) -> None:
+    bench = project.stack()
+    await bench.provision()
+    by_id = Tpuctl(project=project.id, cloud="local")
+    assert by_id.project == project.id
+    assert set(await by_id.orphans()) == set(await bench.stack.orphans())
+    with pytest.raises(NotFound, match="no-such-project"):
+        await Tpuctl(project="no-such-project", cloud="local").orphans()
+    with pytest.raises(Usage, match="--project"):
+        await Tpuctl(project="x", cloud="local").orphans()
+
+
+DOUBT = "Permission 'a.b.list' denied on resource 'projects/p' (or it may not exist)."
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [("Instances/AggregatedList", "controller"), ("google.cloud.tpu.v2.Tpu/ListNodes", "node")],
+)
+@pytest.mark.parametrize("text", ["", DOUBT])
+async def test_what_may_not_be_looked_at_is_no_proof(
+    project: Project, null_cloud: LocalCloud, method: str, kind: str, text: str
+) -> None:
+    """Machines that nobody could see may be charged: not a word of nothing being left.
+
+    Google says of a project that is there, too, that it may not exist.
+    """
+    bench = project.stack()
+    await bench.provision()
+    wording = {"text": text} if text else {}
+    fault = steering.add_fault(
+        null_cloud, "deny", method=method, project=project.id, times="unlimited", **wording
+    )
+    for look in (bench.again().orphans, bench.again().status, bench.again().down):
+        with pytest.raises(Denied, match=f"the list of every {kind}"):
+            await look()
+    steering.remove_fault(null_cloud, fault["id"])
+
+
+async def test_what_costs_nothing_may_stay_unseen(project: Project, null_cloud: LocalCloud) -> None:
+    bench = project.stack()
+    await bench.provision()
+    for method in ("ListServiceAccounts", "GetIamPolicy"):
+        steering.add_fault(null_cloud, "deny", method=method, project=project.id, times="unlimited")
+    bench.events.clear()
+    found = await bench.again().orphans()
+    steering.remove_all_faults(null_cloud)
+    assert {one.kind for one in found} == {"node", "bucket", "firewall"}
+    warned = [one.diagnostic.detail for one in bench.events if isinstance(one, Warned)]
+    assert len(warned) == 2
+    assert any("the list of every account" in one for one in warned)

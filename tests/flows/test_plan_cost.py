@@ -1,0 +1,113 @@
+"""What everything costs is shown before it is made, in each zone that it may end up in."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from projects import Bench, Project
+
+from tpuctl.model.stack_cost import cost_of
+
+# Published, in US dollars an hour in europe-west4: v3-8 8.80, v3-32 on spot 0.66 a chip,
+# n1-standard-1 0.052292, an address 0.005, on spot 0.0025; a GB and month of pd-standard 0.044,
+# of pd-balanced 0.11, of storage 0.02. In us-central1: v3-8 8.00, n1-standard-1 0.04749975.
+MONTH = 730
+
+
+def lines(bench: Bench) -> dict[str, float | None]:
+    return {line.what: line.per_hour for line in cost_of(bench.stack.stack).lines}
+
+
+def test_a_node_its_address_and_its_bucket(project: Project) -> None:
+    assert lines(project.stack()) == {
+        "node v3-8 in europe-west4-a": pytest.approx(8.8),
+        "external address": pytest.approx(0.005),
+        "bucket in europe-west4": 0,
+    }
+
+
+def test_everything_that_is_made_and_nothing_that_was_there(project: Project) -> None:
+    bench = project.stack(
+        "kind: node, data_disks: [{size_gb: 100}, {size_gb: 100}, {size_gb: 10, "
+        "type: pd-standard}, {name: mine}]",
+        "controller: {disk_gb: 60}",
+    )
+    assert lines(bench) == {
+        "node v3-8 in europe-west4-a": pytest.approx(8.8),
+        "controller n1-standard-1 in europe-west4-a": pytest.approx(0.052292),
+        "controller's disk, 60 GB pd-standard": pytest.approx(60 * 0.044 / MONTH),
+        "2 data disks, 100 GB pd-balanced each": pytest.approx(200 * 0.11 / MONTH),
+        "data disk, 10 GB pd-standard": pytest.approx(10 * 0.044 / MONTH),
+        "external address": pytest.approx(0.005),  # the controller's: a node has none
+        "bucket in europe-west4": 0,
+    }
+
+
+def test_several_spot_nodes_of_several_workers(project: Project) -> None:
+    bench = project.stack(
+        "capacity: spot, queue: {nodes: 2}",
+        "controller: {}\nbucket: {location: EU, allow_egress: true}",
+        type_name="v3-32",
+    )
+    found = lines(bench)
+    assert found["2 nodes v3-32 in europe-west4-a"] == pytest.approx(2 * 16 * 0.66)
+    assert found["8 external addresses"] == pytest.approx(8 * 0.0025)
+    assert found["external address"] == pytest.approx(0.005)  # a controller is never spot
+    assert "bucket in eu" in found
+
+
+def test_without_external_addresses_none_is_charged(project: Project) -> None:
+    assert "external address" not in lines(project.stack(extra="network: {ssh: internal}"))
+
+
+async def test_the_plan_has_it_in_numbers(project: Project) -> None:
+    bench = project.stack(
+        zones="europe-west4-a, us-central1-b", extra="bucket: {allow_egress: true}"
+    )
+    answer = bench.answer("plan")
+    assert (answer["status"], answer["diagnostics"]) == ("ok", [])
+    data = answer["data"]
+    assert (data["price_per_hour"], data["price_read"]) == (pytest.approx(8.8), "mid-2026")
+    assert data["cost"]["per_hour"] == pytest.approx(8.805)
+    assert data["cost"]["complete"] is True
+    (elsewhere,) = data["costs_elsewhere"].items()
+    assert (elsewhere[0], elsewhere[1]["per_hour"]) == ("us-central1-b", pytest.approx(8.005))
+    assert data["zone"] == "europe-west4-a"
+
+
+async def test_the_plan_has_it_in_words(project: Project) -> None:
+    bench = project.stack(
+        "kind: node",
+        zones="europe-west4-a, us-central1-b, us-central1-a",
+        extra="bucket: {allow_egress: true}",
+    )
+    code, out, _ = bench.type("plan")
+    assert code == 0
+    rows = [" ".join(line.split()) for line in out.splitlines()]
+    assert "node v3-8 in europe-west4-a $8.80 on demand" in rows
+    assert "bucket in europe-west4 $0.00 $0.02 a GB and month" in rows
+    assert "in all $8.86 prices of mid-2026" in rows
+    assert "or in us-central1-b $8.06 and $0.05 a GB from the bucket" in rows, "no surprise"
+
+
+async def test_up_tells_it_before_it_asks_and_after_it_is_done(project: Project) -> None:
+    bench = project.stack()
+    code, out, told = bench.type("up")
+    assert code == 2, "nobody can be asked"
+    assert "in all" in out, "what would be made is shown before"
+    assert "It costs $8.81/h, prices of mid-2026. Go ahead?" in told
+    assert (await bench.stack.status()).found == ()
+
+
+def test_a_plan_fits_a_narrow_terminal(project: Project) -> None:
+    bench = project.stack(
+        "capacity: spot, data_disks: [{size_gb: 1000}]",
+        "controller: {}\nbucket: {allow_egress: true}",
+        type_name="v5litepod-8",
+        zones="us-west4-a, europe-west4-b",
+    )
+    out = bench.in_terminal("plan", columns=80)
+    widths = [len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in out.splitlines()]
+    assert max(widths) <= 80
+    assert "TPUV5sPreemptibleLitepodServing" in out, "names are not cut in pieces"

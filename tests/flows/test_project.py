@@ -1,0 +1,375 @@
+"""Projects made and paid for, permissions asked first, and grants that come and go alone."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator import control
+from tpuctl.errors import Conflict, Denied, NotFound
+from tpuctl.flows.composition import resources_of
+from tpuctl.model.plan import Action
+from tpuctl.resources.iam import ROLES, WRITERS
+from tpuctl.resources.record import Contents, Grant, Record
+
+MakeStack = Callable[..., Tpuctl]
+FOLDER, ACCOUNT = "folders/500000000001", "010CA1-010CA1-010CA1"
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def make_project(make_stack: MakeStack) -> Callable[..., Tpuctl]:
+    """A stack in a project of its own, which is not there yet."""
+
+    def make(id: str = "", **more: str) -> Tpuctl:
+        stack = make_stack()
+        id = id or f"made-project-{next(_numbers)}"
+        section = ", ".join(f"{name}: {value}" for name, value in {"id": id, **more}.items())
+        text = stack.stack_file.read_text("utf-8").replace("id: local-project", section)
+        stack.stack_file.write_text(text, "utf-8")
+        return stack
+
+    return make
+
+
+@pytest.fixture
+def denied(local_cloud: control.LocalCloud) -> Iterator[Callable[..., None]]:
+    """Sets which permissions the caller has not got."""
+
+    def deny(*names: str) -> None:
+        wanted = {"denied_permissions": list(names)}
+        control.request(local_cloud, "PATCH", "/_local/settings", wanted)
+
+    yield deny
+    deny()
+
+
+async def ask(stack: Tpuctl, client: str, method: str, *arguments: Any, **fields: Any) -> Any:
+    return await stack.cloud.call(
+        method, getattr(stack.cloud.client(client), method), *arguments, **fields
+    )
+
+
+async def project_policy(stack: Tpuctl) -> Any:
+    request = {"resource": f"projects/{stack.stack.project}"}
+    return await ask(stack, "projects", "get_iam_policy", request)
+
+
+async def bucket_pairs(stack: Tpuctl) -> set[tuple[str, str]]:
+    bucket = stack.cloud.client("storage").bucket(stack.stack.bucket)
+    policy = await stack.cloud.call("policy", bucket.get_iam_policy, requested_policy_version=3)
+    return {(one["role"], member) for one in policy.bindings for member in one["members"]}
+
+
+async def project_pairs(stack: Tpuctl) -> set[tuple[str, str]]:
+    policy = await project_policy(stack)
+    return {(one.role, member) for one in policy.bindings for member in one.members}
+
+
+async def test_a_project_is_made_paid_for_and_kept(make_project: Callable[..., Tpuctl]) -> None:
+    stack = make_project(create="true", parent=FOLDER, billing_account=ACCOUNT)
+    await stack.up()
+    project = await ask(
+        stack, "projects", "get_project", {"name": f"projects/{stack.stack.project}"}
+    )
+    assert project.parent == FOLDER
+    assert project.labels["tpuctl-stack"] == stack.stack.name
+    billing = await ask(
+        stack,
+        "billing",
+        "get_project_billing_info",
+        {"name": f"projects/{stack.stack.project}"},
+    )
+    assert billing.billing_account_name == f"billingAccounts/{ACCOUNT}"
+    assert (await stack.plan()).plan.is_empty
+    down = await stack.down(delete_bucket=True)
+    assert [one.state for one in down.remaining if one.address.startswith("project/")] == ["kept"]
+    project = await ask(
+        stack, "projects", "get_project", {"name": f"projects/{stack.stack.project}"}
+    )
+    assert project.state.name == "ACTIVE"
+
+
+async def test_without_billing_nothing_is_made(make_project: Callable[..., Tpuctl]) -> None:
+    stack = make_project(create="true")
+    with pytest.raises(Denied, match="Billing") as caught:
+        await stack.up()
+    assert "billing_account" in caught.value.diagnostics[0].hint
+    # What was missing is added to the file, and the same project is used.
+    text = stack.stack_file.read_text("utf-8")
+    text = text.replace("create: true", f"create: true, billing_account: {ACCOUNT}")
+    stack.stack_file.write_text(text, "utf-8")
+    again = Tpuctl(stack.stack_file, cloud="local")
+    changes = {one.address.partition("/")[0]: one for one in (await again.plan()).plan}
+    assert changes["project"].fields == ("billing_account",)
+    await again.up()
+    await again.down(delete_bucket=True)
+
+
+async def test_another_billing_account_is_never_replaced(
+    make_project: Callable[..., Tpuctl],
+) -> None:
+    stack = make_project(id="local-project", billing_account="FFFFFF-FFFFFF-FFFFFF")
+    info = await ask(
+        stack, "billing", "get_project_billing_info", {"name": "projects/local-project"}
+    )
+    with pytest.raises(Conflict) as caught:
+        await stack.plan()
+    for name in ("FFFFFF-FFFFFF-FFFFFF", info.billing_account_name.rpartition("/")[2]):
+        assert name in str(caught.value)
+
+
+async def test_all_that_is_missing_is_told_at_once_and_nothing_is_made(
+    make_stack: MakeStack, denied: Callable[..., None]
+) -> None:
+    stack = make_stack()
+    denied("tpu.nodes.create", "iam.serviceAccounts.create", "storage.buckets.create")
+    with pytest.raises(Denied) as caught:
+        await stack.up()
+    assert caught.value.exit_code == 77
+    found = caught.value.diagnostics[0]
+    for name in ("tpu.nodes.create", "iam.serviceAccounts.create", "storage.buckets.create"):
+        assert name in found.detail
+    for role in ("roles/tpu.admin", "roles/iam.serviceAccountAdmin", "roles/storage.admin"):
+        assert f"--role={role}" in found.hint
+    assert (await stack.status()).bucket is None
+
+
+async def test_what_the_plan_does_not_do_may_be_denied(
+    make_stack: MakeStack, denied: Callable[..., None]
+) -> None:
+    stack = make_stack()
+    await stack.up()
+    denied(
+        "tpu.nodes.create",
+        "serviceusage.services.enable",
+        "storage.buckets.create",
+        "iam.serviceAccounts.create",
+        "iam.serviceAccounts.actAs",
+        "resourcemanager.projects.setIamPolicy",
+    )
+    assert (await stack.plan()).plan.is_empty
+    denied()
+    await stack.down(delete_bucket=True)
+
+
+async def test_a_parent_that_takes_no_projects_is_told_first(
+    make_project: Callable[..., Tpuctl], denied: Callable[..., None]
+) -> None:
+    stack = make_project(create="true", parent=FOLDER, billing_account=ACCOUNT)
+    denied("resourcemanager.projects.create", "billing.resourceAssociations.create")
+    with pytest.raises(Denied) as caught:
+        await stack.up()
+    found = caught.value.diagnostics[0]
+    assert "resourcemanager.projects.create" in found.detail
+    assert "billing.resourceAssociations.create" in found.detail
+    assert "folders add-iam-policy-binding 500000000001" in found.hint
+    assert f"billing accounts add-iam-policy-binding {ACCOUNT}" in found.hint
+
+
+async def test_grants_come_and_go_and_are_recorded_meanwhile(make_stack: MakeStack) -> None:
+    stack = make_stack()
+    await stack.up()
+    member = f"serviceAccount:{stack.stack.service_account}"
+    role = stack.stack.names.watch_role
+    assert {role for role, who in await bucket_pairs(stack) if who == member} == {*ROLES}
+    on_project = {role for role, who in await project_pairs(stack) if who == member}
+    assert on_project == {*WRITERS, role}
+    contents = await Record(stack.stack, stack.cloud).read()
+    assert contents is not None
+    assert {(one.on.partition("/")[0], one.role) for one in contents.grants} == {
+        *(("bucket", one) for one in ROLES),
+        *(("project", one) for one in on_project),
+    }
+    others = {pair for pair in await project_pairs(stack) if pair[1] != member}
+    await stack.down()
+    assert await project_pairs(stack) == others, "nobody else's is touched, nothing is left"
+    assert not any(stack.stack.name in who for _, who in await bucket_pairs(stack))
+    contents = await Record(stack.stack, stack.cloud).read()
+    assert contents is not None
+    assert contents.grants == ()
+
+
+async def given_account(stack: Tpuctl, name: str) -> str:
+    """An account of the user's, with a grant that was there before the stack."""
+    await ask(
+        stack,
+        "iam",
+        "create_service_account",
+        {"name": "projects/local-project", "account_id": name, "service_account": {}},
+    )
+    return f"{name}@local-project.iam.gserviceaccount.com"
+
+
+async def test_what_a_given_account_had_before_stays_its_own(make_stack: MakeStack) -> None:
+    first = make_stack()
+    await first.up()  # APIs, and a bucket to be granted on before the second stack comes
+    email = await given_account(first, f"mine-{next(_numbers)}")
+    stack = make_stack()
+    text = stack.stack_file.read_text("utf-8")
+    text = text.replace("tpu: {", f"tpu: {{service_account: {email}, ")
+    text += f"bucket: {{name: {first.stack.bucket}}}\n"
+    stack.stack_file.write_text(text, "utf-8")
+    bucket = stack.cloud.client("storage").bucket(first.stack.bucket)
+    policy = await stack.cloud.call("policy", bucket.get_iam_policy, requested_policy_version=3)
+    member = f"serviceAccount:{email}"
+    policy.bindings.append({"role": ROLES[0], "members": {member}})
+    await stack.cloud.call("policy", bucket.set_iam_policy, policy)
+
+    await stack.up()
+    assert {role for role, who in await bucket_pairs(stack) if who == member} == {*ROLES}
+    assert (stack.stack.names.watch_role, member) in await project_pairs(stack)
+    assert not {(role, member) for role in WRITERS} & await project_pairs(stack)
+    # From an empty laptop: the record alone knows of an account that the name does not tell.
+    await stack.down()
+    assert {role for role, who in await bucket_pairs(stack) if who == member} == {ROLES[0]}
+    assert member not in {who for _, who in await project_pairs(stack)}
+    await first.down(delete_bucket=True)
+
+
+@asynccontextmanager
+async def busy_policy(stack: Tpuctl, role: str) -> AsyncIterator[list[str]]:
+    """Somebody else who grants and grants on the same project, each time to another."""
+    granted: list[str] = []
+
+    async def edit() -> None:
+        while True:
+            policy = await project_policy(stack)
+            member = f"user:somebody-{len(granted)}@tpuctl.example"
+            policy.bindings.add(role=role, members=[member])
+            request = {"resource": f"projects/{stack.stack.project}", "policy": policy}
+            try:
+                await ask(stack, "projects", "set_iam_policy", request)
+            except Conflict:
+                continue
+            granted.append(member)
+            await asyncio.sleep(0.01)
+
+    task = asyncio.create_task(edit())
+    try:
+        yield granted
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_nobody_loses_a_grant_to_us_nor_we_to_them(make_stack: MakeStack) -> None:
+    stacks = [make_stack() for _ in range(3)]
+    async with busy_policy(stacks[0], "roles/browser") as granted:
+        await asyncio.gather(*(stack.up() for stack in stacks))
+    pairs = await project_pairs(stacks[0])
+    for stack in stacks:
+        member = f"serviceAccount:{stack.stack.service_account}"
+        assert {role for role, who in pairs if who == member} >= {*WRITERS}
+    assert granted
+    assert {("roles/browser", member) for member in granted} <= pairs
+    await asyncio.gather(*(stack.down(delete_bucket=True) for stack in stacks))
+    pairs = await project_pairs(stacks[0])
+    assert {("roles/browser", member) for member in granted} <= pairs
+    assert not any(stack.stack.names.service_account in who for stack in stacks for _, who in pairs)
+
+
+async def test_what_a_deleted_account_left_behind_is_swept_away(make_stack: MakeStack) -> None:
+    stack = make_stack()
+    await stack.up()
+    name = f"projects/local-project/serviceAccounts/{stack.stack.service_account}"
+    await ask(stack, "iam", "delete_service_account", {"name": name})
+    left = {who for _, who in await project_pairs(stack) if stack.stack.service_account in who}
+    assert left
+    assert all(who.startswith("deleted:serviceAccount:") for who in left)
+    await stack.down(delete_bucket=True)
+    assert not any(stack.stack.service_account in who for _, who in await project_pairs(stack))
+
+
+async def test_the_role_is_shared_extended_and_taken_back(make_stack: MakeStack) -> None:
+    stack = make_stack()
+    await stack.up()
+    name = stack.stack.names.watch_role
+    role = await ask(stack, "iam", "get_role", {"name": name})
+    assert {"tpu.nodes.get", "tpu.nodes.delete"} <= {*role.included_permissions}
+    other = make_stack(extra="controller: {}\n")
+    (needed,) = [
+        one
+        for one in resources_of(other.stack, other.cloud)
+        if one.address == f"role/{name.rpartition('/')[2]}"
+    ]
+    change = needed.diff(await needed.observe())
+    if change.is_work:  # no other test had a controller yet
+        await needed.apply(change, lambda text, fraction: None)
+    role = await ask(stack, "iam", "get_role", {"name": name})
+    assert {"tpu.nodes.delete", "compute.instances.delete"} <= {*role.included_permissions}
+    await stack.down(delete_bucket=True)
+    await ask(stack, "iam", "delete_role", {"name": name})
+    change = needed.diff(await needed.observe())
+    assert (change.action, change.fields) == (Action.UPDATE, ("deleted",))
+    await needed.apply(change, lambda text, fraction: None)
+    assert needed.diff(await needed.observe()).action is Action.NOTHING
+
+
+async def test_the_record_merges_what_many_write(make_stack: MakeStack) -> None:
+    stack = make_stack()
+    record = Record(stack.stack, stack.cloud)
+    assert await record.read() is None
+    with pytest.raises(NotFound):
+        await record.update(lambda it: it.with_down())
+    bucket = stack.cloud.client("storage").bucket(stack.stack.bucket)
+    await stack.cloud.call("bucket", bucket.create, location="us-central1")
+    grants = [Grant(on="bucket/b", member=f"user:{i}@x", role="roles/r") for i in range(6)]
+    await asyncio.gather(
+        *(record.update(lambda it, one=one: it.with_grants(one)) for one in grants),
+        *(record.update(lambda it: it.with_down()) for _ in range(3)),
+        record.update(lambda it: it.with_zone("us-central1-b")),
+    )
+    found = await record.read()
+    assert found is not None
+    assert {*found.grants} == {*grants}
+    assert (found.downs, found.zones) == (3, ("us-central1-b",))
+    generation = (await stack.store.stat(stack.stack.names.record)).generation  # type: ignore[union-attr]
+    await record.update(lambda it: it.with_zone("us-central1-b"))
+    after = await stack.store.stat(stack.stack.names.record)
+    assert after is not None
+    assert after.generation == generation, "what changes nothing writes nothing"
+
+
+@pytest.mark.parametrize(
+    ("text", "names"), [(b'{"version": 2, "stack": "s"}', "version 2"), (b"{", "cannot be read")]
+)
+async def test_a_record_that_is_not_understood_is_left_alone(
+    make_stack: MakeStack, text: bytes, names: str
+) -> None:
+    stack = make_stack()
+    bucket = stack.cloud.client("storage").bucket(stack.stack.bucket)
+    await stack.cloud.call("bucket", bucket.create, location="us-central1")
+    await stack.store.put_bytes(stack.stack.names.record, text)
+    with pytest.raises(Conflict, match=names):
+        await Record(stack.stack, stack.cloud).update(lambda it: it.with_down())
+    assert await stack.store.get_bytes(stack.stack.names.record) == text
+    # Another test's stacks would be careful of it.
+    await stack.cloud.call("object", bucket.blob(stack.stack.names.record).delete)
+
+
+def test_fields_of_a_newer_writer_are_kept() -> None:
+    read = Contents.model_validate_json('{"version": 1, "stack": "s", "colour": "red"}')
+    assert '"colour":"red"' in read.with_down().model_dump_json()
+
+
+def test_only_unconditional_grants_are_ours(tmp_path: Path) -> None:
+    from tpuctl.resources.policy import held, with_pairs, without_pairs
+
+    condition = {"title": "until monday", "expression": "false"}
+    mine = ("roles/r", "serviceAccount:a@p.iam.gserviceaccount.com")
+    before = [
+        {"role": "roles/r", "members": {mine[1]}, "condition": condition},
+        {"role": "roles/r", "members": {"user:x@y"}},
+    ]
+    granted = with_pairs(before, [mine])
+    assert granted == [before[0], {"role": "roles/r", "members": {"user:x@y", mine[1]}}]
+    assert held(granted) == {mine, ("roles/r", "user:x@y")}
+    assert without_pairs(granted, {mine}) == before

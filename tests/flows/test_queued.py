@@ -1,0 +1,339 @@
+"""Nodes asked for through queued resources, on the local cloud with the official clients."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from queued import FLEX_START, OTHER, PROJECT, ZONE, ask, nodes_of, request_of, with_queue
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator import control, steering
+from tpuctl.errors import Conflict, Denied, NoCapacity, OperationFailed, TpuctlError
+from tpuctl.model.events import Event, LogChunk, StepProgress
+from tpuctl.model.plan import Action
+
+MakeStack = Callable[..., Tpuctl]
+
+
+@pytest.fixture
+def faults(local_cloud: control.LocalCloud) -> Iterator[Callable[..., str]]:
+    """Makes something go wrong until the test is over; answers with the fault's id."""
+
+    def add(kind: str, **fields: Any) -> str:
+        return str(steering.add_fault(local_cloud, kind, **fields)["id"])
+
+    yield add
+    steering.remove_all_faults(local_cloud)
+
+
+@pytest.fixture
+def make_queued(make_stack: MakeStack) -> MakeStack:
+    return with_queue(make_stack)
+
+
+async def until(is_so: Callable[[], Awaitable[Any]]) -> Any:
+    async with asyncio.timeout(60):
+        while not (found := await is_so()):
+            await asyncio.sleep(0.02)
+        return found
+
+
+async def until_told(events: list[Event], text: str) -> None:
+    async def is_told() -> bool:
+        return any(isinstance(one, StepProgress) and text in one.text for one in events)
+
+    await until(is_told)
+
+
+@asynccontextmanager
+async def coming_up(stack: Tpuctl) -> AsyncIterator[asyncio.Task[Any]]:
+    """`up` beside what is done here; interrupted at the end unless it has ended."""
+    task = asyncio.create_task(stack.up())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_up_asks_and_waits_and_down_leaves_nothing(make_queued: MakeStack) -> None:
+    stack = make_queued()
+    prepared = await stack.up()
+    assert prepared.plan.change(f"queued/{stack.stack.names.queued}").action is Action.CREATE
+    found = await request_of(stack)
+    assert found.state.state.name == "ACTIVE"
+    (node,) = await nodes_of(stack)
+    assert node.state.name == "READY"
+    assert node.queued_resource.rpartition("/")[2] == stack.stack.names.queued
+    assert (await stack.up()).plan.is_empty
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+    assert await request_of(stack) is None
+    assert await nodes_of(stack) == []
+
+
+async def test_a_request_that_waits_is_left_by_an_interrupt_and_taken_up_again(
+    make_queued: MakeStack,
+    faults: Callable[..., str],
+    local_cloud: control.LocalCloud,
+    events: list[Event],
+) -> None:
+    stack = make_queued()
+    fault = faults("stockout", zone=ZONE, times="unlimited")
+    async with coming_up(stack):
+        await until_told(events, "WAITING_FOR_RESOURCES")
+        asked = await request_of(stack)
+    assert asked.state.state.name == "WAITING_FOR_RESOURCES"
+
+    again = make_queued(name=stack.stack.name)
+    planned = await again.plan()
+    change = planned.plan.change(f"queued/{stack.stack.names.queued}")
+    assert (change.action, change.fields) == (Action.UPDATE, ("wait",))
+    assert "WAITING_FOR_RESOURCES" in change.because
+    events.clear()
+    async with coming_up(again) as task:
+        await until_told(events, "WAITING_FOR_RESOURCES")
+        steering.remove_fault(local_cloud, fault)
+        await task
+    found = await request_of(again)
+    assert (found.state.state.name, found.create_time) == ("ACTIVE", asked.create_time)
+    assert (await again.plan()).plan.is_empty
+    await again.down(delete_bucket=True)
+
+
+async def test_ctrl_c_says_how_to_return_and_how_to_cancel(
+    make_queued: MakeStack, faults: Callable[..., str]
+) -> None:
+    stack = make_queued()
+    faults("stockout", zone=ZONE, times="unlimited")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tpuctl", "up", "--yes"),
+        cwd=stack.stack_file.parent,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    async with asyncio.timeout(60):
+        told = ""
+        while "WAITING_FOR_RESOURCES" not in told:
+            told = (await process.stderr.readline()).decode()
+            assert told, "it ended"
+        process.send_signal(signal.SIGINT)
+        said = (await process.stderr.read()).decode()
+        assert await process.wait() == 130
+    assert f"interrupted queued/{stack.stack.names.queued}" in said
+    assert "a request in a queue goes on waiting" in said
+    assert "Repeat the command" in said
+    assert "tpuctl down" in said
+    assert (await request_of(stack)).state.state.name == "WAITING_FOR_RESOURCES"
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+    assert await request_of(stack) is None
+
+
+async def test_down_takes_a_waiting_request_away_from_whoever_waits(
+    make_queued: MakeStack, faults: Callable[..., str], events: list[Event]
+) -> None:
+    stack = make_queued()
+    faults("stockout", zone=ZONE, times="unlimited")
+    async with coming_up(stack) as task:
+        await until_told(events, "WAITING_FOR_RESOURCES")
+        other = make_queued(name=stack.stack.name)
+        assert (await other.down(delete_bucket=True)).leaks == ()
+        with pytest.raises(Conflict, match=r"took stack .* down"):
+            await task
+    assert await request_of(stack) is None
+
+
+@pytest.mark.parametrize("is_moment", [False, True])
+async def test_waiting_ends_when_the_file_says(
+    make_queued: MakeStack, faults: Callable[..., str], is_moment: bool
+) -> None:
+    """A time passes everywhere, a duration begins anew in the next zone."""
+    faults("stockout", zone="us-central1-*", times="unlimited")
+    soon = datetime.now(UTC) + timedelta(seconds=5)
+    until = f"'{soon.isoformat()}'" if is_moment else "1s"
+    stack = make_queued(queue=f"{{valid_until: {until}}}", zone=f"{ZONE}, {OTHER}")
+    with pytest.raises(NoCapacity) as caught:
+        await stack.up()
+    assert caught.value.exit_code == 75
+    assert "(tpu.queue.valid_until)" in str(caught.value)
+    assert "valid_until" in caught.value.diagnostics[0].hint
+    assert (OTHER in str(caught.value)) == (not is_moment)
+    for zone in (ZONE, OTHER):
+        assert await request_of(stack, zone) is None
+    await stack.down(delete_bucket=True)
+
+
+async def test_several_nodes_are_one_request_and_run_one_job(
+    make_queued: MakeStack, tmp_path: Path, events: list[Event]
+) -> None:
+    stack = make_queued(queue="{nodes: 2}", type_name="v2-32", zone="europe-west4-a")
+    name = stack.stack.names.node
+    await stack.up()
+    nodes = await nodes_of(stack)
+    assert [one.name.rpartition("/")[2] for one in nodes] == [f"{name}-0", f"{name}-1"]
+    assert {one.state.name for one in nodes} == {"READY"}
+    assert (await stack.up()).plan.is_empty
+
+    script = tmp_path / "job" / "job.py"
+    script.parent.mkdir()
+    script.write_text(
+        "import os\nprint(*(os.environ[one] for one in "
+        "('TPUCTL_WORKER', 'TPUCTL_WORKERS', 'TPU_NAME')))\n"
+    )
+    record = await stack.submit(script)
+    assert await stack.follow(record, all_workers=True) == 0
+    logs = b"".join(one.data for one in events if isinstance(one, LogChunk)).decode()
+    told = sorted(line.split()[-3:] for line in logs.splitlines())
+    assert told == [[str(n), "8", f"{name}-{n // 4}"] for n in range(8)]
+
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+    assert await nodes_of(stack) == []
+
+
+async def test_a_job_starts_on_every_node_of_one_worker_too(
+    make_queued: MakeStack, tmp_path: Path, events: list[Event]
+) -> None:
+    stack = make_queued(queue="{nodes: 2}")
+    await stack.up()
+    script = tmp_path / "job" / "job.py"
+    script.parent.mkdir()
+    script.write_text("import os\nprint(os.environ['TPUCTL_WORKER'], os.environ['TPU_NAME'])\n")
+    assert await stack.follow(await stack.submit(script), all_workers=True) == 0
+    logs = b"".join(one.data for one in events if isinstance(one, LogChunk)).decode()
+    told = sorted(line.split()[-2:] for line in logs.splitlines())
+    assert told == [["0", "local"], ["1", "local"]], "each is a TPU VM of its own"
+    await stack.down(delete_bucket=True)
+
+
+async def test_a_failed_request_is_deleted_and_the_next_zone_tried(
+    make_queued: MakeStack, faults: Callable[..., str]
+) -> None:
+    faults("queue-fail", zone=ZONE)
+    stack = make_queued(zone=f"{ZONE}, {OTHER}")
+    prepared = await stack.up()
+    assert prepared.stack.zone == OTHER
+    assert await request_of(stack, ZONE) is None
+    assert (await request_of(stack, OTHER)).state.state.name == "ACTIVE"
+    await stack.down(delete_bucket=True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected", "words"),
+    [
+        ({}, OperationFailed, "The queued resource failed"),
+        (
+            {"code": "RESOURCE_EXHAUSTED", "text": "There is no more capacity in the zone"},
+            NoCapacity,
+            "no more capacity",
+        ),
+        ({"code": "PERMISSION_DENIED", "text": "not for you"}, Denied, "not for you"),
+    ],
+)
+async def test_a_failed_request_says_why_and_is_not_left(
+    make_queued: MakeStack,
+    faults: Callable[..., str],
+    fields: dict[str, str],
+    expected: type[TpuctlError],
+    words: str,
+) -> None:
+    faults("queue-fail", zone=ZONE, **fields)
+    stack = make_queued()
+    with pytest.raises(expected, match=words):
+        await stack.up()
+    assert await request_of(stack) is None
+    await stack.up()  # the fault struck once
+    assert (await request_of(stack)).state.state.name == "ACTIVE"
+    await stack.down(delete_bucket=True)
+
+
+async def test_a_request_that_was_suspended_is_made_again(
+    make_queued: MakeStack, faults: Callable[..., str]
+) -> None:
+    stack = make_queued(tpu="capacity: spot")
+    await stack.up()
+    asked = await request_of(stack)
+    assert "spot" in asked
+    faults("preempt", node=stack.stack.names.node)
+
+    async def is_suspended() -> bool:
+        return bool((await request_of(stack)).state.state.name == "SUSPENDED")
+
+    await until(is_suspended)
+    prepared = await stack.up()
+    assert "SUSPENDED" in prepared.plan.change(f"queued/{stack.stack.names.queued}").because
+    found = await request_of(stack)
+    assert found.state.state.name == "ACTIVE"
+    assert found.create_time > asked.create_time
+    assert [one.state.name for one in await nodes_of(stack)] == ["READY"]
+    await stack.down(delete_bucket=True)
+
+
+@pytest.mark.parametrize("options", [{}, FLEX_START])
+async def test_a_request_whose_answer_was_lost_is_not_made_twice(
+    make_queued: MakeStack,
+    faults: Callable[..., str],
+    local_cloud: control.LocalCloud,
+    options: dict[str, Any],
+) -> None:
+    fault = faults("lost", method="CreateQueuedResource")
+    stack = make_queued(**options)
+    await stack.up()
+    assert steering.fault(local_cloud, fault)["used"] == 1
+    parent = f"projects/{PROJECT}/locations/-"
+    found = [
+        one
+        for one in await ask(stack, "list_queued_resources", {"parent": parent})
+        if one.name.endswith(stack.stack.names.queued)
+    ]
+    assert [one.state.state.name for one in found] == ["ACTIVE"]
+    assert (await stack.plan()).plan.is_empty
+    await stack.down(delete_bucket=True)
+
+
+async def test_waiting_outlasts_a_cloud_that_does_not_answer(
+    make_queued: MakeStack,
+    faults: Callable[..., str],
+    local_cloud: control.LocalCloud,
+    events: list[Event],
+) -> None:
+    stack = make_queued()
+    stockout = faults("stockout", zone=ZONE, times="unlimited")
+    async with coming_up(stack) as task:
+        await until_told(events, "WAITING_FOR_RESOURCES")
+        silence = faults("unavailable", method="GetQueuedResource", times=5)  # one call's tries
+        await until_told(events, "the cloud does not answer")
+        assert steering.fault(local_cloud, silence)["used"] == 5
+        steering.remove_fault(local_cloud, stockout)
+        await task
+    assert (await request_of(stack)).state.state.name == "ACTIVE"
+    await stack.down(delete_bucket=True)
+
+
+async def test_two_people_ask_for_the_same_nodes(make_queued: MakeStack) -> None:
+    one = make_queued()
+    other = make_queued(name=one.stack.name)
+    await asyncio.gather(one.up(), other.up())
+    assert (await request_of(one)).state.state.name == "ACTIVE"
+    assert len(await nodes_of(one)) == 1
+    assert (await one.plan()).plan.is_empty
+    assert (await one.down(delete_bucket=True)).leaks == ()
+
+
+async def test_a_node_made_without_a_queue_is_not_asked_for_again(
+    make_queued: MakeStack, make_stack: MakeStack
+) -> None:
+    before = make_stack(zone=ZONE)
+    await before.up()
+    stack = make_queued(name=before.stack.name)
+    with pytest.raises(Conflict, match="does not belong to queued resource"):
+        await stack.up()
+    assert [one.state.name for one in await nodes_of(stack)] == ["READY"]
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+    assert await nodes_of(stack) == []

@@ -1,0 +1,167 @@
+"""How much quota is used and left is read beside the plan, told before, and never in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from projects import Bench, Project
+
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.errors import QuotaExceeded
+from tpuctl.flows.provision import Prepared
+from tpuctl.model.events import Warned
+from tpuctl.model.quota import QuotaLine
+
+ZONE, REGION = "europe-west4-a", "europe-west4"
+IN_ZONE = "TPUV3sPerProjectPerZoneForTPUAPI"
+IN_REGION = "TPUV3sPerProjectPerRegionForTPUAPI"
+USUAL = 40  # v3 cores in a zone, as Google's documentation has it for new projects
+
+SetQuota = Callable[[dict[str, dict[str, int]]], None]
+
+
+@pytest.fixture
+def cloud(null_cloud: LocalCloud) -> Iterator[LocalCloud]:
+    yield null_cloud
+    steering.remove_all_faults(null_cloud)
+
+
+@pytest.fixture
+def set_quota(cloud: LocalCloud) -> Iterator[SetQuota]:
+    """Changes what every project may have, until the test ends."""
+    yield lambda limits: steering.change_settings(cloud, quota=limits) and None
+    left = dict.fromkeys(steering.settings(cloud)["quota"])
+    steering.change_settings(cloud, quota=left)
+
+
+def by_limit(prepared: Prepared) -> dict[str, QuotaLine]:
+    return {line.limit: line for line in prepared.quota.lines}
+
+
+def warnings(bench: Bench) -> list[str]:
+    return [one.diagnostic.detail for one in bench.events if isinstance(one, Warned)]
+
+
+async def test_used_and_left(project: Project, cloud: LocalCloud) -> None:
+    bench = project.stack(extra="controller: {}")
+    await bench.provision()
+    other = project.stack("data_disks: [{size_gb: 30, type: pd-standard}]", "controller: {}")
+    found = by_limit(await other.stack.plan())
+    zone = found[IN_ZONE]
+    assert (zone.place, zone.used, zone.added, zone.left) == (ZONE, 8, 8, USUAL - 16)
+    assert IN_REGION not in found, "nothing limits a region further"
+    cpus = found["CPUS"]
+    assert (cpus.place, cpus.used, cpus.added) == (REGION, 1, 1)
+    assert found["DISKS_TOTAL_GB"].used == 50
+    assert found["DISKS_TOTAL_GB"].added == 50 + 30
+    assert found["IN_USE_ADDRESSES"].added == 2
+    assert warnings(other) == []
+
+
+async def test_a_preempted_node_does_not_count_twice(project: Project, cloud: LocalCloud) -> None:
+    """`up` makes it anew in its place."""
+    bench = project.stack("capacity: spot")
+    await bench.provision()
+    await bench.preempt(cloud)
+    line = by_limit(await bench.again().plan())["TPUV3sPreemptiblePerProjectPerZoneForTPUAPI"]
+    assert (line.used, line.added) == (0, 8)
+
+
+async def test_nodes_that_tpuctl_did_not_make_count_too(project: Project) -> None:
+    bench = project.stack()
+    await bench.provision()
+    parent = f"projects/{project.id}/locations/{ZONE}"
+    body = {"accelerator_type": "v3-8", "runtime_version": "tpu-ubuntu2204-base"}
+    await bench.ask("tpu", "create_node", {"parent": parent, "node_id": "mine", "node": body})
+    line = by_limit(await project.stack().stack.plan())[IN_ZONE]
+    assert (line.used, line.added) == (16, 8)
+    prepared = await bench.again().plan()
+    assert prepared.plan.is_empty, "what is nobody's is not touched"
+
+
+async def test_a_shortfall_is_told_before_anything_is_made(
+    project: Project, set_quota: SetQuota
+) -> None:
+    first = project.stack()
+    await first.provision()  # makes the project, and enables its APIs
+    await first.stack.down(delete_bucket=True)
+    set_quota({IN_ZONE: {ZONE: 4}, "IN_USE_ADDRESSES": {REGION: 0}})
+    bench = project.stack()
+    await bench.stack.plan()
+    zone, addresses = sorted(warnings(bench), key=lambda one: one.startswith("IN_USE"))
+    assert f"{IN_ZONE} in {ZONE} allows 4 cores: 0 used, 8 more are needed" in zone
+    assert f"IN_USE_ADDRESSES in {REGION} allows 0: 0 used, 1 more are needed" in addresses
+    with pytest.raises(QuotaExceeded):
+        await bench.provision()
+
+    code, out, told = bench.type("plan")
+    assert code == 0, "the cloud decides, not the count"
+    assert "Not enough quota" in told
+    assert IN_ZONE in told
+    (row,) = [line.split() for line in out.splitlines() if line.startswith("TPUV3s")]
+    assert row == ["TPUV3s,", "cores", ZONE, "0", "8", "-4", "4"]
+    data = bench.answer("plan")["data"]["quota"]
+    assert {
+        "limit": IN_ZONE,
+        "place": ZONE,
+        "unit": "cores",
+        "allowed": 4,
+        "used": 0,
+        "added": 8,
+        "left": -4,
+    } in data["limits"]
+    assert data["unread"] == []
+
+
+async def test_a_limit_of_the_region_is_told_where_there_is_one(
+    project: Project, set_quota: SetQuota
+) -> None:
+    bench = project.stack()
+    await bench.provision()
+    set_quota({IN_REGION: {REGION: 8}})
+    other = project.stack()
+    line = by_limit(await other.stack.plan())[IN_REGION]
+    assert (line.place, line.used, line.left) == (REGION, 8, -8)
+
+
+@pytest.mark.parametrize(
+    ("method", "what"), [("ConsumerQuotaMetrics", "Cloud TPU"), ("Regions/Get", "Compute Engine")]
+)
+async def test_quota_that_cannot_be_read_is_no_error(
+    project: Project, cloud: LocalCloud, method: str, what: str
+) -> None:
+    bench = project.stack()
+    await bench.provision()
+    fault = steering.add_fault(cloud, "deny", method=f"*{method}*", times="unlimited")
+    prepared = await project.stack().stack.plan()
+    assert steering.fault(cloud, fault["id"])["used"] == 1
+    (unread,) = prepared.quota.unread
+    assert f"quota of {what} could not be read: permission denied" in unread
+    code, out, told = bench.type("plan")
+    assert code == 0
+    assert f"The quota of {what} could not be read: permission denied." in out
+    assert told == "", "one line, and no warning"
+
+
+async def test_before_the_apis_are_enabled_it_is_unknown(project: Project) -> None:
+    bench = project.stack()
+    prepared = await bench.stack.plan()
+    assert [line.added for line in prepared.quota.lines] == [8]
+    assert all(line.allowed is None for line in prepared.quota.lines)
+    assert len(prepared.quota.unread) == 2
+    assert warnings(bench) == []
+
+
+async def test_it_takes_two_calls_more(project: Project, cloud: LocalCloud) -> None:
+    bench = project.stack()
+    await bench.provision()
+    last = max(one["number"] for one in steering.calls(cloud))
+    await bench.again().plan()
+    asked = [one["method"] for one in steering.calls(cloud, last)]
+    about: dict[str, Any] = {}
+    for word in ("Quota", "Regions", "ListNodes", "ListQueuedResources"):
+        about[word] = sum(1 for method in asked if word in method)
+    assert about == {"Quota": 1, "Regions": 1, "ListNodes": 2, "ListQueuedResources": 1}

@@ -1,0 +1,310 @@
+"""The commands that reach machines and look at jobs, typed as users do, on a slice of three."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from terminal import Terminal
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator import control, steering
+
+TPUCTL = [sys.executable, "-m", "tpuctl"]
+TRAINING = """
+import json, sys, time
+for step in range(1, 10_000):
+    print(json.dumps({"step": step, "loss": 7.5, "tokens_per_second": 1234.5}), flush=True)
+    time.sleep(0.2)
+"""
+FAILING = """
+import os, time
+if os.environ["TPUCTL_WORKER"] == "2":
+    print("step [1] of [/2] was fine", flush=True)
+    raise RuntimeError("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 20.0G")
+time.sleep(600)
+"""
+SERVING = """
+import http.server
+class Hello(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"from the worker")
+server = http.server.HTTPServer(("127.0.0.1", 0), Hello)
+print(server.server_address[1], flush=True)
+server.serve_forever()
+"""
+
+
+class Shell:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        done = subprocess.run(
+            [*TPUCTL, *arguments],
+            cwd=self.folder,
+            capture_output=True,
+            timeout=200,
+            check=False,
+        )
+        told = done.stderr.decode()
+        assert "Traceback" not in told, told
+        return done.returncode, done.stdout.decode(), told
+
+    def answer(self, *arguments: str) -> dict[str, Any]:
+        code, out, told = self.run("--json", *arguments)
+        found: dict[str, Any] = json.loads(out)
+        assert found["exit_code"] == code, told
+        return found
+
+    @contextlib.contextmanager
+    def going(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        process = subprocess.Popen(
+            [*TPUCTL, *arguments],
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+    def script(self, name: str, text: str) -> str:
+        folder = self.folder / name.removesuffix(".py")
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(text, "utf-8")
+        return str((folder / name).relative_to(self.folder))
+
+
+@pytest.fixture(scope="module")
+def shell(
+    local_cloud: control.LocalCloud, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Shell]:
+    folder = tmp_path_factory.mktemp("reaching")
+    (folder / "tpuctl.yaml").write_text(
+        "stack: reaching\nproject: {id: local-project}\n"
+        "tpu: {type: v3-32, runtime: tpu-ubuntu2204-base, zones: [europe-west4-a]}\n"
+        "job: {workers: [0, 1, 2]}\n",
+        "utf-8",
+    )
+    shell = Shell(folder)
+    code, _, told = shell.run("up", "--yes")
+    assert code == 0, told
+    yield shell
+    assert shell.run("down", "--yes", "--delete-bucket")[0] == 0
+
+
+def test_a_command_on_all_workers(shell: Shell) -> None:
+    line = "echo out; echo err >&2; exit $(($(hostname | tail -c 2) == 2 ? 5 : 0))"
+    code, out, told = shell.run("ssh", "--all-workers", "--", line)
+    assert code == 5
+    names = [f"[worker {number}] " for number in range(4)]
+    assert sorted(out.splitlines()) == [f"{name}out" for name in names]
+    assert sorted(told.splitlines()) == [f"{name}err" for name in names]
+
+    found = shell.answer("ssh", "--all-workers", "--", "printf", "%s", "a  b")
+    codes = [(one["worker"], one["exit_code"]) for one in found["data"]["workers"]]
+    assert codes == [(0, 0), (1, 0), (2, 0), (3, 0)]
+    code, out, _ = shell.run("ssh", "worker-1", "--json", "--events", "--", "printf 'é\\377'")
+    *events, envelope = map(json.loads, out.splitlines())
+    assert code == 0
+    assert {one["event"] for one in events} == {"CommandOutput"}
+    assert envelope["data"] == {"workers": [{"worker": 1, "exit_code": 0}]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("forward", "6006", "--worker", "9"), "workers 0 to 3, not 9"),
+        (("explain", "nothing"), "nothing"),
+    ],
+)
+def test_what_is_not_there_is_named(shell: Shell, arguments: tuple[str, ...], says: str) -> None:
+    code, out, told = shell.run(*arguments)
+    assert code == (1 if arguments[0] == "explain" else 2)
+    assert says in told + out
+
+
+def test_copies_both_ways(shell: Shell) -> None:
+    tree = shell.folder / "tree"
+    (tree / "in side").mkdir(parents=True)
+    (tree / "in side" / "é 안").write_text("odd")
+    (tree / "run.sh").write_text("#!/bin/sh\necho it runs\n")
+    (tree / "run.sh").chmod(0o755)
+    code, out, told = shell.run("cp", "-r", "--all-workers", "tree", ":")
+    assert (code, out) == (0, ""), told
+    assert told.count("2 files") == 4
+    assert shell.run("ssh", "3", "--", "./tree/run.sh")[1] == "it runs\n"
+    assert shell.answer("cp", "0:tree/in side/é 안", "back")["data"] == {
+        "copied": [{"worker": 0, "files": 1, "bytes": 3}]
+    }
+    assert (shell.folder / "back").read_text() == "odd"
+
+
+def test_a_port_until_ctrl_c(shell: Shell) -> None:
+    with shell.going("ssh", "1", "--", "python3", "-u", "-c", SERVING) as server:
+        assert server.stdout is not None
+        port = server.stdout.readline().strip()
+        with shell.going("forward", port, "--worker", "1") as forward:
+            assert forward.stdout is not None
+            url, _, rest = forward.stdout.readline().strip().partition("  ")
+            assert rest == f"is port {port} of worker 1"
+            with urllib.request.urlopen(url, timeout=60) as answer:
+                assert answer.read() == b"from the worker"
+            forward.send_signal(signal.SIGINT)
+            assert forward.wait(60) == 0
+            assert forward.stderr is not None
+            assert forward.stderr.read() == "Ctrl-C ends it.\n"
+        with shell.going("forward", port, "--worker", "1", "--json", "--events") as forward:
+            assert forward.stdout is not None
+            opened = json.loads(forward.stdout.readline())
+            assert (opened["event"], opened["port"]) == ("PortForwarded", int(port))
+            forward.send_signal(signal.SIGINT)
+            envelope = json.loads(forward.stdout.read().splitlines()[-1])
+            assert envelope["exit_code"] == 0
+            assert envelope["data"]["ports"][0]["url"] == opened["url"]
+
+
+def test_a_stack_and_its_job_are_watched(shell: Shell, local_cloud: control.LocalCloud) -> None:
+    job = shell.answer("run", "-d", shell.script("training.py", TRAINING))["data"]["job"]
+    with shell.going("status", "--watch", "--interval", "1", "--json") as watching:
+        assert watching.stdout is not None
+        steps: list[int] = []
+        while len(steps) < 2:  # each look knows more than the one before
+            seen = json.loads(watching.stdout.readline())
+            assert (seen["event"], seen["problem"]) == ("StatusSeen", "")
+            known = seen["data"]["jobs"][-1]
+            assert (known["id"], known["attempt"]) == (job, 1)
+            states = known["worker_states"]  # the bucket hears of them some seconds late
+            if known["progress"]["step"] is not None and len(states) == 3:
+                assert known["state"] == "running"
+                assert known["progress"]["loss"] == 7.5
+                assert known["progress"]["tokens_per_second"] == 1234.5
+                assert states == dict.fromkeys(("0", "1", "2"), "running")
+                if not steps or known["progress"]["step"] > steps[-1]:
+                    steps.append(known["progress"]["step"])
+        assert seen["data"]["per_hour"] > 0
+        # The cloud refuses for a while: that is told, and watching goes on.
+        fault = steering.add_fault(local_cloud, "deny", method="*ListNodes*", times="unlimited")
+        problem = ""
+        while not problem:
+            seen = json.loads(watching.stdout.readline())
+            problem = seen["problem"]
+        assert seen["data"]["stack"] == "reaching", "what was seen last"
+        steering.remove_fault(local_cloud, fault["id"])
+        while problem:
+            problem = json.loads(watching.stdout.readline())["problem"]
+        watching.send_signal(signal.SIGINT)
+        *_, envelope = watching.stdout.read().splitlines()
+        assert watching.wait(60) == 0
+        assert json.loads(envelope)["data"]["stack"] == "reaching"
+
+    os.environ["COLUMNS"] = "80"
+    try:
+        with Terminal(shell.folder, "status", "--watch", "--interval", "1") as terminal:
+            terminal.wait_for("tokens/s")
+            terminal.wait_for("workers 0-2 running")
+            terminal.wait_for("Ctrl-C ends it")
+            terminal.press_ctrl_c()
+            assert terminal.end() == 0
+            plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.shown)
+            assert max(map(len, plain.replace("\r", "\n").split("\n"))) <= 80
+    finally:
+        del os.environ["COLUMNS"]
+
+    assert shell.run("stop", job)[0] == 0
+
+
+@pytest.mark.soak
+def test_a_job_in_lines_and_in_words(shell: Shell) -> None:
+    job = shell.answer("run", "-d", shell.script("training.py", TRAINING))["data"]["job"]
+    with shell.going("status", "--watch", "--interval", "1") as watching:
+        assert watching.stdout is not None
+        word = job.rpartition("-")[2]
+        pattern = (
+            rf"\d\d:\d\d:\d\d node reaching-tpu READY; job {word} running.*; \$[\d.]+/h, .* so far"
+        )
+        while "running" not in (line := watching.stdout.readline().strip()):
+            assert line, "its workers have just begun"
+        assert re.fullmatch(pattern, line)
+        assert watching.stdout.readline(), "and the next"
+
+    code, out, _ = shell.run("explain")
+    assert code == 0
+    assert "still runs" in out
+    assert shell.run("stop", job)[0] == 0
+    found = shell.answer("explain", word)["data"]
+    assert (found["state"], found["failure"]["kind"]) == ("stopped", "ended")
+    code, out, _ = shell.run("status")
+    assert code == 0
+    assert f"{job}: stopped with exit code 143" in out
+
+
+def test_a_failure_is_explained(shell: Shell) -> None:
+    code, _, _ = shell.run("run", shell.script("failing.py", FAILING))
+    assert code == 1
+    code, out, told = shell.run("explain")
+    assert (code, told) == (0, "")
+    assert "failed with exit code 1" in out
+    assert "on worker 2" in out
+    assert "RuntimeError: RESOURCE_EXHAUSTED" in out
+    assert "step [1] of [/2] was fine" in out
+    assert "    tpuctl types" in out
+    found = shell.answer("explain")["data"]
+    assert (found["state"], found["exit_code"], found["attempt"]) == ("failed", 1, 1)
+    failure = found["failure"]
+    assert (failure["name"], failure["kind"], failure["worker"]) == ("hbm", "failure", 2)
+    assert any("RESOURCE_EXHAUSTED" in line for line in failure["lines"])
+    assert found["earlier"] == []
+
+    code, out, _ = shell.run("--json", "--events", "logs", "--all-workers")
+    *events, envelope = map(json.loads, out.splitlines())
+    assert (code, envelope["exit_code"]) == (0, 0)
+    said = dict.fromkeys(range(3), "")
+    for one in events:
+        assert one["event"] == "LogChunk"
+        assert one["offset"] == len(said[one["worker"]])
+        said[one["worker"]] += one["data"]
+    assert said[0] == said[1] == ""
+    assert said[2].startswith("step [1] of [/2] was fine\nTraceback"), "no names: events have them"
+
+
+async def test_a_job_is_explained_from_the_bucket_once_its_machines_are_gone(
+    make_stack: Callable[..., Tpuctl], local_cloud: control.LocalCloud, tmp_path: Path
+) -> None:
+    stack = make_stack()
+    await stack.up()
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "good.py").write_text("print('well done')")
+    (tmp_path / "job" / "bad.py").write_text("raise SystemExit('no such data: gs://x/y')")
+    good = await stack.submit(tmp_path / "job" / "good.py")
+    bad = await stack.submit(tmp_path / "job" / "bad.py")
+    assert [await stack.follow(one) for one in (good, bad)] == [0, 1]
+    explained = await stack.explain(good)
+    assert (explained.status.state, explained.failure) == ("succeeded", None)
+    alive = await stack.explain(bad)
+    await stack.down()
+    for _ in range(2):  # also when the cloud says nothing of machines
+        gone = await stack.explain(bad)
+        assert gone.failure is not None and alive.failure is not None
+        assert gone.failure.name == alive.failure.name
+        assert "no such data: gs://x/y" in gone.lines[-1]
+        fault = steering.add_fault(local_cloud, "deny", method="*ListNodes*", times=1)
+    assert gone.is_unasked
+    steering.remove_fault(local_cloud, fault["id"])
+    await stack.down(delete_bucket=True)

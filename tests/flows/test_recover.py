@@ -1,0 +1,142 @@
+"""Jobs whose node is taken away: made anew, gone on with, each byte of each attempt once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from recovering import COUNTING, befall, log_of, notes, script, until
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.flows.attempts import attempts_of
+from tpuctl.model.events import Event, StepFinished, Warned
+
+MakeStack = Callable[..., Tpuctl]
+
+
+@pytest.fixture
+async def spot(make_stack: MakeStack, local_cloud: LocalCloud) -> AsyncIterator[Tpuctl]:
+    stack = make_stack(runtime="tpu-ubuntu2204-base, capacity: spot")
+    await stack.up()
+    yield stack
+    await asyncio.to_thread(steering.remove_all_faults, local_cloud)
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+
+
+@pytest.mark.parametrize("seed", [7, *(pytest.param(s, marks=pytest.mark.soak) for s in range(4))])
+async def test_a_preempted_job_goes_on_with_its_output(
+    spot: Tpuctl, local_cloud: LocalCloud, events: list[Event], seed: int
+) -> None:
+    record = await spot.submit(script(spot, COUNTING), ["30", "0.05"])
+    following = asyncio.ensure_future(spot.follow(record))
+    moment = random.Random(seed).randrange(3, 25)
+    await until(lambda: f"step {moment}\n" in log_of(events, 1))
+    first = await spot.node()
+    await befall(local_cloud, "preempt", node=first.name)
+    assert await asyncio.wait_for(following, 120) == 0
+    again = await spot.node()
+    assert again.id != first.id
+    (attempt,) = await attempts_of(spot.store, record)
+    assert (attempt.number, attempt.why.kind) == (2, "preemption")
+    assert attempt.footing.node_ids == (again.id,)
+    second = log_of(events, 2)
+    head, *steps, last = second.splitlines()
+    begun = int(head.removeprefix("attempt 2 from "))
+    assert begun >= moment
+    assert steps == [f"step {number}" for number in range(begun, 30)]
+    assert last == "counted"
+    assert (await spot.store.get_bytes(record.log_name(0))).decode() in log_of(events, 1)
+    assert (await spot.store.get_bytes(record.at(2).log_name(0))).decode() == second
+    assert "preemption 9" in notes(events)
+    (summary,) = await spot.jobs()
+    assert (summary.status.state, summary.record.attempt) == ("succeeded", 2)
+    assert summary.retries_left == {"preemption": 9, "infrastructure": 3, "failure": 0}
+    assert not [event for event in events if isinstance(event, Warned) and event.is_error]
+
+
+async def preempted(stack: Tpuctl, cloud: LocalCloud) -> None:
+    """The stack's node, seen to be gone."""
+    node = await stack.node()
+    await befall(cloud, "preempt", node=node.name)
+    async with asyncio.timeout(60):
+        while (await stack.node()).state != "PREEMPTED":
+            await asyncio.sleep(0.05)
+
+
+FOR_EVER = "import time\nprint('began', flush=True)\ntime.sleep(600)\n"
+
+
+async def test_a_budget_that_is_spent_ends_the_job(
+    make_stack: MakeStack, local_cloud: LocalCloud, events: list[Event]
+) -> None:
+    spot = make_stack(
+        runtime="tpu-ubuntu2204-base, capacity: preemptible",
+        extra="job: {retries: {preemption: 1}}\n",
+    )
+    await spot.up()
+    record = await spot.submit(script(spot, FOR_EVER))
+    following = asyncio.ensure_future(spot.follow(record))
+    for attempt in (1, 2):
+        await until(lambda attempt=attempt: "began" in log_of(events, attempt))
+        await befall(local_cloud, "preempt", node=(await spot.node()).name)
+    assert await asyncio.wait_for(following, 120) == 75
+    told = [event.diagnostic for event in events if isinstance(event, Warned) and event.is_error]
+    assert [one.summary for one in told] == ["Job was lost"]
+    assert "All 1 of job.retries.preemption were used" in told[0].detail
+    assert [one.number for one in await attempts_of(spot.store, record)] == [2]
+    assert (await spot.node()).state == "PREEMPTED", "nothing is made that nothing runs on"
+    assert await spot.follow(await spot.job()) == 75, "as often as one asks"
+    assert (await spot.down(delete_bucket=True)).leaks == ()
+
+
+async def test_of_two_that_recover_one_starts_each_attempt(
+    spot: Tpuctl, local_cloud: LocalCloud, make_stack: MakeStack
+) -> None:
+    record = await spot.submit(script(spot, COUNTING), ["12", "0.05"])
+    seen: list[list[Event]] = [[], []]
+    both = []
+    for number in (0, 1):
+        other = Tpuctl(spot.stack_file, cloud="local", emit=seen[number].append)
+        both.append(asyncio.ensure_future(other.follow(await other.job())))
+    await until(lambda: all("step 2\n" in log_of(one, 1) for one in seen))
+    await befall(local_cloud, "preempt", node=(await spot.node()).name)
+    assert await asyncio.wait_for(asyncio.gather(*both), 120) == [0, 0]
+    (attempt,) = await attempts_of(spot.store, record)
+    assert attempt.number == 2
+    assert log_of(seen[0], 2) == log_of(seen[1], 2)
+    started = [
+        sum("attempt 2" in event.because for event in one if isinstance(event, StepFinished))
+        for one in seen
+    ]
+    assert sorted(started) == [0, 1]
+
+
+async def test_a_stopped_job_is_not_recovered(
+    spot: Tpuctl, local_cloud: LocalCloud, events: list[Event]
+) -> None:
+    record = await spot.submit(script(spot, FOR_EVER))
+    await preempted(spot, local_cloud)
+    assert (await spot.stop(await spot.job())).state == "stopped"
+    assert await asyncio.wait_for(spot.follow(await spot.job()), 60) == 143
+    assert await attempts_of(spot.store, record) == []
+    (summary,) = await spot.jobs()
+    assert (summary.status.state, summary.status.exit_code) == ("stopped", 143)
+    assert (await spot.node()).state == "PREEMPTED"
+
+
+async def test_what_somebody_took_away_is_not_made_again(
+    spot: Tpuctl, local_cloud: LocalCloud, events: list[Event]
+) -> None:
+    record = await spot.submit(script(spot, FOR_EVER))
+    following = asyncio.ensure_future(spot.follow(record))
+    await until(lambda: "began" in log_of(events, 1))
+    other = Tpuctl(spot.stack_file, cloud="local")
+    assert (await other.down()).leaks == ()
+    await asyncio.wait_for(following, 120)
+    assert await attempts_of(spot.store, record) == []
+    assert not (await spot.status()).nodes
+    assert "The stack was taken down" in str(events[-1])

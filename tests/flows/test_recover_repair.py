@@ -1,0 +1,439 @@
+"""Jobs under which machines break, or whose recovery is interrupted, elsewhere and in the queue."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from queued import with_queue
+from recovering import COUNTING, befall, log_of, notes, script, until
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.errors import NoCapacity, Usage
+from tpuctl.flows import follow, recover, restart, witness, workers
+from tpuctl.flows.attempts import announce, attempts_of
+from tpuctl.model.attempt import Attempt, Verdict
+from tpuctl.model.events import Event, LogChunk, Warned
+from tpuctl.model.job import JobRecord
+from tpuctl.model.stack_cost import cost_of
+from tpuctl.waiting import Backoff
+
+MakeStack = Callable[..., Tpuctl]
+SPOT = "tpu-ubuntu2204-base, capacity: spot"
+FOR_EVER = "import time\nprint('began', flush=True)\ntime.sleep(600)\n"
+# What JAX says of a lock that a killed process has left, in the first attempts.
+LOCKED = """
+import os, sys
+if int(os.environ["TPUCTL_ATTEMPT"]) <= int(sys.argv[1]):
+    raise RuntimeError(
+        "Unable to initialize backend 'tpu': ABORTED: The TPU is already in use by process with "
+        "pid 176028. Not attempting to load libtpu.so in this process."
+    )
+print("computed")
+"""
+
+
+@pytest.fixture
+async def faults(local_cloud: LocalCloud) -> AsyncIterator[LocalCloud]:
+    yield local_cloud
+    await asyncio.to_thread(steering.remove_all_faults, local_cloud)
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recover, "PAUSE", Backoff(0.01, 0.01))
+    monkeypatch.setattr(restart, "CAPACITY", Backoff(0.05, 0.05))
+    monkeypatch.setattr(witness, "SETTLE_SECONDS", 0.1)
+
+
+async def taken_down(stack: Tpuctl) -> None:
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+
+
+def errors(events: list[Event]) -> list[Any]:
+    return [event.diagnostic for event in events if isinstance(event, Warned) and event.is_error]
+
+
+async def test_what_a_machine_did_is_tried_again_on_the_same_node(
+    make_stack: MakeStack, events: list[Event]
+) -> None:
+    stack = make_stack()
+    await stack.up()
+    before = (await stack.node()).id
+    record = await stack.submit(script(stack, LOCKED), ["2"])
+    assert await asyncio.wait_for(stack.follow(record), 60) == 0
+    assert log_of(events, 3) == "computed\n"
+    assert (await stack.node()).id == before
+    assert [(one.why.kind, one.why.name) for one in await attempts_of(stack.store, record)] == [
+        ("infrastructure", "libtpu-lock")
+    ] * 2
+    assert "infrastructure 1" in notes(events)
+    spent = await stack.submit(script(stack, LOCKED), ["9"])
+    assert await asyncio.wait_for(stack.follow(spent), 60) == 69
+    (told,) = errors(events)
+    assert "All 3 of job.retries.infrastructure were used" in told.detail
+    assert len(await attempts_of(stack.store, spent)) == 3
+    await taken_down(stack)
+
+
+async def test_a_script_that_fails_is_tried_again_only_where_that_is_wanted(
+    make_stack: MakeStack, events: list[Event]
+) -> None:
+    stack = make_stack(extra="job: {retries: {failure: 1}}\n")
+    await stack.up()
+    record = await stack.submit(script(stack, "print('tried')\nraise SystemExit(7)\n"))
+    assert await asyncio.wait_for(stack.follow(record), 60) == 7
+    assert [log_of(events, one) for one in (1, 2, 3)] == ["tried\n", "tried\n", ""]
+    assert [one.why.kind for one in await attempts_of(stack.store, record)] == ["failure"]
+    await taken_down(stack)
+
+
+async def test_machines_that_no_longer_answer_are_made_anew(
+    make_stack: MakeStack,
+    faults: LocalCloud,
+    events: list[Event],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recover, "PATIENCE", 0.5)
+    monkeypatch.setattr(workers, "BOOT_SECONDS", 0.5)
+    stack = make_stack()
+    await stack.up()
+    before = (await stack.node()).id
+    record = await stack.submit(script(stack, COUNTING), ["10", "0.05"])
+    following = asyncio.ensure_future(stack.follow(record))
+    await until(lambda: "step 3\n" in log_of(events, 1))
+    await befall(faults, "host-gone", node=(await stack.node()).name, how="refused")
+    assert await asyncio.wait_for(following, 120) == 0
+    assert (await stack.node()).id != before
+    (attempt,) = await attempts_of(stack.store, record)
+    assert (attempt.why.kind, attempt.why.name) == ("infrastructure", "worker-gone")
+    assert "does not answer: it is made anew" in notes(events)
+    await taken_down(stack)
+
+
+async def test_a_job_that_only_was_not_heard_of_is_left_alone(
+    make_stack: MakeStack,
+    faults: LocalCloud,
+    events: list[Event],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As of a laptop that has moved: what runs is found again, and no second one is started."""
+    monkeypatch.setattr(recover, "PATIENCE", 0.3)
+    stack = make_stack()
+    await stack.up()
+    record = await stack.submit(script(stack, COUNTING), ["60", "0.05"])
+    node = (await stack.node()).name
+    refused = await befall(faults, "key-refused", node=node, times="unlimited")
+    following = asyncio.ensure_future(stack.follow(record))
+    await until(lambda: "trying to reach the workers again" in notes(events))
+    await asyncio.to_thread(steering.remove_fault, faults, refused)
+    assert await asyncio.wait_for(following, 120) == 0
+    assert log_of(events, 1).endswith("step 59\ncounted\n")
+    assert await attempts_of(stack.store, record) == []
+    await taken_down(stack)
+
+
+async def test_killed_while_the_node_is_made_another_machine_goes_on(
+    make_stack: MakeStack,
+    faults: LocalCloud,
+    events: list[Event],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    stack = make_stack(runtime=SPOT)
+    await stack.up()
+    record = await stack.submit(script(stack, COUNTING), ["10", "0.05"])
+    await until_logged(stack, "step 2\n")
+    await befall(faults, "preempt", node=(await stack.node()).name)
+    held = await befall(faults, "hold", method="CreateNode")
+    laptop = subprocess.Popen(
+        [sys.executable, "-m", "tpuctl", "wait"],
+        cwd=stack.stack_file.parent,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        await asyncio.to_thread(steering.wait_held, faults, held, 90)
+    finally:
+        laptop.send_signal(signal.SIGKILL)
+        told = laptop.communicate()[1].decode()
+    assert "Google took the node away" in told
+    assert "left then of job.retries: preemption 9" in told
+    await asyncio.to_thread(steering.release, faults, held, act=False)
+    await asyncio.to_thread(steering.remove_fault, faults, held)
+    assert not (await stack.status()).nodes, "nothing tells any more that it was preempted"
+    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "elsewhere"))
+    other = Tpuctl(stack.stack_file, cloud="local", emit=events.append)
+    assert await asyncio.wait_for(other.follow(await other.job()), 120) == 0
+    (attempt,) = await attempts_of(stack.store, record)
+    assert (attempt.number, attempt.why.kind) == (2, "preemption")
+    assert log_of(events, 2).endswith("counted\n")
+    await taken_down(other)
+
+
+async def until_logged(stack: Tpuctl, text: str) -> None:
+    seen: list[Event] = []
+    listener = Tpuctl(stack.stack_file, cloud="local", emit=seen.append)
+    following = asyncio.ensure_future(listener.follow(await listener.job()))
+    await until(lambda: text in log_of(seen, 1))
+    following.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await following
+
+
+async def test_a_node_that_somebody_deleted_stays_deleted(
+    make_stack: MakeStack, faults: LocalCloud, events: list[Event]
+) -> None:
+    stack = make_stack(runtime=SPOT)
+    await stack.up()
+    record = await stack.submit(script(stack, FOR_EVER))
+    node = await stack.node()
+    client = stack.cloud.client("tpu")
+    name = f"projects/local-project/locations/{node.zone}/nodes/{node.name}"
+    following = asyncio.ensure_future(stack.follow(record))
+    await until(lambda: "began" in log_of(events, 1))
+    await stack.cloud.call("it", client.delete_node, {"name": name})
+    assert await asyncio.wait_for(following, 120) == 69
+    assert "The node was deleted" in errors(events)[0].detail
+    assert await attempts_of(stack.store, record) == []
+    assert not (await stack.status()).nodes
+    await taken_down(stack)
+
+
+@pytest.mark.soak
+async def test_where_there_is_no_capacity_it_is_asked_for_again_and_elsewhere(
+    make_stack: MakeStack,
+    faults: LocalCloud,
+    events: list[Event],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stack = make_stack(runtime=SPOT, zone="us-central1-b, us-central1-c")
+    await stack.up()
+    record = await stack.submit(script(stack, COUNTING), ["10", "0.05"])
+    following = asyncio.ensure_future(stack.follow(record))
+    await until(lambda: "step 2\n" in log_of(events, 1))
+    await befall(faults, "stockout", zone="us-central1-b", times="unlimited")
+    for_now = await befall(faults, "stockout", zone="us-central1-c", times="unlimited")
+    await befall(faults, "preempt", node=(await stack.node()).name)
+    await until(lambda: "asking again until" in notes(events))
+    await asyncio.to_thread(steering.remove_fault, faults, for_now)
+    assert await asyncio.wait_for(following, 120) == 0
+    (attempt,) = await attempts_of(stack.store, record)
+    assert attempt.footing.zone == "us-central1-c"
+    monkeypatch.setattr(restart, "CAPACITY_SECONDS", 0.0)
+    again = await stack.submit(script(stack, FOR_EVER))
+    await befall(faults, "stockout", zone="us-central1-c", times="unlimited")
+    await befall(faults, "preempt", node=(await stack.node()).name)
+    with pytest.raises(NoCapacity, match=rf"job {again.id} waits for a node"):
+        await asyncio.wait_for(stack.follow(again), 120)
+    await asyncio.to_thread(steering.remove_all_faults, faults)
+    await taken_down(stack)
+
+
+@pytest.mark.soak
+async def test_a_queued_slice_of_four_workers(
+    make_stack: MakeStack, faults: LocalCloud, events: list[Event]
+) -> None:
+    stack = with_queue(make_stack)(type_name="v3-32", zone="europe-west4-a", tpu="capacity: spot")
+    await stack.up()
+    record = await stack.submit(script(stack, COUNTING), ["20", "0.1"])
+    following = asyncio.ensure_future(stack.follow(record, all_workers=True))
+
+    def of(worker: int, attempt: int) -> str:
+        chunks = [one for one in events if isinstance(one, LogChunk) and one.attempt == attempt]
+        return b"".join(one.data for one in chunks if one.worker == worker).decode()
+
+    await until(lambda: all("step 3\n" in of(one, 1) for one in range(4)))
+    await befall(faults, "preempt", node=(await stack.node()).name)
+    assert await asyncio.wait_for(following, 180) == 0
+    (attempt,) = await attempts_of(stack.store, record)
+    assert attempt.why.kind == "preemption"
+    for worker in range(4):
+        lines = of(worker, 2).splitlines()
+        assert lines[-1] == f"[worker {worker}] counted"
+        begun = int(lines[0].rpartition(" ")[2])
+        assert begun >= 3
+        assert lines[1:-1] == [f"[worker {worker}] step {one}" for one in range(begun, 20)]
+    await taken_down(stack)
+
+
+async def test_an_attempt_that_was_announced_and_never_begun_is_followed_by_another(
+    make_stack: MakeStack, events: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a laptop that was closed in that moment; what it may yet start is told to end."""
+    monkeypatch.setattr(recover, "BEGIN_SECONDS", 0.3)
+    stack = make_stack()
+    await stack.up()
+    record = await stack.submit(script(stack, LOCKED), ["1"])
+    await until_ended(stack, record)
+    why = Verdict(kind="infrastructure", name="x", cause="It broke.", at=record.submitted)
+    assert record.footing is not None
+    left = Attempt(number=2, footing=record.footing, why=why, started=record.submitted, claim="x")
+    assert await announce(stack.store, record, left)
+    assert await asyncio.wait_for(stack.follow(await stack.job()), 60) == 0
+    made = await attempts_of(stack.store, record)
+    assert [(one.number, one.why.name) for one in made] == [(2, "x"), (3, "not-started")]
+    assert await stack.store.exists(record.at(2).end_name)
+    assert log_of(events, 3) == "computed\n"
+    assert not await announce(stack.store, record, left.model_copy(update={"claim": "y"}))
+    await taken_down(stack)
+
+
+async def until_ended(stack: Tpuctl, record: JobRecord) -> None:
+    async with asyncio.timeout(60):
+        while (await follow.status(stack.store, record)).exit_code is None:
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.soak
+async def test_whoever_leaves_while_the_node_is_made_is_told_how_to_go_on(
+    make_stack: MakeStack, faults: LocalCloud, events: list[Event]
+) -> None:
+    stack = make_stack(runtime=SPOT)
+    await stack.up()
+    record = await stack.submit(script(stack, COUNTING), ["4", "0.3"])
+    following = asyncio.ensure_future(stack.follow(record))
+    await until(lambda: "step 1\n" in log_of(events, 1))
+    held = await befall(faults, "hold", method="CreateNode")
+    await befall(faults, "preempt", node=(await stack.node()).name)
+    await asyncio.to_thread(steering.wait_held, faults, held, 90)
+    following.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await following
+    assert f"tpuctl wait {record.id}" in notes(events)
+    assert "does not run now" in notes(events)
+    await asyncio.to_thread(steering.remove_fault, faults, held)
+    assert await asyncio.wait_for(stack.follow(await stack.job(), show=False), 120) == 0
+    assert len(await attempts_of(stack.store, record)) == 1
+    await taken_down(stack)
+
+
+async def test_a_value_that_nobody_knows_any_more_is_asked_for_before_anything_is_made(
+    make_stack: MakeStack, faults: LocalCloud
+) -> None:
+    stack = make_stack(runtime=SPOT, extra="job: {env: {TOKEN: hush}}\n")
+    await stack.up()
+    text = "import os, time\nassert os.environ['TOKEN']\nprint('known', flush=True)\n"
+    record = await stack.submit(
+        script(stack, text + "time.sleep(600 if os.environ['TPUCTL_ATTEMPT'] == '1' else 0)\n")
+    )
+    await until_logged(stack, "known\n")
+    await befall(faults, "preempt", node=(await stack.node()).name)
+    written = stack.stack_file.read_text()
+    stack.stack_file.write_text(written.replace("job: {env: {TOKEN: hush}}\n", ""))
+    poor = Tpuctl(stack.stack_file, cloud="local")
+    with pytest.raises(Usage, match="TOKEN"):
+        await asyncio.wait_for(poor.follow(record), 60)
+    assert (await poor.node()).state == "PREEMPTED"
+    stack.stack_file.write_text(written)
+    rich = Tpuctl(stack.stack_file, cloud="local")
+    assert await asyncio.wait_for(rich.follow(record), 120) == 0
+    await taken_down(stack)
+
+
+@pytest.mark.soak
+async def test_a_limit_of_the_watch_ends_the_job_for_good(
+    make_stack: MakeStack,
+    local_cloud: LocalCloud,
+    events: list[Event],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(witness, "SETTLE_SECONDS", 60.0)
+    if not local_cloud.runs_startup_scripts:
+        pytest.skip("machines have no startup scripts here")
+    hourly = cost_of(make_stack(runtime=SPOT).stack).per_hour
+    assert hourly is not None
+    stack = make_stack(runtime=SPOT, extra=f"limits: {{max_cost: {hourly / 3600 * 20:.9f}}}\n")
+    await stack.up()
+    record = await stack.submit(script(stack, FOR_EVER))
+    assert await asyncio.wait_for(stack.follow(record), 180) == 124
+    (told,) = errors(events)
+    assert told.summary == "Job reached its time limit"
+    assert "limits.max_cost" in told.detail
+    assert await attempts_of(stack.store, record) == []
+    assert not (await stack.status()).nodes
+    await taken_down(stack)
+
+
+@pytest.mark.soak
+async def test_the_end_of_maintenance_is_waited_for(
+    make_stack: MakeStack, faults: LocalCloud, events: list[Event]
+) -> None:
+    stack = make_stack()
+    await stack.up()
+    before = (await stack.node()).id
+    cut = LOCKED.replace("RuntimeError", "ConnectionError").replace(
+        "Unable to initialize backend 'tpu': ABORTED: The TPU is already in use by process with "
+        '"\n        "pid 176028. Not attempting to load libtpu.so in this process.',
+        "UNAVAILABLE: Socket closed",
+    )
+    assert "Socket closed" in cut
+    await asyncio.to_thread(steering.change_settings, faults, pace="quick")
+    try:
+        await befall(faults, "maintenance", node=(await stack.node()).name)
+        async with asyncio.timeout(30):
+            while "MAINTENANCE" not in (await stack.node()).health:
+                await asyncio.sleep(0.05)
+        record = await stack.submit(script(stack, cut), ["1"])
+        assert await asyncio.wait_for(stack.follow(record), 120) == 0
+        assert (await stack.node()).id == before
+        (attempt,) = await attempts_of(stack.store, record)
+        assert attempt.why.kind == "infrastructure"
+        assert (attempt.why.name == "maintenance") == ("waiting for its end" in notes(events))
+    finally:
+        await asyncio.to_thread(steering.change_settings, faults, pace="instant")
+    await taken_down(stack)
+
+
+@pytest.mark.soak
+@pytest.mark.tensorflow
+@pytest.mark.timeout(900)  # the first time, the image is downloaded
+async def test_what_waits_for_a_tpu_node_that_is_gone_is_ended_and_goes_on(
+    make_stack: MakeStack,
+    faults: LocalCloud,
+    events: list[Event],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recover, "REMOTE_SECONDS", 0.5)
+    stack = make_stack(runtime="auto, kind: node, capacity: preemptible")
+    await stack.up()
+    controller = (await stack.transports())[0].address
+    record = await stack.submit(
+        script(
+            stack,
+            "import os, time\nprint('began', flush=True)\n"
+            "time.sleep(600 if os.environ['TPUCTL_ATTEMPT'] == '1' else 0)\n",
+        )
+    )
+    following = asyncio.ensure_future(stack.follow(record))
+    await until(lambda: "began" in log_of(events, 1))
+    await befall(faults, "preempt", node=(await stack.node()).name)
+    assert await asyncio.wait_for(following, 180) == 0
+    (attempt,) = await attempts_of(stack.store, record)
+    assert (attempt.why.kind, attempt.why.name) == ("preemption", "preempted")
+    assert "ending what waits for it" in notes(events)
+    assert (await stack.transports())[0].address == controller, "the controller stays"
+    await taken_down(stack)
+
+
+async def test_a_script_that_fails_keeps_its_exit_code_where_the_cloud_answers_no_more(
+    make_stack: MakeStack, faults: LocalCloud, events: list[Event]
+) -> None:
+    stack = make_stack()
+    await stack.up()
+    record = await stack.submit(script(stack, "raise SystemExit(42)\n"))
+    await until_ended(stack, record)
+    listing = await befall(faults, "deny", method="storage.objects.list", times="unlimited")
+    assert await asyncio.wait_for(stack.follow(record), 60) == 42
+    assert errors(events)[-1].summary == "Job failed"
+    await asyncio.to_thread(steering.remove_fault, faults, listing)
+    await taken_down(stack)

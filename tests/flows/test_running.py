@@ -1,0 +1,239 @@
+"""`run --up --down`: whatever happens to a job, its stack goes, and the exit code tells the first
+thing that went wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+from projects import Bench, Project
+from terminal import Terminal
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.errors import Refused
+
+MakeStack = Callable[..., Tpuctl]
+TPUCTL = [sys.executable, "-m", "tpuctl"]
+ENDLESS = "import time\nprint('it runs', flush=True)\nwhile True: time.sleep(0.1)\n"
+
+
+def script(stack: Tpuctl, text: str) -> str:
+    folder = stack.stack_file.parent / "job"
+    folder.mkdir(exist_ok=True)
+    (folder / "job.py").write_text(text, "utf-8")
+    return "job/job.py"
+
+
+def begin(stack: Tpuctl, *arguments: str) -> subprocess.Popen[str]:
+    """As CI systems start commands: nobody sits there."""
+    return subprocess.Popen(
+        [*TPUCTL, *arguments],
+        cwd=stack.stack_file.parent,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def read_until(process: subprocess.Popen[str], wanted: str) -> str:
+    assert process.stdout is not None
+    seen = ""
+    while wanted not in seen:
+        line = process.stdout.readline()
+        assert line, f"ended without {wanted!r}: {process.stderr and process.stderr.read()}"
+        seen += line
+    return seen
+
+
+def left_of(stack: Tpuctl) -> list[str]:
+    """Addresses of all that exists of a stack and costs money, but for its bucket."""
+    found = asyncio.run(Tpuctl(stack.stack_file, cloud="local").status()).found
+    return [one.address for one in found if one.is_billable and one.kind != "bucket"]
+
+
+def take_away(stack: Tpuctl) -> None:
+    asyncio.run(Tpuctl(stack.stack_file, cloud="local").down(delete_bucket=True))
+
+
+def test_it_goes_up_and_down_around_a_job_that_fails(make_stack: MakeStack) -> None:
+    stack = make_stack()
+    job = script(stack, "print('hello', flush=True)\nraise SystemExit(6)\n")
+    done = subprocess.run(
+        [*TPUCTL, "run", "--up", "--down", "--yes", "--json", job],
+        cwd=stack.stack_file.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["exit_code"]) == (6, 6), done.stderr
+    assert (answer["data"]["state"], answer["data"]["job_exit_code"]) == ("failed", 6)
+    states = {one["address"].split("/")[0]: one["state"] for one in answer["data"]["remaining"]}
+    assert (states["node"], states["bucket"]) == ("gone", "kept")
+    assert left_of(stack) == []
+    log = asyncio.run(read_log(stack))
+    assert log == b"hello\n", "the bucket stays, with the job in it"
+    take_away(stack)
+
+
+async def read_log(stack: Tpuctl) -> bytes:
+    again = Tpuctl(stack.stack_file, cloud="local")
+    record = await again.job()
+    return await again.store.get_bytes(record.log_name(0))
+
+
+def test_ctrl_c_leaves_job_and_stack_and_another_ends_both(make_stack: MakeStack) -> None:
+    stack = make_stack()
+    folder = stack.stack_file.parent
+    job = script(stack, ENDLESS)
+    with Terminal(folder, "run", "--up", "--down", "--yes", job) as terminal:
+        terminal.wait_for("it runs\n")
+        terminal.press_ctrl_c()
+        assert terminal.end() == 130
+        assert "the stack stays up for it, and is charged" in terminal.shown
+        [wait, down] = [
+            line.split()
+            for line in terminal.shown.splitlines()
+            if line.split()[:2] in (["tpuctl", "wait"], ["tpuctl", "down"])
+        ]
+    assert left_of(stack) != []
+    assert down == ["tpuctl", "down"]
+    with begin(stack, *wait[1:], "--timeout", "0.5s") as waiting:
+        _, told = waiting.communicate(timeout=60)
+    assert waiting.returncode == 124, told
+    assert "goes on" in told
+    with Terminal(folder, "run", "--down", job) as terminal:
+        terminal.wait_for("it runs\n")
+        terminal.press_ctrl_c()
+        terminal.wait_for("Ctrl-C again within")
+        terminal.press_ctrl_c()
+        assert terminal.end() == 143
+        assert "was stopped" in terminal.shown
+        assert "Nothing that costs money is left but bucket/" in terminal.shown
+    assert left_of(stack) == []
+    take_away(stack)
+
+
+def test_a_cancelled_ci_job_leaves_nothing(make_stack: MakeStack) -> None:
+    """An interrupt where nobody could press once more, which some systems send before they kill."""
+    stack = make_stack()
+    job = script(stack, ENDLESS)
+    with begin(stack, "run", "--up", "--down", "--yes", job) as running:
+        read_until(running, "it runs\n")
+        running.send_signal(signal.SIGINT)
+        _, told = running.communicate(timeout=90)
+    assert running.returncode == 143, told
+    assert "it has 5 seconds to end by itself" in told
+    assert left_of(stack) == []
+    take_away(stack)
+
+
+@pytest.mark.soak
+def test_a_stack_that_cannot_be_taken_down_is_told(
+    make_stack: MakeStack, local_cloud: LocalCloud
+) -> None:
+    """With the job's exit code where it failed, else with that of taking down."""
+    stack = make_stack()
+    job = script(stack, ENDLESS)
+    denied = {"method": "DeleteNode", "name": stack.stack.names.node, "times": "unlimited"}
+    fault = steering.add_fault(local_cloud, "deny", **denied)
+    with begin(stack, "run", "--up", "--down", "--yes", job) as running:
+        read_until(running, "it runs\n")
+        running.terminate()
+        running.send_signal(signal.SIGINT)  # as some systems do, one after the other
+        _, told = running.communicate(timeout=90)
+    assert running.returncode == 143, told
+    assert "error: Stack could not be taken down" in told
+    assert "tpuctl down" in told
+    assert left_of(stack) != []
+    job = script(stack, "print('well done')\n")
+    with begin(stack, "run", "--up", "--down", "--yes", job) as running:
+        out, told = running.communicate(timeout=90)
+    assert (running.returncode, out) == (77, "well done\n"), told
+    steering.remove_fault(local_cloud, fault["id"])
+    take_away(stack)
+    assert left_of(stack) == []
+
+
+def on(project: Project) -> tuple[Bench, str]:
+    bench = project.stack()
+    return bench, script(bench.stack, "print('never')\n")
+
+
+async def test_an_up_that_fails_half_way_is_taken_away(
+    project: Project, null_cloud: LocalCloud
+) -> None:
+    bench, job = on(project)
+    steering.add_fault(null_cloud, "stockout", project=project.id, times="unlimited")
+    code, out, told = await asyncio.to_thread(bench.type, "run", "--up", "--down", "--yes", job)
+    assert (code, out) == (75, ""), told
+    assert told.index("error: ") < told.index("delete account/"), "first what went wrong"
+    kinds = {one.kind for one in (await bench.again().status()).found}
+    assert kinds == {"bucket"}
+
+
+async def test_an_interrupted_up_is_taken_away(project: Project, null_cloud: LocalCloud) -> None:
+    bench, job = on(project)
+    node = bench.stack.stack.names.node
+    fault = steering.add_fault(null_cloud, "hold", method="CreateNode", name=node)
+
+    def interrupt() -> tuple[int, str]:
+        with begin(bench.stack, "run", "--up", "--down", "--yes", job) as running:
+            while not steering.fault(null_cloud, fault["id"])["used"]:
+                assert running.poll() is None
+                time.sleep(0.05)
+            running.terminate()
+            time.sleep(0.05)
+            steering.release(null_cloud, fault["id"])
+            _, told = running.communicate(timeout=90)
+            return running.returncode, told
+
+    code, told = await asyncio.to_thread(interrupt)
+    assert code == 143, told
+    assert "error: Interrupted" in told
+    kinds = {one.kind for one in (await bench.again().status()).found}
+    assert kinds == {"bucket"}
+
+
+async def test_what_is_refused_beforehand_touches_nothing(project: Project) -> None:
+    bench, job = on(project)
+    await bench.provision()
+    (bench.folder / "job" / "broken.py").write_text("if\n", "utf-8")
+    for code, *arguments in (
+        (2, "--down", "job/absent.py"),
+        (65, "--down", "--up", "--yes", "job/broken.py"),
+        (2, "--down", "--detach", job),
+        (2, "--down", "--secret", "NOT_SET_HERE", job),
+        (2, "--down", "--timeout", "soon", job),
+    ):
+        done, _, told = await asyncio.to_thread(bench.type, "run", *map(str, arguments))
+        assert done == code, told
+        assert "delete node" not in told
+    assert (await bench.stack.node()).state == "READY"
+    bench, job = on(project)
+    done, _, told = await asyncio.to_thread(bench.type, "run", "--up", "--down", job)
+    assert (done, "Not confirmed" in told) == (2, True)
+    assert (await bench.again().status()).found == ()
+
+
+async def test_programs_do_the_same(make_stack: MakeStack) -> None:
+    stack = make_stack()
+    folder = stack.stack_file.parent
+    job = folder / script(stack, "raise SystemExit(3)\n")
+    with pytest.raises(Refused):
+        broken = folder / "broken.py"
+        broken.write_text("if\n")
+        await stack.run(broken, up=True, down=True)
+    assert (await stack.status()).found == (), "nothing was begun"
+    assert await stack.run(job, up=True, down=True) == 3
+    assert [one.kind for one in (await stack.status()).found] == ["bucket"]
+    await stack.down(delete_bucket=True)

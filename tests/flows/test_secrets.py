@@ -1,0 +1,236 @@
+"""A job's secrets reach its script, and nothing else; the machines' account reads just those."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from members import Member, grant
+from projects import Bench, Project
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.errors import Conflict, NotFound
+from tpuctl.model.events import Event, LogChunk
+from tpuctl.model.job import WorkerRecord
+
+MakeStack = Callable[..., Tpuctl]
+ACCESSOR = "roles/secretmanager.secretAccessor"
+HERE, THERE = "hush-from-the-laptop", "hush-from-secret-manager"
+# Tells what it found without saying it, and how it is kept beside it; then its supervisor dies.
+LOOKING = """
+import hashlib, os, subprocess
+for name in ("HERE", "THERE"):
+    print(name, hashlib.sha256(os.environ[name].encode()).hexdigest())
+for name in ("secrets.json", "opened.json"):
+    path = os.path.expanduser(f"~/.tpuctl/jobs/{os.environ['TPUCTL_JOB']}/1/{name}")
+    print(name, oct(os.stat(path).st_mode & 0o777))
+print(os.environ["HERE"] in subprocess.check_output(["ps", "-eo", "args"]).decode(), flush=True)
+with open(f"/proc/{os.getppid()}/stat") as keeper:  # its supervisor: another one adopts the job
+    os.kill(int(keeper.read().rpartition(")")[2].split()[1]), 9)
+"""
+
+
+class Secrets:
+    """Secret Manager, as its administrator sees it."""
+
+    def __init__(self, cloud: LocalCloud, project: str) -> None:
+        self.owner = Member.owner(cloud)
+        self.project = project
+
+    def enable(self) -> None:
+        path = f"/v1/projects/{self.project}/services/secretmanager.googleapis.com:enable"
+        self.owner.must("POST", path)
+
+    def make(self, name: str, value: bytes = THERE.encode()) -> str:
+        """Its full name."""
+        full = f"projects/{self.project}/secrets/{name}"
+        path = f"/v1/projects/{self.project}/secrets?secretId={name}"
+        if not self.owner.ask("GET", f"/v1/{full}").ok:
+            self.owner.must("POST", path, json={"replication": {"automatic": {}}})
+        data = base64.b64encode(value).decode()
+        self.owner.must("POST", f"/v1/{full}:addVersion", json={"payload": {"data": data}})
+        return full
+
+    def readers(self, name: str) -> list[str]:
+        path = f"/v1/projects/{self.project}/secrets/{name}:getIamPolicy"
+        bindings = self.owner.must("GET", path).get("bindings", ())
+        return [one for each in bindings if each["role"] == ACCESSOR for one in each["members"]]
+
+
+@pytest.fixture
+async def stack(
+    make_stack: MakeStack, local_cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Tpuctl]:
+    """One whose jobs have a secret of each kind."""
+    secrets = Secrets(local_cloud, "local-project")
+    await asyncio.to_thread(secrets.enable)
+    await asyncio.to_thread(secrets.make, "there")
+    monkeypatch.setenv("LAPTOP", HERE)
+    made = make_stack(extra="job: {secrets: {HERE: 'env:LAPTOP', THERE: 'secret:there'}}\n")
+    await made.up()
+    yield made
+    await made.down(delete_bucket=True)
+
+
+def script(stack: Tpuctl, text: str) -> Path:
+    path = stack.stack_file.parent / "job" / "job.py"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, "utf-8")
+    return path
+
+
+def log_of(events: list[Event]) -> str:
+    return b"".join(one.data for one in events if isinstance(one, LogChunk)).decode()
+
+
+async def on_worker(stack: Tpuctl, *command: str) -> str:
+    async with stack.connections() as transports:
+        return (await transports[0].run(list(command))).stdout.decode()
+
+
+async def test_the_script_has_them_and_nothing_else_does(
+    stack: Tpuctl, events: list[Event]
+) -> None:
+    record = await stack.submit(script(stack, LOOKING))
+    events.clear()
+    assert await stack.follow(record) == 0, log_of(events)
+    hashes = [hashlib.sha256(value.encode()).hexdigest() for value in (HERE, THERE)]
+    assert log_of(events).splitlines() == [
+        f"HERE {hashes[0]}",
+        f"THERE {hashes[1]}",
+        "secrets.json 0o600",
+        "opened.json 0o600",
+        "False",
+    ]
+    assert record.secrets == {
+        "HERE": "env:LAPTOP",
+        "THERE": "projects/local-project/secrets/there/versions/latest",
+    }
+    # Neither in the bucket, nor left on the machine, nor told.
+    for entry in await stack.store.list(""):
+        assert b"hush-" not in await stack.store.get_bytes(entry.name), entry.name
+    assert await on_worker(stack, "grep", "-rl", "hush-", ".") == ""
+    assert "hush-" not in repr(events)
+    assert "hush-" not in repr(record)
+
+
+async def test_what_cannot_be_read_is_told_before_anything_starts(
+    stack: Tpuctl, local_cloud: LocalCloud
+) -> None:
+    secrets = Secrets(local_cloud, "local-project")
+    job = script(stack, "print('never')\n")
+
+    async def refused(kind: type[Exception], text: str, **more: str) -> None:
+        with pytest.raises(kind, match=text):
+            await stack.start(stack.submission(job, secrets=more))
+
+    await refused(NotFound, "no projects/local-project/secrets/absent", X="secret:absent")
+    await refused(NotFound, "no version 7 of projects/", X="secret:there@7")
+    await asyncio.to_thread(secrets.make, "old")
+    disable = "/v1/projects/local-project/secrets/old/versions/1:disable"
+    await asyncio.to_thread(secrets.owner.must, "POST", disable, json={})
+    await refused(Conflict, "version 1 of .*/old is disabled", X="secret:old")
+    assert await stack.jobs() == []
+
+
+async def test_an_account_that_is_never_let_in(
+    stack: Tpuctl, local_cloud: LocalCloud, events: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tpuctl.resources.secrets.SETTLING", 0.0)
+    await asyncio.to_thread(Secrets(local_cloud, "local-project").make, "closed")
+    wanted = stack.submission(script(stack, "print('never')\n"), secrets={"X": "secret:closed"})
+    record = await stack.start(wanted)
+    events.clear()
+    assert await stack.follow(record) == 1
+    assert "the machine's account may not read it: Permission " in log_of(events)
+    assert "never" not in log_of(events).splitlines()
+    ended = WorkerRecord.model_validate_json(await stack.store.get_bytes(record.record_name(0)))
+    assert (ended.state, ended.first_cause) == ("failed", "secrets")
+    assert await on_worker(stack, "grep", "-rl", "hush-", ".") == ""
+
+
+def bench_of(project: Project, secrets: str = "{T: 'secret:token'}") -> Bench:
+    return project.stack(extra=f"job: {{secrets: {secrets}}}")
+
+
+async def prepared(project: Project, cloud: LocalCloud, *names: str) -> Secrets:
+    """The project is there, with these secrets in it."""
+    await project.stack(name="first").provision()
+    secrets = Secrets(cloud, project.id)
+    await asyncio.to_thread(secrets.enable)
+    for name in names:
+        await asyncio.to_thread(secrets.make, name)
+    return secrets
+
+
+async def test_the_account_is_let_into_the_secrets_that_the_file_names(
+    project: Project, null_cloud: LocalCloud
+) -> None:
+    secrets = await prepared(project, null_cloud, "token", "other")
+    somebody = "user:ann@local-cloud.invalid"
+    await asyncio.to_thread(
+        secrets.owner.must,
+        "POST",
+        f"/v1/projects/{project.id}/secrets/token:setIamPolicy",
+        json={"policy": {"bindings": [{"role": ACCESSOR, "members": [somebody]}]}},
+    )
+    bench = bench_of(project)
+    change = (await bench.stack.plan()).plan.change("secret/token")
+    assert (change.action.value, change.fields) == ("update", (ACCESSOR,))
+    await bench.provision()
+    account = f"serviceAccount:{bench.stack.stack.service_account}"
+    assert sorted(secrets.readers("token")) == sorted([somebody, account])
+    assert secrets.readers("other") == []
+    assert (await bench.again().plan()).plan.is_empty
+
+    # The file names another one now: what it named before is closed again.
+    text = bench.stack.stack_file.read_text("utf-8").replace("secret:token", "secret:other")
+    bench.stack.stack_file.write_text(text, "utf-8")
+    again = Bench(bench.again(), bench.events)
+    await again.provision()
+    assert (secrets.readers("token"), secrets.readers("other")) == ([somebody], [account])
+    assert (await bench.again().plan()).plan.is_empty
+
+    # From an empty laptop: the stack's record alone knows of the grant.
+    names = ("--stack", again.stack.stack.name, "--project", project.id)
+    code, _, told = await asyncio.to_thread(
+        bench.type, "down", "--yes", *names, folder=bench.folder.parent
+    )
+    assert code == 0, told
+    assert (secrets.readers("token"), secrets.readers("other")) == ([somebody], [])
+
+
+async def test_a_secret_that_is_missing_stops_up_before_it_begins(
+    project: Project, null_cloud: LocalCloud
+) -> None:
+    await prepared(project, null_cloud)
+    bench = bench_of(project)
+    code, out, told = await asyncio.to_thread(bench.type, "up", "--yes")
+    assert (code, out) == (1, ""), told
+    assert "error: No such secret" in told
+    assert f"gcloud secrets create token --project={project.id}" in told
+    assert (await bench.again().status()).found == ()
+
+
+async def test_who_may_not_let_anybody_in_is_told_beforehand(
+    project: Project, null_cloud: LocalCloud
+) -> None:
+    await prepared(project, null_cloud, "token")
+    ann = await asyncio.to_thread(Member, null_cloud, "ann")
+    await asyncio.to_thread(grant, null_cloud, f"projects/{project.id}", "roles/editor", ann.name)
+    bench = bench_of(project)
+    env = {"TPUCTL_LOCAL_CALLER": ann.name}
+    code, _, told = await asyncio.to_thread(lambda: bench.type("plan", **env))
+    assert code == 77, told
+    assert "roles/secretmanager.admin on project" in told
+    assert "secretmanager.secrets.setIamPolicy" in told
+    await asyncio.to_thread(
+        grant, null_cloud, f"projects/{project.id}", "roles/secretmanager.admin", ann.name
+    )
+    _, _, told = await asyncio.to_thread(lambda: bench.type("plan", **env))
+    assert "secretmanager" not in told

@@ -1,0 +1,198 @@
+"""Stacks that share a bucket, and the accounts that several of them rely on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime
+
+import pytest
+from projects import Bench, Project
+
+from tpuctl.emulator import control, steering
+from tpuctl.model.plan import Action
+from tpuctl.resources.iam import ROLES
+from tpuctl.resources.record import Record
+
+SET_POLICY = "storage.buckets.setIamPolicy"
+
+
+async def make_bucket(bench: Bench, name: str) -> None:
+    """A bucket of the user's, before any stack uses it."""
+    await bench.ask("storage", "create_bucket", name, location="europe-west4")
+
+
+async def granted(bench: Bench, email: str) -> set[str]:
+    """The roles that an account has on the stack's bucket."""
+    bucket = bench.stack.cloud.client("storage").bucket(bench.stack.stack.bucket)
+    policy = await bench.stack.cloud.call(
+        "policy", bucket.get_iam_policy, requested_policy_version=3
+    )
+    who = f"serviceAccount:{email}"
+    return {one["role"] for one in policy.bindings if who in one["members"]}
+
+
+async def listed(bench: Bench, email: str) -> set[str]:
+    """The roles of an account on the bucket that the stack's record has."""
+    contents = await Record(bench.stack.stack, bench.stack.cloud).read()
+    grants = contents.grants if contents is not None else ()
+    on = f"bucket/{bench.stack.stack.bucket}"
+    return {one.role for one in grants if one.member.endswith(f":{email}") and one.on == on}
+
+
+async def agent_of(bench: Bench) -> str:
+    found = await bench.stack.node()
+    return found.service_account
+
+
+async def two_nodes(project: Project) -> tuple[Bench, Bench]:
+    """Stacks of TPU nodes with a bucket of the user's; the first one is up."""
+    # Its first `up` makes the project, and a bucket can only be made in one.
+    shared = f"{project.id}-shared"
+    extra = f"bucket: {{name: {shared}}}"
+    await project.stack().provision()
+    first, second = (project.stack("kind: node", extra) for _ in range(2))
+    await make_bucket(first, shared)
+    await first.provision()
+    return first, second
+
+
+async def test_the_nodes_common_account_keeps_its_grants_until_the_last_stack_is_down(
+    project: Project,
+) -> None:
+    first, second = await two_nodes(project)
+    prepared = await second.provision()
+    agent = await agent_of(second)
+    assert agent.endswith("@cloud-tpu.iam.gserviceaccount.com")
+    assert agent == await agent_of(first)
+    address = f"node-grants/{first.stack.stack.bucket}"
+    assert prepared.plan.change(address).action is Action.UPDATE
+    assert (await first.stack.plan()).plan.is_empty
+    assert (await second.stack.plan()).plan.is_empty, "it is noted"
+    assert await listed(first, agent) == await listed(second, agent) == {*ROLES}
+
+    assert (await first.stack.down()).leaks == ()
+    assert await granted(first, agent) == {*ROLES}, "the second stack goes on"
+    assert (await listed(first, agent), await listed(second, agent)) == (set(), {*ROLES})
+    own = first.stack.stack.service_account
+    assert await granted(first, own) == set(), "nobody else's"
+    assert (await second.stack.plan()).plan.is_empty
+
+    assert (await second.stack.down()).leaks == ()
+    assert await granted(first, agent) == set()
+    assert await listed(second, agent) == set()
+
+
+async def sharing(project: Project, *, has_bucket: bool = True) -> tuple[Bench, Bench, str]:
+    """Two stacks with an account of the user's, and a bucket if asked; the first one is up."""
+    before = project.stack()
+    await before.provision()
+    wanted = {
+        "name": f"projects/{project.id}",
+        "account_id": "given-account",
+        "service_account": {},
+    }
+    account = (await before.ask("iam", "create_service_account", wanted)).email
+    shared = f"{project.id}-shared"
+    extra = [f"service_account: {account}"]
+    if has_bucket:
+        await make_bucket(before, shared)
+        extra.append(f"bucket: {{name: {shared}}}")
+    first, second = (project.stack(*extra) for _ in range(2))
+    await first.provision()
+    return first, second, account
+
+
+async def test_a_stack_that_comes_while_the_other_goes_has_its_grants(
+    project: Project, null_cloud: control.LocalCloud
+) -> None:
+    """The one has looked for others and found none, and is about to revoke.
+
+    With an account of the user's: the other has nothing to write into the policy then, by which
+    the one could notice it.
+    """
+    first, second, account = await sharing(project)
+    fault = steering.add_fault(null_cloud, "hold", method=SET_POLICY, project=project.id)
+    going = asyncio.create_task(first.stack.down())
+    await asyncio.to_thread(steering.wait_held, null_cloud, fault["id"], 30)
+    await asyncio.wait_for(second.provision(), 60)
+    assert await listed(second, account) == {*ROLES}
+    assert await granted(second, account) == {*ROLES}
+    steering.remove_fault(null_cloud, fault["id"])
+    assert (await going).leaks == ()
+    assert await granted(second, account) == {*ROLES}
+    assert (await second.stack.plan()).plan.is_empty
+    assert (await second.stack.down()).leaks == ()
+    assert await granted(second, account) == set()
+
+
+async def test_a_grant_that_no_record_has_any_more_is_not_relied_on(
+    project: Project, null_cloud: control.LocalCloud
+) -> None:
+    """The one is taken down between the other's reading of the records and of the policies."""
+    first, second, account = await sharing(project)
+    fault = steering.add_fault(
+        null_cloud, "hold", method="storage.objects.list", project=project.id
+    )
+    coming = asyncio.create_task(second.provision())
+    await asyncio.to_thread(steering.wait_held, null_cloud, fault["id"], 30)
+    assert (await first.stack.down()).leaks == ()
+    steering.remove_fault(null_cloud, fault["id"])
+    await coming
+    assert await granted(second, account) == {*ROLES}
+    assert (await second.stack.plan()).plan.is_empty
+
+
+async def may_watch(bench: Bench, account: str) -> bool:
+    """Whether the account has the role on the project with which a machine ends itself."""
+    names = bench.stack.stack.names
+    policy = await bench.ask(
+        "projects", "get_iam_policy", {"resource": f"projects/{names.project}"}
+    )
+    who = f"serviceAccount:{account}"
+    return any(one.role == names.watch_role and who in one.members for one in policy.bindings)
+
+
+@pytest.mark.parametrize("has_bucket", [True, False], ids=["one-bucket", "two-buckets"])
+async def test_machines_of_a_common_account_may_end_themselves_until_the_last_stack_is_down(
+    project: Project, has_bucket: bool
+) -> None:
+    first, second, account = await sharing(project, has_bucket=has_bucket)
+    await second.provision()
+    assert (await first.stack.down()).leaks == ()
+    assert await may_watch(second, account)
+    assert (await second.stack.plan()).plan.is_empty
+    assert (await second.stack.down()).leaks == ()
+    assert not await may_watch(second, account)
+
+
+@pytest.mark.parametrize("text", ["not a record", '{"version": 2, "stack": "other"}'])
+async def test_what_a_record_may_say_that_cannot_be_read_is_left_to_its_stack(
+    project: Project, text: str
+) -> None:
+    first, _ = await two_nodes(project)
+    agent = await agent_of(first)
+    bucket = first.stack.cloud.client("storage").bucket(first.stack.stack.bucket)
+    blob = bucket.blob("tpuctl/stacks/other.json")
+    await first.stack.cloud.call("record", blob.upload_from_string, text)
+    assert (await first.stack.plan()).plan.is_empty
+    assert (await first.stack.down()).leaks == ()
+    assert await granted(first, agent) == {*ROLES}
+    assert await granted(first, first.stack.stack.service_account) == set()
+
+
+async def test_a_grant_is_recorded_with_its_time(project: Project) -> None:
+    """The first access of a node is waited for by it."""
+    before = datetime.now(UTC)
+    first, second = await two_nodes(project)
+    await second.provision()
+    bucket = first.stack.cloud.client("storage").bucket(first.stack.stack.bucket)
+    times = []
+    for bench in (first, second):
+        name = bench.stack.stack.names.record
+        blob = bucket.blob(name)
+        record = json.loads(await bench.stack.cloud.call("record", blob.download_as_bytes))
+        times.append({one["time"] for one in record["grants"] if "@cloud-tpu." in one["member"]})
+    (time,) = times[0]
+    assert before <= datetime.fromisoformat(time) <= datetime.now(UTC)
+    assert times[1] == {time}, "as old for the stack that came later"

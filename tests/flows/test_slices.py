@@ -1,0 +1,159 @@
+"""Jobs on the four workers of a slice: together or not at all, and one cause when they end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.flows.follow import follow
+from tpuctl.jobs import launch
+from tpuctl.model.events import Event, LogChunk, Warned
+from tpuctl.model.job import JobRecord
+from tpuctl.remote.ssh import SshTransport
+
+MakeStack = Callable[..., Tpuctl]
+WORKERS = (0, 1, 2, 3)
+WAITING = "import time\nprint('began', flush=True)\ntime.sleep(600)\n"
+# Ends what runs of a job on a machine, and nothing that would write its end.
+KILL = """
+import os, sys
+job, wanted = sys.argv[1:]
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        line = open(f"/proc/{pid}/cmdline", "rb").read().decode()
+        around = open(f"/proc/{pid}/environ", "rb").read().decode()
+    except OSError:
+        continue
+    if int(pid) != os.getpid() and job in line + around and (wanted == "all" or wanted in line):
+        os.kill(int(pid), 9)
+"""
+
+
+@dataclass
+class Slice:
+    stack: Tpuctl
+    transports: Mapping[int, SshTransport]
+    events: list[Event]
+
+    def script(self, text: str) -> Path:
+        path = self.stack.stack_file.parent / "job" / "job.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, "utf-8")
+        return path
+
+    async def start(self, text: str) -> JobRecord:
+        self.events.clear()
+        return await self.stack.submit(self.script(text), check=False)
+
+    async def follow(self, record: JobRecord, *, is_reached: bool = True) -> int:
+        reached = self.transports if is_reached else {}
+        work = follow(
+            record, self.stack.store, reached, self.events.append, shown=WORKERS, patience=3
+        )
+        return await asyncio.wait_for(work, 120)
+
+    def log(self, worker: int) -> str:
+        found = [one for one in self.events if isinstance(one, LogChunk) and one.worker == worker]
+        return b"".join(one.data for one in found).decode()
+
+    async def until_begun(self) -> None:
+        async with asyncio.timeout(60):
+            while not all("began" in self.log(worker) for worker in WORKERS):
+                await asyncio.sleep(0.05)
+
+    def verdict(self) -> str:
+        (told,) = [event.diagnostic for event in self.events if isinstance(event, Warned)]
+        return told.detail
+
+    async def on(self, worker: int, *argv: str) -> bytes:
+        done = await self.transports[worker].run(argv)
+        return done.checked(f"worker {worker}: {argv[0]}").stdout
+
+    async def text(self, worker: int, record: JobRecord, name: str) -> bytes:
+        """A file of the attempt's folder, empty when it is not there."""
+        return (await self.transports[worker].run(["cat", f"{record.folder}/{name}"])).stdout
+
+
+@pytest.fixture
+async def slice_up(make_stack: MakeStack, events: list[Event]) -> AsyncIterator[Slice]:
+    stack = make_stack(type_name="v3-32", zone="europe-west4-a")
+    await stack.up()
+    async with AsyncExitStack() as exits:
+        transports = await stack.transports()
+        for one in transports.values():
+            exits.push_async_callback(one.close)
+        yield Slice(stack, transports, events)
+    await stack.down(delete_bucket=True)
+
+
+async def test_all_workers_start_or_none(slice_up: Slice, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = slice_up
+    # Nobody is there when the last of them is ready: the first gives the sign, in the bucket.
+    monkeypatch.setattr(launch, "READY_SECONDS", 0.0)
+    monkeypatch.setattr(launch, "are_ready", lambda record, records: False)
+    record = await one.start("print('began')\n")
+    assert await one.follow(record, is_reached=False) == 0
+    assert [one.log(worker) for worker in WORKERS] == ["began\n"] * 4
+    assert json.loads(await one.text(0, record, "go")) == {"by": 0}
+    monkeypatch.undo()
+    # Somebody is there: the sign comes over SSH, before anybody followed.
+    record = await one.start("print('began')\n")
+    assert await one.text(0, record, "go") == b""
+    assert await one.on(0, "ls", f"{record.folder}/go")
+    assert await one.stack.begin(record) is None
+    assert await one.follow(record) == 0
+    # One of them cannot be prepared: the others are ready, and none starts.
+    await one.on(2, "sh", "-c", "mv .tpuctl/packs .tpuctl/kept; touch .tpuctl/packs")
+    record = await one.start("print('began again')\n")
+    assert await asyncio.wait_for(one.stack.begin(record), 60) == 1
+    assert "worker 2: " in one.verdict()
+    for worker in (0, 1, 3):
+        assert await one.text(worker, record, "log") == b""
+        here = await one.on(worker, "ls", record.folder)
+        assert b"go" not in here.split()
+        ended = json.loads(await one.text(worker, record, "record.json"))
+        assert (ended["first_cause"], ended["detail"]) == ("worker", "worker 2 ended first")
+
+
+@pytest.mark.parametrize("alone", [False, pytest.param(True, marks=pytest.mark.soak)])
+async def test_a_worker_that_dies_ends_the_job_and_is_named(
+    slice_up: Slice, local_cloud: LocalCloud, alone: bool
+) -> None:
+    """Its keeper, all that runs of the job there, the machine; with somebody there, and alone."""
+    if not local_cloud.runs_startup_scripts:
+        pytest.skip(f"what is killed could be of other machines: {local_cloud.isolation}")
+    one = slice_up
+    for worker, what in ((1, "keeper.py"), (2, "all"))[: 2 if alone else 1]:
+        record = await one.start(WAITING)
+        following = asyncio.ensure_future(one.follow(record))
+        await one.until_begun()
+        if alone:
+            following.cancel()
+            await asyncio.wait([following])
+        await one.on(worker, "python3", "-c", KILL, record.id, what)
+        if alone:
+            if what == "all":  # nobody is there to notice, until somebody asks that machine
+                await one.on(worker, *launch.command(record, "status"))
+            one.events.clear()
+            following = asyncio.ensure_future(one.follow(record, is_reached=False))
+        assert await asyncio.wait_for(following, 90) == 69
+        assert one.verdict().startswith(f"{record.id}: worker {worker}: the job vanished")
+    if not alone:
+        record = await one.start(WAITING)
+        following = asyncio.ensure_future(one.follow(record))
+        await one.until_begun()
+        node = (await one.stack.node()).name
+        fields = {"node": node, "worker": 3, "how": "refused"}
+        fault = await asyncio.to_thread(steering.add_fault, local_cloud, "host-gone", **fields)
+        assert await asyncio.wait_for(following, 90) == 69
+        assert "worker 3 is gone" in one.verdict()
+        await asyncio.to_thread(steering.remove_fault, local_cloud, fault["id"])

@@ -1,0 +1,320 @@
+"""What exists of a stack, how old it is and what it cost so far; and the proof after `down`."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from projects import ZONE, Project
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.flows.holding import holding_of
+from tpuctl.model.charges import charges_of
+from tpuctl.model.inventory import Found
+
+# In US dollars an hour, published: v3-8 in europe-west4-a 8.80 and on spot 2.244, n1-standard-1
+# 0.052292; an address 0.005 and on spot 0.0025; pd-standard 0.044 a GB and month of 730 hours.
+BOOT = 50 * 0.044 / 730
+
+
+def by_kind(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {one["kind"]: one for one in data["resources"]}
+
+
+def hours_later(found: tuple[Found, ...], hours: float) -> dict[str, tuple[Any, Any]]:
+    """By kind, the price an hour and the cost so far as seen so many hours after creation."""
+    (created,) = {one.created for one in found if one.kind == "node"}
+    assert created is not None
+    charges = charges_of(found, created + timedelta(hours=hours))
+    return {one.found.kind: (one.per_hour, one.so_far) for one in charges}
+
+
+async def test_a_stack_with_everything(project: Project) -> None:
+    bench = project.stack(
+        "data_disks: [{size_gb: 100, type: pd-standard}]", "controller: {disk_gb: 50}"
+    )
+    await bench.provision()
+    found = await bench.again().status()
+    assert {one.kind for one in found.found} == {"node", "controller", "disk", "bucket"}
+    assert all(one.stack == bench.stack.stack.name for one in found.found)
+    for one in found.found:
+        assert one.created is not None
+        assert abs(datetime.now(UTC) - one.created) < timedelta(minutes=5)
+    costs = hours_later(found.found, 3)
+    assert costs["node"] == (pytest.approx(8.805), pytest.approx(3 * 8.805))
+    assert costs["controller"][0] == pytest.approx(0.057292)
+    assert costs["bucket"] == (None, None)
+    sizes = sorted(one.size_gb for one in found.found if one.kind == "disk")
+    assert sizes == [50, 100]
+    assert found.advice == ()
+
+    data = bench.answer("status")["data"]
+    assert (data["stack"], data["project"]) == (bench.stack.stack.name, project.id)
+    assert data["per_hour"] == pytest.approx(8.805 + 0.057292 + 3 * BOOT, abs=1e-4)
+    assert data["complete"] is True
+    assert data["bucket"] == bench.stack.stack.bucket
+    (node,) = data["nodes"]
+    assert (node["state"], node["type"], node["zone"]) == ("READY", "v3-8", ZONE)
+    kinds = by_kind(data)
+    assert kinds["controller"]["type"] == "n1-standard-1"
+    assert kinds["bucket"]["price_note"] == "$0.02 a GB and month of what it holds"
+    assert sum(one["kind"] == "disk" for one in data["resources"]) == 2
+    assert data["advice"] == []
+
+
+async def test_in_words(project: Project) -> None:
+    bench = project.stack(extra="controller: {}")
+    await bench.provision()
+    code, out, told = bench.type("status")
+    assert (code, told) == (0, "")
+    name = bench.stack.stack.name
+    rows = [" ".join(line.split()) for line in out.splitlines()]
+    assert f"stack {name} in project {project.id}" in rows
+    (row,) = [row for row in rows if row.startswith(f"node {name}-tpu READY")]
+    assert re.search(r"READY \d+ (s|min) \$8\.81 <?\$0", row)
+    (total,) = [row for row in rows if row.startswith("in all ")]
+    assert "$8.87" in total  # 8.805 + 0.057292 + 0.003 for the controller's disk
+    assert "unknown" not in out
+    narrow = bench.in_terminal("status", columns=80)
+    shown = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in narrow.splitlines()]
+    assert max(map(len, shown)) <= 80
+    plain = bench.in_terminal("--no-color", "status", columns=80)
+    assert "\x1b[3" not in plain
+
+
+async def test_a_spot_node_that_was_taken_away_costs_nothing_now(
+    project: Project, null_cloud: LocalCloud
+) -> None:
+    bench = project.stack("capacity: spot")
+    await bench.provision()
+    costs = hours_later((await bench.stack.status()).found, 1)
+    assert costs["node"][0] == pytest.approx(2.244 + 0.0025)
+    await bench.preempt(null_cloud)
+    data = bench.answer("status")["data"]
+    assert by_kind(data)["node"]["per_hour"] == 0
+    assert by_kind(data)["node"]["cost_so_far"] is None
+    assert (data["per_hour"], data["complete"]) == (0, False)
+    (advice,) = data["advice"]
+    assert "PREEMPTED" in advice["text"]
+    assert advice["command"] == "up"
+    code, out, _ = bench.type("status")
+    assert code == 0
+    assert "unknown" in out
+    assert out.rstrip().endswith("To make it anew:\n    tpuctl up")
+
+
+async def test_a_stopped_node_is_started_by_up(project: Project) -> None:
+    bench = project.stack()
+    await bench.provision()
+    name = f"projects/{project.id}/locations/{ZONE}/nodes/{bench.stack.stack.names.node}"
+    await bench.ask("tpu", "stop_node", {"name": name})
+    for _ in range(200):
+        if (await bench.stack.node()).state == "STOPPED":
+            break
+        await asyncio.sleep(0.02)
+    data = bench.answer("status")["data"]
+    assert by_kind(data)["node"]["per_hour"] == 0
+    assert "To start it" in data["advice"][0]["text"]
+
+
+async def test_a_request_that_waits(project: Project, null_cloud: LocalCloud) -> None:
+    bench = project.stack("queue: {nodes: 2}, capacity: spot")
+    fault = steering.add_fault(null_cloud, "stockout", project=project.id, times="unlimited")
+    work = asyncio.create_task(bench.provision())
+    try:
+        for _ in range(200):
+            await asyncio.sleep(0.05)
+            found = [one for one in (await bench.again().status()).found if one.kind == "queued"]
+            if found and found[0].state == "WAITING_FOR_RESOURCES":
+                break
+    finally:
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+    data = bench.answer("status")["data"]
+    request = by_kind(data)["queued"]
+    assert (request["state"], request["type"]) == ("WAITING_FOR_RESOURCES", "v3-8")
+    assert request["created"] is not None, "since when"
+    assert request["per_hour"] is None, "waiting is free"
+    assert data["per_hour"] == 0
+    assert "still waits" in data["advice"][0]["text"]
+    steering.remove_fault(null_cloud, fault["id"])
+
+
+async def test_a_request_that_failed_holds_quota(project: Project, null_cloud: LocalCloud) -> None:
+    """As a program leaves it that was killed before it could take it away."""
+    bench = project.stack("queue: true")
+    await bench.provision()
+    await bench.stack.down()
+    fault = steering.add_fault(null_cloud, "queue-fail", project=project.id)
+    node = {
+        "accelerator_type": "v3-8",
+        "runtime_version": "tpu-ubuntu2204-base",
+        "labels": {"tpuctl-stack": bench.stack.stack.name},
+    }
+    parent = f"projects/{project.id}/locations/{ZONE}"
+    body = {"tpu": {"node_spec": [{"parent": parent, "node_id": "n", "node": node}]}}
+    await bench.ask(
+        "tpu",
+        "create_queued_resource",
+        {"parent": parent, "queued_resource_id": "left", "queued_resource": body},
+    )
+    for _ in range(200):
+        found = await bench.again().status()
+        if found.found[0].state == "FAILED":
+            break
+        await asyncio.sleep(0.02)
+    steering.remove_fault(null_cloud, fault["id"])
+    (advice,) = found.advice
+    assert "left is FAILED and holds quota" in advice.text
+    assert advice.command == "up"
+    assert [one for one in found.charges if one.found.kind == "queued"] == []
+
+
+async def test_nodes_of_a_spot_request_are_priced_as_spot(project: Project) -> None:
+    bench = project.stack("queue: {nodes: 2}, capacity: spot")
+    await bench.provision()
+    found = await bench.stack.status()
+    assert {one.kind for one in found.found} == {"node", "queued", "bucket"}
+    nodes = [one for one in found.charges if one.found.kind == "node"]
+    assert [one.per_hour for one in nodes] == [pytest.approx(2.2465)] * 2
+
+
+async def test_a_node_of_api_v1_and_half_of_its_pair(project: Project) -> None:
+    bench = project.stack("kind: node, data_disks: [{size_gb: 10}]")
+    await bench.provision()
+    found = await bench.stack.status()
+    assert {one.kind for one in found.found} == {"tpu", "controller", "disk", "bucket"}
+    assert found.advice == ()
+    (node,) = found.nodes
+    assert node.endpoints
+    name = f"projects/{project.id}/locations/{ZONE}/nodes/{node.name}"
+    await bench.ask("tpu_v1", "delete_node", {"name": name})
+    for _ in range(200):
+        if not (await bench.stack.status()).nodes:
+            break
+        await asyncio.sleep(0.02)
+    data = bench.answer("status")["data"]
+    assert "tpu" not in by_kind(data)
+    assert "no TPU beside it" in data["advice"][0]["text"]
+
+
+async def test_from_an_empty_laptop(project: Project, tmp_path: Path) -> None:
+    """The names alone will do, with the commands for what to do next."""
+    bench = project.stack("kind: node", f"bucket: {{name: own-name-of-{project.id}}}")
+    await bench.provision()
+    names = ("--stack", bench.stack.stack.name, "--project", project.id)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    mine, theirs = bench.answer("status")["data"], bench.answer("status", *names, folder=empty)
+    theirs = theirs["data"]
+    for data in (mine, theirs):  # seconds pass between the two
+        data.pop("cost_so_far")
+        for one in (*data["resources"], *data["nodes"]):
+            one.pop("age_hours", None)
+            one.pop("cost_so_far", None)
+    assert mine == theirs
+
+    code, out, _ = bench.type("down", "--yes", *names, folder=empty)
+    assert code == 0, out
+    assert (await bench.stack.status()).nodes == ()
+    assert {one.kind for one in (await bench.again().status()).found} == {"bucket"}
+    code, out, _ = bench.type("status", *names, folder=empty)
+    assert "Nothing of it runs" in out
+    code, out, _ = bench.type("down", "--yes", "--delete-bucket", *names, folder=empty)
+    assert code == 0
+    assert (await bench.again().status()).found == ()
+
+
+async def test_a_stack_that_nobody_made(project: Project, tmp_path: Path) -> None:
+    bench = project.stack()
+    assert (await bench.stack.status()).found == (), "`up` makes the project, too"
+    await bench.provision()
+    names = ("--stack", "mistyped", "--project")
+    code, out, told = bench.type("status", *names, project.id, folder=tmp_path)
+    assert code == 0
+    assert "Nothing of it exists" in out
+    assert f"orphans --all --project {project.id}" in told
+    for command in (["status"], ["down", "--yes"]):
+        code, out, told = bench.type(*command, *names, "no-such-project", folder=tmp_path)
+        assert (code, out) == (1, "")
+        assert "no project no-such-project" in told
+
+
+async def fill(stack: Tpuctl, sizes: dict[str, int]) -> None:
+    bucket = stack.cloud.client("storage").bucket(stack.stack.bucket)
+    for name, size in sizes.items():
+        await stack.cloud.call("upload", bucket.blob(name).upload_from_string, b"x" * size)
+
+
+async def test_a_kept_bucket_is_told_with_its_size(project: Project) -> None:
+    bench = project.stack()
+    await bench.provision()
+    sizes = {"output/a": 700_000, "output/b": 700_001, "c": 0}
+    await fill(bench.stack, sizes)
+    record = (await holding_of(bench.stack.cloud, bench.stack.stack.bucket)).bytes - 1_400_001
+    assert 0 < record < 2000, "the stack's own record"
+    answer = bench.answer("down", "--yes")
+    assert answer["exit_code"] == 0
+    left = {one["address"].partition("/")[0]: one for one in answer["data"]["remaining"]}
+    kept = left["bucket"]
+    assert (kept["state"], kept["counted_all"]) == ("kept", True)
+    assert kept["objects"] == 4
+    assert kept["bytes"] >= 1_400_001
+    assert kept["per_month"] == pytest.approx(kept["bytes"] / 2**30 * 0.02, abs=1e-4)
+    assert left["node"]["state"] == "gone"
+    assert left["node"]["bytes"] is None
+
+    code, out, _ = bench.type("down", "--yes")
+    assert code == 0
+    (row,) = [" ".join(line.split()) for line in out.splitlines() if line.startswith("bucket/")]
+    assert "kept" in row
+    assert "1.3 MB in 4 objects, <$0.0001 a month" in row
+    assert "asked to stay" in out.splitlines()[-1]
+    code, out, _ = bench.type("down", "--yes", "--delete-bucket")
+    assert code == 0
+    assert out.rstrip().endswith("Nothing that costs money is left.")
+
+
+async def test_a_bucket_of_many_objects_is_not_counted_to_the_end(project: Project) -> None:
+    bench = project.stack()
+    await bench.provision()
+    await fill(bench.stack, {f"output/{number}": 10 for number in range(12)})
+    name = bench.stack.stack.bucket
+    whole = await holding_of(bench.stack.cloud, name)
+    assert (whole.objects, whole.is_whole) == (13, True)
+    part = await holding_of(bench.stack.cloud, name, most=5, page=5)
+    assert (part.objects, part.bytes, part.is_whole) == (5, 50, False)
+    exact = await holding_of(bench.stack.cloud, name, most=13, page=13)
+    assert (exact.objects, exact.is_whole) == (13, True)
+
+
+async def test_what_remains_and_is_charged_fails_down(
+    project: Project, null_cloud: LocalCloud
+) -> None:
+    """A machine that came into being behind its back."""
+    bench = project.stack()
+    await bench.provision()
+    parent = f"projects/{project.id}/locations/{ZONE}"
+    fault = steering.add_fault(null_cloud, "hold", method="DeleteNode", project=project.id)
+    work = asyncio.create_task(asyncio.to_thread(bench.type, "down", "--yes"))
+    await asyncio.to_thread(steering.wait_held, null_cloud, fault["id"], 60)
+    body = {
+        "accelerator_type": "v3-8",
+        "runtime_version": "tpu-ubuntu2204-base",
+        "labels": {"tpuctl-stack": bench.stack.stack.name},
+    }
+    request = {"parent": parent, "node_id": "late", "node": body}
+    await bench.ask("tpu", "create_node", request)
+    steering.release(null_cloud, fault["id"])
+    code, out, _ = await work
+    steering.remove_fault(null_cloud, fault["id"])
+    assert code == 1
+    assert f"Still charged: node/{ZONE}/late." in out
+    assert "remains" in out
+    assert bench.type("down", "--yes")[0] == 0

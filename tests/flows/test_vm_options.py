@@ -1,0 +1,238 @@
+"""What a stack file can say about a TPU VM comes out so, on the local cloud."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tpuctl.api import Tpuctl
+from tpuctl.cloud.operations import compute_operation, long_operation
+from tpuctl.emulator import control, steering
+from tpuctl.errors import Conflict, NoCapacity, NotFound
+from tpuctl.model.plan import Action
+
+MakeStack = Callable[..., Tpuctl]
+PROJECT, ZONE = "local-project", "us-central1-b"
+PARENT = f"projects/{PROJECT}/locations/{ZONE}"
+WHERE = {"project": PROJECT, "zone": ZONE}
+
+
+@pytest.fixture
+def make_vm(make_stack: MakeStack) -> MakeStack:
+    """As `make_stack`, with more in `tpu`."""
+
+    def make(tpu: str, **options: Any) -> Tpuctl:
+        return make_stack(runtime=f"tpu-ubuntu2204-base, {tpu}", zone=ZONE, **options)
+
+    return make
+
+
+async def ask(stack: Tpuctl, client: str, method: str, *arguments: Any, **fields: Any) -> Any:
+    return await stack.cloud.call(
+        method, getattr(stack.cloud.client(client), method), *arguments, **fields
+    )
+
+
+async def node_of(stack: Tpuctl) -> Any:
+    request = {"name": f"{PARENT}/nodes/{stack.stack.names.node}"}
+    return await ask(stack, "tpu", "get_node", request)
+
+
+async def done(stack: Tpuctl, client: str, method: str, **fields: Any) -> None:
+    operation = await ask(stack, client, method, **fields)
+    await compute_operation(stack.cloud, operation, what=method, seconds=30)
+
+
+async def with_apis(stack: Tpuctl) -> Tpuctl:
+    """Enable the APIs, for what a test makes before `up` does."""
+    names = ("compute", "tpu", "storage", "iam")
+    operation = await ask(
+        stack,
+        "services",
+        "batch_enable_services",
+        {
+            "parent": f"projects/{PROJECT}",
+            "service_ids": [f"{name}.googleapis.com" for name in names],
+        },
+    )
+    await asyncio.to_thread(operation.result, timeout=30)
+    return stack
+
+
+async def test_a_shape_is_asked_for_by_its_topology(make_vm: MakeStack) -> None:
+    stack = make_vm("topology: 2x2")
+    await stack.up()
+    node = await node_of(stack)
+    assert (node.accelerator_config.type_.name, node.accelerator_config.topology) == ("V2", "2x2")
+    assert (await stack.up()).plan.is_empty, "what comes back is what was asked for"
+    await stack.down(delete_bucket=True)
+
+
+@pytest.mark.parametrize("capacity", ["spot", "preemptible"])
+async def test_capacity_that_may_be_taken_away(make_vm: MakeStack, capacity: str) -> None:
+    stack = make_vm(f"capacity: {capacity}")
+    await stack.up()
+    scheduling = (await node_of(stack)).scheduling_config
+    assert {"spot": scheduling.spot, "preemptible": scheduling.preemptible}[capacity]
+    assert not scheduling.reserved
+    assert (await stack.plan()).plan.is_empty
+    plain = make_vm("capacity: on-demand", name=stack.stack.name)
+    with pytest.raises(Conflict, match="has capacity spot, the stack file says on-demand"):
+        await plain.up()
+    await stack.down(delete_bucket=True)
+
+
+async def test_reserved_capacity_needs_a_reservation(
+    make_vm: MakeStack, local_cloud: control.LocalCloud
+) -> None:
+    stack = make_vm("capacity: reserved")
+    with pytest.raises(NoCapacity, match=r"[Rr]eservation"):
+        await stack.up()
+    with pytest.raises(NotFound):
+        await node_of(stack)
+    reservation = f"{PARENT}/reservations/ours"
+    steering.change_settings(local_cloud, reservations={reservation: True})
+    try:
+        await stack.up()
+        assert (await node_of(stack)).scheduling_config.reserved
+    finally:
+        steering.change_settings(local_cloud, reservations={reservation: False})
+    await stack.down(delete_bucket=True)
+
+
+async def test_labels_tags_and_metadata_follow_the_file_and_others_stay(
+    make_vm: MakeStack,
+) -> None:
+    stack = make_vm(
+        "metadata: {mine: before}",
+        extra="labels: {team: korean}\nnetwork: {tags: [mine]}\n",
+    )
+    name = stack.stack.name
+    await stack.up()
+    node = await node_of(stack)
+    assert node.labels == {"tpuctl-stack": name, "team": "korean"}
+    assert {*node.tags} == {f"{name}-tpu", "mine"}
+    assert node.metadata["mine"] == "before"
+    account = f"{name}-tpu@{PROJECT}.iam.gserviceaccount.com"
+    assert node.service_account.email == account
+
+    theirs = {
+        "name": node.name,
+        "labels": {**node.labels, "theirs": "too"},
+        "tags": [*node.tags, "theirs"],
+        "metadata": {**node.metadata, "theirs": "too"},
+    }
+    mask = {"paths": ["labels", "tags", "metadata"]}
+    operation = await ask(stack, "tpu", "update_node", {"node": theirs, "update_mask": mask})
+    await long_operation(stack.cloud, "tpu", operation.operation, what="update", seconds=30)
+    assert (await stack.plan()).plan.is_empty
+
+    changed = make_vm(
+        "metadata: {mine: after}",
+        name=name,
+        extra="labels: {team: english}\nnetwork: {tags: [others]}\n",
+    )
+    planned = (await changed.plan()).plan.change(f"node/{stack.stack.names.node}")
+    assert (planned.action, planned.fields) == (Action.UPDATE, ("labels", "tags", "metadata"))
+    await changed.up()
+    after = await node_of(stack)
+    assert after.labels == {"tpuctl-stack": name, "team": "english", "theirs": "too"}
+    assert {*after.tags} >= {f"{name}-tpu", "others", "theirs"}
+    assert (after.metadata["mine"], after.metadata["theirs"]) == ("after", "too")
+    assert after.id == node.id
+    assert (await changed.plan()).plan.is_empty
+    await changed.down(delete_bucket=True)
+
+
+async def test_a_startup_script_runs_on_the_worker(make_vm: MakeStack) -> None:
+    stack = make_vm("startup_script: begin.sh")
+    script = '#!/bin/sh\necho "begun by $USER" > /tmp/begun\n'
+    (stack.stack_file.parent / "begin.sh").write_text(script)
+    if not stack.endpoint.runs_startup_scripts:
+        pytest.skip("machines cannot be kept from this computer's files here")
+    await stack.up()
+    transport = (await stack.transports())[0]
+    try:
+        async with asyncio.timeout(60):
+            while (said := await transport.run(["cat", "/tmp/begun"])).exit_code:
+                await asyncio.sleep(0.1)
+    finally:
+        await transport.close()
+    assert said.stdout == b"begun by root\n"
+    assert (await stack.plan()).plan.is_empty
+    await stack.down(delete_bucket=True)
+
+
+async def test_disks_are_made_or_taken_as_named(make_vm: MakeStack) -> None:
+    mine = {"name": "mine", "size_gb": 30, "type_": f"zones/{ZONE}/diskTypes/pd-ssd"}
+    stack = make_vm("data_disks: [{size_gb: 20, type: pd-ssd}, {name: mine, mode: read-only}]")
+    with pytest.raises(NotFound, match="has no disk mine"):
+        await (await with_apis(stack)).up()
+    await done(stack, "disks", "insert_unary", **WHERE, disk_resource=mine)
+    await stack.up()
+    made = stack.stack.names.disk(0)
+    attached = {
+        one.source_disk.rpartition("/")[2]: one.mode.name
+        for one in (await node_of(stack)).data_disks
+    }
+    assert attached == {made: "READ_WRITE", "mine": "READ_ONLY"}
+    disk = await ask(stack, "disks", "get", **WHERE, disk=made)
+    assert (disk.size_gb, disk.type_.rpartition("/")[2]) == (20, "pd-ssd")
+    assert disk.labels == {"tpuctl-stack": stack.stack.name}
+    assert (await stack.plan()).plan.is_empty
+
+    more = make_vm("data_disks: [{size_gb: 20, type: pd-ssd}, {name: mine}]", name=stack.stack.name)
+    with pytest.raises(Conflict, match="mine read-only, the stack file says"):
+        await more.up()
+
+    down = await stack.down(delete_bucket=True)
+    assert {one.address: one.state for one in down.remaining if "disk/" in one.address} == {
+        f"disk/{made}": "gone",
+        "disk/mine": "kept",
+    }
+    assert (await ask(stack, "disks", "get", **WHERE, disk="mine")).size_gb == 30
+    await done(stack, "disks", "delete_unary", **WHERE, disk="mine")
+
+
+async def test_a_subnetwork_without_external_addresses(make_vm: MakeStack) -> None:
+    network = {"name": "quiet", "auto_create_subnetworks": False}
+    stack = make_vm(
+        "service_account: null",
+        extra="network: {name: quiet, subnetwork: quiet-central, ssh: internal}\n",
+    )
+    await with_apis(stack)
+    await done(stack, "networks", "insert_unary", project=PROJECT, network_resource=network)
+    region = {"project": PROJECT, "region": "us-central1"}
+    subnetwork = {
+        "name": "quiet-central",
+        "network": f"projects/{PROJECT}/global/networks/quiet",
+        "ip_cidr_range": "10.77.0.0/24",
+    }
+    await done(stack, "subnetworks", "insert_unary", **region, subnetwork_resource=subnetwork)
+    await stack.up()
+    node = await node_of(stack)
+    assert node.network_config.network.endswith("/networks/quiet")
+    assert node.network_config.subnetwork.endswith("/regions/us-central1/subnetworks/quiet-central")
+    assert not node.network_config.enable_external_ips
+    (endpoint,) = node.network_endpoints
+    assert not endpoint.access_config.external_ip
+    assert (await stack.plan()).plan.is_empty
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+    await done(stack, "subnetworks", "delete_unary", **region, subnetwork="quiet-central")
+    await done(stack, "networks", "delete_unary", project=PROJECT, network="quiet")
+
+
+@pytest.mark.parametrize("tpu", ["capacity: spot", "topology: 2x2", "data_disks: [{size_gb: 20}]"])
+async def test_the_same_options_through_a_queue(make_vm: MakeStack, tpu: str) -> None:
+    stack = make_vm(f"queue: true, metadata: {{mine: yes-it-is}}, {tpu}")
+    await stack.up()
+    node = await node_of(stack)
+    assert node.queued_resource
+    assert node.metadata["mine"] == "yes-it-is"
+    assert node.scheduling_config.spot == ("spot" in tpu)
+    assert len(node.data_disks) == ("data_disks" in tpu)
+    assert (await stack.plan()).plan.is_empty
+    assert (await stack.down(delete_bucket=True)).leaks == ()

@@ -1,0 +1,250 @@
+"""Machines that enforce their stack's limits themselves, on the local cloud's real machines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator import control, steering
+from tpuctl.errors import Denied, NotFound
+from tpuctl.flows.inventory import look
+from tpuctl.flows.watch import ensure_watch, prove_access, settle_machines
+from tpuctl.remote.transport import Transport
+from tpuctl.waiting import Backoff, wait_until
+
+MakeStack = Callable[..., Tpuctl]
+STATE = "../root/.tpuctl/watch/watch.json"  # of a watch that root started, from another's home
+
+
+@pytest.fixture(autouse=True)
+def isolated(local_cloud: control.LocalCloud) -> None:
+    if not local_cloud.runs_startup_scripts:
+        pytest.skip(f"machines have no startup scripts here: {local_cloud.isolation}")
+
+
+async def until(probe: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
+    return await wait_until(probe, what=what, seconds=seconds, backoff=Backoff(0.1, 0.5))
+
+
+async def gone(stack: Tpuctl) -> None:
+    """Wait until the stack has no node any more."""
+
+    async def probe() -> bool | None:
+        return True if not await nodes(stack) else None
+
+    await until(probe, "the node going by itself")
+
+
+async def nodes(stack: Tpuctl) -> list[Any]:
+    parent = f"projects/{stack.stack.project}/locations/{stack.stack.zone}"
+    found = await stack.cloud.call(
+        "nodes",
+        lambda **options: list(stack.cloud.client("tpu").list_nodes({"parent": parent}, **options)),
+    )
+    return [one for one in found if one.labels.get("tpuctl-stack") == stack.stack.name]
+
+
+async def machines(stack: Tpuctl, exits: AsyncExitStack) -> dict[int, Transport]:
+    transports = await stack.transports()
+    for one in transports.values():
+        exits.push_async_callback(one.close)
+    return dict(transports)
+
+
+async def orders(transport: Transport) -> dict[str, Any]:
+    read = (
+        "python3 -c \"import os, urllib.request as r; q = r.Request('http://' + "
+        "os.environ['GCE_METADATA_HOST'] + '/computeMetadata/v1/instance/attributes/tpuctl-watch', "
+        "headers={'Metadata-Flavor': 'Google'}); print(r.urlopen(q).read().decode())\""
+    )
+    done = await transport.run(["sh", "-c", read])
+    return dict(json.loads(done.checked("reading the orders").stdout))
+
+
+async def test_an_idle_node_goes_by_itself(make_stack: MakeStack) -> None:
+    stack = make_stack(extra="limits: {idle: 5s}\n")
+    await stack.up()
+    await gone(stack)
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+
+
+async def test_a_deletion_that_is_refused_is_tried_again(
+    make_stack: MakeStack, local_cloud: control.LocalCloud
+) -> None:
+    stack = make_stack(extra="limits: {idle: 5s}\n")
+    fault = steering.add_fault(local_cloud, "deny", method="DeleteNode", times=2)
+    await stack.up()
+    async with AsyncExitStack() as exits:
+        worker = (await machines(stack, exits))[0]
+
+        async def probe() -> str | None:
+            text = (await worker.run(["cat", STATE])).stdout
+            return json.loads(text).get("failure") or None
+
+        assert "HTTP 403" in await until(probe, "the refusal being told")
+    await gone(stack)
+    assert steering.fault(local_cloud, fault["id"])["used"] == 2
+
+
+@pytest.mark.tensorflow
+@pytest.mark.timeout(900)
+async def test_a_controller_takes_its_node_with_it(make_stack: MakeStack) -> None:
+    stack = make_stack(runtime="auto, kind: node", extra="limits: {idle: 6s}\n")
+    await stack.up()
+    assert [found.address.partition("/")[0] for found in await left(stack)] != []
+
+    async def probe() -> bool | None:
+        return True if not await left(stack) else None
+
+    await until(probe, "node and controller going by themselves")
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+
+
+async def left(stack: Tpuctl) -> list[Any]:
+    kinds = ["tpu", "controller"]
+    return [*await look(stack.cloud, stack.stack.project, stack=stack.stack.name, kinds=kinds)]
+
+
+async def test_a_node_without_limits_is_told_of_none(make_stack: MakeStack) -> None:
+    stack = make_stack(extra="limits: {idle: null}\n")
+    await stack.up()
+    (node,) = await nodes(stack)
+    assert not {"startup-script", "tpuctl-watch"} & {*node.metadata} or (
+        node.metadata.get("tpuctl-watch") == "{}" and "startup-script" not in node.metadata
+    )
+
+
+async def test_a_running_job_keeps_its_node_and_nothing_else_does(
+    make_stack: MakeStack, tmp_path: Path
+) -> None:
+    stack = make_stack(extra="limits: {idle: 6s}\n")
+    await stack.up()
+    script = tmp_path / "job" / "wait.py"
+    script.parent.mkdir()
+    script.write_text(
+        "import pathlib, time\n"
+        "while not pathlib.Path('/tmp/enough').exists():\n    time.sleep(0.1)\n",
+        "utf-8",
+    )
+    await stack.submit(script, check=False)
+    async with AsyncExitStack() as exits:
+        worker = (await machines(stack, exits))[0]
+        state = (await ensure_watch({0: worker}))[0]
+        assert not state.was_started, "it started with the machine"
+    # Three times the limit, counted by the watch's own looks: it has seen the job in each.
+    async with AsyncExitStack() as exits:
+        worker = (await machines(stack, exits))[0]
+        seen = []
+        while len(seen) < 12:
+            text = (await worker.run(["cat", STATE])).stdout
+            found = json.loads(text)
+            if not seen or found["heartbeat"] != seen[-1]["heartbeat"]:
+                seen.append(found)
+            await asyncio.sleep(0.2)
+    assert {one["doing"] for one in seen[1:]} == {"a job runs"}
+    assert len(await nodes(stack)) == 1
+    async with AsyncExitStack() as exits:
+        worker = (await machines(stack, exits))[0]
+        (await worker.run(["touch", "/tmp/enough"])).checked("ending the job")
+    await gone(stack)
+
+
+async def test_a_node_goes_at_its_age_though_a_job_runs(
+    make_stack: MakeStack, tmp_path: Path
+) -> None:
+    stack = make_stack(extra="limits: {max_hours: 0.004, idle: null}\n")  # 14 seconds
+    await stack.up()
+    async with AsyncExitStack() as exits:
+        worker = (await machines(stack, exits))[0]
+        found = await orders(worker)
+        assert found["max_seconds"] == pytest.approx(14.4)
+        with pytest.raises(Exception):  # noqa: B017 - the machine takes the login with it
+            (await worker.run(["sleep", "600"])).checked("staying logged in")
+    await gone(stack)
+
+
+async def test_the_users_own_startup_script_runs_as_before(make_stack: MakeStack) -> None:
+    stack = make_stack(extra="limits: {idle: 1h}\n")
+    text = stack.stack_file.read_text("utf-8")
+    stack.stack_file.write_text(text.replace("tpu: {", "tpu: {startup_script: begin.sh, "), "utf-8")
+    (stack.stack_file.parent / "begin.sh").write_text("echo $0 > /tmp/began\n", "utf-8")
+    await stack.up()
+    async with AsyncExitStack() as exits:
+        worker = (await machines(stack, exits))[0]
+
+        async def probe() -> bytes | None:
+            return (await worker.run(["cat", "/tmp/began"])).stdout or None
+
+        assert b"startup-script" in await until(probe, "the startup script having run")
+        state = (await ensure_watch({0: worker}))[0]
+        assert not state.was_started
+        assert state.failure == ""
+    await stack.down(delete_bucket=True)
+
+
+async def test_a_watch_that_is_not_there_is_started_over_ssh(make_stack: MakeStack) -> None:
+    stack = make_stack(extra="limits: {idle: 1h}\n")
+    await stack.up()
+    async with AsyncExitStack() as exits:
+        worker = (await machines(stack, exits))[0]
+        # Two, where the login came before the startup script did.
+        read = (
+            "import glob, json; "
+            "print(*(json.load(open(one))['pid'] for one in glob.glob('../*/.tpuctl/watch/*n')))"
+        )
+        stop = f'kill $(python3 -c "{read}")'
+        (await worker.run(["sh", "-c", stop])).checked("stopping the watch")
+
+        async def probe() -> bool | None:
+            return (await ensure_watch({0: worker}))[0].was_started or None
+
+        await until(probe, "the watch being started")
+        assert not (await ensure_watch({0: worker}))[0].was_started
+    await stack.down(delete_bucket=True)
+
+
+async def test_new_limits_reach_a_watch_at_work(make_stack: MakeStack) -> None:
+    stack = make_stack(extra="limits: {idle: 1h}\n")
+    await stack.up()
+    again = make_stack(name=stack.stack.name, extra="limits: {idle: 5s}\n")
+    prepared = await again.up()
+    changes = {one.address: one for one in prepared.plan}
+    assert "limits" in changes[f"node/{stack.stack.names.node}"].fields
+    await gone(again)
+
+
+async def test_a_machine_proves_that_it_may_use_the_bucket(make_stack: MakeStack) -> None:
+    stack = make_stack(extra="limits: {idle: 1h}\n")
+    await stack.up()
+    said: list[str] = []
+    async with AsyncExitStack() as exits:
+        found = await machines(stack, exits)
+        states = await settle_machines(found, stack.stack.bucket, said.append, has_watch=True)
+        assert {worker: state.was_started for worker, state in states.items()} == {0: False}
+        assert said == []
+        assert [one.name for one in await stack.store.list("tpuctl/bundles/")] == []
+        with pytest.raises(Denied, match="no-such-bucket-anywhere"):
+            await prove_access(found[0], "no-such-bucket-anywhere", said.append, seconds=1)
+        assert said
+    await stack.down(delete_bucket=True)
+
+
+async def test_workers_of_a_slice_tell_each_other_of_their_jobs(make_stack: MakeStack) -> None:
+    """A login on worker 3 alone keeps the whole slice."""
+    stack = make_stack(type_name="v2-32", zone="europe-west4-a", extra="limits: {idle: 5s}\n")
+    await stack.up()
+    async with AsyncExitStack() as exits:
+        found = await machines(stack, exits)
+        async with found[3].stream(["sh", "-c", "sleep 12; echo stayed"]) as stream:
+            assert b"".join([chunk async for chunk in stream.chunks()]) == b"stayed\n"
+        assert len(await nodes(stack)) == 1
+    await gone(stack)
+    with pytest.raises(NotFound):
+        await stack.node()
