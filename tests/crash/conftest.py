@@ -1,0 +1,151 @@
+"""A local cloud without machines in a process of its own, and programs that may be killed."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # the programs' own process imports it too
+
+import forked
+import walked
+
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+
+SERVE = Path(__file__).resolve().parents[1] / "emulator" / "serve_null.py"
+_numbers = itertools.count(1)
+forked.prepare("walked", Path(__file__).parent)
+
+
+@pytest.fixture(scope="session")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
+    home = tmp_path_factory.mktemp("crash") / "cloud"
+    # The process that programs are forked from keeps the environment that it starts with.
+    patch = pytest.MonkeyPatch()
+    patch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path_factory.mktemp("crash-config")))
+    command = [sys.executable, str(SERVE), str(home), "instant"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        port, token = server.stdout.readline().split()
+        url = f"http://127.0.0.1:{port}"
+        try:
+            yield LocalCloud(url, token, int(port), server.pid, home, "instant")
+        finally:
+            server.terminate()
+            server.wait(20)
+            patch.undo()
+
+
+@dataclass
+class Stage:
+    """One stack file, and the programs run with it."""
+
+    cloud: LocalCloud
+    stack_file: Path
+    project: str
+    stack: str
+    _running: list[BaseProcess] = field(default_factory=list)
+
+    def start(self, work: Callable[..., None], **options: Any) -> BaseProcess:
+        """Begin `up` or `down` in a process of its own."""
+        arguments = (str(self.stack_file), self.cloud.url, self.cloud.token, options)
+        process = forked.context.Process(target=work, args=arguments, daemon=True)
+        process.start()
+        self._running.append(process)
+        return process
+
+    def run(self, work: Callable[..., None], **options: Any) -> int:
+        """Run it to its end; its exit code."""
+        process = self.start(work, **options)
+        process.join(60)
+        assert process.exitcode is not None, f"{work.__name__} does not end"
+        return process.exitcode
+
+    def kill_at(self, work: Callable[..., None], number: int, *, after: bool, every: bool) -> str:
+        """Kill it while its call of that number is under way; what that was, "" if it ended before.
+
+        `after` is when the cloud has acted and the answer is still to come. Of `every` call, or of
+        those that change something.
+        """
+        wanted = {"at": number, "after": after} | ({} if every else {"method": "mutating"})
+        with self.fault("hold", **wanted) as fault:
+            process = self.start(work)
+            while process.is_alive():
+                held = steering.fault(self.cloud, fault).get("waiting") or []
+                if held:
+                    process.kill()
+                    process.join(20)
+                    return str(held[0]["method"])
+                process.join(0.02)
+            return ""
+
+    @contextmanager
+    def fault(self, kind: str, **fields: Any) -> Iterator[str]:
+        """A fault for a while; what it holds then is cut off."""
+        made = steering.add_fault(self.cloud, kind, **fields)["id"]
+        try:
+            yield made
+        finally:
+            if kind == "hold":
+                steering.release(self.cloud, made, act=False)
+            steering.remove_fault(self.cloud, made)
+
+    def close(self) -> None:
+        for process in self._running:
+            process.kill()
+            process.join(20)
+            process.close()
+
+
+KINDS = {
+    "vm": "tpu: {type: v3-8, zones: [europe-west4-a]}\n",
+    "queued": "tpu: {type: v3-8, zones: [europe-west4-a], queue: {nodes: 2}}\n",
+    "node": "tpu: {type: v3-8, kind: node, zones: [europe-west4-a], data_disks: [{size_gb: 10}]}\n",
+    "whole": (
+        "tpu: {type: v3-8, zones: [europe-west4-a], data_disks: [{size_gb: 10}]}\n"
+        "controller: {}\nlabels: {team: nlp}\n"
+    ),
+}
+
+
+@pytest.fixture
+def stage(cloud: LocalCloud, tmp_path: Path) -> Iterator[Callable[[str], Stage]]:
+    """Makes a stage for a kind of stack, each in a new project of its own."""
+    stages: list[Stage] = []
+
+    def make(kind: str) -> Stage:
+        number = next(_numbers)
+        project, stack = f"crash-{os.getpid()}-{number}", f"crashed-{number}"
+        folder = tmp_path / stack
+        folder.mkdir()
+        path = folder / "tpuctl.yaml"
+        path.write_text(
+            f"stack: {stack}\nproject: {{id: {project}, create: true, "
+            f"billing_account: {walked.ACCOUNT}}}\n{KINDS[kind]}",
+            "utf-8",
+        )
+        stages.append(Stage(cloud, path, project, stack))
+        return stages[-1]
+
+    yield make
+    for one in stages:
+        one.close()
+    assert threading.active_count() < 50
+
+
+@pytest.fixture(scope="session")
+def undisturbed() -> dict[str, Any]:
+    """By kind of stack: what is there after `up` and after `down`, and how many calls they take."""
+    return {}

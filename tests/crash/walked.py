@@ -1,0 +1,238 @@
+"""What the killed programs do, and what a project holds afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import gc
+import importlib
+import json
+import re
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import json_format
+
+from tpuctl.api import Tpuctl
+from tpuctl.cloud.clients import RPC, Cloud
+from tpuctl.cloud.endpoints import Endpoint
+from tpuctl.errors import TpuctlError
+from tpuctl.slim import compute_service
+
+__all__ = ["ACCOUNT", "bring_up", "content", "differences", "take_down"]
+
+ACCOUNT = "010CA1-010CA1-010CA1"  # the local cloud's open billing account
+for one in RPC.values():
+    importlib.import_module(one[0])
+for one in ("google.cloud.storage", "tpuctl.flows.provision"):
+    importlib.import_module(one)
+for one in ("networks", "firewalls", "instances", "disks", "images", "addresses", "subnetworks"):
+    compute_service(one)
+gc.freeze()
+
+LEAKS = 3
+
+
+def opened(stack_file: str, url: str, token: str) -> Tpuctl:
+    found = Tpuctl(stack_file, cloud="local")
+    found.endpoint = Endpoint("local", url, token)  # type: ignore[misc]
+    return found
+
+
+def bring_up(stack_file: str, url: str, token: str, options: dict[str, Any]) -> None:
+    """`tpuctl up` until everything is made; machines are not connected to."""
+
+    async def work() -> None:
+        stack = opened(stack_file, url, token)
+        await stack.provision(await stack.plan())
+
+    _run(work())
+
+
+def take_down(stack_file: str, url: str, token: str, options: dict[str, Any]) -> None:
+    """`tpuctl down`; ends with LEAKS when something billable is left."""
+
+    async def work() -> None:
+        done = await opened(stack_file, url, token).down(**options)
+        if done.leaks:
+            print(done.leaks, file=sys.stderr)
+            sys.exit(LEAKS)
+
+    _run(work())
+
+
+def _run(work: Any) -> None:
+    try:
+        asyncio.run(work)
+    except TpuctlError as error:
+        traceback.print_exception(error)
+        sys.exit(error.exit_code)
+
+
+# What names and times differ in between two runs that did the same.
+OWN = ("time", "created", "id", "uid", "etag", "fingerprint", "unique", "generation", "ip_address")
+OWN += (
+    "external_ip",
+    "nat_i_p",
+    "network_i_p",
+    "self_link",
+    "updated",
+    "last_",
+    "port",
+    "oauth2",
+    "address",
+)
+
+
+def content(url: str, token: str, project: str, stack: str) -> dict[str, Any]:
+    """What is in the project, told by the official clients, without what differs by chance."""
+    cloud = Cloud(Endpoint("local", url, token), project)
+    number = cloud.client("projects").get_project(name=f"projects/{project}").name.split("/")[1]
+    found: dict[str, Any] = {}
+    for kind, listing in LISTINGS.items():
+        try:
+            found[kind] = sorted(
+                _plain(one, {project: "PROJECT", number: "NUMBER", stack: "STACK"})
+                for one in listing(cloud, project)
+            )
+        except Exception as error:
+            if "has not been used" not in str(error):
+                raise
+            found[kind] = ["the API is not enabled"]
+    return found
+
+
+def differences(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
+    """What is there and should not be (+), and what should be there (-), line by line."""
+    texts = [
+        json.dumps({kind: [_read(one) for one in rows] for kind, rows in each.items()}, indent=1)
+        for each in (expected, found)
+    ]
+    lines = difflib.unified_diff(*(text.splitlines() for text in texts), n=2, lineterm="")
+    return list(lines)
+
+
+def _read(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _plain(one: Any, names: dict[str, str]) -> str:
+    if hasattr(type(one), "pb"):
+        one = json_format.MessageToDict(type(one).pb(one), preserving_proto_field_name=True)
+    text = json.dumps(_without_own(one), sort_keys=True, default=str)
+    for name, word in names.items():
+        text = re.sub(rf"(?<![a-z0-9]){re.escape(name)}(?![0-9])", word, text)
+    return text
+
+
+def _without_own(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: _without_own(one)
+            for key, one in value.items()
+            if not any(key == own or own in key for own in OWN)
+        }
+    if isinstance(value, list | tuple | set | frozenset):
+        return sorted((_without_own(one) for one in value), key=repr)
+    return value
+
+
+def _tpu(client: str, method: str) -> Any:
+    def listing(cloud: Cloud, project: str) -> Iterable[Any]:
+        call = getattr(cloud.client(client), method)
+        return call(parent=f"projects/{project}/locations/-", timeout=20)
+
+    return listing
+
+
+def _compute(service: str) -> Any:
+    def listing(cloud: Cloud, project: str) -> Iterable[Any]:
+        for scope, found in cloud.client(service).aggregated_list(project=project, timeout=20):
+            for one in getattr(found, service):
+                yield {"scope": scope, **_shape(one)}
+
+    return listing
+
+
+def _global(service: str) -> Any:
+    def listing(cloud: Cloud, project: str) -> Iterable[Any]:
+        return map(_shape, cloud.client(service).list(project=project, timeout=20))
+
+    return listing
+
+
+def _shape(one: Any) -> dict[str, Any]:
+    return dict(json_format.MessageToDict(type(one).pb(one), preserving_proto_field_name=True))
+
+
+def _buckets(cloud: Cloud, project: str) -> Iterable[Any]:
+    client = cloud.client("storage")
+    for bucket in client.list_buckets(project=project):
+        policy = bucket.get_iam_policy(requested_policy_version=3)
+        record = {
+            blob.name: json.loads(blob.download_as_bytes())
+            for blob in client.list_blobs(bucket.name)
+        }
+        for one in record.values():
+            one["grants"] = sorted(one["grants"], key=repr)
+            for own in ("downs", "zones", "writing"):
+                one.pop(own, None)
+        yield {
+            "name": bucket.name,
+            "labels": bucket.labels,
+            "location": bucket.location,
+            "rules": [dict(rule) for rule in bucket.lifecycle_rules],
+            "policy": [{**one, "members": sorted(one["members"])} for one in policy.bindings],
+            "objects": record,
+        }
+
+
+def _policy(cloud: Cloud, project: str) -> Iterable[Any]:
+    policy = cloud.client("projects").get_iam_policy(resource=f"projects/{project}")
+    return [{"role": one.role, "members": sorted(one.members)} for one in policy.bindings]
+
+
+def _apis(cloud: Cloud, project: str) -> Iterable[Any]:
+    request = {"parent": f"projects/{project}", "filter": "state:ENABLED"}
+    return [{"api": one.name} for one in cloud.client("services").list_services(request)]
+
+
+def _accounts(cloud: Cloud, project: str) -> Iterable[Any]:
+    return cloud.client("iam").list_service_accounts(name=f"projects/{project}")
+
+
+def _roles(cloud: Cloud, project: str) -> Iterable[Any]:
+    request = {"parent": f"projects/{project}", "view": 1, "show_deleted": True}
+    return cloud.client("iam").list_roles(request)
+
+
+LISTINGS = {
+    "nodes": _tpu("tpu", "list_nodes"),
+    "queued": _tpu("tpu", "list_queued_resources"),
+    "v1 nodes": _tpu("tpu_v1", "list_nodes"),
+    "instances": _compute("instances"),
+    "disks": _compute("disks"),
+    "addresses": _compute("addresses"),
+    "networks": _global("networks"),
+    "firewalls": _global("firewalls"),
+    "buckets": _buckets,
+    "policy": _policy,
+    "apis": _apis,
+    "accounts": _accounts,
+    "roles": _roles,
+}
+
+
+def main(arguments: list[str]) -> None:
+    """For a look by hand: STACK_FILE URL TOKEN."""
+    bring_up(*arguments[:3], {})
+
+
+if __name__ == "__main__":
+    main([str(Path(sys.argv[1])), *sys.argv[2:]])
