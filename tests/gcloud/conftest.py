@@ -1,0 +1,52 @@
+"""Local clouds for the real gcloud: one whose machines are names alone, one with real machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from gcloud import Gcloud, make_project, require_gcloud
+from projects import serving
+
+from tpuctl.emulator import control
+
+MakeGcloud = Callable[..., Gcloud]
+
+
+@pytest.fixture(scope="session")
+def null_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[control.LocalCloud]:
+    """Everything is made at once, nobody logs in."""
+    require_gcloud()
+    with serving(tmp_path_factory.mktemp("null") / "local") as cloud:
+        yield cloud
+
+
+@pytest.fixture(scope="session")
+def machine_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[control.LocalCloud]:
+    """One with machines to log in to."""
+    require_gcloud()
+    home = tmp_path_factory.mktemp("machines") / "local"
+    cloud = control.start(home, pace="instant")
+    yield cloud
+    control.stop(home)
+
+
+@pytest.fixture
+def gcloud(null_cloud: control.LocalCloud, tmp_path: Path) -> Gcloud:
+    """Somebody in a new project of their own, with Compute Engine and Cloud TPU enabled."""
+    project = make_project(null_cloud, "compute", "tpu")
+    return Gcloud(null_cloud, tmp_path / "gcloud", project=project)
+
+
+@pytest.fixture
+def bare_gcloud(null_cloud: control.LocalCloud, tmp_path: Path) -> Gcloud:
+    """Somebody in a new project that is paid for and has no API enabled."""
+    return Gcloud(null_cloud, tmp_path / "gcloud", project=make_project(null_cloud))
+
+
+@pytest.fixture
+def machine_gcloud(machine_cloud: control.LocalCloud, tmp_path: Path) -> Gcloud:
+    """Like `gcloud`, where machines can be logged in to."""
+    project = make_project(machine_cloud, "compute", "tpu")
+    return Gcloud(machine_cloud, tmp_path / "gcloud", project=project)

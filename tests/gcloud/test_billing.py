@@ -1,0 +1,23 @@
+"""Who pays for a project, through the real gcloud."""
+
+from __future__ import annotations
+
+from gcloud import BILLING, Gcloud
+
+OPEN = BILLING.partition("/")[2]
+CLOSED = "0C105E-0C105E-0C105E"
+
+
+def test_a_closed_account_pays_for_nothing(bare_gcloud: Gcloud) -> None:
+    gcloud = bare_gcloud
+    link = ("billing", "projects", "link", gcloud.project)
+    linked = gcloud.json(*link, f"--billing-account={CLOSED}")
+    # Cloud Billing tells what is false too.
+    assert linked["billingEnabled"] is False
+    assert linked["billingAccountName"] == f"billingAccounts/{CLOSED}"
+    refused = gcloud.run(
+        "storage", "buckets", "create", f"gs://closed-{gcloud.project}", check=False
+    )
+    assert "The billing account for the owning project is disabled in state closed" in (
+        refused.stderr
+    )

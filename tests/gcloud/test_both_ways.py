@@ -1,0 +1,91 @@
+"""What tpuctl makes is there for gcloud as it should be, and what gcloud makes is for tpuctl."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from gcloud import Gcloud
+from projects import Project
+
+from tpuctl.emulator.control import LocalCloud
+
+ZONE = "us-central1-b"
+
+
+@pytest.fixture
+def project(
+    null_cloud: LocalCloud,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Project:
+    """A project on the cloud that gcloud speaks to, to which tpuctl's commands speak too."""
+    return Project.spoken_to(null_cloud, tmp_path, monkeypatch)
+
+
+async def test_a_stack_is_to_gcloud_what_its_file_says(
+    project: Project, null_cloud: LocalCloud, tmp_path: Path
+) -> None:
+    bench = project.stack(
+        "kind: vm",
+        "controller: {machine_type: n1-standard-2, disk_gb: 60}",
+        name="seen",
+        type_name="v2-8",
+        zones=ZONE,
+    )
+    await bench.provision()
+    names = bench.stack.stack.names
+    gcloud = Gcloud(null_cloud, tmp_path / "gcloud", project=project.id)
+
+    node = gcloud.json("compute", "tpus", "tpu-vm", "describe", names.node)
+    assert node["acceleratorType"] == "v2-8"
+    assert node["state"] == "READY"
+    assert node["labels"]["tpuctl-stack"] == "seen"
+    account = node["serviceAccount"]["email"]
+
+    [bucket] = gcloud.json("storage", "buckets", "list")
+    assert bucket["name"] == bench.stack.stack.bucket
+    assert bucket["location"] == "US-CENTRAL1"
+    assert bucket["labels"]["tpuctl-stack"] == "seen"
+
+    [machine] = gcloud.json("compute", "instances", "list", "--filter=labels.tpuctl-stack=seen")
+    assert machine["name"] == names.controller
+    assert machine["machineType"].endswith("/zones/us-central1-b/machineTypes/n1-standard-2")
+    assert machine["disks"][0]["diskSizeGb"] == "60"
+
+    rules = gcloud.json("compute", "firewall-rules", "list", "--filter=name~^seen")
+    assert [sorted(one["ports"]) for rule in rules for one in rule["allowed"]] == [["22"]]
+    assert all("0.0.0.0/0" not in rule["sourceRanges"] for rule in rules)
+
+    policy = gcloud.json("projects", "get-iam-policy", project.id)
+    roles = {
+        binding["role"]
+        for binding in policy["bindings"]
+        if f"serviceAccount:{account}" in binding["members"]
+    }
+    assert roles, "the machines' account may do nothing"
+    assert "roles/owner" not in roles
+    assert "roles/editor" not in roles
+
+
+async def test_what_gcloud_makes_under_a_stacks_label_is_found_by_orphans(
+    project: Project, null_cloud: LocalCloud, tmp_path: Path
+) -> None:
+    bench = project.stack(name="tidy", type_name="v2-8", zones=ZONE)
+    await bench.provision()
+    gcloud = Gcloud(null_cloud, tmp_path / "gcloud", project=project.id)
+    label = "--labels=tpuctl-stack=stray"
+    made = ("--accelerator-type=v2-8", "--version=tpu-ubuntu2204-base", label)
+    gcloud.run("compute", "tpus", "tpu-vm", "create", "stray-node", *made)
+    gcloud.run("compute", "instances", "create", "stray-machine", label)
+    gcloud.run("compute", "disks", "create", "stray-disk", "--size=10", "--type=pd-ssd", label)
+
+    stacks = bench.answer("orphans", "--project", project.id)["data"]["stacks"]
+    [stray] = [one for one in stacks if one["stack"] == "stray"]
+    # The disk of the machine itself has no label, and goes with it.
+    found = {(row["kind"], row["zone"], row["name"], row["state"]) for row in stray["resources"]}
+    assert found == {
+        ("node", ZONE, "stray-node", "READY"),
+        ("controller", ZONE, "stray-machine", "RUNNING"),
+        ("disk", ZONE, "stray-disk", "READY"),
+    }

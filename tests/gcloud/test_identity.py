@@ -1,0 +1,83 @@
+"""Service accounts and roles through the real gcloud."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from gcloud import Gcloud, make_project
+
+from tpuctl.emulator.control import LocalCloud
+
+ACCOUNTS = ("iam", "service-accounts")
+
+
+@pytest.fixture
+def here(null_cloud: LocalCloud, tmp_path: Path) -> Gcloud:
+    """Somebody in a new project that has IAM's API enabled."""
+    return Gcloud(null_cloud, tmp_path / "gcloud", project=make_project(null_cloud, "iam"))
+
+
+def test_an_account_with_a_role_of_ones_own(here: Gcloud) -> None:
+    here.run(*ACCOUNTS, "create", "trainer", "--display-name=Trains")
+    email = f"trainer@{here.project}.iam.gserviceaccount.com"
+    permissions = ["tpu.nodes.delete", "tpu.nodes.get"]
+    role = here.json(
+        "iam", "roles", "create", "ender", f"--project={here.project}", "--title=Ends",
+        f"--permissions={','.join(permissions)}",
+    )  # fmt: skip
+    assert role["includedPermissions"] == permissions
+    # Of an account that is not there the policy would be refused.
+    granted = here.json(
+        "projects", "add-iam-policy-binding", here.project,
+        f"--member=serviceAccount:{email}", f"--role={role['name']}",
+    )  # fmt: skip
+    assert {"role": role["name"], "members": [f"serviceAccount:{email}"]} in granted["bindings"]
+
+
+@pytest.mark.soak
+def test_all_of_accounts(here: Gcloud) -> None:
+    email = f"trainer@{here.project}.iam.gserviceaccount.com"
+    here.run(*ACCOUNTS, "create", "trainer", "--description=why")
+    again = here.run(*ACCOUNTS, "create", "trainer", check=False)
+    assert "already exists within project" in again.stderr
+    assert here.json(*ACCOUNTS, "describe", email)["description"] == "why"
+    here.run(*ACCOUNTS, "update", email, "--display-name=Other")
+    binding = (email, "--member=user:jane@example.com", "--role=roles/iam.serviceAccountUser")
+    here.run(*ACCOUNTS, "add-iam-policy-binding", *binding)
+    [held] = here.json(*ACCOUNTS, "get-iam-policy", email)["bindings"]
+    assert held["members"] == ["user:jane@example.com"]
+    here.run(*ACCOUNTS, "remove-iam-policy-binding", *binding)
+    [key] = here.json(*ACCOUNTS, "keys", "list", f"--iam-account={email}")
+    assert key["keyType"] == "SYSTEM_MANAGED"
+    refused = here.run(
+        *ACCOUNTS, "keys", "create", "key.json", f"--iam-account={email}", check=False
+    )
+    assert "Key creation is not allowed on this service account." in refused.stderr
+    here.run(*ACCOUNTS, "disable", email)
+    table = here.run(*ACCOUNTS, "list").stdout.splitlines()
+    assert table[0].split() == ["DISPLAY", "NAME", "EMAIL", "DISABLED"]
+    assert table[1].split() == ["Other", email, "True"]
+    here.run(*ACCOUNTS, "enable", email)
+    here.run(*ACCOUNTS, "delete", email)
+    gone = here.run(*ACCOUNTS, "describe", email, check=False)
+    assert "Unknown service account" in gone.stderr
+
+
+@pytest.mark.soak
+def test_all_of_roles(here: Gcloud) -> None:
+    own = f"--project={here.project}"
+    here.run("iam", "roles", "create", "ender", own, "--permissions=tpu.nodes.get", "--stage=GA")
+    here.run("iam", "roles", "update", "ender", own, "--add-permissions=tpu.nodes.delete")
+    role = here.json("iam", "roles", "describe", "ender", own)
+    assert role["includedPermissions"] == ["tpu.nodes.delete", "tpu.nodes.get"]
+    [listed] = here.json("iam", "roles", "list", own)
+    assert listed["name"] == role["name"]
+    here.run("iam", "roles", "delete", "ender", own)
+    assert here.json("iam", "roles", "list", own) == []
+    here.run("iam", "roles", "undelete", "ender", own)
+    assert here.json("iam", "roles", "list", own) != []
+    google = here.json("iam", "roles", "describe", "roles/tpu.viewer")
+    assert "tpu.nodes.get" in google["includedPermissions"]
+    absent = here.run("iam", "roles", "describe", "roles/nosuch", check=False)
+    assert "The role named roles/nosuch was not found" in absent.stderr

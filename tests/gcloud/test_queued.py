@@ -1,0 +1,51 @@
+"""Queued resources through the real gcloud, of both of its tracks."""
+
+from __future__ import annotations
+
+import pytest
+from gcloud import ZONE, Gcloud
+
+QUEUED = ("compute", "tpus", "queued-resources")
+WANTED = ("--accelerator-type=v2-8", "--runtime-version=tpu-ubuntu2204-base")
+
+
+def test_the_life_of_a_queued_resource(gcloud: Gcloud) -> None:
+    gcloud.run(
+        *(*QUEUED, "create", "asked", *WANTED, "--node-prefix=worker", "--node-count=2", "--spot"),
+        *("--labels=a=1", "--metadata=k=v", "--tags=t", "--valid-until-duration=1h"),
+    )
+    head, row = gcloud.run(*QUEUED, "list", "--zone=-").stdout.splitlines()
+    columns = ["NAME", "ZONE", "NODE_COUNT", "ACCELERATOR_TYPE", "TYPE", "TOPOLOGY", "STATE"]
+    assert head.split() == columns
+    # TYPE and TOPOLOGY stay empty where the type was asked for by name.
+    assert row.split() == ["asked", ZONE, "2", "v2-8", "ACTIVE"]
+    found = gcloud.json("alpha", *QUEUED, "describe", "asked")
+    specs = found["tpu"]["nodeSpec"]
+    assert [spec["nodeId"] for spec in specs] == ["worker-0", "worker-1"]
+    assert specs[0]["node"]["labels"] == {"a": "1"}
+    assert (found["spot"], found["state"]["state"]) == ({}, "ACTIVE")
+    assert found["queueingPolicy"] == {"validUntilDuration": "3600s"}
+    gcloud.run(*QUEUED, "delete", "asked", "--force")
+
+
+@pytest.mark.soak
+def test_queued_resources_of_the_alpha_track(gcloud: Gcloud) -> None:
+    alpha = ("alpha", *QUEUED)
+    zone = "--zone=us-east5-b"
+    gcloud.run(
+        *(*alpha, "create", "flexible", "--node-id=n", "--accelerator-type=v6e-1", zone),
+        *("--runtime-version=v2-alpha-tpuv6e", "--provisioning-model=flex-start"),
+        "--max-run-duration=1h",
+    )
+    found = gcloud.json(*alpha, "describe", "flexible", zone)
+    assert found["provisioningModel"] == "FLEX_START"
+    assert found["runDuration"]["maxRunDuration"] == "3600s"
+    assert found["runDuration"]["terminationTime"]
+    assert gcloud.json(*alpha, "reset", "flexible", zone)["done"] is True
+    assert [each["state"]["state"] for each in gcloud.json(*alpha, "list", zone)] == ["ACTIVE"]
+    refused = gcloud.run(*alpha, "delete", "flexible", zone, check=False)
+    assert "delete is not supported while in state ACTIVE" in refused.stderr
+    gcloud.run(*alpha, "delete", "flexible", "--force", zone)
+    assert gcloud.json(*alpha, "list", "--zone=-") == []
+    assert gcloud.json("compute", "tpus", "tpu-vm", "list", "--zone=-") == []
+    assert gcloud.json("alpha", "compute", "tpus", "reservations", "list") == []

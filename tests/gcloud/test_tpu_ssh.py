@@ -1,0 +1,93 @@
+"""Logging in to the workers of TPU VMs and copying files, through the real gcloud and OpenSSH."""
+
+from __future__ import annotations
+
+import pytest
+from gcloud import Gcloud
+
+TPUS = ("compute", "tpus", "tpu-vm")
+QUEUED = ("compute", "tpus", "queued-resources")
+VERSION = "tpu-ubuntu2204-base"
+WORKERS = 4  # of a v2-32
+POD_ZONE = "us-central1-a"
+
+
+def test_every_worker_is_logged_in_to(machine_gcloud: Gcloud) -> None:
+    gcloud, zone = machine_gcloud, f"--zone={POD_ZONE}"
+    gcloud.make_key()
+    gcloud.run(*TPUS, "create", "pod", "--accelerator-type=v2-32", f"--version={VERSION}", zone)
+
+    first = gcloud.run(*TPUS, "ssh", "pod", zone, "--command=echo told; exit 7", check=False)
+    assert (first.returncode, first.stdout) == (7, "told\n")
+    assert "Propagating SSH public key to all TPU workers" in first.stderr
+
+    folder = gcloud.folder / "sent"
+    (folder / "below").mkdir(parents=True)
+    (folder / "top.txt").write_text("top\n")
+    (folder / "below" / "bytes").write_bytes(bytes(range(256)) * 1000)
+    gcloud.run(*TPUS, "scp", "--recurse", "sent", "pod:got", zone, "--worker=all")
+    ask = "cat got/top.txt; echo $HOSTNAME; echo worker > got/own"
+    told = gcloud.run(*TPUS, "ssh", "pod", zone, "--worker=all", f"--command={ask}").stdout
+    assert told.count("top\n") == WORKERS
+    names = {line for line in told.splitlines() if line != "top"}
+    assert {name.rpartition("-")[2] for name in names} == set(map(str, range(WORKERS)))
+
+    gcloud.run(*TPUS, "scp", "--recurse", "pod:got", "back", zone, "--worker=2")
+    back = gcloud.folder / "back"
+    assert (back / "own").read_text() == "worker\n"
+    assert (back / "below" / "bytes").read_bytes() == (folder / "below" / "bytes").read_bytes()
+
+    rows = gcloud.run(*TPUS, "get-guest-attributes", "pod", zone).stdout.splitlines()
+    assert rows[0].split() == ["NAMESPACE", "KEY", "WORKER_ID", "VALUE"]
+    known = (gcloud.folder / ".ssh" / "google_compute_known_hosts").read_text()
+    for worker, row in enumerate(rows[1:]):
+        space, kind, index, key = row.split()
+        assert (space, kind, index) == ("hostkeys", "ssh-ed25519", str(worker))
+        assert key in known
+
+
+def test_a_key_of_the_project_opens_tpu_vms(machine_gcloud: Gcloud) -> None:
+    """gcloud does not bring it to the node: it relies on the machines to know it."""
+    gcloud = machine_gcloud
+    (gcloud.folder / "keys").write_text(gcloud.make_key())
+    wanted = ("--accelerator-type=v2-8", f"--version={VERSION}")
+    gcloud.run(*TPUS, "create", "bert", *wanted)
+    # Machines that run already take notice.
+    gcloud.run("compute", "project-info", "add-metadata", "--metadata-from-file=ssh-keys=keys")
+    done = gcloud.run(*TPUS, "ssh", "bert", "--command=hostname")
+    assert "SSH key found in project metadata; not updating instance." in done.stderr
+    assert done.stdout.strip().endswith("-w-0")
+
+
+@pytest.mark.soak
+def test_machines_keep_files_and_keys_over_a_stop(machine_gcloud: Gcloud) -> None:
+    gcloud = machine_gcloud
+    wanted = ("--accelerator-type=v2-8", f"--version={VERSION}")
+    gcloud.run(*TPUS, "create", "bert", *wanted)
+    gcloud.run(*TPUS, "ssh", "bert", "--command=echo kept > file")  # gcloud makes the key
+    gcloud.run(*TPUS, "stop", "bert")
+    gcloud.run(*TPUS, "start", "bert")
+    assert gcloud.run(*TPUS, "ssh", "bert", "--command=cat file").stdout == "kept\n"
+    shell = gcloud.run(*TPUS, "ssh", "bert", stdin="echo from a shell\nexit 5\n", check=False)
+    assert (shell.returncode, shell.stdout) == (5, "from a shell\n")
+    (gcloud.folder / "one").write_text("one")
+    gcloud.run(*TPUS, "scp", "one", "bert:two")
+    gcloud.run(*TPUS, "scp", "bert:two", "bert:file", ".")
+    assert (gcloud.folder / "two").read_text() == "one"
+    assert (gcloud.folder / "file").read_text() == "kept\n"
+
+
+@pytest.mark.soak
+def test_all_nodes_of_a_queued_resource_are_logged_in_to(machine_gcloud: Gcloud) -> None:
+    gcloud = machine_gcloud
+    wanted = ("--accelerator-type=v2-8", f"--runtime-version={VERSION}")
+    gcloud.run(*QUEUED, "create", "asked", *wanted, "--node-prefix=w", "--node-count=2")
+    (gcloud.folder / "one").write_text("one\n")
+    every = ("--worker=all", "--node=all")
+    gcloud.run(*QUEUED, "ssh", "asked", *every, "--command=true")
+    gcloud.run(*QUEUED, "scp", "one", "asked:", *every)
+    assert gcloud.run(*QUEUED, "ssh", "asked", *every, "--command=cat one").stdout == "one\n" * 2
+    gcloud.run("alpha", *QUEUED, "reset", "asked")
+    told = gcloud.run(*QUEUED, "ssh", "asked", "--node=1", "--command=cat one").stdout
+    assert told == "one\n"  # their disks stayed
+    gcloud.run(*QUEUED, "delete", "asked", "--force")

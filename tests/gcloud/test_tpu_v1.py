@@ -1,0 +1,53 @@
+"""TPU nodes (API v1) through the real gcloud."""
+
+from __future__ import annotations
+
+import pytest
+from gcloud import ZONE, Gcloud
+
+TPUS = ("compute", "tpus")
+WANTED = ("--accelerator-type=v2-8", "--version=2.12.0", "--network=default")
+
+
+@pytest.mark.soak  # the suite's is in test_execution_groups.py
+def test_the_life_of_a_tpu_node(gcloud: Gcloud) -> None:
+    gcloud.run(*TPUS, "create", "node", *WANTED, "--range=10.9.0.0/29", "--preemptible")
+    head, row = gcloud.run(*TPUS, "list", "--zone=-").stdout.splitlines()
+    assert head.split() == ["NAME", "ZONE", "ACCELERATOR_TYPE", "NETWORK", "RANGE", "STATUS"]
+    assert row.split() == ["node", ZONE, "v2-8", "default", "10.9.0.0/29", "READY"]
+    node = gcloud.json(*TPUS, "describe", "node")
+    assert node["tensorflowVersion"] == "2.12.0"
+    assert node["schedulingConfig"] == {"preemptible": True}
+    assert node["networkEndpoints"] == [{"ipAddress": node["ipAddress"], "port": 8470}]
+    assert node["serviceAccount"].endswith("@cloud-tpu.iam.gserviceaccount.com")
+    gcloud.run(*TPUS, "delete", "node")
+    assert gcloud.json(*TPUS, "list") == []
+
+
+@pytest.mark.soak
+def test_the_rest_of_what_is_done_to_tpu_nodes(gcloud: Gcloud) -> None:
+    gcloud.run(*TPUS, "create", "node", *WANTED, "--description=one")
+    assert gcloud.json(*TPUS, "tpu-vm", "list") == []  # it is none
+    other = gcloud.run(*TPUS, "tpu-vm", "describe", "node", check=False)
+    assert 'use "gcloud compute tpus describe"' in other.stderr
+    assert gcloud.json(*TPUS, "stop", "node")["response"]["state"] == "STOPPED"
+    assert gcloud.json(*TPUS, "start", "node")["response"]["state"] == "READY"
+    changed = gcloud.json(*TPUS, "reimage", "node", "--version=2.11.0")
+    assert changed["response"]["tensorflowVersion"] == "2.11.0"
+    for track in ("alpha", "beta"):
+        [found] = gcloud.json(track, *TPUS, "list")
+        assert (found["description"], found["state"]) == ("one", "READY")
+    refused = gcloud.run(*TPUS, "create", "node", *WANTED, check=False)
+    assert "already exists" in refused.stderr
+    gcloud.run("beta", *TPUS, "delete", "node")
+
+
+@pytest.mark.soak
+def test_what_tpu_nodes_are_made_of(gcloud: Gcloud) -> None:
+    versions = gcloud.run(*TPUS, "versions", "list").stdout.split()
+    assert versions[0] == "TENSORFLOW_VERSION"
+    assert "2.12.0" in versions
+    assert gcloud.json(*TPUS, "versions", "describe", "2.12.0")["version"] == "2.12.0"
+    types = gcloud.run(*TPUS, "accelerator-types", "list").stdout.split()
+    assert types == ["ACCELERATOR_TYPE", "v2-8", "v3-8"]
+    assert gcloud.json(*TPUS, "accelerator-types", "describe", "v3-8")["type"] == "v3-8"

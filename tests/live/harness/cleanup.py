@@ -1,0 +1,74 @@
+"""Takes a live run's stacks away, whatever is left of them, and proves that nothing is.
+
+As a program, `python -m harness.cleanup SETTINGS`, it ends with 0 when nothing is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.settings import Settings
+from tpuctl.api import Tpuctl
+from tpuctl.errors import TpuctlError
+from tpuctl.model.events import Event, StepFinished
+from tpuctl.model.inventory import Found
+
+__all__ = ["clean", "left"]
+
+TRIES = 3
+
+
+async def left(settings: Settings) -> list[Found]:
+    """What the whole project has of the run's stacks."""
+    stack = Tpuctl(name=settings.stack, project=settings.project, cloud=settings.cloud)
+    return [one for one in await stack.orphans() if one.stack in settings.stacks]
+
+
+async def clean(settings: Settings, told: list[str]) -> list[Found]:
+    """Take everything away, several times if need be; what is left after all. Adds to `told`."""
+    remaining: list[Found] = []
+    for attempt in range(1, TRIES + 1):
+        remaining = await left(settings)
+        if not remaining:
+            return []
+        names = ", ".join(one.address for one in remaining)
+        told.append(f"Taking away {names} (try {attempt}) …")
+        print(told[-1], flush=True)
+        for name in sorted({one.stack for one in remaining}):
+            stack = Tpuctl(name=name, project=settings.project, cloud=settings.cloud, emit=_tell)
+            try:
+                await stack.down(delete_bucket=True)
+            except TpuctlError as error:
+                told.append(str(error))
+                print(error, flush=True)
+    return await left(settings)
+
+
+def _tell(event: Event) -> None:
+    if isinstance(event, StepFinished) and event.seconds:
+        print(f"  {event.address}: {event.outcome.value} ({event.seconds:.1f} s)", flush=True)
+
+
+def main(arguments: Sequence[str]) -> int:
+    settings = Settings.load(Path(arguments[0]))
+    try:
+        remaining = asyncio.run(clean(settings, []))
+    except TpuctlError as error:
+        print(f"The project could not be looked through: {error}")
+        remaining = None
+    if remaining == []:
+        print(f"Nothing is left of {' and '.join(settings.stacks)} in {settings.project}.")
+        return 0
+    for one in remaining or ():
+        print(f"STILL THERE{', CHARGED' if one.is_billable else ''}: {one.address} {one.detail}")
+    print("Take it away with")
+    for stack in settings.stacks:
+        print(f"    {settings.down_command(stack)}")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,230 @@
+"""Lays the records of two live runs side by side: what they met, and how long it took."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Comparison", "Difference", "compare", "load", "report", "write_differences"]
+
+MARGIN = 1.5  # of the longest gap between two looks: what lasted less may have been missed
+NOTHING = "(nothing)"
+HOW = {"local": "TPUCTL_LIVE_CLOUD=local", "google": "TPUCTL_LIVE_PROJECT=my-project"}
+Record = Mapping[str, Any]
+Row = tuple[str, float, float]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that is not alike: where, what it is on the one side and on the other."""
+
+    topic: str
+    where: str
+    one: str
+    other: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What differs; what may differ by chance alone; and how long everything took."""
+
+    differences: tuple[Difference, ...]
+    by_chance: tuple[Difference, ...]
+    durations: tuple[Row, ...]
+
+
+def compare(one: Record, other: Record) -> Comparison:
+    """Both as `make live` wrote them. Ids and times are not in them."""
+    differences = [
+        *_mappings("facts", one["facts"], other["facts"], ignore=("cloud",)),
+        *_steps(one, other),
+        *_parts(one, other),
+        *_answers(one, other),
+        *_mappings("refusals", _refusals(one), _refusals(other)),
+    ]
+    by_chance = [
+        *_mappings("asked of one alone", _methods(one, other), _methods(other, one)),
+        *_mappings("refusals along the way", _met(one), _met(other)),
+    ]
+    for state in _states(one, other):
+        (by_chance if state[0] else differences).append(state[1])
+    return Comparison(tuple(differences), tuple(by_chance), tuple(_durations(one, other)))
+
+
+def load(path: Path) -> Record:
+    found: Record = json.loads(path.read_text("utf-8"))
+    return found
+
+
+def _mappings(
+    topic: str, one: Mapping[str, Any], other: Mapping[str, Any], ignore: tuple[str, ...] = ()
+) -> Iterator[Difference]:
+    for name in sorted({*one, *other} - {*ignore}):
+        here, there = one.get(name), other.get(name)
+        if here != there:
+            yield Difference(topic, name, _shown(here), _shown(there))
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return NOTHING
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _steps(one: Record, other: Record) -> Iterator[Difference]:
+    here, there = ([step["name"] for step in each["steps"]] for each in (one, other))
+    if here != there:
+        yield Difference("steps", "their order", ", ".join(here), ", ".join(there))
+    outcomes = [{step["name"]: step["outcome"] for step in each["steps"]} for each in (one, other)]
+    for name in here:
+        if name in outcomes[1] and outcomes[0][name] != outcomes[1][name]:
+            yield Difference("steps", name, outcomes[0][name], outcomes[1][name])
+
+
+def _parts(one: Record, other: Record) -> Iterator[Difference]:
+    """What `up` and `down` did to each resource."""
+
+    def told(record: Record) -> dict[str, str]:
+        return {
+            f"{step}: {address}": f"{part['action']}, {part['outcome']}"
+            for step, parts in record["parts"].items()
+            for address, part in parts.items()
+        }
+
+    return _mappings("parts of a step", told(one), told(other))
+
+
+def _answers(one: Record, other: Record) -> Iterator[Difference]:
+    for method in sorted({*one["answers"]} & {*other["answers"]}):
+        here, there = one["answers"][method], other["answers"][method]
+        for path in sorted({*here["fields"]} ^ {*there["fields"]}):
+            has = path in here["fields"]
+            words = ("there", NOTHING) if has else (NOTHING, "there")
+            yield Difference("fields of answers", f"{method}: {path}", *words)
+        both = {*here["fields"]} & {*there["fields"]}
+        for path in sorted(both & ({*here["values"]} | {*there["values"]})):
+            if _is_moving(path):
+                continue
+            values = [", ".join(each["values"].get(path, [])) for each in (here, there)]
+            if values[0] != values[1]:
+                yield Difference("values in answers", f"{method}: {path}", *values)
+
+
+def _is_moving(path: str) -> bool:
+    """What changes while one looks: how often one looked decides what was seen."""
+    last = path.rpartition(".")[2]
+    return last in ("state", "status", "done", "health")
+
+
+def _refusals(record: Record) -> dict[str, str]:
+    return {
+        f"{name}: {field}": str(value)
+        for name, told in record["refusals"].items()
+        for field, value in told.items()
+    }
+
+
+def _methods(one: Record, other: Record) -> dict[str, str]:
+    return {method: "asked" for method in one["answers"] if method not in other["answers"]}
+
+
+def _met(record: Record) -> dict[str, str]:
+    return {
+        f"{method}: {kind}": told["text"]
+        for method, kinds in record["met"].items()
+        for kind, told in kinds.items()
+    }
+
+
+def _states(one: Record, other: Record) -> Iterator[tuple[bool, Difference]]:
+    """With whether chance alone may be the reason."""
+    for thing in sorted({*one["states"]} | {*other["states"]}):
+        here, there = (_watched(each, thing) for each in (one, other))
+        orders = [[state["state"] for state in each["seen"]] for each in (here, there)]
+        if orders[0] == orders[1]:
+            continue
+        missed = [_missed(here, there), _missed(there, here)]
+        common = [[state for state in orders[i] if state in orders[1 - i]] for i in (0, 1)]
+        may_be_chance = common[0] == common[1] and all(missed)
+        told = Difference("states", thing, " → ".join(orders[0]), " → ".join(orders[1]))
+        yield may_be_chance, told
+
+
+def _watched(record: Record, thing: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = record["states"].get(thing, {"seen": [], "longest_gap": 0.0})
+    return found
+
+
+def _missed(here: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
+    """Whether all that only the one saw was too short for the other to be sure of it."""
+    known = {state["state"] for state in there["seen"]}
+    return bool(known) and all(
+        state["seconds"] <= MARGIN * max(there["longest_gap"], here["longest_gap"])
+        for state in here["seen"]
+        if state["state"] not in known
+    )
+
+
+def _durations(one: Record, other: Record) -> Iterator[Row]:
+    def seconds(record: Record) -> dict[str, float]:
+        found = {step["name"]: step["seconds"] for step in record["steps"]}
+        for step, parts in record["parts"].items():
+            found |= {f"{step}: {name}": part["seconds"] for name, part in parts.items()}
+        for thing, watched in record["states"].items():
+            found |= {f"{thing} {one['state']}": one["seconds"] for one in watched["seen"]}
+        return found
+
+    here, there = seconds(one), seconds(other)
+    for name in here:
+        if name in there:
+            yield name, here[name], there[name]
+
+
+def report(one: Record, other: Record) -> str:
+    """All of it as a page of Markdown."""
+    names = one["facts"].get("cloud", "one"), other["facts"].get("cloud", "other")
+    found = compare(one, other)
+    lines = [f"# What differed between {names[0]} and {names[1]}", ""]
+    lines += _table(found.differences, names) or ["Nothing."]
+    if found.by_chance:
+        lines += ["", "## What chance may explain", ""]
+        lines += _table(found.by_chance, names)
+    lines += ["", "## How long it took", "", "| what | " + " | ".join(names) + " | ratio |"]
+    lines.append("|---|--:|--:|--:|")
+    for what, here, there in found.durations:
+        ratio = f"{there / here:.1f}" if here >= 0.05 else ""
+        lines.append(f"| {_cell(what)} | {here:.1f} s | {there:.1f} s | {ratio} |")
+    return "\n".join(lines) + "\n"
+
+
+def _table(rows: tuple[Difference, ...], names: tuple[str, str]) -> list[str]:
+    if not rows:
+        return []
+    head = [f"| topic | where | {names[0]} | {names[1]} |", "|---|---|---|---|"]
+    return head + [
+        f"| {_cell(row.topic)} | {_cell(row.where)} | {_cell(row.one)} | {_cell(row.other)} |"
+        for row in rows
+    ]
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def write_differences(folder: Path) -> Path:
+    """`differences.md` beside the records: of both clouds, or what is missing for that."""
+    records = {name: folder / f"{name}.json" for name in ("local", "google")}
+    missing = [name for name, path in records.items() if not path.exists()]
+    if missing:
+        text = (
+            f"# What differed\n\nNothing to compare with yet: run\n\n"
+            f"    {HOW[missing[0]]} make live\n"
+        )
+    else:
+        text = report(load(records["local"]), load(records["google"]))
+    path = folder / "differences.md"
+    path.write_text(text, "utf-8")
+    return path

@@ -1,0 +1,195 @@
+"""Writes down what a run met, so that the local cloud and Google's can be laid side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from harness.shapes import as_json, called, constants, fields, redacted
+from tpuctl.cloud.clients import Cloud
+from tpuctl.errors import TpuctlError
+from tpuctl.model.events import Event, StepFinished, StepStarted
+
+__all__ = ["Recorder", "RecordingCloud"]
+
+VERSION = 1
+T = TypeVar("T")
+
+
+class Recorder:
+    """Everything is written as soon as it is known: a run that is killed leaves what it had.
+
+    Names, addresses, accounts, ids and times are left out, so that the file can be shown.
+    """
+
+    def __init__(self, path: Path, names: dict[str, str], facts: dict[str, Any]) -> None:
+        self.path = path
+        self.names = names
+        self.step_name = "before"
+        self._begun: dict[str, StepStarted] = {}
+        self.record: dict[str, Any] = {
+            "version": VERSION,
+            "facts": facts,
+            "steps": [],
+            "parts": {},
+            "answers": {},
+            "refusals": {},
+            "met": {},
+            "states": {},
+        }
+
+    def redacted(self, text: str) -> str:
+        return redacted(text, self.names)
+
+    def save(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        part = self.path.with_suffix(".part")
+        part.write_text(json.dumps(self.record, indent=1, sort_keys=True), "utf-8")
+        part.replace(self.path)
+
+    def fact(self, name: str, value: Any) -> None:
+        """Something that should be the same everywhere."""
+        self.record["facts"][name] = self.redacted(value) if isinstance(value, str) else value
+        self.save()
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """One thing that a user does, timed."""
+        self.step_name, before, began = name, self.step_name, time.monotonic()
+        entry = {"name": name, "outcome": "begun", "seconds": 0.0}
+        self.record["steps"].append(entry)
+        self.save()
+        try:
+            yield
+            entry["outcome"] = "done"
+        except BaseException as error:
+            entry["outcome"] = self.redacted(f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            entry["seconds"] = round(time.monotonic() - began, 3)
+            self.step_name = before
+            self.save()
+
+    def on(self, event: Event) -> None:
+        """A listener of the flows: the parts of each step, with what was done and how long."""
+        if isinstance(event, StepStarted):
+            self._begun[event.address] = event
+        elif isinstance(event, StepFinished) and event.address in self._begun:
+            begun = self._begun.pop(event.address)
+            parts = self.record["parts"].setdefault(self.step_name, {})
+            parts[self.redacted(event.address)] = {
+                "action": begun.action,
+                "outcome": event.outcome.value,
+                "seconds": round(event.seconds, 3),
+            }
+
+    def answered(self, method: str, answer: Any) -> None:
+        """The shape of an answer: joined with those that the same method gave before."""
+        found = as_json(answer)
+        if found is None:
+            return
+        entry = self.record["answers"].setdefault(method, {"fields": [], "values": {}})
+        entry["fields"] = sorted({*entry["fields"], *map(self.redacted, fields(found))})
+        for path, value in constants(found):
+            known = entry["values"].setdefault(self.redacted(path), [])
+            if value not in known:
+                known.append(value)
+                known.sort()
+
+    def met(self, method: str, error: TpuctlError) -> None:
+        """A refusal that came along the way."""
+        self.record["met"].setdefault(method, {})[type(error).__name__] = self._told(error)
+
+    @contextmanager
+    def refusal(self, name: str, *expected: type[TpuctlError]) -> Iterator[None]:
+        """What is asked within is to be refused with one of these; how, is written down."""
+        try:
+            yield
+        except expected as error:
+            self.refused(name, error)
+        else:
+            raise AssertionError(f"{name}: was not refused")
+
+    def refused(self, name: str, error: TpuctlError) -> None:
+        """A refusal that was asked for, as it was told."""
+        self.record["refusals"][name] = self._told(error)
+        self.save()
+
+    def _told(self, error: TpuctlError) -> dict[str, Any]:
+        cause = error.__cause__
+        code = getattr(cause, "grpc_status_code", None)
+        return {
+            "error": type(error).__name__,
+            "summary": error.diagnostics[0].summary,
+            "scope": error.scope.value,
+            "code": code.name if code is not None else str(getattr(cause, "code", "")),
+            "reason": str(getattr(cause, "reason", None) or ""),
+            "text": self.redacted(str(getattr(cause, "message", "") or error)),
+        }
+
+    @asynccontextmanager
+    async def watching(
+        self, thing: str, look: Callable[[], Awaitable[str | None]], every: float
+    ) -> AsyncIterator[None]:
+        """The states that a thing goes through meanwhile, seen by looking again and again.
+
+        A state may come and go between two looks; the longest time between any two is noted.
+        """
+        seen: list[dict[str, Any]] = []
+        longest = 0.0
+        is_over = asyncio.Event()
+
+        async def watch() -> None:
+            nonlocal longest
+            last = time.monotonic()
+            while True:
+                was_last = is_over.is_set()
+                with contextlib.suppress(TpuctlError):
+                    state = await look() or "ABSENT"
+                    now = time.monotonic()
+                    longest = max(longest, now - last)
+                    if seen:
+                        seen[-1]["seconds"] = round(seen[-1]["seconds"] + now - last, 3)
+                    if not seen or seen[-1]["state"] != state:
+                        seen.append({"state": state, "seconds": 0.0})
+                    last = now
+                if was_last:
+                    return
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(is_over.wait(), every)
+
+        task = asyncio.create_task(watch())
+        try:
+            yield
+        finally:
+            is_over.set()
+            await task
+            self.record["states"][f"{self.step_name}: {thing}"] = {
+                "seen": seen,
+                "longest_gap": round(longest, 3),
+            }
+            self.save()
+
+
+class RecordingCloud(Cloud):
+    """The clients as ever, with a note of what each call was answered."""
+
+    recorder: Recorder
+
+    async def call(
+        self, what: str, method: Callable[..., T], *args: Any, timeout: float = 60.0, **fields: Any
+    ) -> T:
+        try:
+            answer = await super().call(what, method, *args, timeout=timeout, **fields)
+        except TpuctlError as error:
+            self.recorder.met(called(method), error)
+            raise
+        if not called(method).startswith("tpuctl."):  # whoever asks such has a better name for it
+            self.recorder.answered(called(method), answer)
+        return answer

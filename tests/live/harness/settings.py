@@ -1,0 +1,266 @@
+"""What a live run is told by its environment, and what it costs at most."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tpuctl.catalog import (
+    AcceleratorType,
+    Price,
+    Runtime,
+    accelerator_type,
+    accelerator_types,
+    dollars,
+    node_price,
+    region_of,
+    runtimes,
+)
+from tpuctl.model.cost import Cost, address_cost, node_cost, storage_cost
+
+__all__ = ["NODE_TYPE", "ROOT", "Settings", "WrongSettings", "default_type", "node_zone"]
+
+ROOT = Path(__file__).resolve().parents[3]
+# TPU VMs were reported to take 3 to 10 minutes until they are there, and some more to go.
+EXPECTED_MINUTES = 20
+LIMIT_MINUTES = 45
+MOST_MINUTES = 240
+NODE_TYPE = "v2-8"
+ZONES = 4  # so many of the cheapest are tried in turn
+STORED_BYTES = 1 << 20
+NEEDED = """\
+`make live` runs the flow tests against a project of yours on Google Cloud. It costs a little
+money and is told what to use by environment variables:
+    TPUCTL_LIVE_PROJECT   the project's id; billing must be enabled
+    TPUCTL_LIVE_TYPE      the TPU type; without it the cheapest, {type}
+    TPUCTL_LIVE_ZONES     its zones, in order; without it the cheapest, {zones}
+    TPUCTL_LIVE_CAPACITY  spot (without it) or on-demand
+    TPUCTL_LIVE_MINUTES   the most that a run may take; {minutes} without it
+    TPUCTL_LIVE_YES=1     do not ask before it begins
+    TPUCTL_LIVE_CLOUD     google (without it), or local: the same tests on this machine, for nothing
+Sign in first: gcloud auth application-default login"""
+
+
+class WrongSettings(Exception):
+    """The environment says too little, or something that cannot be."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One run. Every name that it makes begins with `stack`, which nobody else has."""
+
+    cloud: str  # google or local
+    project: str
+    type_name: str
+    zones: tuple[str, ...]
+    capacity: str
+    minutes: float
+    stack: str
+    folder: Path  # what is written lies here
+    local_home: str = ""  # of a local cloud that runs already; empty: one of its own
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Settings:
+        """Raises WrongSettings with what is needed."""
+
+        def get(name: str, default: str = "") -> str:
+            return environment.get(f"TPUCTL_LIVE_{name}", "").strip() or default
+
+        cloud = get("CLOUD", "google")
+        if cloud not in ("google", "local"):
+            raise WrongSettings(f"TPUCTL_LIVE_CLOUD is google or local, not {cloud}")
+        project = get("PROJECT", "local-project" if cloud == "local" else "")
+        if not project:
+            raise WrongSettings(needed())
+        type_name = get("TYPE", default_type())
+        accelerator = accelerator_type(type_name)
+        if accelerator is None or base_runtime(accelerator) is None:
+            raise WrongSettings(f"TPUCTL_LIVE_TYPE: {type_name} is no type of TPU VMs")
+        capacity = get("CAPACITY", "spot")
+        if capacity not in ("spot", "on-demand"):
+            raise WrongSettings(f"TPUCTL_LIVE_CAPACITY is spot or on-demand, not {capacity}")
+        named = get("ZONES", get("ZONE"))
+        zones = tuple(one for one in named.replace(",", " ").split() if one)
+        wrong = [one for one in zones if one not in accelerator.zones]
+        if wrong:
+            raise WrongSettings(f"TPUCTL_LIVE_ZONES: {type_name} is not offered in {wrong[0]}")
+        minutes = get("MINUTES", str(LIMIT_MINUTES))
+        if not re.fullmatch(r"\d+(\.\d+)?", minutes) or not 0 < float(minutes) <= MOST_MINUTES:
+            raise WrongSettings(
+                f"TPUCTL_LIVE_MINUTES is a number up to {MOST_MINUTES}, not {minutes}"
+            )
+        return cls(
+            cloud=cloud,
+            project=project,
+            type_name=type_name,
+            zones=zones or default_zones(accelerator, capacity),
+            capacity=capacity,
+            minutes=float(minutes),
+            stack=f"live-{secrets.token_hex(4)}",
+            folder=Path(get("FOLDER", str(ROOT / "build" / "live"))).absolute(),
+            local_home=get("LOCAL_HOME"),
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> Settings:
+        found = json.loads(path.read_text("utf-8"))
+        return cls(
+            **{**found, "zones": tuple(found["zones"]), "folder": Path(found["folder"])},
+        )
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self), default=str), "utf-8")
+
+    @property
+    def accelerator(self) -> AcceleratorType:
+        found = accelerator_type(self.type_name)
+        assert found is not None, "checked when it was read"
+        return found
+
+    @property
+    def runtime(self) -> str:
+        found = base_runtime(self.accelerator)
+        assert found is not None, "checked when it was read"
+        return found.version
+
+    @property
+    def node_stack(self) -> str:
+        """The stack of the TPU node (API v1) that most projects are refused."""
+        return f"{self.stack}-v1"
+
+    @property
+    def stacks(self) -> tuple[str, str]:
+        return self.stack, self.node_stack
+
+    @property
+    def record(self) -> Path:
+        """Where what happened is written."""
+        return self.folder / f"{self.cloud}.json"
+
+    def stack_file(self) -> str:
+        """The stack. Its watch deletes it though this computer, and all that runs on it, dies.
+
+        Zones may lie in several regions: what the tests read from the bucket is a few thousand
+        bytes.
+        """
+        return (
+            f"stack: {self.stack}\n"
+            f"project: {{id: {self.project}}}\n"
+            f"tpu: {{type: {self.type_name}, runtime: {self.runtime}, "
+            f"zones: [{', '.join(self.zones)}], capacity: {self.capacity}}}\n"
+            "bucket: {keep: false, allow_egress: true}\n"
+            f"limits: {{max_hours: {self.minutes / 60:.4f}, idle: 20m}}\n"
+        )
+
+    def down_command(self, stack: str) -> str:
+        """What takes everything of a stack away, from any folder."""
+        cloud = "" if self.cloud == "google" else f"--cloud {self.cloud} "
+        return f"tpuctl {cloud}down --stack {stack} --project {self.project} --delete-bucket"
+
+    def cost(self) -> Cost:
+        """Of an hour, in the dearest of the zones."""
+        zone = max(self.zones, key=lambda one: self._per_hour(one) or 0.0)
+        return Cost(
+            (
+                node_cost(self.type_name, zone, capacity=self.capacity),  # type: ignore[arg-type]
+                address_cost(spot=self.capacity == "spot"),
+                storage_cost(region_of(self.zones[0]), STORED_BYTES),
+            )
+        )
+
+    def _per_hour(self, zone: str) -> float | None:
+        price = price_in(self.accelerator, zone, self.capacity)
+        return price.per_hour if price else None
+
+    def announcement(self) -> str:
+        """What will be made, what it costs, and what happens should this end early."""
+        lines = [
+            f"Stack {self.stack} on {self.cloud}, project {self.project}: {self.type_name} "
+            f"({self.capacity}) in {' or '.join(self.zones)}."
+        ]
+        if self.cloud == "local":
+            return f"{lines[0]} The local cloud is free."
+        cost = self.cost()
+        lines += [f"  {line}" for line in str(cost).splitlines()]
+        hour = cost.per_hour
+        if hour is None:
+            lines.append("What it costs nobody knows: no price is published.")
+        else:
+            shortest = min(EXPECTED_MINUTES, self.minutes)
+            lines.append(
+                f"About {shortest:g} minutes cost {dollars(hour * shortest / 60)}; it is ended "
+                f"after {self.minutes:g}, which cost {dollars(hour * self.minutes / 60)}."
+            )
+        lines += [
+            "A TPU node (API v1) is asked for too, which most projects are refused. One that is",
+            f"made nevertheless is deleted at once: a few minutes of {dollars(node_rate())}/h.",
+            "Everything is taken away at the end. Should this program be killed, the node deletes",
+            f"itself when it is {self.minutes:g} minutes old, and the rest goes with",
+            *(f"    {self.down_command(stack)}" for stack in self.stacks),
+        ]
+        return "\n".join(lines)
+
+
+def needed() -> str:
+    """A few lines that say how to use `make live`."""
+    accelerator = accelerator_type(default_type())
+    assert accelerator is not None
+    zones = " ".join(default_zones(accelerator, "spot"))
+    return NEEDED.format(type=accelerator.name, zones=zones, minutes=LIMIT_MINUTES)
+
+
+def node_zone() -> str:
+    """Where the TPU node is asked for: where it would cost least."""
+    zones = _node_prices()
+    return min(zones, key=lambda zone: (zones[zone], zone))
+
+
+def node_rate() -> float:
+    """What that one would cost an hour."""
+    return _node_prices()[node_zone()]
+
+
+def _node_prices() -> dict[str, float]:
+    accelerator = accelerator_type(NODE_TYPE)
+    assert accelerator is not None
+    prices = ((zone, price_in(accelerator, zone, "preemptible")) for zone in accelerator.zones)
+    return {zone: price.per_hour for zone, price in prices if price is not None}
+
+
+def default_type() -> str:
+    """The TPU VM of one worker that costs least as spot, anywhere."""
+    prices = [
+        (price.per_hour, one.name)
+        for one in accelerator_types().values()
+        if one.workers == 1 and base_runtime(one) is not None
+        for zone in one.zones
+        if (price := price_in(one, zone, "spot")) is not None
+    ]
+    return min(prices)[1]
+
+
+def default_zones(accelerator: AcceleratorType, capacity: str) -> tuple[str, ...]:
+    """The cheapest ones; those without a price last."""
+    far = float("inf")
+
+    def order(zone: str) -> tuple[float, str]:
+        price = price_in(accelerator, zone, capacity)
+        return (price.per_hour if price else far, zone)
+
+    return tuple(sorted(accelerator.zones, key=order)[:ZONES])
+
+
+def base_runtime(accelerator: AcceleratorType) -> Runtime | None:
+    """Without TensorFlow: the tests' scripts need none, and machines start sooner."""
+    if not accelerator.in_tpu_api:
+        return None
+    fitting = (one for one in runtimes() if one.tensorflow is None and one.fits(accelerator))
+    return next(fitting, None)
+
+
+def price_in(accelerator: AcceleratorType, zone: str, capacity: str) -> Price | None:
+    return node_price(accelerator, zone, capacity=capacity)  # type: ignore[arg-type]

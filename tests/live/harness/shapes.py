@@ -1,0 +1,108 @@
+"""What an answer of an API looks like, without what is in it: fit to be shown to others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["as_json", "called", "constants", "fields", "redacted"]
+
+# Enumerations, kinds and types are what APIs say; everything else may be about somebody.
+CONSTANT = re.compile(r"[A-Z][A-Z0-9_]{2,}|[a-z]+#[A-Za-z]+|type\.googleapis\.com/\S+")
+FREE_TEXT = ("name", "displayName", "title", "description", "etag", "fingerprint", "message")
+FREE_KEYS = ("labels", "metadata.items", "annotations")
+PATTERNS = tuple(
+    (re.compile(pattern), word)
+    for pattern, word in (
+        (r"\[EID: 0x[0-9a-f.]+\]", "[EID]"),
+        (r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+", "ACCOUNT"),
+        (r"\d{4}-\d\d-\d\d[T ][\d:.]+(?:Z|[+-][\d:]+)?", "TIME"),
+        (r"https?://(?:127\.0\.0\.1|\[::1\]|localhost):\d+", "https://www.googleapis.com"),
+        (r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", "ID"),
+        (r"operation-[\w-]+", "operation-ID"),
+        (r"\b(?:\d{1,3}\.){3}\d{1,3}(?:/\d+)?\b", "ADDRESS"),
+        (r"\b[0-9a-f]*\d[0-9a-f]{11,}\b", "ID"),
+        (r"\b\d{6,}\b", "NUMBER"),
+    )
+)
+
+
+def as_json(answer: Any) -> Any | None:
+    """An official client's answer as plain JSON; None for what is no message of an API.
+
+    Fields that have their default value are left out, as they are on the way.
+    """
+    from google.api_core.iam import Policy
+    from google.protobuf import json_format
+    from google.protobuf.message import Message
+
+    if isinstance(answer, Policy):
+        return answer.to_api_repr()
+    if isinstance(answer, dict):
+        return answer
+    for inner in ("_response", "operation", "_pb"):  # pages, operations, messages in Python's way
+        if not isinstance(answer, Message) and hasattr(answer, inner):
+            return as_json(getattr(answer, inner))
+    if isinstance(answer, Message):
+        try:
+            found = json_format.MessageToDict(answer)
+        except (TypeError, json_format.Error):  # something in it is of a type unknown here
+            return {"unknown": answer.DESCRIPTOR.full_name}
+        return found if isinstance(found, dict) else None
+    properties = getattr(answer, "_properties", None)  # a bucket or an object of Cloud Storage
+    return properties if isinstance(properties, dict) else None
+
+
+def called(method: Any) -> str:
+    """How a method of a client is called in a record: `tpu_v2.get_node`."""
+    owner = getattr(method, "__self__", None)
+    name = getattr(method, "__name__", "call")
+    if owner is None:
+        return str(name)
+    parts = type(owner).__module__.split(".")
+    package = next((one for one in parts if re.search(r"_v\d|^storage$", one)), parts[0])
+    service = type(owner).__name__.removesuffix("Client").lower()
+    return f"{package}.{name}" if service in package else f"{package}.{service}.{name}"
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            is_theirs = path.endswith("labels") and not str(key).startswith("tpuctl")
+            name = "*" if is_theirs else str(key)  # people name labels after what they work on
+            yield from leaves(inner, f"{path}.{name}" if path else name)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for inner in value:
+            yield from leaves(inner, f"{path}[]")
+    else:
+        yield path, value
+
+
+def fields(answer: Any) -> set[str]:
+    """The paths of what has a value: `networkEndpoints[].ipAddress`."""
+    return {path for path, _ in leaves(answer)}
+
+
+def constants(answer: Any) -> Iterator[tuple[str, str]]:
+    """The values that APIs choose from a few, with their paths."""
+    for path, value in leaves(answer):
+        last = path.rpartition(".")[2].removesuffix("[]")
+        if last in FREE_TEXT or any(f"{one}." in f".{path}" for one in FREE_KEYS):
+            continue
+        if isinstance(value, bool):
+            yield path, str(value).lower()
+        elif isinstance(value, str) and CONSTANT.fullmatch(value):
+            yield path, value
+
+
+def redacted(text: str, names: dict[str, str]) -> str:
+    """A text without what tells one run, or one project, from another.
+
+    `names` says what to write for which word; longer words are replaced first.
+    """
+    for word in sorted(names, key=len, reverse=True):
+        text = text.replace(word, names[word])
+    for pattern, instead in PATTERNS:
+        text = pattern.sub(instead, text)
+    return text

@@ -1,0 +1,177 @@
+"""`make live`: the flow tests against a cloud of one's own, with the way back to zero.
+
+Exit codes: 0 all is well; 1 a test failed, or something is left; 2 not told enough, or not
+agreed to; 124 it took too long; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from harness.compare import write_differences
+from harness.settings import ROOT, Settings, WrongSettings
+
+from tpuctl.emulator import control, steering
+
+HERE = Path(__file__).resolve().parent
+CLEANUP_SECONDS = 1800.0
+GRACE_SECONDS = 20.0
+TOO_LONG, INTERRUPTED = 124, 130
+
+
+def main() -> int:
+    try:
+        settings = Settings.from_environment(os.environ)
+    except WrongSettings as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(settings.announcement(), flush=True)
+    if not is_agreed(settings) or not is_signed_in(settings):
+        return 2
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)  # each of them takes everything away
+    settings.record.unlink(missing_ok=True)
+    folder = settings.folder / settings.stack
+    folder.mkdir(parents=True)
+    settings.save(folder / "run.json")
+    with cloud_of(settings) as environment:
+        try:
+            code = run_tests(settings, folder / "run.json", environment)
+        finally:
+            is_clean = clean(folder / "run.json", environment)
+    note(settings, exit_code=code, is_clean=is_clean)
+    print(f"What happened: {settings.record}")
+    print(f"What differs:  {write_differences(settings.folder)}")
+    return code if is_clean else max(code, 1)
+
+
+def is_agreed(settings: Settings) -> bool:
+    """Whether somebody said yes to the cost."""
+    if settings.cloud == "local" or os.environ.get("TPUCTL_LIVE_YES") == "1":
+        return True
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        print("Nobody can be asked: agree with TPUCTL_LIVE_YES=1.", file=sys.stderr)
+        return False
+    try:
+        answer = input("Go ahead? [y/N] ")
+    except (EOFError, KeyboardInterrupt):
+        answer = ""
+    if answer.strip().lower() not in ("y", "yes"):
+        print("Nothing was made.", file=sys.stderr)
+        return False
+    return True
+
+
+def is_signed_in(settings: Settings) -> bool:
+    """Whether there are credentials: without them nothing could be made, nor looked for."""
+    if settings.cloud == "local":
+        return True
+    import google.auth
+    from google.auth.exceptions import DefaultCredentialsError
+
+    try:
+        google.auth.default()
+    except DefaultCredentialsError:
+        print(
+            "Not signed in. Do that with\n    gcloud auth application-default login",
+            file=sys.stderr,
+        )
+        return False
+    return True
+
+
+@contextmanager
+def cloud_of(settings: Settings) -> Iterator[dict[str, str]]:
+    """The environment in which everything else runs; with a local cloud, if that was chosen."""
+    environment = {
+        **os.environ,
+        "TPUCTL_CONFIG_HOME": str(settings.folder / "config"),  # a key of its own
+        "TPUCTL_CLOUD": settings.cloud,
+    }
+    if settings.cloud == "google":
+        yield environment
+        return
+    with tempfile.TemporaryDirectory(prefix="tpuctl-live-") as own:
+        home = Path(settings.local_home or f"{own}/cloud")
+        cloud = control.start(home)
+        try:
+            steering.change_settings(cloud, nodes="denied")  # as Google does to most
+            yield environment | {"TPUCTL_LOCAL_HOME": str(home)}
+        finally:
+            if not settings.local_home:
+                control.stop(home)
+
+
+def run_tests(settings: Settings, run: Path, environment: dict[str, str]) -> int:
+    """The exit code: of the tests, or why they were ended."""
+    seconds = settings.minutes * 60
+    command = [sys.executable, "-P", "-m", "pytest", str(HERE / "test_stack.py")]
+    command += ["-p", "no:randomly", "-p", "no:cacheprovider", "-v", "--tb", "short"]
+    command += ["-W", "default"]  # a warning of the clients' is no reason to stop half-way
+    command += ["--timeout", str(seconds), "-c", str(ROOT / "pyproject.toml")]
+    tests = subprocess.Popen(
+        command, cwd=ROOT, env=environment | {"TPUCTL_LIVE_RUN": str(run)}, stdin=subprocess.DEVNULL
+    )
+    try:
+        code = tests.wait(seconds)
+    except subprocess.TimeoutExpired:
+        print(f"\nEnded: more than {settings.minutes:g} minutes have passed.", flush=True)
+        code = TOO_LONG
+    except KeyboardInterrupt:
+        print("\nInterrupted: everything is taken away now.", flush=True)
+        code = INTERRUPTED
+    end(tests)
+    return code if code in (0, TOO_LONG, INTERRUPTED) else 1
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """See that it has ended, gently first."""
+    for number in (signal.SIGINT, signal.SIGKILL):
+        if process.poll() is None:
+            process.send_signal(number)
+        try:
+            process.wait(GRACE_SECONDS)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            continue
+        return
+
+
+def clean(run: Path, environment: dict[str, str]) -> bool:
+    """Whether nothing is left. In a session of its own, which no Ctrl-C of ours reaches."""
+    command = [sys.executable, "-m", "harness.cleanup", str(run)]
+    process = subprocess.Popen(command, cwd=HERE, env=environment, start_new_session=True)
+    is_warned = False
+    while True:
+        try:
+            return process.wait(CLEANUP_SECONDS) == 0
+        except KeyboardInterrupt:
+            if not is_warned:
+                is_warned = True
+                print("Still taking everything away; Ctrl-C again leaves the rest.", flush=True)
+                continue
+        except subprocess.TimeoutExpired:
+            pass
+        end(process)
+        print("Something may be left and charged: see the commands above.", flush=True)
+        return False
+
+
+def note(settings: Settings, **facts: Any) -> None:
+    """How it ended, in the record."""
+    if settings.record.exists():
+        record = json.loads(settings.record.read_text("utf-8"))
+        record["ended"] = facts
+        settings.record.write_text(json.dumps(record, indent=1, sort_keys=True), "utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""Records of two runs laid side by side: what is alike is not told, what is not always is."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.compare import Difference, compare, report, write_differences
+
+Record = dict[str, Any]
+Change = Callable[[Record], None]
+
+
+@pytest.fixture
+def record() -> Record:
+    refusal = {"error": "NotFound", "code": "NOT_FOUND", "text": "there is none"}
+    return {
+        "version": 1,
+        "facts": {"cloud": "local", "health": "HEALTHY"},
+        "steps": [
+            {"name": "plan", "outcome": "done", "seconds": 1.0},
+            {"name": "up", "outcome": "done", "seconds": 4.0},
+        ],
+        "parts": {"up": {"node/STACK": {"action": "create", "outcome": "done", "seconds": 2.0}}},
+        "answers": {
+            "tpu_v2.get_node": {
+                "fields": ["name", "networkEndpoints[].ipAddress", "schedulingConfig.spot"],
+                "values": {"schedulingConfig.spot": ["true"], "apiVersion": ["V2"]},
+            },
+            "tpu_v2.list_nodes": {"fields": ["nodes[].name"], "values": {}},
+        },
+        "refusals": {"a node that is not there": refusal},
+        "met": {"tpu_v2.get_node": {"NotFound": refusal}},
+        "states": {
+            "up: the node": {
+                "seen": [
+                    {"state": "ABSENT", "seconds": 0.2},
+                    {"state": "CREATING", "seconds": 2.0},
+                    {"state": "READY", "seconds": 0.1},
+                ],
+                "longest_gap": 0.1,
+            }
+        },
+    }
+
+
+def google(record: Record, change: Change = lambda record: None) -> Record:
+    other = copy.deepcopy(record)
+    other["facts"]["cloud"] = "google"
+    change(other)
+    return other
+
+
+def test_alike_but_for_their_times_differ_in_nothing(record: Record) -> None:
+    def later(other: Record) -> None:
+        other["steps"][1]["seconds"] = 400.0
+        other["parts"]["up"]["node/STACK"]["seconds"] = 300.0
+        other["states"]["up: the node"]["seen"][1]["seconds"] = 299.0
+        other["states"]["up: the node"]["longest_gap"] = 3.2
+
+    found = compare(record, google(record, later))
+    assert (found.differences, found.by_chance) == ((), ())
+    assert ("up", 4.0, 400.0) in found.durations
+    assert "| up | 4.0 s | 400.0 s | 100.0 |" in report(record, google(record, later))
+
+
+def put(path: str, value: Any) -> Change:
+    """A change of one place: names with / between them."""
+    *outer, last = path.split("/")
+
+    def change(record: Record) -> None:
+        place: Any = record
+        for name in outer:
+            place = place[int(name) if isinstance(place, list) else name]
+        place[int(last) if isinstance(place, list) else last] = value
+
+    return change
+
+
+NODE = "answers/tpu_v2.get_node"
+SEEN = "states/up: the node/seen"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (put("facts/health", "UNHEALTHY"), ("facts", "health", "HEALTHY", "UNHEALTHY")),
+        (
+            put(f"{NODE}/fields", ["name", "schedulingConfig.spot"]),
+            (
+                "fields of answers",
+                "tpu_v2.get_node: networkEndpoints[].ipAddress",
+                "there",
+                "(nothing)",
+            ),
+        ),
+        (
+            put(f"{NODE}/values/schedulingConfig.spot", ["false"]),
+            ("values in answers", "tpu_v2.get_node: schedulingConfig.spot", "true", "false"),
+        ),
+        (
+            put("refusals/a node that is not there/text", "no such node"),
+            ("refusals", "a node that is not there: text", "there is none", "no such node"),
+        ),
+        (
+            put("steps/1/outcome", "NoCapacity: none"),
+            ("steps", "up", "done", "NoCapacity: none"),
+        ),
+        (
+            put("steps", [{"name": "plan", "outcome": "done", "seconds": 1.0}]),
+            ("steps", "their order", "plan, up", "plan"),
+        ),
+        (
+            lambda record: record["parts"]["up"]["node/STACK"].update(action="update"),
+            ("parts of a step", "up: node/STACK", "create, done", "update, done"),
+        ),
+        (
+            put(f"{SEEN}/1/state", "STARTING"),
+            (
+                "states",
+                "up: the node",
+                "ABSENT → CREATING → READY",
+                "ABSENT → STARTING → READY",
+            ),
+        ),
+    ],
+)
+def test_a_made_difference_is_found(
+    record: Record, change: Change, told: tuple[str, str, str, str]
+) -> None:
+    other = google(record, change)
+    found = compare(record, other)
+    assert found.differences == (Difference(*told),)
+    for part in told[1:]:
+        assert part in report(record, other)
+    assert compare(other, record).differences == (Difference(told[0], told[1], told[3], told[2]),)
+
+
+def test_a_state_too_short_for_the_other_to_see_may_be_chance(record: Record) -> None:
+    def seldom(other: Record) -> None:
+        watched = other["states"]["up: the node"]
+        watched["seen"] = [watched["seen"][0], watched["seen"][2]]
+        watched["longest_gap"] = 3.0  # CREATING lasted two seconds
+
+    found = compare(record, google(record, seldom))
+    assert found.differences == ()
+    assert [one.topic for one in found.by_chance] == ["states"]
+
+
+def test_states_in_another_order_are_no_chance(record: Record) -> None:
+    def turned(other: Record) -> None:
+        other["states"]["up: the node"]["seen"].reverse()
+        other["states"]["up: the node"]["longest_gap"] = 60.0
+
+    assert [one.topic for one in compare(record, google(record, turned)).differences] == ["states"]
+
+
+def test_what_was_asked_once_is_told_apart(record: Record) -> None:
+    def less(other: Record) -> None:
+        del other["answers"]["tpu_v2.list_nodes"]
+        del other["met"]["tpu_v2.get_node"]
+
+    found = compare(record, google(record, less))
+    assert found.differences == ()
+    assert [one.where for one in found.by_chance] == [
+        "tpu_v2.list_nodes",
+        "tpu_v2.get_node: NotFound",
+    ]
+
+
+def test_the_page_says_what_to_run_until_there_are_two(record: Record, tmp_path: Path) -> None:
+    (tmp_path / "local.json").write_text(json.dumps(record), "utf-8")
+    assert "TPUCTL_LIVE_PROJECT=my-project make live" in write_differences(tmp_path).read_text(
+        "utf-8"
+    )
+    (tmp_path / "google.json").write_text(json.dumps(google(record)), "utf-8")
+    page = write_differences(tmp_path).read_text("utf-8")
+    assert page.startswith("# What differed between local and google\n\nNothing.\n")

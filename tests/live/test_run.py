@@ -1,0 +1,193 @@
+"""Whole runs on local clouds: what they find, what they write, and that nothing is ever left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.compare import compare, load
+from harness.settings import Settings
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator import control, steering
+
+HERE = Path(__file__).resolve().parent
+SECONDS = 150.0
+
+
+@dataclass
+class Run:
+    """`make live` on a local cloud that was there before and is there afterwards."""
+
+    cloud: control.LocalCloud
+    folder: Path
+    process: subprocess.Popen[str]
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What it has written until now."""
+        path = self.folder / "local.json"
+        found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+        return found
+
+    def end(self) -> tuple[int, str]:
+        out, _ = self.process.communicate(timeout=SECONDS)
+        return self.process.returncode, out
+
+    def wait(self, is_so: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + SECONDS
+        while not is_so():
+            assert self.process.poll() is None, self.process.communicate()[0]
+            assert time.monotonic() < deadline, "it did not come that far"
+            time.sleep(0.02)
+
+    def is_making_its_node(self) -> bool:
+        return control.report(self.cloud)["nodes"] == 1
+
+
+MakeRun = Callable[..., Run]
+
+
+@pytest.fixture(scope="module")
+def make_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeRun]:
+    runs: list[Run] = []
+
+    def make(**environment: str) -> Run:
+        home = tmp_path_factory.mktemp("live-cloud") / "local"
+        folder = tmp_path_factory.mktemp("live")
+        cloud = control.start(home, pace="quick")
+        ours = {name: value for name, value in os.environ.items() if "TPUCTL_" not in name}
+        ours |= {
+            "TPUCTL_LIVE_CLOUD": "local",
+            "TPUCTL_LIVE_FOLDER": str(folder),
+            "TPUCTL_LIVE_LOCAL_HOME": str(home),
+        }
+        process = subprocess.Popen(
+            [sys.executable, HERE / "run.py"],
+            env=ours | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,  # a Ctrl-C pressed there is not pressed here
+        )
+        runs.append(Run(cloud, folder, process))
+        return runs[-1]
+
+    yield make
+    for run in runs:
+        if run.process.poll() is None:
+            run.process.kill()
+            run.process.communicate()
+        control.stop(run.cloud.home)
+
+
+def held(cloud: control.LocalCloud) -> dict[str, int]:
+    """What would cost money."""
+    report = control.report(cloud)
+    return {name: report[name] for name in ("nodes", "buckets")}
+
+
+NOTHING = {"nodes": 0, "buckets": 0}
+
+
+def test_two_runs_pass_and_differ_in_nothing(make_run: MakeRun) -> None:
+    runs = make_run(), make_run()
+    for run in runs:
+        code, out = run.end()
+        assert code == 0, out
+        assert "Nothing is left of live-" in out
+        assert held(run.cloud) == NOTHING
+    one, other = (load(run.folder / "local.json") for run in runs)
+    found = compare(one, other)
+    assert found.differences == ()
+    assert one["facts"]["TPU nodes"] == "refused"
+    names = [step["name"] for step in one["steps"]]
+    assert names[:1] == ["plan"] and names[-1:] == ["down"]
+    assert {*names} >= {"up", "up again", "status", "run counting-0", "run counting-3"}
+    seen = [state["state"] for state in one["states"]["up: the node"]["seen"]]
+    assert seen[-1] == "READY"
+    for answer in ("tpu_v2.get_node", "storage.get_bucket", "storage.bucket.get_iam_policy"):
+        assert one["answers"][answer]["fields"], answer
+    for folder in (run.folder for run in runs):
+        text = (folder / "local.json").read_text("utf-8")
+        for private in ("local-project", "127.0.0.1", "gserviceaccount", str(folder)):
+            assert private not in text, private
+
+
+def test_a_run_that_is_ended_early_leaves_nothing(make_run: MakeRun) -> None:
+    """By Ctrl-C, by a kill of the tests' process, and by its own limit."""
+    pressed, killed, late = make_run(), make_run(), make_run(TPUCTL_LIVE_MINUTES="0.12")
+    for run in (pressed, killed):
+        run.wait(run.is_making_its_node)
+    os.killpg(pressed.process.pid, signal.SIGINT)
+    os.kill(child_of(killed), signal.SIGKILL)
+    for name, run, wanted in (
+        ("Ctrl-C", pressed, 130),
+        ("SIGKILL", killed, 1),
+        ("limit", late, 124),
+    ):
+        code, out = run.end()
+        assert code == wanted, (name, out)
+        assert "Nothing is left of live-" in out, (name, out)
+        assert held(run.cloud) == NOTHING, name
+
+
+def child_of(run: Run) -> int:
+    """The process of the tests, a child of the program."""
+    found = subprocess.run(
+        ["pgrep", "-P", str(run.process.pid), "-f", "test_stack.py"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return int(found.stdout)
+
+
+async def test_what_cannot_be_taken_away_is_told_with_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "local"
+    monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(home))
+    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "config"))
+    cloud = control.start(home, pace="instant")
+    try:
+        settings = Settings.from_environment({"TPUCTL_LIVE_CLOUD": "local"})
+        settings.save(tmp_path / "run.json")
+        path = tmp_path / "tpuctl.yaml"
+        path.write_text(settings.stack_file(), "utf-8")
+        await Tpuctl(path, cloud="local").up()
+        fault = steering.add_fault(
+            cloud, "error", method="DeleteNode", code="PERMISSION_DENIED", times=1000
+        )
+        code, out = clean(tmp_path / "run.json")
+        assert code == 1
+        assert f"STILL THERE, CHARGED: node/{settings.zones[0]}/{settings.stack}-tpu" in out
+        assert settings.down_command(settings.stack) in out
+        assert held(cloud)["nodes"] == 1
+        steering.remove_fault(cloud, fault["id"])
+        assert clean(tmp_path / "run.json")[0] == 0
+        assert held(cloud) == NOTHING
+    finally:
+        control.stop(home)
+
+
+def clean(run: Path) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cleanup", run],
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr

@@ -1,0 +1,144 @@
+"""What a live run is told, what it says before it begins, and when it refuses to."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from harness.settings import Settings, WrongSettings, default_type
+
+from tpuctl.catalog import accelerator_type, accelerator_types, node_price
+from tpuctl.model.stack import load_stack
+
+RUN = Path(__file__).with_name("run.py")
+MINE = {"TPUCTL_LIVE_PROJECT": "my-project"}
+
+
+def run(**environment: str) -> subprocess.CompletedProcess[str]:
+    """The program without anybody at a terminal."""
+    ours = {name: value for name, value in os.environ.items() if "TPUCTL_LIVE" not in name}
+    return subprocess.run(
+        [sys.executable, RUN],
+        env=ours | environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_without_a_project_it_says_what_is_needed() -> None:
+    done = run()
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "TPUCTL_LIVE_PROJECT" in done.stderr
+    assert len(done.stderr.splitlines()) <= 12
+
+
+def test_where_nobody_can_be_asked_nothing_begins(tmp_path: Path) -> None:
+    done = run(**MINE, TPUCTL_LIVE_FOLDER=str(tmp_path))
+    assert done.returncode == 2
+    assert "TPUCTL_LIVE_YES=1" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_whoever_is_not_signed_in_is_told_so(tmp_path: Path) -> None:
+    done = run(
+        **MINE,
+        TPUCTL_LIVE_FOLDER=str(tmp_path),
+        TPUCTL_LIVE_YES="1",
+        CLOUDSDK_CONFIG=str(tmp_path / "gcloud"),
+        GOOGLE_APPLICATION_CREDENTIALS="",
+        NO_GCE_CHECK="true",
+    )
+    assert done.returncode == 2, done.stderr
+    assert "gcloud auth application-default login" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_cost_is_told_first_with_its_date() -> None:
+    wanted = MINE | {
+        "TPUCTL_LIVE_TYPE": "v2-8",
+        "TPUCTL_LIVE_ZONES": "europe-west4-a",
+        "TPUCTL_LIVE_MINUTES": "60",
+    }
+    settings = Settings.from_environment(wanted)
+    price = node_price(settings.accelerator, "europe-west4-a", spot=True)
+    assert price is not None
+    told = settings.announcement()
+    for part in ("v2-8 (spot)", "europe-west4-a", f"prices of {price.read}", "after 60"):
+        assert part in told
+    cost = settings.cost().per_hour
+    assert cost is not None
+    assert price.per_hour < cost < price.per_hour * 1.05
+    assert f"${cost:.2f}." in told, "an hour at most costs an hour's price"
+    assert f"down --stack {settings.stack} --project my-project" in told
+
+
+def test_the_dearest_of_the_zones_counts() -> None:
+    zones = ("us-central1-a", "europe-west4-b")
+    wanted = MINE | {"TPUCTL_LIVE_TYPE": "v5litepod-1", "TPUCTL_LIVE_ZONES": ", ".join(zones)}
+    accelerator = accelerator_type("v5litepod-1")
+    assert accelerator is not None
+    prices = [node_price(accelerator, zone, spot=True) for zone in zones]
+    dearest = max(price.per_hour for price in prices if price is not None)
+    assert Settings.from_environment(wanted).cost().lines[0].per_hour == dearest
+
+
+def test_the_cheapest_type_is_taken_unless_one_is_named() -> None:
+    settings = Settings.from_environment(MINE)
+    assert settings.type_name == default_type()
+    price = node_price(settings.accelerator, settings.zones[0], spot=True)
+    assert price is not None
+    for other in accelerator_types().values():
+        if other.workers == 1 and other.in_tpu_api:
+            for zone in other.zones:
+                one = node_price(other, zone, spot=True)
+                assert one is None or one.per_hour >= price.per_hour
+
+
+def test_every_run_has_a_name_of_its_own() -> None:
+    names = {Settings.from_environment(MINE).stack for _ in range(20)}
+    assert len(names) == 20
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"TPUCTL_LIVE_CLOUD": "azure"}, "google or local"),
+        ({"TPUCTL_LIVE_TYPE": "v9-8"}, "v9-8"),
+        ({"TPUCTL_LIVE_ZONES": "us-central1-z"}, "us-central1-z"),
+        ({"TPUCTL_LIVE_CAPACITY": "free"}, "spot or on-demand"),
+        ({"TPUCTL_LIVE_MINUTES": "0"}, "MINUTES"),
+        ({"TPUCTL_LIVE_MINUTES": "1e9"}, "MINUTES"),
+        ({"TPUCTL_LIVE_MINUTES": "100000"}, "MINUTES"),
+    ],
+)
+def test_what_cannot_be_is_refused(changed: dict[str, str], told: str) -> None:
+    with pytest.raises(WrongSettings, match=told):
+        Settings.from_environment(MINE | changed)
+
+
+@pytest.mark.parametrize("capacity", ["spot", "on-demand"])
+def test_the_stack_deletes_itself_after_the_limit(tmp_path: Path, capacity: str) -> None:
+    wanted = {"TPUCTL_LIVE_MINUTES": "30", "TPUCTL_LIVE_CAPACITY": capacity}
+    settings = Settings.from_environment(MINE | wanted)
+    path = tmp_path / "tpuctl.yaml"
+    path.write_text(settings.stack_file(), "utf-8")
+    assert yaml.safe_load(settings.stack_file())["limits"]["max_hours"] == 0.5
+    stack = load_stack(path)
+    assert stack.file.limits.max_hours == 0.5
+    assert (stack.name, stack.project) == (settings.stack, "my-project")
+    assert stack.is_spot == (capacity == "spot")
+    assert stack.zones == settings.zones
+
+
+def test_settings_come_back_as_they_were(tmp_path: Path) -> None:
+    settings = Settings.from_environment(MINE)
+    settings.save(tmp_path / "run.json")
+    assert Settings.load(tmp_path / "run.json") == settings

@@ -1,0 +1,121 @@
+"""What is kept of the official clients' answers: their shape, never what is somebody's own."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.api_core.iam import Policy
+from google.cloud.compute_v1.types import Firewall
+from google.cloud.tpu_v2.types import Node, OperationMetadata
+from google.longrunning.operations_pb2 import Operation
+from harness.recorder import Recorder
+from harness.shapes import as_json, called, constants, fields, redacted
+
+from tpuctl.errors import NotFound
+
+NODE = Node(
+    name="projects/my-project/locations/europe-west4-a/nodes/mine",
+    state=Node.State.READY,
+    labels={"tpuctl-stack": "mine", "customer": "ACME"},
+    network_endpoints=[{"ip_address": "10.1.2.3"}],
+)
+
+
+def test_a_message_is_seen_as_it_travels() -> None:
+    found = as_json(NODE)
+    assert fields(found) == {
+        "name",
+        "state",
+        "labels.tpuctl-stack",
+        "labels.*",
+        "networkEndpoints[].ipAddress",
+    }
+    assert dict(constants(found)) == {"state": "READY"}
+
+
+def test_an_operation_shows_what_is_in_it() -> None:
+    metadata = OperationMetadata(verb="create", target="nodes/mine", api_version="v2")
+    operation = Operation(name="projects/p/locations/l/operations/1", done=True)
+    operation.metadata.Pack(OperationMetadata.pb(metadata))
+    found = as_json(operation)
+    assert fields(found) >= {"name", "done", "metadata.verb", "metadata.apiVersion"}
+    assert ("done", "true") in constants(found)
+
+
+def test_other_kinds_of_answers() -> None:
+    policy = Policy(version=3)
+    policy.bindings = [{"role": "roles/viewer", "members": {"user:somebody@example.com"}}]
+    assert fields(as_json(policy)) >= {"bindings[].role", "bindings[].members[]"}
+    rule = Firewall(name="mine", allowed=[{"I_p_protocol": "tcp"}], direction="INGRESS")
+    assert ("direction", "INGRESS") in constants(as_json(rule))
+    assert as_json(["no", "message"]) is None
+    assert as_json(None) is None
+
+
+def test_methods_are_told_apart_by_version() -> None:
+    from google.cloud.storage import Bucket
+    from google.cloud.tpu_v1 import TpuClient as One
+    from google.cloud.tpu_v2 import TpuClient as Two
+
+    assert called(One.__new__(One).get_node) == "tpu_v1.get_node"
+    assert called(Two.__new__(Two).get_node) == "tpu_v2.get_node"
+    assert called(Bucket(None, "b").get_iam_policy) == "storage.bucket.get_iam_policy"
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("nodes/live-1a2b-v1-tpu and live-1a2b-tpu", "nodes/STACK-V1-tpu and STACK-tpu"),
+        ("in my-project (123456789012)", "in PROJECT (ID)"),
+        ("user:somebody@example.com", "user:ACCOUNT"),
+        ("from 203.0.113.7/32 at 2026-11-21T00:15:00.123Z", "from ADDRESS at TIME"),
+        ("http://127.0.0.1:4321/compute/v1", "https://www.googleapis.com/compute/v1"),
+        ("Stockout. [EID: 0x1a2b3c4d5e6f7a8b]", "Stockout. [EID]"),
+        ("operation-1732147200000-6274f0a1-b2c3", "operation-ID"),
+        ("TensorFlow 2.18.0 on v2-8, port 8470", "TensorFlow 2.18.0 on v2-8, port 8470"),
+    ],
+)
+def test_names_and_ids_are_left_out(text: str, wanted: str) -> None:
+    names = {"live-1a2b": "STACK", "live-1a2b-v1": "STACK-V1", "my-project": "PROJECT"}
+    assert redacted(text, names) == wanted
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Recorder:
+    return Recorder(tmp_path / "record.json", {"my-project": "PROJECT"}, {"cloud": "local"})
+
+
+def test_a_step_that_fails_is_written_down_before_it_is_raised(recorder: Recorder) -> None:
+    with pytest.raises(NotFound), recorder.step("up"):
+        raise NotFound("No network", "my-project has none")
+    (step,) = recorder.record["steps"]
+    assert step["outcome"] == "NotFound: No network: PROJECT has none"
+    assert "PROJECT has none" in recorder.path.read_text("utf-8")
+
+
+def test_what_should_have_been_refused_and_was_not_fails(recorder: Recorder) -> None:
+    with pytest.raises(AssertionError, match="was not refused"), recorder.refusal("it", NotFound):
+        pass
+    with recorder.refusal("it", NotFound):
+        raise NotFound("No node", "there is none")
+    assert recorder.record["refusals"]["it"]["text"] == "No node: there is none"
+
+
+async def test_states_are_kept_in_the_order_in_which_they_were_seen(recorder: Recorder) -> None:
+    states: list[Any] = [None, "CREATING", "CREATING", "READY"]
+    is_over = asyncio.Event()
+
+    async def look() -> str | None:
+        if len(states) == 1:
+            is_over.set()
+            return str(states[0])
+        return states.pop(0)  # type: ignore[no-any-return]
+
+    with recorder.step("up"):
+        async with recorder.watching("the node", look, 0.001):
+            await asyncio.wait_for(is_over.wait(), 20)
+    seen = recorder.record["states"]["up: the node"]["seen"]
+    assert [state["state"] for state in seen] == ["ABSENT", "CREATING", "READY"]
