@@ -1,0 +1,92 @@
+"""The least time that a plan can take: the paces of its steps along the plan's own graph.
+
+For each action it is known which operations of the cloud must follow each other, and how long the
+pace makes each of them take. Nothing of it is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tpuctl.emulator.pace import Pace
+from tpuctl.engine.graph import order
+from tpuctl.model.plan import Action, Change, Plan
+
+__all__ = ["CriticalPath", "critical_path", "seconds_of", "until_visible"]
+
+# The operations of each change, one after another; what is not here is answered at once.
+STEPS: Mapping[tuple[str, Action], tuple[str, ...]] = {
+    ("project", Action.CREATE): ("projects.create",),
+    ("apis", Action.UPDATE): ("services.enable",),
+    ("network", Action.DELETE): ("compute.networks",),
+    ("firewall", Action.CREATE): ("compute.firewalls",),
+    ("firewall", Action.DELETE): ("compute.firewalls",),
+    ("disk", Action.CREATE): ("compute.disks",),
+    ("disk", Action.DELETE): ("compute.disks",),
+    ("node", Action.CREATE): ("tpu.nodes.create",),
+    ("node", Action.DELETE): ("tpu.nodes.delete",),
+    ("queued", Action.CREATE): (
+        "tpu.queued.create",
+        "tpu.queued.accept",
+        "tpu.queued.wait",
+        "tpu.nodes.create",
+    ),
+    ("queued", Action.DELETE): ("tpu.nodes.delete",),
+    ("tpu", Action.CREATE): ("tpu.v1.create",),
+    ("tpu", Action.DELETE): ("tpu.v1.delete",),
+    ("controller", Action.CREATE): ("compute.instances.insert",),
+    ("controller", Action.DELETE): ("compute.instances.delete",),
+}
+# Once made it is seen by policies only after a while: what grants to it, or by it, waits so long.
+VISIBLE = {"account": "identity.accounts.visible", "role": "identity.roles.visible"}
+GRANTS = ("grants", "project-grants", "node-grants")
+
+
+@dataclass(frozen=True)
+class CriticalPath:
+    """The longest way through a plan: the changes on it that take time, with their seconds."""
+
+    steps: tuple[tuple[str, float], ...]
+
+    @property
+    def seconds(self) -> float:
+        return sum(seconds for _, seconds in self.steps)
+
+    def __str__(self) -> str:
+        return " → ".join(f"{address.partition('/')[0]} {s:.3g}" for address, s in self.steps)
+
+
+def seconds_of(change: Change, pace: Pace) -> float:
+    """How long the operations of one change take at least."""
+    kind = change.address.partition("/")[0]
+    return sum(pace.seconds(step) for step in STEPS.get((kind, change.action), ()))
+
+
+def critical_path(plan: Plan, pace: Pace, booted: Mapping[str, float] = {}) -> CriticalPath:
+    """By the plan's graph. `booted` says of which changes the cloud took longer than its pace.
+
+    A network that is to be made counts nothing: enabling Compute Engine makes `default` in
+    ordinary projects, and every local cloud has ordinary ones alone.
+    """
+    ends: dict[str, CriticalPath] = {}
+    for address in order(plan.after):
+        change = plan.change(address)
+        before = CriticalPath(())
+        for other in plan.after[address]:
+            path = ends[other]
+            waits = until_visible(plan.change(other), change, pace)
+            if waits:
+                path = CriticalPath((*path.steps, (f"{other} is seen", waits)))
+            before = max(before, path, key=lambda one: one.seconds)
+        seconds = max(seconds_of(change, pace), booted.get(address, 0.0))
+        steps = (*before.steps, (address, seconds)) if seconds else before.steps
+        ends[address] = CriticalPath(steps)
+    return max(ends.values(), key=lambda one: one.seconds)
+
+
+def until_visible(made: Change, granted: Change, pace: Pace) -> float:
+    """How long a change waits until what another has just made is seen."""
+    kind, other = (one.address.partition("/")[0] for one in (made, granted))
+    is_new = made.action is Action.CREATE and kind in VISIBLE
+    return pace.seconds(VISIBLE[kind]) if is_new and other in GRANTS else 0.0

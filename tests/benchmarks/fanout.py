@@ -1,0 +1,207 @@
+"""A job on many workers at once, beside what gcloud takes for the same on the same machines."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from figures import PROJECT, TPUCTL, Figure, local_cloud, stack_in
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator import control
+
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+
+from gcloud import environment_of
+from memory import proportional_memory
+
+__all__ = ["fanout"]
+
+SIZES = {1: "v3-8", 16: "v3-128", 64: "v3-512", 256: "v3-2048"}
+ZONE = "europe-west4-a"
+LONGEST = 300.0  # seconds that gcloud is given: it starts a program for each worker
+NEEDED = 40 << 20  # bytes of this computer's memory for a worker and all that runs on it
+GOAL, GOAL_AT = 10, 64
+MEMORY = 150
+# Without more, gcloud goes from worker to worker; in its alpha it can do several at a time.
+KINDS = (
+    ("gcloud scp, then ssh", (), ()),
+    ("gcloud alpha, all at a time", ("alpha",), ("--batch-size=all",)),
+)
+HELLO = "print('hello', flush=True)\n"
+LIMITS = "limits: {idle: null}\n"  # a watch on each machine would be measured too
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a command: seconds to its first line, and in all; its largest size in MB.
+
+    `here` are the seconds of processor that it took with all that it started. The machines take
+    theirs from the same processors: elsewhere, where they have their own, this is what counts.
+    """
+
+    first: float
+    total: float
+    here: float
+    memory: float = 0.0
+
+
+def fanout() -> Iterator[Figure]:
+    """`tpuctl run` on 1 to 256 workers, each line shown, against gcloud's scp and ssh."""
+    wanted = [int(one) for one in os.environ.get("TPUCTL_BENCH_WORKERS", "").split(",") if one]
+    for workers in wanted or SIZES:
+        if workers * NEEDED > free_memory():
+            yield Figure(f"a job on {workers} workers", "not enough memory here")
+            continue
+        with local_cloud("instant") as folder:
+            yield from on_workers(folder, workers)
+
+
+def free_memory() -> int:
+    lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
+
+
+def on_workers(folder: Path, workers: int) -> Iterator[Figure]:
+    stack = stack_in(folder, tpu="runtime: tpu-ubuntu2204-base", extra=LIMITS)
+    text = stack.stack_file.read_text("utf-8").replace("v2-8", SIZES[workers])
+    stack.stack_file.write_text(text.replace("us-central1-b", ZONE), "utf-8")
+    stack = Tpuctl(stack.stack_file, cloud="local")
+    asyncio.run(stack.up())
+    (folder / "job").mkdir()
+    ours = run_ours(folder, stack, workers)
+    what = f"{workers} worker{'s' if workers > 1 else ''}"
+    cloud = control.status(folder / "cloud")
+    assert cloud is not None
+    machines = proportional_memory(cloud.pid) / 1e6
+    yield Figure(
+        f"tpuctl run on {what}",
+        f"{ours.total:.2f} s",
+        f"first line after {ours.first:.2f} s; {ours.here:.1f} s of CPU here; {ours.memory:.0f} MB",
+        f"{MEMORY} MB: {verdict(ours.memory <= MEMORY)}" if workers == max(SIZES) else "",
+    )
+    yield Figure("… all machines after it", f"{machines:.0f} MB")
+    for how, track, options in KINDS:
+        if track and workers == 1:
+            continue  # nothing to do at the same time
+        theirs = run_gcloud(folder, cloud, stack, track, options if workers > 1 else (), workers)
+        if isinstance(theirs, str):
+            yield Figure(f"{how}, to {what}", theirs)
+            continue
+        ratio = theirs.total / ours.total
+        is_goal = workers == GOAL_AT and not track
+        yield Figure(
+            f"{how}, to {what}",
+            f"{theirs.total:.2f} s",
+            f"first line after {theirs.first:.2f} s; {theirs.here:.1f} s of CPU here; "
+            f"{ratio:.1f} × ours",
+            f"{GOAL} × ours: {verdict(ratio >= GOAL)}" if is_goal else "",
+        )
+
+
+def verdict(is_met: bool) -> str:
+    return "met" if is_met else "MISSED"
+
+
+def run_ours(folder: Path, stack: Tpuctl, workers: int) -> Run:
+    """The better of two runs, where that takes no minutes; each ships another script."""
+    runs = []
+    for number in range(2 if workers < max(SIZES) else 1):
+        (folder / "job/hello.py").write_text(f"number = {number}\n{HELLO}", "utf-8")
+        options = ["--cloud", "local", "--stack-file", str(stack.stack_file)]
+        command = [*TPUCTL, *options, "run", str(folder / "job/hello.py"), "--all-workers"]
+        runs.append(timed(command, os.environ, folder, workers))
+    return min(runs, key=lambda run: run.total)
+
+
+def run_gcloud(
+    folder: Path,
+    cloud: control.LocalCloud,
+    stack: Tpuctl,
+    track: tuple[str, ...],
+    options: tuple[str, ...],
+    workers: int,
+) -> Run | str:
+    """The same folder to all machines, and its script run there; its key is known to them."""
+    environment = environment_of(cloud, PROJECT, ZONE, folder)
+    gcloud = ["gcloud", *track, "compute", "tpus", "tpu-vm"]
+    where = [f"--zone={ZONE}", "--worker=all", *options]
+    node = stack.stack.names.node
+    try:
+        known = [*gcloud, "ssh", node, f"--zone={ZONE}", "--worker=0", "--command=true"]
+        subprocess.run(known, env=environment, cwd=folder, capture_output=True, check=True)
+        sent = timed([*gcloud, "scp", "--recurse", "job", f"{node}:", *where], environment, folder)
+        command = "--command=python3 job/hello.py"
+        ran = timed([*gcloud, "ssh", node, *where, command], environment, folder, workers)
+    except FileNotFoundError:
+        return "gcloud is not here"
+    except subprocess.TimeoutExpired:
+        return f"longer than {LONGEST:.0f} s"
+    except (subprocess.CalledProcessError, RuntimeError) as error:
+        said = error.stderr.decode() if isinstance(error, subprocess.CalledProcessError) else error
+        return f"it failed: {str(said).strip()[-300:]}"
+    return Run(sent.total + ran.first, sent.total + ran.total, sent.here + ran.here)
+
+
+def timed(command: list[str], environment: Mapping[str, str], folder: Path, lines: int = 0) -> Run:
+    """Run a command that is to say hello so often."""
+    errors = folder / "errors"
+    began, before = time.perf_counter(), children_time()
+    with errors.open("wb") as stderr:
+        process = subprocess.Popen(
+            command, env=environment, cwd=folder, stdout=subprocess.PIPE, stderr=stderr
+        )
+    assert process.stdout is not None
+    largest = Largest(process.pid)
+    first, seen = 0.0, 0
+    for line in process.stdout:
+        if b"hello" in line:
+            first = first or time.perf_counter() - began
+            seen += 1
+        if time.perf_counter() - began > LONGEST:
+            process.kill()
+            raise subprocess.TimeoutExpired(command, LONGEST)
+    process.wait()
+    total = time.perf_counter() - began
+    if process.returncode or seen != lines:
+        said = errors.read_text("utf-8", "replace")
+        raise RuntimeError(f"exit code {process.returncode}, {seen} of {lines} lines: {said}")
+    return Run(first, total, children_time() - before, largest.bytes / 1e6)
+
+
+def children_time() -> float:
+    """Seconds of processor of all that was started here and has ended."""
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
+
+
+class Largest:
+    """The most memory that a process had, as long as it lives.
+
+    Not what `wait4` tells: that counts what the parent had when it was forked.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.bytes = 0
+        self._status = Path(f"/proc/{pid}/status")
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        while True:
+            try:
+                text = self._status.read_text("ascii")
+            except OSError:
+                return
+            if (found := re.search(r"VmHWM:\s+(\d+) kB", text)) is None:
+                return  # it has ended
+            self.bytes = int(found[1]) << 10
+            time.sleep(0.02)

@@ -1,0 +1,88 @@
+"""From `run` to the first line of a log, and how fast the bundled job trains."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+from figures import TPUCTL, Figure, local_cloud, stack_in, wall
+
+from tpuctl.api import Tpuctl
+from tpuctl.model.events import Event, LogChunk
+
+__all__ = ["first_line", "tokens"]
+
+
+def first_line() -> Iterator[Figure]:
+    """From `run` to the first byte of the log, with a connection to make."""
+    seen: list[float] = []
+
+    def emit(event: Event) -> None:
+        if isinstance(event, LogChunk):
+            seen.append(time.perf_counter())
+
+    with local_cloud("instant") as folder:
+        stack = stack_in(folder, emit)
+        asyncio.run(stack.up())
+        (folder / "job").mkdir()
+        script = folder / "job" / "hello.py"
+        script.write_text("print('hello', flush=True)\n", "utf-8")
+        times = []
+        for _ in range(3):
+            seen.clear()
+            started = time.perf_counter()
+            asyncio.run(stack.run(script))
+            times.append(seen[0] - started)
+        ssh = stack_ssh(stack)
+    yield Figure(
+        "first log line after run",
+        f"{min(times):.2f} s",
+        f"{min(times) / ssh:.1f} × one ssh command" if ssh else "",
+    )
+
+
+def stack_ssh(stack: Tpuctl) -> float | None:
+    """The time of one command through the ssh program, where there is one."""
+    if shutil.which("ssh") is None:
+        return None
+    return wall(asyncio.run(stack.ssh_command(0, ["true"])), times=3)
+
+
+def tokens() -> Iterator[Figure]:
+    """Tokens a second of the bundled job on a machine of the local cloud."""
+    log: list[bytes] = []
+
+    def emit(event: Event) -> None:
+        if isinstance(event, LogChunk):
+            log.append(event.data)
+
+    with local_cloud("instant") as folder:
+        stack = stack_in(folder, emit, tpu="runtime: auto")
+        subprocess.run(
+            [*TPUCTL, "--cloud", "local", "init", "--folder", str(folder / "new")],
+            check=True,
+            capture_output=True,
+        )
+        job = folder / "new" / "bert-pretraining"
+        subprocess.run(
+            [sys.executable, job / "gather.py"], cwd=job, check=True, capture_output=True
+        )
+        asyncio.run(stack.up())
+        code = asyncio.run(stack.run(job / "pretrain.py"))
+        asyncio.run(stack.down(delete_bucket=True))
+    entries = [json.loads(line) for line in b"".join(log).splitlines() if line.startswith(b"{")]
+    rates = sorted(one["tokens_per_second"] for one in entries if "tokens_per_second" in one)
+    if code != 0 or not rates:
+        yield Figure("tokens/s of the bundled job", f"it failed with {code}")
+        return
+    yield Figure(
+        "tokens/s of the bundled job",
+        f"{rates[len(rates) // 2]:,.0f}",
+        f"median of {len(rates)} intervals, {os.cpu_count()} cores",
+    )

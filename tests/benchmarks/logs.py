@@ -1,0 +1,133 @@
+"""A million lines through `logs -f`, and how soon a line printed is a line shown."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median, quantiles
+
+from figures import TPUCTL, Figure, local_cloud, stack_in
+
+from tpuctl.api import Tpuctl
+from tpuctl.model.job import JobRecord
+
+__all__ = ["logs"]
+
+LINES = 1_000_000
+MANY = f"""
+import sys
+for number in range(0, {LINES}, 1000):
+    sys.stdout.write("".join(
+        f"step {{step}} loss 2.71828 tokens/s 123456.7 accuracy 0.5772\\n"
+        for step in range(number, number + 1000)
+    ))
+"""
+PRINTED = 300
+CLOCKED = f"""
+import time
+for number in range({PRINTED}):
+    print(time.time_ns(), flush=True)
+    time.sleep(0.05)
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One program from its start to its end, and the most memory that it held."""
+
+    seconds: float
+    bytes: int
+    peak: int
+
+
+def logs() -> Iterator[Figure]:
+    with local_cloud("instant") as folder:
+        stack = stack_in(folder)
+        asyncio.run(stack.up())
+        (folder / "job").mkdir()
+        yield from _million(stack, folder)
+        yield from _latency(stack, folder)
+
+
+def _million(stack: Tpuctl, folder: Path) -> Iterator[Figure]:
+    long, short = (_submitted(stack, folder, text) for text in (MANY, "print('hello')"))
+    for record in (long, short):
+        asyncio.run(stack.follow(record, show=False))
+    runs: dict[str, list[Run]] = {"cat": [], "logs": [], "cat one": [], "logs one": []}
+    for _ in range(7):  # by turns, so that all meet the same machine
+        for more, record in (("", long), (" one", short)):
+            cat = asyncio.run(stack.ssh_command(0, f"cat {record.folder}/log"))
+            runs["cat" + more].append(_drained(cat))
+            runs["logs" + more].append(_drained(_follow(folder, record)))
+    assert {run.bytes for run in runs["cat"]} == {run.bytes for run in runs["logs"]}
+    raw, ours, raw_start, start = (
+        min(run.seconds for run in runs[name]) for name in ("cat", "logs", "cat one", "logs one")
+    )
+    size = runs["logs"][0].bytes / 1e6
+    yield Figure(
+        f"{LINES:,} lines through logs -f, and its start",
+        f"{ours:.2f} s for {size:.0f} MB",
+        f"{ours / raw:.1f} × ssh cat ({raw:.2f} s)",
+    )
+    yield Figure(
+        "  beyond what one line takes",
+        f"{ours - start:.2f} s",
+        f"{(ours - start) / (raw - raw_start):.2f} × ssh cat's ({raw - raw_start:.2f} s)",
+        "1.2 ×",
+    )
+    peaks = [max(run.peak for run in runs[name]) / 1e6 for name in ("logs", "logs one")]
+    yield Figure("  memory of the client", f"{peaks[0]:.0f} MB", f"{peaks[1]:.0f} MB for one line")
+
+
+def _latency(stack: Tpuctl, folder: Path) -> Iterator[Figure]:
+    record = _submitted(stack, folder, CLOCKED)
+    waits = []
+    peak = 0
+    with subprocess.Popen(_follow(folder, record), stdout=subprocess.PIPE) as shown:
+        assert shown.stdout is not None
+        for line in shown.stdout:
+            waits.append((time.time_ns() - int(line)) / 1e6)
+            peak = max(peak, _peak(shown.pid))
+    waits = waits[-PRINTED // 2 :]  # what was printed before anybody looked on is no measure
+    yield Figure(
+        "from a line printed to a line shown",
+        f"p50 {median(waits):.0f} ms",
+        f"p99 {quantiles(waits, n=100)[98]:.0f} ms",
+        "p50 60 ms",
+    )
+    yield Figure("  memory of the client", f"{peak / 1e6:.0f} MB")
+
+
+def _submitted(stack: Tpuctl, folder: Path, text: str) -> JobRecord:
+    script = folder / "job" / "job.py"
+    script.write_text(text, "utf-8")
+    return asyncio.run(stack.submit(script))
+
+
+def _follow(folder: Path, record: JobRecord) -> list[str]:
+    stack_file = str(folder / "bench.yaml")
+    return [*TPUCTL, "--cloud", "local", "--stack-file", stack_file, "logs", "-f", record.id]
+
+
+def _drained(command: Sequence[str]) -> Run:
+    """Run a program and throw its output away, unlike a pipe to /dev/null counting it."""
+    seen = peak = 0
+    started = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as program:
+        assert program.stdout is not None
+        while piece := program.stdout.read1(1 << 20):  # type: ignore[attr-defined]
+            seen += len(piece)
+            peak = max(peak, _peak(program.pid))
+    assert program.returncode == 0, command
+    return Run(time.perf_counter() - started, seen, peak)
+
+
+def _peak(pid: int) -> int:
+    """The most memory that a process held until now, in bytes."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text("ascii"))
+    return int(found[1]) * 1024 if found else 0

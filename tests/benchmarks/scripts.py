@@ -1,0 +1,263 @@
+"""What gcloud takes for the same on the same local cloud, as a whole program each time.
+
+`up` is compared with shell scripts of gcloud commands that make the same stack: one command after
+another, and with everything in the background that need not wait for something else. The scripts
+stop where the API does; `up` also waits for SSH and installs its watch on every machine.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import join
+from typing import Any
+
+from figures import PROJECT, TPUCTL, Figure, local_cloud, stack_in
+from ups import BILLING, KINDS, missing_image
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator import control
+
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+
+from gcloud import environment_of
+
+__all__ = ["gcloud_time", "scripts_time"]
+
+ZONE = "us-central1-b"
+PACE = "quick"
+Command = list[str]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of a script, and the names of those that must be over before."""
+
+    name: str
+    command: Command
+    after: tuple[str, ...] = ()
+
+
+def timed(command: Command, environment: Mapping[str, str], folder: Path) -> float:
+    started = time.perf_counter()
+    done = subprocess.run(
+        command, env=environment, cwd=folder, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr}")
+    return time.perf_counter() - started
+
+
+def one_by_one(steps: list[Step]) -> str:
+    return "\n".join(["set -e", *(join(step.command) for step in steps)])
+
+
+def at_once(steps: list[Step]) -> str:
+    """Everything in the background, each once those are over that it must follow."""
+    lines, waited = ["set -e"], set[str]()
+    for step in steps:
+        lines += [f'wait "${one}"' for one in step.after if one not in waited]
+        waited |= set(step.after)
+        lines.append(f"{join(step.command)} & {step.name}=$!")
+    lines += [f'wait "${step.name}"' for step in steps if step.name not in waited]
+    return "\n".join(lines)
+
+
+# The stacks, as scripts.
+
+
+class Made:
+    """What `up` has made, asked of the local cloud: the scripts make the same."""
+
+    def __init__(self, cloud: control.LocalCloud, stack: Tpuctl) -> None:
+        self._cloud = cloud
+        self.project = stack.stack.project
+        self.names = stack.stack.names
+        self.bucket = stack.stack.bucket
+        self.email = self.names.service_account_email
+        services = self._ask("GET", f"/v1/projects/{self.project}/services?filter=state:ENABLED")
+        self.apis = [one["config"]["name"] for one in services["services"]]
+
+    def _ask(self, verb: str, path: str) -> dict[str, Any]:
+        return control.request(self._cloud, verb, path, {} if verb == "POST" else None)
+
+    def project_roles(self) -> list[str]:
+        return _roles(self._ask("POST", f"/v3/projects/{self.project}:getIamPolicy"), self.email)
+
+    def bucket_roles(self, email: str) -> list[str]:
+        return _roles(self._ask("GET", f"/storage/v1/b/{self.bucket}/iam"), email)
+
+    def tensorflow(self) -> str:
+        """The version that a TPU node was made with."""
+        path = f"/v1/projects/{self.project}/locations/{ZONE}/nodes"
+        found: str = self._ask("GET", path)["nodes"][0]["tensorflowVersion"]
+        return found
+
+    def permissions(self, role: str) -> list[str]:
+        found: list[str] = self._ask("GET", f"/v1/{role}")["includedPermissions"]
+        return found
+
+
+def _roles(policy: dict[str, Any], email: str) -> list[str]:
+    member = f"serviceAccount:{email}"
+    return [one["role"] for one in policy["bindings"] if member in one["members"]]
+
+
+def script_of(kind: str, made: Made) -> list[Step]:
+    """The commands for a stack of that kind, in an order that is legal."""
+    name, email = made.names.node, made.email
+    roles = made.project_roles()
+    own = next(role for role in roles if role.startswith("projects/"))
+    steps = []
+    if kind == "new project":
+        steps.append(Step("project", ["gcloud", "projects", "create", made.project]))
+        billing = ["gcloud", "billing", "projects", "link", made.project]
+        steps.append(Step("billing", [*billing, f"--billing-account={BILLING}"], ("project",)))
+    bucket, member = f"gs://{made.bucket}", f"--member=serviceAccount:{email}"
+    allowed = ",".join(made.permissions(own))
+    rule = ["gcloud", "compute", "firewall-rules", "create", "bench-ssh", "--allow=tcp:22"]
+    identity = ["gcloud", "beta", "services", "identity", "create"]
+    steps += [
+        Step(
+            "apis",
+            ["gcloud", "services", "enable", *made.apis],
+            ("billing",) if kind == "new project" else (),
+        ),
+        Step(
+            "account",
+            ["gcloud", "iam", "service-accounts", "create", made.names.service_account],
+            ("apis",),
+        ),
+        Step("bucket", ["gcloud", "storage", "buckets", "create", bucket], ("apis",)),
+        Step(
+            "role",
+            [
+                *("gcloud", "iam", "roles", "create", own.rpartition("/")[2]),
+                *(f"--project={made.project}", f"--permissions={allowed}"),
+            ],
+            ("apis",),
+        ),
+        Step("firewall", [*rule, "--source-ranges=127.0.0.0/8"], ("apis",)),
+        Step("identity", [*identity, "--service=tpu.googleapis.com"], ("apis",)),
+    ]
+    steps += _machines(kind, name, made)
+    # One after another: each reads the policy, changes it and writes it back.
+    before: tuple[str, ...] = ("account", "role")
+    for number, role in enumerate(roles):
+        grant = ["gcloud", "projects", "add-iam-policy-binding", made.project, member]
+        steps.append(Step(f"grant_{number}", [*grant, f"--role={role}"], before))
+        before = (f"grant_{number}",)
+    before = ("account", "bucket")
+    for number, role in enumerate(made.bucket_roles(email)):
+        grant = ["gcloud", "storage", "buckets", "add-iam-policy-binding", bucket, member]
+        steps.append(Step(f"opened_{number}", [*grant, f"--role={role}"], before))
+        before = (f"opened_{number}",)
+    return steps
+
+
+def _machines(kind: str, name: str, made: Made) -> Iterator[Step]:
+    place = [f"--zone={ZONE}", "--quiet"]
+    tpu = ["gcloud", "compute", "tpus"]
+    wanted = ["--accelerator-type=v2-8", "--version=tpu-ubuntu2204-base"]
+    acting = [f"--service-account={made.email}"]
+    controller = [
+        *("gcloud", "compute", "instances", "create", f"{name}-controller", *place, *acting),
+        *("--machine-type=n1-standard-1", "--scopes=cloud-platform"),
+        *("--image-family=ubuntu-2204-lts", "--image-project=ubuntu-os-cloud"),
+    ]
+    after: tuple[str, ...] = ("account",)
+    if kind == "TPU node, controller":
+        yield Step("controller", controller, after)
+        node = [*tpu, "create", name, *place, "--accelerator-type=v2-8", "--network=default"]
+        yield Step("node", [*node, f"--version={made.tensorflow()}"], ("apis",))
+        return
+    if kind == "queued resource":
+        queue = [*tpu, "queued-resources", "create", f"{name}-queue", f"--node-id={name}"]
+        asked = [*wanted[:1], "--runtime-version=tpu-ubuntu2204-base"]
+        yield Step("queue", [*queue, *asked, *acting, *place], after)
+        active = [*tpu, "queued-resources", "describe", f"{name}-queue", *place]
+        state = "--format=value(state.state)"
+        loop = f'until [ "$({join([*active, state])})" = ACTIVE ]; do sleep 1; done'
+        yield Step("node", ["bash", "-c", loop], ("queue",))
+        return
+    disks = []
+    if kind == "TPU VM, disk, controller":
+        disk = f"{name}-data"
+        create = ["gcloud", "compute", "disks", "create", disk, *place, "--size=20GB"]
+        yield Step("disk", [*create, "--type=pd-balanced"], ("apis",))
+        disks = [f"--data-disk=source=projects/{PROJECT}/zones/{ZONE}/disks/{disk}"]
+        yield Step("controller", controller, after)
+        after = ("account", "disk")
+    yield Step("node", [*tpu, "tpu-vm", "create", name, *wanted, *acting, *disks, *place], after)
+
+
+def scripts_time() -> Iterator[Figure]:
+    """`tpuctl up`, the whole program, against both scripts, each in a new local cloud."""
+    if shutil.which("gcloud") is None:
+        yield Figure("up beside gcloud's scripts", "skipped", "gcloud is not here")
+        return
+    for kind in KINDS:
+        with local_cloud(PACE) as folder:
+            stack = stack_in(folder, **KINDS[kind])
+            absent = missing_image(stack)
+            if absent:
+                reason = f"the image of TensorFlow {absent} is not made"
+                yield Figure(f"up: {kind}", "skipped", reason)
+                continue
+            ours = os.environ | {"TPUCTL_CLOUD": "local"}
+            command = [*TPUCTL, "--stack-file", str(stack.stack_file), "up", "--yes"]
+            ours_took = timed(command, ours, folder)
+            cloud = control.status(folder / "cloud")
+            assert cloud is not None
+            steps = script_of(kind, Made(cloud, stack))
+        theirs = [_script_time(text(steps), steps, kind) for text in (one_by_one, at_once)]
+        one, parallel = (f"{took:.1f} s, {took / ours_took:.1f} ×" for took in theirs)
+        told = f"{len(steps)} gcloud commands: one by one {one}; as parallel as can be {parallel}"
+        yield Figure(f"tpuctl up: {kind}", f"{ours_took:.1f} s", told)
+
+
+def _script_time(script: str, steps: list[Step], kind: str) -> float:
+    with local_cloud(PACE) as folder:
+        cloud = control.status(folder / "cloud")
+        assert cloud is not None
+        created = [step.command[-1] for step in steps if step.name == "project"]
+        project = created[0] if created else PROJECT
+        environment = environment_of(cloud, project, ZONE, folder)
+        return timed(["bash", "-c", script], environment, folder)
+
+
+def gcloud_time() -> Iterator[Figure]:
+    """Looking at a TPU VM and taking it away."""
+    gcloud = shutil.which("gcloud")
+    if gcloud is None:
+        yield Figure("beside gcloud", "skipped", "gcloud is not here")
+        return
+    with local_cloud(PACE) as folder:
+        cloud = control.status(folder / "cloud")
+        assert cloud is not None
+        theirs = environment_of(cloud, PROJECT, ZONE, folder)
+        ours = os.environ | {"TPUCTL_CLOUD": "local"}
+        path = str(stack_in(folder).stack_file)
+        timed([*TPUCTL, "--stack-file", path, "up", "--yes"], ours, folder)
+        node = [gcloud, "compute", "tpus", "tpu-vm"]
+        where = [f"--zone={ZONE}", "--quiet"]
+        wanted = ["--accelerator-type=v2-8", "--version=tpu-ubuntu2204-base"]
+        timed([*node, "create", "beside", *wanted, *where], theirs, folder)
+        down = ["down", "--yes", "--delete-bucket"]
+        for mine, other in (
+            (["status"], [*node, "list", *where]),
+            (down, [*node, "delete", "beside", *where]),
+        ):
+            took = timed([*TPUCTL, "--stack-file", path, *mine], ours, folder)
+            there = timed(other, theirs, folder)
+            yield Figure(
+                f"tpuctl {mine[0]}",
+                f"{took:.2f} s",
+                f"gcloud … tpu-vm {other[len(node)]}: {there:.2f} s, {there / took:.1f} × ours",
+            )

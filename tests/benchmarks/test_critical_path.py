@@ -1,0 +1,76 @@
+"""The least time of a plan is the sum along the longest way through its graph."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent))
+
+from critical_path import STEPS, VISIBLE, critical_path
+
+from tpuctl.emulator.pace import Pace
+from tpuctl.model.plan import Action, Change, Plan
+
+REAL = Pace("real")
+
+
+def plan(*changes: tuple[str, Action, tuple[str, ...]]) -> Plan:
+    """Changes in a legal order: address, action, what it follows."""
+    return Plan(
+        tuple(Change(address, action, "") for address, action, _ in changes),
+        {address: frozenset(after) for address, _, after in changes},
+    )
+
+
+def test_the_longest_way_counts_and_nothing_beside_it() -> None:
+    found = critical_path(
+        plan(
+            ("apis/needed", Action.UPDATE, ()),
+            ("disk/data", Action.CREATE, ("apis/needed",)),
+            ("firewall/ssh", Action.CREATE, ("apis/needed",)),
+            ("node/n", Action.CREATE, ("disk/data",)),
+        ),
+        REAL,
+    )
+    assert [address for address, _ in found.steps] == ["apis/needed", "disk/data", "node/n"]
+    wanted = ("services.enable", "compute.disks", "tpu.nodes.create")
+    assert found.seconds == sum(REAL.seconds(step) for step in wanted)
+
+
+def test_what_is_there_costs_nothing() -> None:
+    found = critical_path(
+        plan(
+            ("apis/needed", Action.NOTHING, ()),
+            ("node/n", Action.CREATE, ("apis/needed",)),
+        ),
+        REAL,
+    )
+    assert found.steps == (("node/n", REAL.seconds("tpu.nodes.create")),)
+
+
+@pytest.mark.parametrize("action", [Action.CREATE, Action.NOTHING])
+def test_a_new_role_is_waited_for_by_who_grants_it(action: Action) -> None:
+    found = critical_path(
+        plan(
+            ("role/watch", action, ()),
+            ("project-grants/p", Action.UPDATE, ("role/watch",)),
+            ("node/n", Action.CREATE, ("project-grants/p",)),
+        ),
+        REAL,
+    )
+    waited = REAL.seconds("identity.roles.visible") if action is Action.CREATE else 0
+    assert found.seconds == waited + REAL.seconds("tpu.nodes.create")
+
+
+def test_what_the_cloud_took_longer_for_counts() -> None:
+    made = plan(("tpu/n", Action.CREATE, ()))
+    assert critical_path(made, REAL, {"tpu/n": 1000.0}).seconds == 1000.0
+    assert critical_path(made, REAL, {"tpu/n": 1.0}).seconds == REAL.seconds("tpu.v1.create")
+
+
+def test_every_step_has_a_pace() -> None:
+    for step in {*VISIBLE.values(), *(step for steps in STEPS.values() for step in steps)}:
+        assert REAL.seconds(step) > 0

@@ -1,0 +1,204 @@
+"""`up` and `down` of each kind of stack against the operations that must follow each other."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from critical_path import CriticalPath, critical_path, seconds_of, until_visible
+from figures import TPUCTL, Figure, local_cloud, stack_in
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator.machines import ImageStore
+from tpuctl.emulator.pace import Pace
+from tpuctl.flows.provision import prepare_down
+from tpuctl.model.events import Event, StepFinished, StepStarted
+from tpuctl.model.plan import Plan
+
+__all__ = ["up_real_time", "up_time"]
+
+BILLING = "010CA1-010CA1-010CA1"  # the local cloud has it
+TIMES = 2
+DETAIL = 0.03  # seconds above its pace from which a step is worth a word
+KINDS = {
+    "TPU VM": {},
+    "queued resource": {"tpu": "runtime: tpu-ubuntu2204-base, queue: true"},
+    "TPU VM, disk, controller": {
+        "tpu": "runtime: tpu-ubuntu2204-base, data_disks: [{size_gb: 20}]",
+        "extra": "controller: {}\n",
+    },
+    "new project": {"project": f"id: bench-project, create: true, billing_account: {BILLING}"},
+    "TPU node, controller": {"tpu": "kind: node"},
+}
+
+
+@dataclass
+class Story:
+    """When each step began and ended, in seconds since the command did."""
+
+    begun: float = 0.0
+    began: dict[str, float] = field(default_factory=dict)
+    ended: dict[str, float] = field(default_factory=dict)
+
+    def on(self, event: Event) -> None:
+        now = time.perf_counter() - self.begun
+        if isinstance(event, StepStarted):
+            self.began[event.address] = now
+        elif isinstance(event, StepFinished) and event.address in self.began:
+            self.ended[event.address] = now
+
+    def clear(self) -> None:
+        self.began.clear()
+        self.ended.clear()
+        self.begun = time.perf_counter()
+
+    def lost(self, plan: Plan, pace: Pace, took: float, booted: Mapping[str, float] = {}) -> str:
+        """Where the time went that no operation took: along what really waited for what."""
+        found = []
+        address = max(
+            (one for one in plan.after if one in self.ended), key=lambda one: self.ended[one]
+        )
+        walked = self.ended[address]
+        while address:
+            kind, change = address.partition("/")[0], plan.change(address)
+            before = max(self._before(address, plan), key=lambda one: self.ended[one], default="")
+            least = max(seconds_of(change, pace), booted.get(address, 0.0))
+            if before:
+                least += until_visible(plan.change(before), change, pace)
+            found.append((kind, self.ended[address] - self.began[address] - least))
+            found.append((f"before {kind}", self.began[address] - self.ended.get(before, 0.0)))
+            address = before
+        found.reverse()
+        settling = [one for one in self.ended if one not in plan.after]
+        settling.sort(key=lambda one: self.began[one])
+        for one in settling:
+            found.append((one, self.ended[one] - self.began[one]))
+            walked = max(walked, self.ended[one])
+        found.append(("after all steps", took - walked))
+        return ", ".join(f"{what} {seconds:.2f}" for what, seconds in found if seconds >= DETAIL)
+
+    def _before(self, address: str, plan: Plan) -> Iterator[str]:
+        """The steps that this one followed, through those that had nothing to do."""
+        for other in plan.after[address]:
+            if other in self.ended:
+                yield other
+            else:
+                yield from self._before(other, plan)
+
+
+def missing_image(stack: Tpuctl) -> str:
+    """The TensorFlow whose image a TPU node would have to make first; empty where it is there."""
+    tensorflow = stack.stack.runtime.tensorflow
+    if tensorflow is None or ImageStore().is_made(tensorflow):
+        return ""
+    return tensorflow
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One command: how long it took, the least that it could, and where the rest went."""
+
+    seconds: float
+    path: CriticalPath
+    lost: str
+
+    def figures(self, what: str) -> Iterator[Figure]:
+        goal = 1.05 * self.path.seconds + 0.5
+        verdict = "met" if self.seconds <= goal else "MISSED"
+        ratio = f"{self.seconds / self.path.seconds:.2f} × its path of {self.path.seconds:.1f} s"
+        yield Figure(what, f"{self.seconds:.2f} s", ratio, f"{goal:.2f} s: {verdict}")
+        yield Figure("", "", f"path: {self.path}")
+        yield Figure("", "", f"beyond it: {self.lost or 'nothing to speak of'}")
+
+
+def measure(kind: str, pace_name: str, times: int) -> Iterator[Figure]:
+    """The better of so many runs, each in a new cloud."""
+    found: list[tuple[Measured, Measured]] = []
+    for _ in range(times):
+        with local_cloud(pace_name) as folder:
+            story = Story()
+            stack = stack_in(folder, story.on, **KINDS[kind])
+            absent = missing_image(stack)
+            if absent:
+                reason = f"the image of TensorFlow {absent} is not made"
+                yield Figure(f"up: {kind}", "skipped", reason)
+                return
+            found.append((up(stack, story, Pace(pace_name)), down(stack, story, Pace(pace_name))))
+    for index, command in enumerate(("up", "down")):
+        best = min((one[index] for one in found), key=lambda one: one.seconds - one.path.seconds)
+        yield from best.figures(f"{command}: {kind}")
+
+
+def up(stack: Tpuctl, story: Story, pace: Pace) -> Measured:
+    # Clients and connections are made once, and by the plan that a person looks at first.
+    plan = asyncio.run(stack.plan()).plan
+    story.clear()
+    asyncio.run(stack.up())
+    took = time.perf_counter() - story.begun
+    booted = boot_seconds(stack) if stack.stack.is_node else {}
+    return Measured(took, critical_path(plan, pace, booted), story.lost(plan, pace, took, booted))
+
+
+def down(stack: Tpuctl, story: Story, pace: Pace) -> Measured:
+    plan = asyncio.run(prepare_down(stack.stack, stack.cloud, delete_bucket=True)).plan
+    story.clear()
+    asyncio.run(stack.down(delete_bucket=True))
+    took = time.perf_counter() - story.begun
+    return Measured(took, critical_path(plan, pace), story.lost(plan, pace, took))
+
+
+def boot_seconds(stack: Tpuctl) -> dict[str, float]:
+    """What the cloud says that making the TPU node took: its TensorFlow really has to start."""
+    from google.cloud.tpu_v1.types import OperationMetadata
+
+    parent = f"projects/{stack.stack.project}/locations/{stack.stack.zone}"
+    answer = stack.cloud.client("tpu_v1").list_operations({"name": parent}, timeout=60)
+    for one in answer.operations:
+        told = OperationMetadata.deserialize(one.metadata.value)
+        if told.verb == "create":
+            return {
+                f"tpu/{told.target.rpartition('/')[2]}": (
+                    told.end_time - told.create_time
+                ).total_seconds()
+            }
+    return {}
+
+
+def program_time(pace_name: str = "quick") -> Iterator[Figure]:
+    """`tpuctl up` and `down` as typed in a shell, with everything that a program has to load."""
+    pace = Pace(pace_name)
+    with local_cloud(pace_name) as folder:
+        environment = os.environ | {"TPUCTL_CLOUD": "local"}
+        stack = stack_in(folder)
+        plan = asyncio.run(stack.plan()).plan
+        for what, command in (("up", ["up"]), ("down", ["down", "--delete-bucket"])):
+            if what == "down":
+                plan = asyncio.run(prepare_down(stack.stack, stack.cloud, delete_bucket=True)).plan
+            started = time.perf_counter()
+            subprocess.run(
+                [*TPUCTL, "--stack-file", str(stack.stack_file), *command, "--yes"],
+                env=environment,
+                capture_output=True,
+                check=True,
+            )
+            took = time.perf_counter() - started
+            path = critical_path(plan, pace)
+            ratio = f"{took / path.seconds:.2f} × its path of {path.seconds:.1f} s"
+            yield Figure(f"tpuctl {what}: TPU VM, the whole program", f"{took:.2f} s", ratio)
+
+
+def up_time() -> Iterator[Figure]:
+    """At the pace in which operations take moments."""
+    for kind in KINDS:
+        yield from measure(kind, "quick", TIMES)
+    yield from program_time()
+
+
+def up_real_time() -> Iterator[Figure]:
+    """At the pace of the real cloud: three quarters of an hour in all."""
+    for kind in KINDS:
+        yield from measure(kind, "real", 1)
