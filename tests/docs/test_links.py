@@ -29,7 +29,9 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(other), f"{page.name} links to {target}"
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/tutorial.md", "docs/local-cloud.md"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "docs/tutorial.md", "docs/jobs.md", "docs/local-cloud.md"]
+)
 def test_commands_in_pages_exist(name: str) -> None:
     known = re.findall(
         r"^## (tpuctl .+)$", (ROOT / "docs/reference/commands.md").read_text("utf-8"), re.MULTILINE

@@ -11,7 +11,7 @@ import pytest
 
 import tpuctl
 from tpuctl import assets
-from tpuctl.jobs.ship import SHIPPED
+from tpuctl.jobs.launch import SHIPPED
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,8 +35,8 @@ def test_templates_and_shipped_files_come_along() -> None:
         assert (assets.templates() / path).read_bytes() == (source / path).read_bytes()
     package = Path(tpuctl.__file__).parent
     for name in SHIPPED:
-        assert (package / "jobs" / name).read_bytes() == (
-            ROOT / "tpuctl" / "jobs" / name
+        assert (package / "jobs" / "shipped" / name).read_bytes() == (
+            ROOT / "tpuctl" / "jobs" / "shipped" / name
         ).read_bytes()
     assert list((package / "emulator" / "images").glob("*.txt"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,7 @@ __all__ = ["JOB", "job_python"]
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = ROOT / "templates" / "jobs" / "bert-pretraining"
-INSTALLER = ROOT / "tpuctl" / "jobs" / "environment.py"
+INSTALLER = ROOT / "tpuctl" / "jobs" / "shipped" / "environment.py"
 TENSORFLOW = "2.18.0"
 
 
@@ -33,7 +34,11 @@ def job_python() -> Path:
     home = store.cache / "job-tests"
     home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        arguments = ["make", folder, JOB / "requirements.txt", image / "bin" / "python3"]
+        Path(folder, "code").mkdir()
+        shutil.copy(JOB / "requirements.txt", Path(folder, "code"))
+        spec = {"install": {"requirements": "requirements.txt"}}
+        Path(folder, "spec.json").write_text(json.dumps(spec), "utf-8")
+        arguments = ["make", folder, image / "bin" / "python3"]
         made = subprocess.run(
             [image / "bin" / "python3", "-S", "-I", INSTALLER, *arguments],
             env={**os.environ, "HOME": str(home), "PIP_CACHE_DIR": str(store.downloads)},

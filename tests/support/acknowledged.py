@@ -1,0 +1,201 @@
+"""What a server acknowledged, and whether another one, started after a kill, still has it.
+
+Each thing has a key, `kind:name`, and a way to be read. A change that was acknowledged must be
+there; one whose answer never came may be there or not, whole in either case.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import requests
+from killed_server import KilledServer
+
+__all__ = ["BUCKET", "COMPUTE", "PARENT", "PROJECT", "ZONE", "Ledger", "digest", "policy_of"]
+
+BUCKET = "kept"
+PROJECT = "local-project"
+PARENT = f"projects/{PROJECT}/locations/europe-west4-a"
+COMPUTE = f"/compute/v1/projects/{PROJECT}"
+ZONE = f"{COMPUTE}/zones/europe-west4-a"
+_SECONDS = 20.0
+_ABSENT = {"member": False, "guest": False, "api": "DISABLED"}  # what others are None for
+_OBJECTS = f"/storage/v1/b/{BUCKET}/o"
+# Where things of a kind are read, and what of the answer is compared; without that, that it is
+# there at all.
+_WHERE: dict[str, tuple[str, Callable[[requests.Response], Any] | None]] = {
+    "bucket": ("/storage/v1/b/{}", None),
+    "object": (f"{_OBJECTS}/{{}}?alt=media", lambda answer: digest(answer.content)),
+    "note": (f"{_OBJECTS}/{{}}", lambda answer: answer.json().get("metadata", {}).get("note")),
+    "project": ("/v3/projects/{}", lambda answer: answer.json()["state"]),
+    "api": (f"/v1/projects/{PROJECT}/services/{{}}", lambda answer: answer.json()["state"]),
+    "account": (
+        f"/v1/projects/{PROJECT}/serviceAccounts/{{}}@{PROJECT}.iam.gserviceaccount.com",
+        None,
+    ),
+    "role": (f"/v1/projects/{PROJECT}/roles/{{}}", lambda answer: answer.json()["title"]),
+    "node": (f"/v2/{PARENT}/nodes/{{}}", lambda answer: answer.json()["state"]),
+    "queued": (
+        f"/v2/{PARENT}/queuedResources/{{}}",
+        lambda answer: answer.json()["state"]["state"],
+    ),
+    "instance": (f"{ZONE}/instances/{{}}", lambda answer: answer.json()["status"]),
+    "disk": (f"{ZONE}/disks/{{}}", lambda answer: answer.json()["status"]),
+    "firewall": (f"{COMPUTE}/global/firewalls/{{}}", lambda answer: answer.json()["priority"]),
+}
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+class Ledger:
+    """Makes changes and writes down what came of them. Raises requests.RequestException from the
+    call at which the server ended."""
+
+    def __init__(self, server: KilledServer) -> None:
+        self.server = server
+        self.may: dict[str, set[Any]] = {}  # by key: the states that it may be in; None for absent
+        self.operations: list[str] = []  # acknowledged: paths at which they are asked for
+        self.sessions: dict[str, tuple[str, int]] = {}  # address below the origin: total, had
+        self.calls = 0
+
+    def known(self, key: str) -> Any:
+        states = self.may.get(key, {_ABSENT.get(key.partition(":")[0])})
+        assert len(states) == 1, (key, states)
+        return next(iter(states))
+
+    def change(self, key: str, new: Any, verb: str, path: str, **more: Any) -> Any:
+        """A call that makes the thing `new`, at once or by an operation; the answer's JSON."""
+        self.may[key] = {self.known(key), new}
+        answer = self.ask(verb, path, **more)
+        self.may[key] = {new}
+        told = answer.json() if answer.content else {}
+        operation = operation_path(path, told)
+        if operation:
+            self.operations.append(operation)
+            self.end(operation)
+        return told
+
+    def ask(self, verb: str, path: str, **more: Any) -> requests.Response:
+        answer = self.server.ask(verb, path, **more)
+        assert answer.ok, (verb, path, answer.status_code, answer.text)
+        self.calls += 1
+        return answer
+
+    def end(self, operation: str) -> None:
+        """See an operation to its end, which must be a good one."""
+        until = time.monotonic() + _SECONDS
+        while True:
+            answer = self.server.ask("GET", operation)
+            assert answer.ok, f"{operation} was acknowledged and is gone: {answer.text}"
+            told = answer.json()
+            if told.get("done") or told.get("status") == "DONE":
+                break
+            assert time.monotonic() < until, f"{operation} does not end"
+            time.sleep(0.01)
+        assert "error" not in told, told
+        self.operations.remove(operation)
+
+    def read(self, key: str) -> Any:
+        kind, _, name = key.partition(":")
+        if kind in ("member", "guest"):
+            return name in self._members(kind)
+        path, look = _WHERE[kind]
+        answer = self.server.ask("GET", path.format(name))
+        # Whether a project is there is not told to who might not see it: 403.
+        if answer.status_code == (403 if kind == "project" else 404):
+            return None
+        assert answer.ok, (key, answer.status_code, answer.text)
+        return look(answer) if look is not None else True
+
+    def _members(self, kind: str) -> set[str]:
+        policy = self.server.ask(*policy_of(kind)).json()
+        return {one for binding in policy.get("bindings", ()) for one in binding["members"]}
+
+    # Resumable uploads.
+
+    def begin_upload(self, name: str, total: int) -> str:
+        path = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=resumable&name={name}"
+        answer = self.ask("POST", path, json={})
+        address: str = answer.headers["Location"].removeprefix(self.server.url)
+        self.sessions[address] = (str(total), 0)
+        return address
+
+    def append(self, address: str, data: bytes, first: int, total: int) -> requests.Response:
+        header = f"bytes {first}-{first + len(data) - 1}/{total}"
+        # Its own way: 308 is what most of these are answered, and no redirect.
+        answer = self.server.ask(
+            "PUT",
+            address,
+            data=data,
+            headers={"Content-Range": header},
+            allow_redirects=False,
+        )
+        assert answer.status_code in (200, 308), answer.text
+        self.sessions[address] = (str(total), first + len(data))
+        self.calls += 1
+        return answer
+
+    def has(self, address: str) -> int:
+        """How many bytes of a session there are; all, when it is ended."""
+        total, _ = self.sessions[address]
+        answer = self.server.ask(
+            "PUT",
+            address,
+            headers={"Content-Range": f"bytes */{total}"},
+            allow_redirects=False,
+        )
+        if answer.status_code == 200:
+            return int(total)
+        assert answer.status_code == 308, answer.text
+        return int(answer.headers.get("Range", "bytes=0--1").partition("-")[2]) + 1
+
+    # After a kill.
+
+    def check(self) -> None:
+        """Hold the server against what was acknowledged, and forget what was uncertain."""
+        for operation in list(self.operations):
+            self.end(operation)
+        for key, states in self.may.items():
+            until = time.monotonic() + _SECONDS
+            while (found := self.read(key)) not in states:
+                assert time.monotonic() < until, f"{key} is {found}, and not in {states}"
+                time.sleep(0.01)
+            self.may[key] = {found}
+        for address, (_, had) in self.sessions.items():
+            assert self.has(address) >= had, f"of {had} bytes there are {self.has(address)}"
+        self._check_files()
+
+    def _check_files(self) -> None:
+        """Every object has its bytes, deleted ones for a while too, and nothing else lies about."""
+        items = []
+        for which in ("", "?softDeleted=true"):
+            listed = self.server.ask("GET", f"{_OBJECTS}{which}")
+            items += listed.json().get("items", []) if listed.ok else []
+        files = [path for path in (self.server.home / "objects").rglob("*") if path.is_file()]
+        assert len(files) == len(items)
+        drafts = list((self.server.home / "uploads").iterdir())
+        assert len(drafts) <= len(self.sessions) + 1  # one may be begun and not acknowledged
+
+
+def policy_of(kind: str) -> tuple[str, str]:
+    """How the policy is read in which members of a kind stand."""
+    if kind == "guest":
+        return "GET", f"/storage/v1/b/{BUCKET}/iam"
+    return "POST", f"/v3/projects/{PROJECT}:getIamPolicy"
+
+
+def operation_path(path: str, told: dict[str, Any]) -> str:
+    """Where to ask for the operation that an answer is; "" when it is none, or is over."""
+    name = str(told.get("name", ""))
+    if told.get("kind") == "compute#operation":
+        link: str = told["selfLink"]
+        return link[link.index("/compute/v1/") :]
+    if "operations/" not in name:
+        return ""
+    version = path.split("/")[1]
+    return f"/{version}/{name}"

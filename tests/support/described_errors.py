@@ -1,0 +1,100 @@
+"""Holds refusals against the two shapes that Google's have.
+
+The platform's: https://cloud.google.com/apis/design/errors (AIP-193), with the details of
+google/rpc/error_details.proto. The older APIs': a list of `errors`, as
+https://cloud.google.com/storage/docs/json_api/v1/status-codes has it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from described_values import Complaint
+from google.protobuf import json_format
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+
+__all__ = ["check_error", "check_status"]
+
+# Of google.rpc.Code, as google/rpc/code.proto maps them.
+_HTTP: Mapping[str, int] = {
+    "CANCELLED": 499,
+    "UNKNOWN": 500,
+    "INVALID_ARGUMENT": 400,
+    "DEADLINE_EXCEEDED": 504,
+    "NOT_FOUND": 404,
+    "ALREADY_EXISTS": 409,
+    "PERMISSION_DENIED": 403,
+    "RESOURCE_EXHAUSTED": 429,
+    "FAILED_PRECONDITION": 400,
+    "ABORTED": 409,
+    "OUT_OF_RANGE": 400,
+    "UNIMPLEMENTED": 501,
+    "INTERNAL": 500,
+    "UNAVAILABLE": 503,
+    "DATA_LOSS": 500,
+    "UNAUTHENTICATED": 401,
+}
+_ENTRY = {"message", "domain", "reason", "location", "locationType", "extendedHelp", "debugInfo"}
+assert error_details_pb2 is not None  # brings the messages of details
+
+
+def check_error(status: int, text: str, family: str) -> Iterator[Complaint]:
+    """What is wrong with the body of a refusal; `family` is "platform" or "legacy".
+
+    Where Google's front end answers in place of an API, that is a page, as the one told of in
+    world-federation-of-advertisers/cross-media-measurement#1644.
+    """
+    if status in (408, 502) and f"<title>Error {status} (" in text:
+        return
+    try:
+        value = json.loads(text)
+    except ValueError:
+        yield Complaint("", "no JSON in a refusal", text[:120])
+        return
+    if not isinstance(value, dict) or list(value) != ["error"]:
+        yield Complaint("", "a refusal is one `error`", text[:120])
+        return
+    error = value["error"]
+    if not isinstance(error, dict):
+        yield Complaint("error", "no object", repr(error))
+        return
+    yield from _error(status, error, family)
+    for entry in error.get("errors", ()):
+        for key in ("message", "domain", "reason"):
+            if not isinstance(entry.get(key), str) or not entry[key]:
+                yield Complaint(f"error.errors[].{key}", "missing")
+        for key in entry.keys() - _ENTRY:
+            yield Complaint(f"error.errors[].{key}", "unknown field", repr(entry[key]))
+    for detail in error.get("details", ()):
+        yield from _detail(detail)
+
+
+def _error(status: int, error: Mapping[str, Any], family: str) -> Iterator[Complaint]:
+    for key in error.keys() - {"code", "message", "status", "details", "errors"}:
+        yield Complaint(f"error.{key}", "unknown field of an error", repr(error[key]))
+    if error.get("code") != status:
+        yield Complaint("error.code", "not the HTTP status", repr(error.get("code")))
+    if not isinstance(error.get("message"), str) or not error["message"]:
+        yield Complaint("error.message", "missing")
+    if family == "platform" and "status" not in error:
+        yield Complaint("error.status", "missing")
+    # Faults may be asked for with any status; those that are not Google's have no name.
+    if "status" in error and status in _HTTP.values() and _HTTP.get(error["status"]) != status:
+        yield Complaint("error.status", "does not go with the HTTP status", repr(error["status"]))
+    if family == "legacy" and not error.get("errors"):
+        yield Complaint("error.errors", "missing")
+
+
+def _detail(detail: Any) -> Iterator[Complaint]:
+    try:
+        json_format.ParseDict(detail, status_pb2.Status().details.add())
+    except (json_format.ParseError, TypeError) as error:
+        yield Complaint("error.details[]", "no known message", str(error)[:200])
+
+
+def check_status(number: int) -> Iterator[Complaint]:
+    """What is wrong with the status that ends a gRPC call."""
+    if number not in code_pb2.Code.values():
+        yield Complaint("", "no status of gRPC", str(number))

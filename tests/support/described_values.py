@@ -1,0 +1,394 @@
+"""Holds JSON against the schemas of a discovery document."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import importlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from descriptions import DOCUMENTS, Document, document
+
+__all__ = ["Complaint", "Side", "check_schema", "check_text"]
+
+Json = Any
+Rule = str
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """What is wrong, where: `place` is a path as `networkEndpoints[].ipAddress`."""
+
+    place: str
+    rule: Rule
+    value: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.place or 'the whole'}: {self.rule}{f' ({self.value})' if self.value else ''}"
+
+
+@dataclass(frozen=True)
+class Side:
+    """Whether it was asked or answered, and of which method."""
+
+    method: str = ""  # "compute.instances.insert": what is required depends on it
+    is_answer: bool = False
+    is_partial: bool = False  # an update, or an answer of which some fields were asked for
+    has_numbers: bool = False  # enums stand as numbers
+
+    @property
+    def is_strict(self) -> bool:
+        return not self.is_partial
+
+
+Tell = Callable[[str, Rule, Json], None]
+Check = Callable[[Json, str, Side, Tell], None]
+
+_compiled: dict[tuple[str, str], Check] = {}
+
+
+def check_schema(description: Document, schema: str, value: Json, side: Side) -> list[Complaint]:
+    """Everything about a value that its schema does not have so."""
+    found: dict[Complaint, None] = {}
+
+    def tell(place: str, rule: Rule, what: Json) -> None:
+        found[Complaint(place, rule, "" if what is None else repr(what)[:120])] = None
+
+    _of(description, schema)(value, "", side, tell)
+    return list(found)
+
+
+def check_text(description: Mapping[str, Any], text: str) -> Rule | None:
+    """What is wrong with a parameter in a path or a query, if anything is."""
+    kind = description.get("type")
+    if kind == "boolean":
+        return None if text in ("true", "false") else "no boolean"
+    if kind in ("integer", "number") and not re.fullmatch(r"-?\d+(?:\.\d+)?", text):
+        return f"no {kind}"
+    if "enum" in description and text not in description["enum"]:
+        return "unknown value of an enum"
+    pattern = description.get("pattern")
+    if pattern and not re.fullmatch(str(pattern), text):
+        return "not of its pattern"
+    form = _FORMATS.get(str(description.get("format")))
+    if form is not None and kind == "string":
+        return form(text)
+    if kind == "integer":
+        return _in_range(int(text), str(description.get("format")))
+    return None
+
+
+def _of(description: Document, schema: str) -> Check:
+    key = (description.name, schema)
+    if key not in _compiled:
+
+        def later(value: Json, place: str, side: Side, tell: Tell) -> None:
+            _compiled[key](value, place, side, tell)
+
+        _compiled[key] = later  # for schemas that hold themselves
+        _compiled[key] = _compile(description, description.schemas[schema], schema)
+    return _compiled[key]
+
+
+def _compile(description: Document, schema: Mapping[str, Any], name: str) -> Check:
+    if "$ref" in schema:
+        return _of(description, schema["$ref"])
+    kind = schema.get("type")
+    if kind == "any":
+        return lambda *rest: None
+    if kind == "array":
+        return _array(_compile(description, schema["items"], name))
+    if kind == "object":
+        values = schema.get("additionalProperties")
+        if values is None:
+            return _object(description, schema, name)
+        if values.get("type") == "any" and "@type" in values.get("description", ""):
+            return _any(description)
+        return _mapping(_compile(description, values, name))
+    return _scalar(schema)
+
+
+# Containers.
+
+
+def _array(inner: Check) -> Check:
+    def check(value: Json, place: str, side: Side, tell: Tell) -> None:
+        if not isinstance(value, list):
+            tell(place, "no array", value)
+            return
+        place += "[]"
+        for item in value:
+            inner(item, place, side, tell)
+
+    return check
+
+
+def _mapping(inner: Check) -> Check:
+    def check(value: Json, place: str, side: Side, tell: Tell) -> None:
+        if not isinstance(value, dict):
+            tell(place, "no object", value)
+            return
+        place += "{}"
+        for item in value.values():
+            inner(item, place, side, tell)
+
+    return check
+
+
+def _any(description: Document) -> Check:
+    """A message of a type that it tells itself."""
+
+    def check(value: Json, place: str, side: Side, tell: Tell) -> None:
+        if not isinstance(value, dict):
+            tell(place, "no object", value)
+            return
+        name = value.get("@type")
+        if not isinstance(name, str) or not name.startswith("type.googleapis.com/"):
+            tell(place, "no @type", name)
+            return
+        package, _, message = name.partition("/")[2].rpartition(".")
+        if package in _FOREIGN:
+            return
+        home = next((one for one, its in DOCUMENTS.items() if its == package), description.name)
+        inner = document(home)
+        if message not in inner.schemas:
+            tell(place, "unknown @type", name)
+            return
+        content = {key: item for key, item in value.items() if key != "@type"}
+        _of(inner, message)(content, place, side, tell)
+
+    return check
+
+
+# Messages that no document describes: errors' details, and the one with nothing in it.
+_FOREIGN = ("google.rpc", "google.protobuf")
+
+
+def _object(description: Document, schema: Mapping[str, Any], name: str) -> Check:
+    properties = schema.get("properties", {})
+    checks = {key: _field(description, one, name, key) for key, one in properties.items()}
+    needs = [(key, _need(description, one)) for key, one in properties.items()]
+    needs = [(key, need) for key, need in needs if need is not None]
+    entry_only = frozenset(key for key, one in properties.items() if _is_entry_only(one))
+    is_operation = name == "Operation" and "done" in properties
+
+    def check(value: Json, place: str, side: Side, tell: Tell) -> None:
+        if not isinstance(value, dict):
+            tell(place, "no object", value)
+            return
+        for key, item in value.items():
+            inner = checks.get(key)
+            where = f"{place}.{key}" if place else key
+            if inner is None:
+                tell(where, f"unknown field of {name}", item)
+            elif item is None:
+                if side.is_answer:
+                    tell(where, "null in an answer", None)
+            else:
+                inner(item, where, side, tell)
+                if side.is_answer and key in entry_only:
+                    tell(where, "for input only, in an answer", item)
+        if side.is_strict:
+            for key, need in needs:
+                if value.get(key) is None and need(side):
+                    tell(f"{place}.{key}" if place else key, "missing", None)
+        if is_operation and side.is_answer:
+            _check_operation(value, place, tell)
+
+    return check
+
+
+def _need(description: Document, schema: Mapping[str, Any]) -> Callable[[Side], bool] | None:
+    """When a field has to be there."""
+    methods = frozenset(schema.get("annotations", {}).get("required", ()))
+    if methods:
+        return lambda side: not side.is_answer and side.method in methods
+    if description.is_legacy:
+        is_kind = "#" in str(schema.get("default", ""))
+        return (lambda side: side.is_answer) if is_kind else None
+    if str(schema.get("description", "")).startswith("Required."):
+        return lambda side: True
+    return None
+
+
+def _is_entry_only(schema: Mapping[str, Any]) -> bool:
+    text = str(schema.get("description", "")).lower()
+    return text.startswith(("input only.", "[input only]"))
+
+
+def _check_operation(value: Mapping[str, Any], place: str, tell: Tell) -> None:
+    """google/longrunning/operations.proto: `result` is set if and only if it is done."""
+    prefix = f"{place}." if place else ""
+    if not value.get("name"):
+        tell(f"{prefix}name", "missing", None)
+    results = [key for key in ("error", "response") if key in value]
+    if len(results) != (1 if value.get("done") else 0):
+        tell(f"{prefix}done", "a result that does not go with it", results)
+
+
+# Scalars.
+
+
+def _field(description: Document, schema: Mapping[str, Any], parent: str, key: str) -> Check:
+    inner = _compile(description, schema, parent)
+    holder = schema.get("items", schema)
+    if "enum" not in holder or not description.package:
+        return inner
+    names = _numbers(description.package, parent, key)
+    known = frozenset(holder["enum"])
+
+    def one(value: Json, place: str, side: Side, tell: Tell) -> None:
+        if names is not None and names.get(value) not in known:
+            tell(place, "unknown value of an enum", value)
+
+    numbers = _array(one) if "items" in schema else one
+
+    def check(value: Json, place: str, side: Side, tell: Tell) -> None:
+        first = value[0] if isinstance(value, list) and value else value
+        is_number = isinstance(first, int) and not isinstance(first, bool)
+        (numbers if is_number and side.has_numbers else inner)(value, place, side, tell)
+
+    return check
+
+
+# Where the official clients that ask for numbers have the messages.
+_TYPES: Mapping[str, str] = {
+    "google.cloud.tpu.v2": "google.cloud.tpu_v2.types",
+    "google.cloud.resourcemanager.v3": "google.cloud.resourcemanager_v3.types",
+    "google.api.serviceusage.v1": "google.cloud.service_usage_v1.types",
+    "google.cloud.billing.v1": "google.cloud.billing_v1.types",
+}
+
+
+def _numbers(package: str, message: str, key: str) -> Mapping[int, str] | None:
+    """The names of an enum by number, where the message's descriptor is at hand."""
+    from google.protobuf import descriptor_pool
+
+    if package not in _TYPES:
+        return None
+    importlib.import_module(_TYPES[package])  # makes them known
+    try:
+        found = descriptor_pool.Default().FindMessageTypeByName(f"{package}.{message}")
+    except KeyError:
+        return None
+    one = found.fields_by_camelcase_name.get(key)
+    if one is None or one.enum_type is None:
+        return None
+    return {value.number: value.name for value in one.enum_type.values}
+
+
+def _scalar(schema: Mapping[str, Any]) -> Check:
+    kind, form = schema.get("type"), str(schema.get("format"))
+    if kind == "boolean":
+        return _expect(lambda value: isinstance(value, bool), "no boolean")
+    if kind == "number":
+        return _expect(
+            lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+            "no number",
+        )
+    if kind == "integer":
+        return _integer(form)
+    if kind != "string":
+        raise ValueError(f"a type that nobody has heard of: {kind}")
+    return _string(schema, form)
+
+
+def _expect(is_right: Callable[[Json], bool], rule: Rule) -> Check:
+    def check(value: Json, place: str, side: Side, tell: Tell) -> None:
+        if not is_right(value):
+            tell(place, rule, value)
+
+    return check
+
+
+def _integer(form: str) -> Check:
+    def check(value: Json, place: str, side: Side, tell: Tell) -> None:
+        if not isinstance(value, int) or isinstance(value, bool):
+            tell(place, "no integer", value)
+        elif (rule := _in_range(value, form)) is not None:
+            tell(place, rule, value)
+
+    return check
+
+
+def _string(schema: Mapping[str, Any], form: str) -> Check:
+    known = frozenset(schema["enum"]) if "enum" in schema else None
+    pattern = re.compile(schema["pattern"]) if "pattern" in schema else None
+    is_formed = _FORMATS.get(form)
+    # Of answers' default, only the names of kinds are always what they say.
+    constant = schema.get("default") if "#" in str(schema.get("default", "")) else None
+
+    def check(value: Json, place: str, side: Side, tell: Tell) -> None:
+        if not isinstance(value, str):
+            tell(place, "no string", value)
+            return
+        if known is not None and value not in known:
+            tell(place, "unknown value of an enum", value)
+        if pattern is not None and not pattern.fullmatch(value):
+            tell(place, "not of its pattern", value)
+        if constant is not None and side.is_answer and value != constant:
+            tell(place, f"not {constant}", value)
+        if is_formed is not None and (rule := is_formed(value)) is not None:
+            tell(place, rule, value)
+
+    return check
+
+
+_BITS = {"int32": (-(2**31), 2**31), "uint32": (0, 2**32), "int64": (-(2**63), 2**63)}
+_BITS["uint64"] = (0, 2**64)
+
+
+def _in_range(value: int, form: str) -> Rule | None:
+    least, end = _BITS.get(form, (value, value + 1))
+    return None if least <= value < end else f"no {form}"
+
+
+def _long(form: str) -> Callable[[str], Rule | None]:
+    def check(text: str) -> Rule | None:
+        if not re.fullmatch(r"-?[0-9]{1,20}", text):
+            return f"no {form}"
+        return _in_range(int(text), form)
+
+    return check
+
+
+def _bytes(text: str) -> Rule | None:
+    try:
+        base64.b64decode(text.replace("-", "+").replace("_", "/"), validate=True)
+    except (binascii.Error, ValueError):
+        return "no base64"
+    return None
+
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)")
+
+
+def _time(text: str) -> Rule | None:
+    if not _TIME.fullmatch(text):
+        return "no timestamp"
+    try:
+        datetime.fromisoformat(text[:19])
+    except ValueError:
+        return "no timestamp"
+    return None
+
+
+def _like(pattern: str, what: str) -> Callable[[str], Rule | None]:
+    compiled = re.compile(pattern)
+    return lambda text: None if compiled.fullmatch(text) else f"no {what}"
+
+
+_FORMATS: Mapping[str, Callable[[str], Rule | None]] = {
+    "int64": _long("int64"),
+    "uint64": _long("uint64"),
+    "byte": _bytes,
+    "google-datetime": _time,
+    "date-time": _time,
+    "date": _like(r"\d{4}-\d\d-\d\d", "date"),
+    "google-duration": _like(r"-?\d+(?:\.\d{1,9})?s", "duration"),
+    "google-fieldmask": _like(r"(?:[\w.*`-]+(?:,[\w.*`-]+)*)?", "field mask"),
+}

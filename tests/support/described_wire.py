@@ -1,0 +1,162 @@
+"""gRPC calls as the HTTP requests that they would be, so that the same descriptions judge both."""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+from urllib.parse import urlencode
+
+from described_calls import Call
+from described_values import Complaint
+from google.api_core import path_template
+from google.cloud.common import OperationMetadata
+from google.protobuf import json_format
+
+from tpuctl.emulator.rest_rules import REST_RULES
+from tpuctl.emulator.services.tpu_alpha_messages import extended
+from tpuctl.emulator.wire import Method, camel, methods_of, shared_methods
+
+__all__ = ["Unsayable", "as_call", "is_known", "services"]
+
+assert OperationMetadata is not None  # what Cloud TPU's operations tell of themselves
+
+# Where each service's official client keeps its tables.
+_CLIENTS: Mapping[str, tuple[str, str]] = {
+    "google.cloud.tpu.v1.Tpu": ("tpu_v1.services.tpu", "Tpu"),
+    "google.cloud.tpu.v2.Tpu": ("tpu_v2.services.tpu", "Tpu"),
+    "google.cloud.tpu.v2alpha1.Tpu": ("tpu_v2alpha1.services.tpu", "Tpu"),
+    "google.cloud.resourcemanager.v3.Projects": (
+        "resourcemanager_v3.services.projects",
+        "Projects",
+    ),
+    "google.cloud.resourcemanager.v3.Folders": ("resourcemanager_v3.services.folders", "Folders"),
+    "google.cloud.resourcemanager.v3.Organizations": (
+        "resourcemanager_v3.services.organizations",
+        "Organizations",
+    ),
+    "google.api.serviceusage.v1.ServiceUsage": (
+        "service_usage_v1.services.service_usage",
+        "ServiceUsage",
+    ),
+    "google.iam.admin.v1.IAM": ("iam_admin_v1.services.iam", "IAM"),
+    "google.cloud.billing.v1.CloudBilling": ("billing_v1.services.cloud_billing", "CloudBilling"),
+}
+# The version whose paths stand for those services that every host serves.
+_SHARED: Mapping[str, str] = {"cp.": "v3", "acf.": "v1", "acat.": "v1"}
+
+
+class Unsayable(Exception):
+    """A message that no HTTP request says: `complaint` tells why."""
+
+    def __init__(self, complaint: Complaint) -> None:
+        super().__init__(str(complaint))
+        self.complaint = complaint
+
+
+def services() -> Iterator[tuple[str, Mapping[str, Method]]]:
+    """Every gRPC service with its methods by name."""
+    for service in (*_CLIENTS, "google.longrunning.Operations", "google.cloud.location.Locations"):
+        yield service, _methods(service)
+
+
+@cache
+def is_known(method: str) -> bool:
+    """Whether there is a gRPC client of its service."""
+    service = method.removeprefix("/").partition("/")[0]
+    return service in dict(services())
+
+
+def as_call(method: str, body: str, answer: str) -> Call:
+    """The HTTP request for an answered gRPC call, its messages in base64. Unsayable, if none."""
+    service, _, name = method.removeprefix("/").partition("/")
+    known = _methods(service)[name]
+    request = _parse(known.request, base64.b64decode(body), "request")
+    response = _parse(known.response, base64.b64decode(answer), "answer")
+    options = _options(service, known, request)
+    try:
+        said = path_template.transcode(options, message=request)
+    except ValueError as error:
+        raise Unsayable(Complaint("", "no path can say it", str(error)[:300])) from error
+    sent = said.get("body")
+    return Call(
+        verb=said["method"].upper(),
+        path=said["uri"],
+        query=urlencode(list(_flat(json_format.MessageToDict(said["query_params"])))),
+        body="" if sent is None else json.dumps(json_format.MessageToDict(sent)),
+        answer=json.dumps(json_format.MessageToDict(response)),
+        is_rpc=True,
+    )
+
+
+def _parse(message: Any, data: bytes, side: str) -> Any:
+    found = message.FromString(data)
+    size = found.ByteSize()
+    found.DiscardUnknownFields()
+    if found.ByteSize() != size:
+        raise Unsayable(Complaint("", f"unknown fields in the {side}", repr(data)[:200]))
+    return found
+
+
+@cache
+def _methods(service: str) -> Mapping[str, Method]:
+    if service not in _CLIENTS:
+        # Operations hold messages of any of them, which have to be known to be read.
+        for package, _ in _CLIENTS.values():
+            importlib.import_module(f"google.cloud.{package}.transports.base")
+        return {camel(one.attribute): one for one in shared_methods() if one.service == service}
+    package, client = _CLIENTS[service]
+    base = importlib.import_module(f"google.cloud.{package}.transports.base")
+    found = methods_of(service, getattr(base, f"{client}Transport"), None)
+    names = {camel(one.attribute): one for one in found}
+    if service == "google.cloud.tpu.v2alpha1.Tpu":
+        import dataclasses
+
+        return {
+            name: dataclasses.replace(
+                one, request=extended(one.request), response=extended(one.response)
+            )
+            for name, one in names.items()
+        }
+    return names
+
+
+def _options(service: str, method: Method, request: Any) -> list[Any]:
+    if service not in _CLIENTS:
+        return _shared_options(method.attribute, request)
+    if service in REST_RULES:  # its client has no paths
+        return [dict(option) for option in REST_RULES[service][method.attribute]]
+    package, client = _CLIENTS[service]
+    rest = importlib.import_module(f"google.cloud.{package}.transports.rest_base")
+    holder = getattr(rest, f"_Base{client}RestTransport")
+    options: list[Any] = getattr(holder, f"_Base{camel(method.attribute)}")._get_http_options()
+    return options
+
+
+def _shared_options(attribute: str, request: Any) -> list[Any]:
+    if attribute == "list_operations" and request.name in ("", "operations"):
+        return [{"method": "get", "uri": "/v1/operations"}]
+    last = request.name.removeprefix("operations/")
+    version = next((its for start, its in _SHARED.items() if last.startswith(start)), "v2")
+    if attribute in ("get_operation", "wait_operation", "get_location"):
+        return [{"method": "get", "uri": f"/{version}/{{name=**}}"}]
+    if attribute == "delete_operation":
+        return [{"method": "delete", "uri": f"/{version}/{{name=**}}"}]
+    if attribute == "cancel_operation":
+        return [{"method": "post", "uri": f"/{version}/{{name=**}}:cancel"}]
+    return [{"method": "get", "uri": f"/{version}/{{name=**}}/{attribute.partition('_')[2]}"}]
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, item in value.items():
+        if isinstance(item, dict):
+            yield from _flat(item, f"{prefix}{key}.")
+        elif isinstance(item, list):
+            yield from ((prefix + key, str(one)) for one in item)
+        elif isinstance(item, bool):
+            yield prefix + key, "true" if item else "false"
+        else:
+            yield prefix + key, str(item)

@@ -1,0 +1,174 @@
+"""Google's discovery documents, and which of their methods an HTTP request is."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+__all__ = ["DOCUMENTS", "Described", "Document", "document", "find"]
+
+# What the local cloud speaks, and the packages of the messages that the same APIs send by gRPC.
+DOCUMENTS: Mapping[str, str] = {
+    "tpu.v2": "google.cloud.tpu.v2",
+    "tpu.v1": "google.cloud.tpu.v1",
+    "tpu.v1alpha1": "google.cloud.tpu.v1alpha1",
+    "tpu.v2alpha1": "google.cloud.tpu.v2alpha1",
+    "cloudresourcemanager.v3": "google.cloud.resourcemanager.v3",
+    "cloudresourcemanager.v2": "google.cloud.resourcemanager.v2",
+    "cloudresourcemanager.v1": "google.cloudresourcemanager.v1",
+    "serviceusage.v1": "google.api.serviceusage.v1",
+    "serviceusage.v1beta1": "google.api.serviceusage.v1beta1",
+    "iam.v1": "google.iam.admin.v1",
+    "iamcredentials.v1": "google.iam.credentials.v1",
+    "cloudbilling.v1": "google.cloud.billing.v1",
+    "oslogin.v1": "google.cloud.oslogin.v1",
+    "secretmanager.v1": "google.cloud.secretmanager.v1",
+    "storage.v1": "google.storage.v1",
+    "compute.v1": "google.cloud.compute.v1",
+}
+# How gcloud's earlier tracks call Compute Engine.
+_TRACKS = {"compute/beta/": "compute.beta", "compute/alpha/": "compute.alpha"}
+# Served at the root of the origin as well: gcloud's endpoint overrides say where a host's root is.
+_ROOTLESS = ("compute/v1/", "storage/v1/")
+_ANY = -1  # any number of slashes
+_VARIABLE = re.compile(r"\{(\+?)(\w+)\}")
+
+
+@dataclass(frozen=True)
+class Described:
+    """One method of one document."""
+
+    document: Document
+    id: str  # "tpu.projects.locations.nodes.create"
+    verb: str
+    path: str  # "v2/{+parent}/nodes", below the root
+    text: Mapping[str, Any] = field(repr=False)
+    is_upload: bool = False
+
+    @property
+    def request(self) -> str | None:
+        """The name of the body's schema, if there is to be a body."""
+        found: str | None = self.text.get("request", {}).get("$ref")
+        return found
+
+    @property
+    def response(self) -> str | None:
+        found: str | None = self.text.get("response", {}).get("$ref")
+        return found
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.text.get("parameters", {})
+        return found
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """What the paths of its requests look like; a group for each variable."""
+        text, position = "", 0
+        for match in _VARIABLE.finditer(self.path):
+            text += re.escape(self.path[position : match.start()])
+            text += f"(?P<{match[2]}>{self._shape(match)})"
+            position = match.end()
+        return re.compile(text + re.escape(self.path[position:]))
+
+    def _shape(self, variable: re.Match[str]) -> str:
+        if not variable[1]:
+            return "[^/]+" if self.document.is_legacy else "[^/:]+"
+        pattern = str(self.parameters[variable[2]].get("pattern", ".+"))
+        pattern = pattern.removeprefix("^").removesuffix("$")
+        # After a colon stands another method, as in `:stop`.
+        return re.sub(r"\[\^/\]\+$", "[^/:]+", pattern)
+
+    @property
+    def precision(self) -> int:
+        """How much of the path is given: what says more of a path is meant by it."""
+        return len(_VARIABLE.sub("", self.path))
+
+
+class Document:
+    """One API in one version."""
+
+    def __init__(self, name: str, text: Mapping[str, Any]) -> None:
+        self.name = name
+        self.package = DOCUMENTS.get(name, "")
+        self.text = text
+        self.schemas: Mapping[str, Any] = text["schemas"]
+        self.parameters: Mapping[str, Any] = text.get("parameters", {})
+        # Compute Engine and Cloud Storage: older than the platform that the others stand on.
+        self.is_legacy = bool(text["servicePath"])
+        self.methods = sorted(self._walk(text), key=lambda one: -one.precision)
+
+    def _walk(self, part: Mapping[str, Any]) -> Iterator[Described]:
+        for method in part.get("methods", {}).values():
+            path = self.text["servicePath"] + method["path"]
+            verb, name = method["httpMethod"], method["id"]
+            yield Described(self, name, verb, path, method)
+            protocols = method.get("mediaUpload", {}).get("protocols", {})
+            for protocol in protocols.values():
+                upload = protocol["path"].removeprefix("/")
+                yield Described(self, name, verb, upload, method, is_upload=True)
+            if method.get("useMediaDownloadService"):
+                yield Described(self, name, verb, f"download/{path}", method)
+        for inner in part.get("resources", {}).values():
+            yield from self._walk(inner)
+
+    def find(self, verb: str, path: str) -> tuple[Described, dict[str, str]] | None:
+        """The method of a request and the variables in its path; `path` is still encoded."""
+        for count in (path.count("/"), _ANY):
+            for one in self._likely.get((verb, count), ()):
+                if match := one.pattern.fullmatch(path):
+                    return one, {key: unquote(text) for key, text in match.groupdict().items()}
+        return None
+
+    @cached_property
+    def _likely(self) -> Mapping[tuple[str, int], list[Described]]:
+        """Methods by verb and number of slashes, which is known where no variable holds any."""
+        found: dict[tuple[str, int], list[Described]] = {}
+        for method in self.methods:
+            count = _ANY if "{+" in method.path else method.path.count("/")
+            found.setdefault((method.verb, count), []).append(method)
+        return found
+
+
+@cache
+def document(name: str) -> Document:
+    """A document by its name and version, as `tpu.v2`. FileNotFoundError for what is none."""
+    # Found without an import, which would take longer than to read the document.
+    package = importlib.util.find_spec("googleapiclient")
+    assert package is not None and package.origin is not None
+    folder = Path(package.origin).parent / "discovery_cache" / "documents"
+    return Document(name, json.loads((folder / f"{name}.json").read_text("utf-8")))
+
+
+def find(verb: str, path: str) -> list[tuple[Described, dict[str, str]]]:
+    """The methods that a request may be: more than one where APIs share an origin and a path."""
+    path = path.removeprefix("/")
+    found = []
+    for name in _names(path):
+        one = document(name)
+        for prefix in ("", *(_ROOTLESS if one.is_legacy else ())):
+            if (match := one.find(verb, prefix + path)) is not None:
+                found.append(match)
+                break
+    return found
+
+
+def _names(path: str) -> Iterator[str]:
+    """The documents to look into. The large one of Compute Engine only where it may be meant."""
+    first = path.partition("/")[0]
+    if first in ("compute", "projects"):
+        tracks = (name for prefix, name in _TRACKS.items() if path.startswith(prefix))
+        yield next(tracks, "compute.v1")
+    if first in ("storage", "b", "upload", "resumable", "download", "projects"):
+        yield "storage.v1"
+    if re.fullmatch(r"v\d+(?:(?:alpha|beta)\d+)?", first):
+        for name in DOCUMENTS:
+            if name.endswith(f".{first}") and not name.startswith(("compute.", "storage.")):
+                yield name

@@ -1,0 +1,154 @@
+"""The real gcloud, and gsutil, pointed at a local cloud."""
+
+from __future__ import annotations
+
+import getpass
+import itertools
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.shell import environment_for
+
+__all__ = ["ZONE", "Gcloud", "environment_of", "make_project", "require_gcloud"]
+
+ZONE = "us-central1-b"
+BILLING = "billingAccounts/010CA1-010CA1-010CA1"  # the local cloud's open billing account
+_numbers = itertools.count(1)
+
+
+def require_gcloud() -> str:
+    """The program's path. Skips the test where there is none, and fails it in CI."""
+    found = shutil.which("gcloud")
+    if found is None and os.environ.get("CI") == "true":
+        pytest.fail("gcloud is not here, and in CI it must be: install the Google Cloud CLI")
+    if found is None:
+        pytest.skip("gcloud is not here: install the Google Cloud CLI")
+    return found
+
+
+def environment_of(cloud: LocalCloud, project: str, zone: str, folder: Path) -> dict[str, str]:
+    """What `tpuctl local env` prints, for somebody in this folder whom nobody can ask anything."""
+    kept = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
+    around = {name: value for name, value in kept.items() if not name.startswith("CLOUDSDK_")}
+    for name, value in environment_for(cloud, around).items():
+        around.pop(name, None)
+        if value is not None:
+            around[name] = value
+    return {
+        **around,
+        "HOME": str(folder),
+        "CLOUDSDK_CORE_PROJECT": project,
+        "CLOUDSDK_COMPUTE_ZONE": zone,
+        "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
+        "CLOUDSDK_CORE_SHOULD_PROMPT_TO_ENABLE_API": "false",
+    }
+
+
+class Gcloud:
+    """gcloud as somebody uses it who knows nothing but one local cloud.
+
+    gcloud = Gcloud(cloud, tmp_path, project="local-project")
+    gcloud.run("compute", "tpus", "tpu-vm", "delete", "bert")
+    gcloud.json("projects", "list")[0]["projectId"]
+    """
+
+    def __init__(
+        self, cloud: LocalCloud, folder: Path, *, project: str = "local-project", zone: str = ZONE
+    ) -> None:
+        """`folder` becomes its home: configuration, keys and caches are kept there."""
+        self.cloud = cloud
+        self.project = project
+        self.folder = folder
+        self.program = require_gcloud()
+        folder.mkdir(parents=True, exist_ok=True)
+        self.environment = environment_of(cloud, project, zone, folder)
+
+    def run(
+        self,
+        *arguments: str,
+        check: bool = True,
+        seconds: float = 120,
+        stdin: str = "",
+        **environment: str,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command. With `check`, one that fails fails the test with what it said."""
+        return self._run([self.program, *arguments], check, seconds, stdin, environment)
+
+    def json(self, *arguments: str, **options: Any) -> Any:
+        """What a command answers with `--format=json`."""
+        return json.loads(self.run(*arguments, "--format=json", **options).stdout)
+
+    def gsutil(
+        self, *arguments: str, check: bool = True, seconds: float = 120, stdin: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        """Run gsutil, by way of gcloud storage as people without TLS must."""
+        program = str(Path(os.path.realpath(self.program)).with_name("gsutil"))
+        return self._run([program, *arguments], check, seconds, stdin, {})
+
+    def make_key(self) -> str:
+        """Make the key for SSH that gcloud would make; its line for metadata."""
+        file = self.folder / ".ssh" / "google_compute_engine"
+        file.parent.mkdir(mode=0o700)
+        command = ["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-C", "", "-f", str(file)]
+        subprocess.run(command, check=True, timeout=60)
+        kind, key = file.with_suffix(".pub").read_text("ascii").split()[:2]
+        user = getpass.getuser()
+        return f"{user}:{kind} {key} {user}"
+
+    def _run(
+        self,
+        command: list[str],
+        check: bool,
+        seconds: float,
+        stdin: str,
+        environment: Mapping[str, str],
+    ) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            command,
+            env=self.environment | environment,
+            cwd=self.folder,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+        assert "gcloud crashed" not in done.stderr, done.stderr
+        if check and done.returncode:
+            pytest.fail(f"{' '.join(command[1:])}: exit {done.returncode}\n{done.stderr}")
+        return done
+
+
+def make_project(cloud: LocalCloud, *apis: str) -> str:
+    """A new project that is paid for and has these APIs enabled ("tpu", "compute"); its id.
+
+    Without gcloud, for tests that are about other things.
+    """
+    project = f"lab-{os.getpid()}-{next(_numbers)}"
+    asked: list[tuple[str, str, Any]] = [
+        ("POST", "/v3/projects", {"projectId": project}),
+        ("PUT", f"/v1/projects/{project}/billingInfo", {"billingAccountName": BILLING}),
+    ]
+    if apis:
+        names = [f"{api}.googleapis.com" for api in apis]
+        path = f"/v1/projects/{project}/services:batchEnable"
+        asked.append(("POST", path, {"serviceIds": names}))
+    with requests.Session() as session:
+        session.trust_env = False
+        session.headers["Authorization"] = f"Bearer {cloud.token}"
+        for verb, path, body in asked:
+            answer = session.request(verb, cloud.url + path, json=body, timeout=30)
+            assert answer.ok, answer.text
+            # The pace does not wait: what is an operation is done, or will be in a moment.
+            while answer.ok and answer.json().get("done") is False:
+                answer = session.get(f"{cloud.url}/v1/{answer.json()['name']}", timeout=30)
+    return project

@@ -1,0 +1,95 @@
+"""A local cloud without machines that can be killed at any of its moments, and started again.
+
+A moment is when it is about to do what outlives it: to begin a statement in its database, or to
+make, move or remove a file in its folder. They are counted from the start of the process.
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import forked
+import requests
+
+__all__ = ["KilledServer"]
+
+forked.prepare("served", Path(__file__).parent)
+
+_SECONDS = 20.0
+
+
+class KilledServer:
+    """One folder and whichever process serves it; `ask` speaks to that."""
+
+    def __init__(self, home: Path, pace: str = "instant") -> None:
+        self.home = home
+        self.pace = pace
+        self.moments = forked.context.Value("i", 0)  # of the process that runs, or ran last
+        self.url = self.token = ""
+        self._process: BaseProcess | None = None
+        self._session = requests.Session()
+        self._session.trust_env = False
+
+    def start(self, kill_at: int = 0) -> bool:
+        """Serve, and be killed at the moment of that number; whether it came to answer at all."""
+        near, far = forked.context.Pipe()
+        arguments = (self.home, self.pace, kill_at, self.moments, far)
+        self._process = forked.context.Process(target=_serve, args=arguments, daemon=True)
+        self._process.start()
+        far.close()
+        with near:
+            try:
+                assert near.poll(_SECONDS), "it does not start"
+                port, self.token = near.recv()
+            except EOFError:
+                return False
+        self.url = f"http://127.0.0.1:{port}"
+        self._session.headers["Authorization"] = f"Bearer {self.token}"
+        return True
+
+    def ask(self, verb: str, path: str, **more: Any) -> requests.Response:
+        """One request; requests.RequestException when the server is gone."""
+        return self._session.request(verb, self.url + path, timeout=_SECONDS, **more)
+
+    def session(self) -> requests.Session:
+        """Somebody else's connections."""
+        made = requests.Session()
+        made.trust_env = False
+        made.headers["Authorization"] = f"Bearer {self.token}"
+        return made
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.is_alive()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None and self._process.pid is not None
+        return self._process.pid
+
+    def kill(self) -> None:
+        """End it as nothing can be ended more suddenly."""
+        if self._process is not None:
+            self._process.kill()
+            self.wait()
+
+    def wait(self) -> None:
+        assert self._process is not None
+        self._process.join(_SECONDS)
+        assert self._process.exitcode == -signal.SIGKILL, self._process.exitcode
+        self._process.close()
+        self._process = None
+
+    def close(self) -> None:
+        if self.is_alive:
+            self.kill()
+        self._session.close()
+
+
+def _serve(*arguments: Any) -> None:
+    """In the fork: importing this here would make every run of the tests wait for it."""
+    importlib.import_module("served").serve(*arguments)

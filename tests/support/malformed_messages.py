@@ -1,0 +1,48 @@
+"""Messages for gRPC with anything in them that their types can hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from malformed import ODD_TEXTS, THERE
+from malformed_bytes import Chance
+
+__all__ = ["random_message"]
+
+
+def random_message(chance: Chance, message: Any, depth: int = 0) -> Any:
+    """A message with some of its fields set, to anything that their types can hold."""
+    for field in message.DESCRIPTOR.fields:
+        if chance.random() > (0.5, 0.3, 0.1)[min(depth, 2)]:
+            continue
+        if field.message_type is not None:
+            if not field.is_repeated and depth < 3:
+                random_message(chance, getattr(message, field.name), depth + 1)
+                getattr(message, field.name).SetInParent()
+            continue
+        value = _random_scalar(chance, field)
+        if field.is_repeated:
+            getattr(message, field.name).append(value)
+        else:
+            setattr(message, field.name, value)
+    return message
+
+
+def _random_scalar(chance: Chance, field: Any) -> Any:
+    if field.type == field.TYPE_STRING:
+        known = [
+            *THERE.values(),
+            "projects/local-project",
+            f"projects/local-project/locations/{THERE['zone']}",
+        ]
+        text = chance.choice((*known, *ODD_TEXTS))
+        return text.replace("\ud800", "?")
+    if field.type == field.TYPE_BYTES:
+        return chance.randbytes(chance.choice((0, 3, 1000)))
+    if field.type == field.TYPE_BOOL:
+        return chance.random() < 0.5
+    if field.type in (field.TYPE_DOUBLE, field.TYPE_FLOAT):
+        return chance.choice((0.0, -1.5, 1e30, float("nan"), float("inf")))
+    if field.type in (field.TYPE_UINT32, field.TYPE_UINT64):
+        return chance.choice((0, 1, 2**31))
+    return chance.choice((0, 1, -1, 2**31 - 1, -(2**31)))

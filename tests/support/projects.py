@@ -1,0 +1,178 @@
+"""Stacks in projects of their own, on a local cloud whose machines are names alone."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib
+import itertools
+import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import forked
+import pytest
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud, status
+from tpuctl.flows.provision import Prepared
+from tpuctl.model.events import Event
+from tpuctl.waiting import Backoff, wait_until
+
+__all__ = ["Bench", "Project", "serving"]
+
+SERVE = Path(__file__).resolve().parents[1] / "emulator" / "serve_null.py"
+ACCOUNT = "010CA1-010CA1-010CA1"  # the local cloud's open billing account
+ZONE = "europe-west4-a"
+_numbers = itertools.count(1)
+forked.prepare("typed", Path(__file__).parent)
+
+
+@contextmanager
+def serving(home: Path) -> Iterator[LocalCloud]:
+    """A local cloud without machines, in a process of its own, found by TPUCTL_LOCAL_HOME."""
+    command = [sys.executable, str(SERVE), str(home), "instant"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        port, token = server.stdout.readline().split()
+        try:
+            url = f"http://127.0.0.1:{port}"
+            address = {"url": url, "port": int(port), "pid": server.pid, "pace": "instant"}
+            (home / "server.json").write_text(json.dumps(address), "utf-8")
+            assert status(home) is not None, "commands would start another one"
+            yield LocalCloud(url, token, int(port), server.pid, home, "instant")
+        finally:
+            server.terminate()
+            server.wait(20)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One stack in its file, and what was emitted about it."""
+
+    stack: Tpuctl
+    events: list[Event]
+
+    @property
+    def folder(self) -> Path:
+        return self.stack.stack_file.parent
+
+    async def provision(self) -> Prepared:
+        """Like `up`, without connecting to machines: there are none."""
+        return await self.stack.provision(await self.stack.plan())
+
+    async def preempt(self, cloud: LocalCloud) -> None:
+        """Have the node taken away, and wait until it is."""
+
+        async def is_gone() -> bool | None:
+            return (await self.stack.node()).state == "PREEMPTED" or None
+
+        steering.add_fault(cloud, "preempt", node=self.stack.stack.names.node)
+        await wait_until(is_gone, what="the preemption", seconds=20, backoff=Backoff(0.02, 0.2))
+
+    def again(self) -> Tpuctl:
+        """The same stack as it is found by another program."""
+        return Tpuctl(self.stack.stack_file, cloud="local", emit=self.events.append)
+
+    async def ask(self, client: str, method: str, *arguments: Any, **fields: Any) -> Any:
+        cloud = self.stack.cloud
+        return await cloud.call(method, getattr(cloud.client(client), method), *arguments, **fields)
+
+    def type(self, *arguments: str, folder: Path | None = None, **env: str) -> tuple[int, str, str]:
+        """What a command line ends with, prints and tells."""
+        with tempfile.TemporaryDirectory() as kept:
+            out, told = Path(kept, "out"), Path(kept, "told")
+            where = (str(folder or self.folder), {**os.environ, **env}, str(out), str(told))
+            process = forked.context.Process(target=_typed, args=(arguments, *where))
+            process.start()
+            process.join(120)
+            code = process.exitcode
+            if code is None:
+                process.kill()
+                process.join(20)
+            process.close()
+            assert code is not None, f"{arguments} does not end"
+            said = told.read_text("utf-8")
+            assert "Traceback" not in said, said
+            return code, out.read_text("utf-8"), said
+
+    def answer(self, *arguments: str, folder: Path | None = None) -> dict[str, Any]:
+        """The envelope that a command line answers with."""
+        code, out, told = self.type(*arguments, "--json", folder=folder)
+        found: dict[str, Any] = json.loads(out)
+        assert found["exit_code"] == code, told
+        return found
+
+    def in_terminal(self, *arguments: str, columns: int) -> str:
+        """What a command line shows on a terminal of that width, stdout and stderr as they come."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        seen = b""
+        with subprocess.Popen(
+            [sys.executable, "-m", "tpuctl", *arguments],
+            cwd=self.folder,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        ):
+            os.close(theirs)
+            with contextlib.suppress(OSError):  # the terminal's end, once all was read
+                while more := os.read(ours, 10_000):
+                    seen += more
+        os.close(ours)
+        return seen.decode().replace("\r\n", "\n")
+
+
+def _typed(*arguments: Any) -> None:
+    """In the fork: importing this here would make every run of the tests wait for it."""
+    importlib.import_module("typed").typed(*arguments)
+
+
+class Project:
+    """A project that the first `up` in it makes, with any number of stacks."""
+
+    def __init__(self, folder: Path) -> None:
+        self.id = f"project-{os.getpid()}-{next(_numbers)}"
+        self.folder = folder
+
+    @classmethod
+    def spoken_to(cls, cloud: LocalCloud, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+        """One to which commands speak too, wherever the test starts them."""
+        monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(cloud.home))
+        # One for all tests of the cloud: an SSH key is made once.
+        monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(cloud.home.parent / "config"))
+        monkeypatch.setenv("TPUCTL_CLOUD", "local")
+        return cls(folder)
+
+    def stack(
+        self,
+        tpu: str = "",
+        extra: str = "",
+        *,
+        name: str = "",
+        type_name: str = "v3-8",
+        zones: str = ZONE,
+    ) -> Bench:
+        """`tpu` is what stands in that section besides type and zones."""
+        name = name or f"stack-{next(_numbers)}"
+        folder = self.folder / f"{name}-{next(_numbers)}"
+        folder.mkdir()
+        path = folder / "tpuctl.yaml"
+        path.write_text(
+            f"stack: {name}\nproject: {{id: {self.id}, create: true, billing_account: {ACCOUNT}}}\n"
+            f"tpu: {{type: {type_name}, zones: [{zones}]{', ' if tpu else ''}{tpu}}}\n{extra}\n",
+            "utf-8",
+        )
+        events: list[Event] = []
+        return Bench(Tpuctl(path, cloud="local", emit=events.append), events)

@@ -1,0 +1,68 @@
+"""What tests of queued resources ask of the local cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tpuctl.api import Tpuctl
+from tpuctl.errors import NotFound
+
+__all__ = [
+    "FLEX_START",
+    "OTHER",
+    "PROJECT",
+    "ZONE",
+    "ask",
+    "nodes_of",
+    "path",
+    "request_of",
+    "with_queue",
+]
+
+MakeStack = Callable[..., Tpuctl]
+PROJECT, ZONE, OTHER = "local-project", "us-central1-b", "us-central1-c"
+FLEX_START: dict[str, Any] = {
+    "queue": "{run_for: 4h}",
+    "tpu": "capacity: flex-start",
+    "type_name": "v5litepod-4",
+    "runtime": "v2-alpha-tpuv5-lite",
+    "zone": "us-central1-a",
+}
+
+
+def with_queue(make_stack: MakeStack) -> MakeStack:
+    """As `make_stack`, with a queue and more in `tpu`."""
+
+    def make(*, queue: str = "true", tpu: str = "", **options: Any) -> Tpuctl:
+        more = f", {tpu}" if tpu else ""
+        options.setdefault("zone", ZONE)
+        runtime = options.pop("runtime", "tpu-ubuntu2204-base")
+        return make_stack(runtime=f"{runtime}, queue: {queue}{more}", **options)
+
+    return make
+
+
+async def ask(stack: Tpuctl, method: str, request: dict[str, Any]) -> Any:
+    return await stack.cloud.call(method, getattr(stack.cloud.client("tpu"), method), request)
+
+
+def path(stack: Tpuctl, zone: str = "") -> str:
+    place = f"projects/{PROJECT}/locations/{zone or stack.stack.zone}"
+    return f"{place}/queuedResources/{stack.stack.names.queued}"
+
+
+async def request_of(stack: Tpuctl, zone: str = "") -> Any:
+    """The queued resource, None where there is none."""
+    try:
+        return await ask(stack, "get_queued_resource", {"name": path(stack, zone)})
+    except NotFound:
+        return None
+
+
+async def nodes_of(stack: Tpuctl) -> list[Any]:
+    """The stack's nodes in every zone, by name."""
+    parent = f"projects/{PROJECT}/locations/-"
+    found = await ask(stack, "list_nodes", {"parent": parent})
+    mine = [one for one in found if one.labels.get("tpuctl-stack") == stack.stack.name]
+    return sorted(mine, key=lambda one: str(one.name))

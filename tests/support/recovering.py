@@ -1,0 +1,86 @@
+"""Jobs that go on where their last attempt stopped, and what befalls them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.model.events import Event, LogChunk, Note
+
+__all__ = ["COUNTING", "befall", "log_of", "notes", "script", "until"]
+
+# Counts to the number given, a line each, and keeps what it has counted in the job's output
+# folder: the next attempt goes on there. Standard library only, as nothing else is on the machine.
+COUNTING = """
+import json, os, sys, time, urllib.error, urllib.parse, urllib.request
+
+here = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+cloud = urllib.request.build_opener()
+host = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
+asked = urllib.request.Request(
+    f"http://{host}/computeMetadata/v1/instance/service-accounts/default/token",
+    headers={"Metadata-Flavor": "Google"},
+)
+token = json.load(here.open(asked))["access_token"]
+bucket, _, folder = os.environ["TPUCTL_OUTPUT"].removeprefix("gs://").partition("/")
+name = urllib.parse.quote(f"{folder}/{os.environ['TPUCTL_WORKER']}", safe="")
+root = "https://storage.googleapis.com"
+
+
+def ask(url, data=None):
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "text/plain"}
+    return cloud.open(urllib.request.Request(url, data=data, headers=headers)).read()
+
+
+try:
+    done = int(ask(f"{root}/storage/v1/b/{bucket}/o/{name}?alt=media"))
+except urllib.error.HTTPError as error:
+    assert error.code == 404
+    done = 0
+print("attempt", os.environ["TPUCTL_ATTEMPT"], "from", done, flush=True)
+for number in range(done, int(sys.argv[1])):
+    print("step", number, flush=True)
+    ask(
+        f"{root}/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}",
+        str(number + 1).encode(),
+    )
+    time.sleep(float(sys.argv[2]))
+print("counted", flush=True)
+"""
+
+
+def script(stack: Tpuctl, text: str) -> Path:
+    path = stack.stack_file.parent / "job.py"
+    path.write_text(text)
+    return path
+
+
+async def befall(cloud: LocalCloud, kind: str, **fields: Any) -> str:
+    """Make a fault; its id."""
+    made = await asyncio.to_thread(steering.add_fault, cloud, kind, **fields)
+    return str(made["id"])
+
+
+async def until(is_so: Callable[[], object], seconds: float = 90.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not is_so():
+            await asyncio.sleep(0.02)
+
+
+def log_of(events: Sequence[Event], attempt: int, worker: int = 0) -> str:
+    """What was shown of an attempt's log; every chunk where the one before it ended."""
+    log = b""
+    for event in events:
+        if isinstance(event, LogChunk) and (event.attempt, event.worker) == (attempt, worker):
+            assert event.offset == len(log)
+            log += event.data
+    return log.decode()
+
+
+def notes(events: Sequence[Event]) -> str:
+    return "\n".join(event.text for event in events if isinstance(event, Note))

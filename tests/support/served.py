@@ -1,0 +1,63 @@
+"""What a server that may be killed does: loaded in the process that servers are forked from."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import signal
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Any
+
+from tpuctl.emulator.server import Server
+from tpuctl.slim import compute_service
+
+sys.path.append(str(Path(__file__).parents[1] / "emulator"))
+
+from null_host import NullHost
+
+__all__ = ["serve"]
+
+# What its first requests would have to load.
+for _name in ("tpu", "projects", "services", "identity", "compute"):
+    importlib.import_module(f"tpuctl.emulator.services.{_name}")
+for _name in ("disks", "firewalls", "instances", "zone_operations", "global_operations"):
+    compute_service(_name)
+
+_FILE_EVENTS = ("open", "os.link", "os.mkdir", "os.remove", "os.rename", "os.truncate")
+
+
+def serve(home: Path, pace: str, kill_at: int, moments: Any, pipe: Any) -> None:
+    _count(home, kill_at, moments)
+    asyncio.run(_run(home, pace, pipe))
+
+
+async def _run(home: Path, pace: str, pipe: Any) -> None:
+    server = Server(home, NullHost, pace=pace)
+    await server.start()
+    pipe.send((server.port, server.token))
+    await server.stopping.wait()
+
+
+def _count(home: Path, kill_at: int, moments: Any) -> None:
+    def moment(*_: Any) -> None:
+        moments.value += 1
+        if moments.value == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def heard(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in _FILE_EVENTS and str(arguments[0]).startswith(str(home)):
+            moment()
+
+    def connect(*arguments: Any, **more: Any) -> sqlite3.Connection:
+        made = plain_connect(*arguments, **more)
+        made.set_trace_callback(moment)
+        return made
+
+    plain_connect = sqlite3.connect
+    sqlite3.connect = connect  # type: ignore[assignment]
+
+    moments.value = 0
+    sys.addaudithook(heard)  # for as long as the process lives

@@ -1,0 +1,127 @@
+"""What must be true of a stack on any cloud: asserted on the local one and, by choice, on Google's.
+
+Every check asks the official clients of the stack that it is given, and takes nothing for granted
+that is so on one cloud alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tpuctl.api import Down, Tpuctl
+from tpuctl.errors import NotFound
+from tpuctl.model.events import Event, StepStarted
+from tpuctl.model.plan import Action
+
+__all__ = ["ask", "bucket_name", "check_made", "check_nothing_left", "check_second_up"]
+
+APIS = {"tpu.googleapis.com"} | {
+    f"{name}.googleapis.com"
+    for name in ("cloudresourcemanager", "compute", "iam", "logging", "monitoring", "storage")
+}
+BUCKET_ROLES = {"roles/storage.objectAdmin", "roles/storage.legacyBucketReader"}
+DAYS_OF_BUNDLES = 30
+
+
+async def ask(stack: Tpuctl, client: str, method: str, *arguments: Any, **fields: Any) -> Any:
+    """A method of one of the official clients."""
+    return await stack.cloud.call(
+        method, getattr(stack.cloud.client(client), method), *arguments, **fields
+    )
+
+
+async def policy_of(stack: Tpuctl, bucket: Any) -> Any:
+    return await stack.cloud.call("policy", bucket.get_iam_policy, requested_policy_version=3)
+
+
+async def check_made(
+    stack: Tpuctl,
+    *,
+    type_name: str,
+    spot: bool = False,
+    tags: Sequence[str] = (),
+    ports: Sequence[str] = ("22",),
+) -> Any:
+    """A TPU VM with all that belongs to it, after `up`. Returns the node as the API has it."""
+    name, project = stack.stack.name, stack.stack.project
+    parent = f"projects/{project}"
+    enabled = await ask(
+        stack, "services", "list_services", {"parent": parent, "filter": "state:ENABLED"}
+    )
+    assert {one.name.rsplit("/", 1)[1] for one in enabled} >= APIS
+
+    found = await stack.node()
+    node = await ask(
+        stack, "tpu", "get_node", {"name": f"{parent}/locations/{found.zone}/nodes/{name}-tpu"}
+    )
+    assert (node.state.name, node.accelerator_type) == ("READY", type_name)
+    assert node.labels["tpuctl-stack"] == name
+    assert set(node.tags) == {f"{name}-tpu", *tags}
+    account = f"{name}-tpu@{project}.iam.gserviceaccount.com"
+    assert node.service_account.email == account
+    assert node.network_config.enable_external_ips
+    assert node.scheduling_config.spot == spot
+    assert all(one.access_config.external_ip for one in node.network_endpoints)
+
+    rule = await ask(stack, "firewalls", "get", project=project, firewall=f"{name}-ssh")
+    assert list(rule.target_tags) == [f"{name}-tpu"]
+    assert {port for allowed in rule.allowed for port in allowed.ports} == {*ports}
+    assert "0.0.0.0/0" not in rule.source_ranges
+    assert rule.network.rpartition("/")[2] == node.network_config.network.rpartition("/")[2]
+
+    await check_bucket(stack, account)
+    return node
+
+
+async def check_bucket(stack: Tpuctl, account: str) -> None:
+    name = bucket_name(stack)
+    bucket = await ask(stack, "storage", "get_bucket", name)
+    assert bucket.location == stack.stack.zones[0].rpartition("-")[0].upper()
+    assert bucket.labels["tpuctl-stack"] == stack.stack.name
+    assert bucket.iam_configuration.uniform_bucket_level_access_enabled
+    assert bucket.iam_configuration.public_access_prevention == "enforced"
+    assert bucket.soft_delete_policy.retention_duration_seconds == 0
+    (rule,) = bucket.lifecycle_rules
+    assert rule["action"] == {"type": "Delete"}
+    assert rule["condition"]["age"] == DAYS_OF_BUNDLES
+    assert rule["condition"]["matchesPrefix"] == ["tpuctl/bundles/"], "jobs and output stay"
+    policy = await policy_of(stack, bucket)
+    held = {one["role"] for one in policy.bindings if f"serviceAccount:{account}" in one["members"]}
+    assert held == BUCKET_ROLES
+
+
+def bucket_name(stack: Tpuctl) -> str:
+    """As documented: the stack's name and the project's, with what no bucket's name may have."""
+    return f"{stack.stack.name}-{stack.stack.project}".translate(str.maketrans(":.", "--"))
+
+
+async def check_second_up(stack: Tpuctl, events: list[Event]) -> None:
+    """`up` of what is up. `events` is what the stack emits to."""
+    events.clear()
+    prepared = await stack.up()
+    assert prepared.plan.is_empty
+    assert {change.action for change in prepared.plan} == {Action.NOTHING}
+    begun = {event.address for event in events if isinstance(event, StepStarted)}
+    assert "ssh/workers" in begun  # that they answer is made sure of each time
+    assert {address.partition("/")[0] for address in begun} == {"ssh"}
+
+
+async def check_nothing_left(stack: Tpuctl, down: Down) -> None:
+    """After `down --delete-bucket`: by its own proof, and asked again of the clients."""
+    assert down.leaks == ()
+    states = {one.address.partition("/")[0]: one.state for one in down.remaining}
+    for kind in ("node", "bucket", "grants", "project-grants", "account", "firewall"):
+        assert states[kind] == "gone", (kind, states)
+    status = await stack.status()
+    assert (status.nodes, status.bucket, status.others) == ((), None, ())
+    name, project = stack.stack.name, stack.stack.project
+    try:
+        await ask(stack, "storage", "get_bucket", bucket_name(stack))
+    except NotFound:
+        pass
+    else:
+        raise AssertionError("the bucket is there")
+    policy = await ask(stack, "projects", "get_iam_policy", {"resource": f"projects/{project}"})
+    account = f"serviceAccount:{name}-tpu@"
+    assert not [member for one in policy.bindings for member in one.members if account in member]

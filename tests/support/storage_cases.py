@@ -1,0 +1,88 @@
+"""What Cloud Storage answers, as a table, and how to ask any server for it.
+
+Each file of tests/cases/storage is about one subject and holds cases by name:
+
+    [only_one_writer_makes_an_object]
+    source = "cloud.google.com/storage/docs/request-preconditions"
+    bucket = {versioning = {enabled = true}}     # what the case's own bucket is made with
+    steps = [
+      {do = "blob.upload", name = "o", data = "x", if_generation_match = 0, as = "first"},
+      {do = "blob.upload", name = "o", data = "y", if_generation_match = 0, error = 412},
+      {do = "blob.get", name = "o", has = {generation = "$first.generation", md5Hash = "-"}},
+    ]
+
+A step goes through the official client, but for `send`, which is a request as it stands. What is
+no word of the table's own is handed on to the client's method. `as` names the result for later
+steps: "$first.generation" as a value, {first.generation} inside a text.
+
+In `has`, "-" stands for a field that is absent, "+" for one that is there, "!…" for any other
+value. `error` is the status refused with; `says` a part of the message, which is not asked of
+servers whose messages are their own. `testbench_differs` says why storage-testbench cannot agree.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.cloud import storage
+from storage_steps import Server, Step
+
+__all__ = ["Case", "Server", "load", "run"]
+
+FOLDER = Path(__file__).resolve().parents[1] / "cases" / "storage"
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One behaviour: some steps in a bucket of their own."""
+
+    name: str
+    source: str
+    steps: list[dict[str, Any]]
+    bucket: dict[str, Any]
+    testbench_differs: str
+
+
+def load() -> list[Case]:
+    """Every case there is."""
+    cases = []
+    for path in sorted(FOLDER.glob("*.toml")):
+        found = tomllib.loads(path.read_text("utf-8"))
+        source = found.pop("source", "")
+        for name, case in found.items():
+            unknown = set(case) - {"source", "steps", "bucket", "testbench_differs"}
+            assert not unknown, f"{path.name}: {name}: {unknown}"
+            assert case.get("source", source), f"{path.name}: {name} names no source"
+            cases.append(
+                Case(
+                    f"{path.stem}-{name}",
+                    case.get("source", source),
+                    case["steps"],
+                    case.get("bucket", {}),
+                    case.get("testbench_differs", ""),
+                )
+            )
+    return cases
+
+
+def run(case: Case, server: Server) -> None:
+    """Fails where the server answers otherwise."""
+    client = server.client()
+    try:
+        name = f"case-{os.getpid()}-{next(_numbers)}"
+        bucket = storage.Bucket(client, name)
+        for key, value in case.bucket.items():
+            bucket._patch_property(key, value)
+        bucket.create(location="europe-west4")
+        known: dict[str, dict[str, Any]] = {"bucket": {"name": name}}
+        for number, step in enumerate(case.steps, 1):
+            where = f"{case.name}, step {number} ({step['do']} {step.get('name', '')})"
+            Step(server, client, name, known, where).take(dict(step))
+    finally:
+        client._http.close()

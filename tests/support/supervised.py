@@ -1,0 +1,160 @@
+"""A worker of a job in a home folder of its own: the shipped programs, run as they are there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tpuctl.jobs.shipped
+from tpuctl.jobs.launch import SHIPPED
+from tpuctl.model.job import WorkerRecord
+
+__all__ = ["PATIENCE", "PYTHONS", "ClockedWorker", "Worker"]
+
+OLDEST = Path("~/.pyenv/versions/3.8.18/bin/python3.8").expanduser()
+PYTHONS = [sys.executable, str(OLDEST)] if OLDEST.exists() else [sys.executable]
+PATIENCE = 30.0
+
+
+class Worker:
+    """A home folder with one job in it, driven by the shipped files."""
+
+    def __init__(self, home: Path, python: str) -> None:
+        self.home = home
+        self.python = python
+        self.folder = home / ".tpuctl/jobs/20260101-000000-acorn/1"
+        self.folder.mkdir(parents=True)
+        for name in SHIPPED:
+            shutil.copy(Path(tpuctl.jobs.shipped.__path__[0]) / name, self.folder / name)
+
+    def give(self, script: str, *args: str, **more: Any) -> None:
+        """Write the spec of a job that runs this script."""
+        (self.folder / "code").mkdir(exist_ok=True)
+        (self.folder / "code/job.py").write_text(script)
+        spec = {
+            "job": "20260101-000000-acorn",
+            "attempt": 1,
+            "worker": 0,
+            "argv": ["{python}", "job.py", *args],
+            "python": self.python,
+        }
+        (self.folder / "spec.json").write_text(json.dumps({**spec, **more}))
+
+    def argv(self, command: str, *options: str) -> list[str]:
+        script = str(self.folder / "supervisor.py")
+        return [self.python, "-S", "-I", script, command, str(self.folder), *options]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"HOME": str(self.home), "PATH": os.environ["PATH"]}
+
+    def run(self, command: str, *options: str) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            self.argv(command, *options),
+            env=self.environment,
+            capture_output=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
+    def open(self, command: str, *options: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self.argv(command, *options),
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def record(self, command: str, *options: str) -> WorkerRecord:
+        done = self.run(command, *options)
+        assert done.returncode == 0, done.stderr.decode()
+        return WorkerRecord.model_validate_json(done.stdout)
+
+    def follow(self, offset: int = 0) -> tuple[bytes, WorkerRecord]:
+        """Tail to the end: the bytes and the final record."""
+        done = self.run("tail", "--offset", str(offset), "--follow")
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout, WorkerRecord.model_validate_json(done.stderr)
+
+    def read(self, name: str) -> Any:
+        return json.loads((self.folder / name).read_text())
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, f"{what} did not happen"
+            time.sleep(0.02)
+
+    def until_logged(self, text: bytes) -> None:
+        log = self.folder / "log"
+        self.until(lambda: log.exists() and text in log.read_bytes(), f"{text!r} in the log")
+
+    def processes(self) -> dict[int, list[str]]:
+        """What runs on behalf of this worker, by its home in the environment."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    environment = (entry / "environ").read_bytes().split(b"\0")
+                    if f"HOME={self.home}".encode() in environment:
+                        line = (entry / "cmdline").read_bytes().decode().strip("\0").split("\0")
+                        found[int(entry.name)] = line
+                except OSError:
+                    continue
+        return found
+
+    def pid_of(self, script: str) -> int:
+        """The one process whose script, or last argument, is this."""
+        pids = []
+        for pid, line in self.processes().items():
+            scripts = [argument for argument in line if argument.endswith(".py")]
+            if scripts and Path(scripts[0]).name == "set_clock.py":
+                del scripts[0]
+            if Path(scripts[0] if scripts else line[-1]).name == script:
+                pids.append(pid)
+        assert len(pids) == 1, self.processes()
+        return pids[0]
+
+    def kill(self, script: str) -> None:
+        """End the one process of this script as the kernel does when memory runs out."""
+        os.kill(self.pid_of(script), signal.SIGKILL)
+
+    def close(self) -> None:
+        """End what still runs on behalf of this worker."""
+        for pid in self.processes():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+
+class ClockedWorker(Worker):
+    """A worker whose clock can be set, and of whose supervisor one knows how often it looked.
+
+    It looks at its limits, so the job needs one: `max_seconds`.
+    """
+
+    def argv(self, command: str, *options: str) -> list[str]:
+        python, _, _, *rest = super().argv(command, *options)
+        program = Path(__file__).with_name("set_clock.py")
+        files = [str(self.home / "offset"), str(self.home / "looks")]
+        return [python, "-S", "-I", str(program), *files, *rest]
+
+    def set_clock(self, seconds: float) -> None:
+        """Let the clock be so much ahead of the right time."""
+        (self.home / "offset.new").write_text(str(seconds))
+        (self.home / "offset.new").rename(self.home / "offset")
+
+    def until_looked(self, times: int) -> None:
+        """Wait until the supervisor has looked so often at all that may end the job."""
+        looks = self.home / "looks"
+        enough = looks.stat().st_size + times
+        self.until(lambda: looks.stat().st_size >= enough, f"{times} looks of the supervisor")

@@ -1,0 +1,87 @@
+"""Commands typed at a terminal, whose keys can be pressed."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+__all__ = ["Terminal"]
+
+
+class Terminal:
+    """One command line in a terminal of its own: what it shows, Ctrl-C, how it ends.
+
+    with Terminal(folder, "run", "train.py") as terminal:
+        terminal.wait_for("step 3")
+        terminal.press_ctrl_c()
+        assert terminal.end() == 130
+    """
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self._ours, theirs = pty.openpty()
+        self._seen = b""
+        self._grew = threading.Condition()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tpuctl", *arguments],
+            cwd=folder,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,  # keys are for this command alone
+        )
+        os.close(theirs)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait(20)
+        self._reader.join(20)
+        os.close(self._ours)
+
+    @property
+    def shown(self) -> str:
+        """All that was shown until now, without the moving parts' cursor movements."""
+        return self._seen.decode(errors="replace").replace("\r\n", "\n")
+
+    def wait_for(self, text: str, seconds: float = 90.0) -> None:
+        deadline = time.monotonic() + seconds
+        with self._grew:
+            while text not in self.shown:
+                left = deadline - time.monotonic()
+                assert left > 0, f"no {text!r} in\n{self.shown}"
+                has_ended = self._process.poll() is not None and not self._reader.is_alive()
+                assert not has_ended or text in self.shown, f"ended without {text!r}\n{self.shown}"
+                self._grew.wait(min(left, 0.5))
+
+    def press_ctrl_c(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+
+    def end(self, seconds: float = 90.0) -> int:
+        """Its exit code."""
+        code = self._process.wait(seconds)
+        self._reader.join(20)
+        assert "Traceback" not in self.shown, self.shown
+        return code
+
+    def _read(self) -> None:
+        while True:
+            try:
+                more = os.read(self._ours, 10_000)
+            except OSError:  # the other end was closed
+                more = b""
+            with self._grew:
+                self._seen += more
+                self._grew.notify_all()
+            if not more:
+                return

@@ -1,0 +1,73 @@
+"""storage-testbench, a public emulator of Cloud Storage, in an environment of its own.
+
+It is no package, so somebody has to clone googleapis/storage-testbench and name the checkout in
+TPUCTL_STORAGE_TESTBENCH. Only what it depends on is got here, and kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from platformdirs import user_cache_path
+
+__all__ = ["checkout", "running"]
+
+LOCK = Path(__file__).parents[1] / "oracle" / "requirements.lock"
+
+
+def checkout() -> str:
+    """Where it was cloned; "" when nobody says so."""
+    return os.environ.get("TPUCTL_STORAGE_TESTBENCH", "")
+
+
+def _python() -> Path:
+    """Of a virtual environment with what the lock says; made when missing."""
+    digest = hashlib.sha256(LOCK.read_bytes() + sys.version.encode()).hexdigest()[:16]
+    folder = user_cache_path("tpuctl-tests") / f"storage-testbench-{digest}"
+    python = folder / "bin" / "python"
+    done = folder / "done"
+    if not done.exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+        command = [str(python), "-m", "pip", "install", "-q", "--require-hashes", "-r", str(LOCK)]
+        subprocess.run(command, check=True, timeout=280)
+        done.touch()
+    return python
+
+
+@contextmanager
+def running() -> Iterator[tuple[str, int]]:
+    """Serve it; its address and the id of its first process."""
+    folder = checkout()
+    command = [str(_python()), "-m", "gunicorn", "--bind=127.0.0.1:0", "--threads=4"]
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    with tempfile.TemporaryFile("a+") as said:  # a pipe that nobody empties would hold it up
+        server = subprocess.Popen(
+            [*command, "testbench:run()"],
+            cwd=folder,
+            env=kept | {"PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"},
+            stderr=said,
+            stdout=subprocess.DEVNULL,
+        )
+        try:
+            while (found := re.search(r"Listening at: (http://\S+)", _text(said))) is None:
+                assert server.poll() is None, f"storage-testbench does not start:\n{_text(said)}"
+                time.sleep(0.01)
+            yield found[1], server.pid
+        finally:
+            server.terminate()
+            server.wait(30)
+
+
+def _text(said: IO[str]) -> str:
+    said.seek(0)
+    return said.read()

@@ -1,0 +1,187 @@
+"""Reads what local clouds wrote of themselves, and judges every line of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from email.message import Message
+from email.parser import BytesParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from described_allowances import is_allowed
+from described_calls import Call, Verdict, judge
+from described_errors import check_status
+from described_wire import Unsayable, as_call, is_known
+
+__all__ = ["SIDES", "Court", "Tally", "calls_of", "judge_line", "judge_lines"]
+
+
+_START = b'{"kind": '  # not within a line: quotes in texts stand behind a backslash
+SIDES = ("request", "answer")
+
+
+@dataclass
+class Tally:
+    """How much was judged, by one process of the tests or by all of them."""
+
+    calls: int = 0
+    distinct: int = 0  # of each process
+    seconds: float = 0.0
+    methods: set[str] = field(default_factory=set)
+
+    def __str__(self) -> str:
+        return (
+            f"Held against Google's descriptions: {self.calls:,} calls of {len(self.methods)} "
+            f"methods ({self.distinct:,} different ones) in {self.seconds:.1f} s."
+        )
+
+    def add(self, plain: Mapping[str, Any]) -> None:
+        """Count what another process did, as its `plain` has it."""
+        self.calls += plain["calls"]
+        self.distinct += plain["distinct"]
+        self.seconds += plain["seconds"]
+        self.methods |= set(plain["methods"])
+
+    def plain(self) -> dict[str, Any]:
+        """In types that go from process to process."""
+        return {**vars(self), "methods": sorted(self.methods)}
+
+
+@dataclass
+class Court:
+    """Goes on reading where it stopped; the same words are judged once."""
+
+    path: Path
+    tally: Tally = field(default_factory=Tally)
+    _offset: int = 0
+    _known: set[int] = field(default_factory=set)
+
+    def complaints(self, sides: Collection[str] = SIDES) -> list[str]:
+        """About these sides of what was written since the last time, each named once."""
+        try:
+            size = self.path.stat().st_size
+        except FileNotFoundError:
+            return []
+        if size == self._offset:
+            return []
+        begin = time.perf_counter()
+        with self.path.open("rb") as file:
+            file.seek(self._offset)
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]  # the last line may be on its way
+        self._offset += len(whole)
+        found: dict[str, None] = {}
+        for line in whole.split(b"\n")[:-1]:
+            # A server that was killed as it wrote leaves a piece, which the next one goes on from.
+            start = line.rfind(_START)
+            if start >= 0:
+                self._judge(line[start:], found, sides)
+        self.tally.seconds += time.perf_counter() - begin
+        return list(found)
+
+    def _judge(self, line: bytes, found: dict[str, None], sides: Collection[str]) -> None:
+        self.tally.calls += 1
+        key = hash(line)
+        if key in self._known:
+            return
+        self._known.add(key)
+        self.tally.distinct += 1
+        for verdict in judge_line(json.loads(line)):
+            if verdict.method and verdict.side == "answer":
+                self.tally.methods.add(verdict.method)
+            if verdict.side in sides:
+                found |= dict.fromkeys(_told(verdict))
+
+
+def judge_lines(text: bytes, sides: Collection[str] = SIDES) -> list[str]:
+    """The complaints about these lines of a transcript, each named once."""
+    found: dict[str, None] = {}
+    for line in text.splitlines():
+        for verdict in judge_line(json.loads(line)):
+            if verdict.side in sides:
+                found |= dict.fromkeys(_told(verdict))
+    return list(found)
+
+
+def judge_line(line: Mapping[str, Any]) -> Iterator[Verdict]:
+    """The verdicts on one line of a transcript."""
+    if line["kind"] == "rpc":
+        yield from _judge_rpc(line)
+        return
+    for call in calls_of(line):
+        yield from judge(call)
+
+
+def _judge_rpc(line: Mapping[str, Any]) -> Iterator[Verdict]:
+    if line["status"]:
+        yield Verdict(line["method"], "answer", list(check_status(line["status"])))
+        return
+    if not is_known(line["method"]):
+        return
+    try:
+        call = as_call(line["method"], line["body"], line["answer"])
+    except Unsayable as problem:
+        yield Verdict(line["method"], "request", [problem.complaint])
+        return
+    yield from judge(call)
+
+
+def calls_of(line: Mapping[str, Any]) -> Iterator[Call]:
+    """The HTTP calls in a line: one, or the parts of a batch."""
+    override = line["override"].upper().replace("HEAD", "GET")
+    verb = line["verb"] if line["verb"] == "HEAD" else override or line["verb"]
+    whole = Call(
+        verb=verb,
+        path=line["path"],
+        query=line["query"],
+        body=line["body"],
+        status=line["status"],
+        answer=line["answer"],
+        media=line["answer_type"],
+        host=line.get("host", ""),
+    )
+    if not line["path"].startswith("/batch/") or not 0 < line["status"] < 400:
+        yield whole
+        return
+    asked = _parts(line["type"], line["body"])
+    answers = _parts(line["answer_type"], line["answer"])
+    assert len(asked) == len(answers), "a batch with other answers than questions"
+    for (first, body), (status, answer) in zip(asked, answers, strict=True):
+        verb, target = first.split(" ")[:2]
+        url = urlsplit(target)
+        head, _, text = answer.partition("\n\n")
+        media = re.search(r"(?im)^content-type:\s*(.*)$", head)
+        yield Call(
+            verb=verb,
+            path=url.path,
+            query=url.query,
+            body=body.partition("\n\n")[2].strip(),
+            status=int(status.split(" ")[1]),
+            answer=text.strip(),
+            media=media[1] if media else "",
+        )
+
+
+def _parts(media: str, body: str | None) -> list[tuple[str, str]]:
+    """The first line and the rest of each part."""
+    head = f"Content-Type: {media}\r\nMIME-Version: 1.0\r\n\r\n"
+    message = BytesParser().parsebytes((head + (body or "")).encode())
+    found = []
+    for part in message.get_payload():
+        assert isinstance(part, Message)
+        content = part.get_payload(decode=True)
+        assert isinstance(content, bytes)
+        first, _, rest = content.decode().replace("\r\n", "\n").lstrip().partition("\n")
+        found.append((first, rest if rest.startswith("\n") else "\n" + rest))
+    return found
+
+
+def _told(verdict: Verdict) -> Iterator[str]:
+    for complaint in verdict.complaints:
+        if not is_allowed(verdict.method, verdict.side, complaint):
+            yield f"{verdict.method or 'no method'}, {verdict.side}: {complaint}"

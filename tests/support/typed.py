@@ -1,0 +1,45 @@
+"""A command line in a process forked from one that has loaded what commands need.
+
+What a process of its own would take to load is left out, and nothing else: `tests/flows` has tests
+of the real program, too.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from tpuctl.__main__ import main
+from tpuctl.cloud.clients import RPC
+from tpuctl.slim import compute_service
+
+__all__ = ["typed"]
+
+for _package, *_ in RPC.values():
+    importlib.import_module(_package)
+for _name in (
+    *("google.cloud.storage", "tpuctl.cli.app", "tpuctl.cli.stack", "tpuctl.cli.run"),
+    *("tpuctl.api", "tpuctl.flows.provision", "tpuctl.flows.inventory", "tpuctl.view"),
+):
+    importlib.import_module(_name)
+for _name in ("networks", "firewalls", "instances", "disks", "images", "addresses", "subnetworks"):
+    compute_service(_name)
+gc.freeze()
+
+
+def typed(
+    arguments: Sequence[str], folder: str, environment: Mapping[str, str], out: str, told: str
+) -> None:
+    """Run the command line there, its stdout and stderr into these files. Never returns."""
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    for number, path in ((1, out), (2, told)):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    sys.argv = ["tpuctl", *arguments]
+    main()
