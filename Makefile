@@ -9,13 +9,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find tpuctl templates -type f -not -name '*.pyc' 2>/dev/null) pyproject.toml README.md
 
-.PHONY: help demo test soak check unit bench docs lock clean
+.PHONY: help demo test soak check unit live bench docs lock clean
 
 help:
 	@sed -n '1,3s/^# //p' Makefile
 	@echo "make check   format, lint, types, layers"
 	@echo "make unit    the quick tests alone"
 	@echo "make soak    whole runs of what the suite samples"
+	@echo "make live    the flow tests on Google Cloud, in a project of yours (TPUCTL_LIVE_PROJECT)"
 	@echo "make bench   what is measured: ratios, printed"
 	@echo "make docs    the generated reference pages"
 	@echo "make lock    new pins for requirements/*.lock (needs uv)"
@@ -38,20 +39,24 @@ $(VENV)/.installed: $(VENV)/.ready $(SOURCES)
 demo: $(VENV)/.installed
 	@$(BIN)/python tests/demo.py
 
+# Several processes, whole files each: what tests of one file share is made once.
 test: check
-	$(BIN)/pytest -m "not soak"
+	$(BIN)/pytest -m "not soak" -n auto --maxprocesses 4 --dist loadfile
 
 unit: $(VENV)/.installed
 	$(BIN)/pytest tests/unit
 
 soak: $(VENV)/.installed
-	$(BIN)/pytest -m soak --timeout 1800
+	$(BIN)/pytest -m soak --timeout 1800 -n auto --maxprocesses 2 --dist loadfile
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+live: $(VENV)/.installed
+	@$(BIN)/python tests/live/run.py
 
 bench: $(VENV)/.installed
 	@$(BIN)/python tests/benchmarks/run.py $(ONLY)
@@ -63,6 +68,7 @@ LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-
 lock:
 	$(LOCK) pyproject.toml -o requirements/runtime.lock
 	$(LOCK) pyproject.toml --group dev -c requirements/runtime.lock -o requirements/dev.lock
+	$(LOCK) requirements/clients.in -o requirements/clients.lock
 
 clean:
 	rm -rf build $(VENV)
