@@ -15,7 +15,16 @@ import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
 JOB = TESTS.parent / "templates" / "jobs" / "bert-pretraining"
-PURE = ("accelerators", "corpus", "errors", "gather", "masking", "options", "schedule")
+PURE = {
+    "accelerators": "training.accelerators",
+    "errors": "errors",
+    "gather": "gather",
+    "masking": "corpus.masking",
+    "options": "options",
+    "schedule": "training.schedule",
+    "text": "corpus.text",
+}
+NAMES = ("corpus", "errors", "files", "gather", "options", "training")
 
 
 def support() -> ModuleType:
@@ -31,15 +40,20 @@ def support() -> ModuleType:
 @pytest.fixture(scope="session")
 def job() -> Iterator[SimpleNamespace]:
     """The job's modules that need no TensorFlow, without their names staying importable."""
-    before = {name: sys.modules.pop(name) for name in PURE if name in sys.modules}
+    before = forget()
     sys.path.insert(0, str(JOB))
     try:
-        yield SimpleNamespace(**{name: importlib.import_module(name) for name in PURE})
+        yield SimpleNamespace(**{name: importlib.import_module(PURE[name]) for name in PURE})
     finally:
         sys.path.remove(str(JOB))
-        for name in PURE:
-            sys.modules.pop(name, None)
+        forget()
         sys.modules.update(before)
+
+
+def forget() -> dict[str, ModuleType]:
+    """Take the modules of the job's names out of those imported, and return them."""
+    found = [name for name in sys.modules if name.partition(".")[0] in NAMES]
+    return {name: sys.modules.pop(name) for name in found}
 
 
 @pytest.fixture(scope="session")

@@ -157,7 +157,7 @@ def test_the_sample_is_korean_text_in_documents(job: SimpleNamespace) -> None:
     folder = Path(job.gather.__file__).parent / "sample"
     texts = [path.read_text("utf-8") for path in sorted(folder.glob("*.txt"))]
     assert sum(len(text.encode()) for text in texts) > 25_000
-    documents = [d for text in texts for d in job.corpus.documents(text.splitlines())]
+    documents = [d for text in texts for d in job.text.documents(text.splitlines())]
     sentences = [sentence for document in documents for sentence in document]
     assert len(documents) > len(texts)
     assert len(set(sentences)) == len(sentences)

@@ -129,12 +129,12 @@ def test_the_rate_rises_to_the_peak_and_falls_to_zero(job: SimpleNamespace) -> N
 
 def test_documents_are_apart_by_empty_lines(job: SimpleNamespace) -> None:
     text = "\n하나\n  둘   셋\n\n \n넷\n"
-    assert list(job.corpus.documents(text.splitlines())) == [["하나", "둘 셋"], ["넷"]]
+    assert list(job.text.documents(text.splitlines())) == [["하나", "둘 셋"], ["넷"]]
 
 
 def test_normalising_joins_syllables_and_keeps_free_letters(job: SimpleNamespace) -> None:
-    assert job.corpus.normalise("\u1112\u1161\u11ab") == "\ud55c"
-    assert job.corpus.normalise("ㅋㅋ ㅎㅏ Ａ") == "ㅋㅋ ㅎㅏ Ａ"
+    assert job.text.normalise("\u1112\u1161\u11ab") == "\ud55c"
+    assert job.text.normalise("ㅋㅋ ㅎㅏ Ａ") == "ㅋㅋ ㅎㅏ Ａ"
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_options_that_do_not_go_together(
 
 
 def test_fingerprints_tell_values_apart(job: SimpleNamespace) -> None:
-    one = job.corpus.fingerprint("records", {"a": 1, "b": [2.5]})
-    assert one == job.corpus.fingerprint("records", json.loads('{"b": [2.5], "a": 1}'))
-    assert one != job.corpus.fingerprint("records", {"a": 1, "b": [2.6]})
+    one = job.text.fingerprint("records", {"a": 1, "b": [2.5]})
+    assert one == job.text.fingerprint("records", json.loads('{"b": [2.5], "a": 1}'))
+    assert one != job.text.fingerprint("records", {"a": 1, "b": [2.6]})
     assert not math.isnan(int(one, 16))

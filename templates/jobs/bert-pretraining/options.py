@@ -6,8 +6,8 @@ import argparse
 import os
 from pathlib import Path
 
+from corpus.masking import default_predictions
 from errors import JobError
-from masking import default_predictions
 
 __all__ = ["SIZES", "STAGES", "check", "parse"]
 

@@ -17,7 +17,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from corpus import fingerprint
+from corpus.text import fingerprint
 from errors import JobError
 from options import check, parse
 
@@ -60,8 +60,9 @@ def run(options: argparse.Namespace) -> int:
     import tensorflow as tf
 
     import files
-    from strategy import choose
-    from training import Stop, Trainer
+    from training.interruption import Stop
+    from training.loop import Trainer
+    from training.strategy import choose
 
     stop = Stop()
     tf.get_logger().setLevel("ERROR")
@@ -89,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
     trainer = Trainer(options, choice, manifest, stop)
     KEPT.append(trainer)
     say(f"model: {options.size}, {trainer.parameters:,} parameters; compiling the training loop")
-    if restored := trainer.restore():
+    if restored := trainer.checkpoints.restore():
         say(f"resuming from step {trainer.step} ({restored})")
     if trainer.step >= options.steps:
         say(f"already trained to step {trainer.step}; more --steps would go on")
@@ -100,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
     summary = trainer.run()
     if stop.signal is not None:
         say(f"{signal.Signals(stop.signal).name}: saving before the end")
-    say(f"checkpoint: {trainer.save()}")
+    say(f"checkpoint: {trainer.checkpoints.save(trainer.step)}")
     if stop.signal is not None:
         say(f"stopped at step {trainer.step} of {options.steps}; the next run goes on from there")
         return 128 + stop.signal
@@ -110,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
         f"{summary['first_loss']:.3f} -> {summary['last_loss']:.3f}, "
         f"{summary['tokens_per_second']:,} tokens/s"
     )
-    from examples import fill_mask
+    from training.examples import fill_mask
 
     for line in fill_mask(trainer.network, tokenizer, paths, options.sequence_length):
         say(f"example: {line}")
@@ -120,7 +121,7 @@ def run(options: argparse.Namespace) -> int:
 def tokenizer_stage(options: argparse.Namespace, paths: list[str], text_hash: str) -> Tokenizer:
     """Return the vocabulary of the text, from the output folder when it is there."""
     import files
-    import wordpiece
+    from corpus import wordpiece
 
     began = time.monotonic()
     folder = files.join(options.output, "tokenizer")
@@ -140,8 +141,7 @@ def records_stage(
 ) -> dict[str, Any]:
     """Return the manifest of the records, written unless they are in the output folder."""
     import files
-    import records
-    import wordpiece
+    from corpus import records, wordpiece
 
     began = time.monotonic()
     plan = records.RecordsPlan(

@@ -7,11 +7,11 @@ from pathlib import Path
 import tensorflow as tf
 
 import files
-import records
-import wordpiece
+from corpus import records, wordpiece
+from training.reading import dataset
 
 WORK = Path(sys.argv[1])
-SAMPLE = str(Path(records.__file__).parent / "sample")
+SAMPLE = str(Path(files.__file__).parent / "sample")
 PATHS = files.text_files(SAMPLE)
 PLAN = records.RecordsPlan(sequence_length=32, predictions=5, duplication=2, shards=3, seed=7)
 SIZE = 2000
@@ -100,7 +100,7 @@ def check_resume() -> None:
     steps = 2 * total // batch + 3  # into the third epoch
 
     def rows(step: int, count: int, seed: int = 5) -> list[bytes]:
-        taken = records.dataset(folder, manifest, batch, seed, step).take(count)
+        taken = dataset(folder, manifest, batch, seed, step).take(count)
         return [row.tobytes() for one in taken for row in one["input_ids"].numpy()]
 
     whole = rows(0, steps)

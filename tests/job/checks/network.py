@@ -5,15 +5,9 @@ import random
 import numpy as np
 import tensorflow as tf
 
-from model import (
-    WarmupThenLinear,
-    build_network,
-    build_optimizer,
-    masked_logits,
-    masked_loss,
-    set_seed,
-)
-from schedule import warmup_then_linear
+from training.model import build_network, masked_logits, masked_loss, set_seed
+from training.optimizers import WarmupThenLinear, build_optimizer
+from training.schedule import warmup_then_linear
 
 LENGTH, VOCABULARY = 16, 120
 

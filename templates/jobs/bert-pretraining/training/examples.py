@@ -10,9 +10,9 @@ import tensorflow as tf
 from tokenizers import Tokenizer
 
 import files
-import wordpiece
-from corpus import documents
-from model import masked_logits
+from corpus import wordpiece
+from corpus.text import documents
+from training.model import masked_logits
 
 __all__ = ["fill_mask"]
 

@@ -10,8 +10,8 @@ from itertools import chain
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 import files
-from corpus import documents
-from masking import SpecialTokens
+from corpus.masking import SpecialTokens
+from corpus.text import documents
 
 __all__ = ["load", "save", "special_tokens", "train", "vocabulary_hash"]
 

@@ -1,12 +1,10 @@
-"""The training loop: many steps for each call of the host, checkpoints, a log, a clean stop."""
+"""The training loop: many steps for each call of the host, and a line of the log for each."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import math
-import signal
-import sys
 import time
 from typing import Any
 
@@ -14,34 +12,14 @@ import tensorflow as tf
 
 import files
 from errors import JobError
-from model import (
-    WarmupThenLinear,
-    build_network,
-    build_optimizer,
-    masked_logits,
-    masked_loss,
-    set_seed,
-)
-from records import dataset
-from strategy import Choice
+from training.checkpoints import Checkpoints
+from training.interruption import Stop
+from training.model import build_network, masked_logits, masked_loss, set_seed
+from training.optimizers import WarmupThenLinear, build_optimizer
+from training.reading import dataset
+from training.strategy import Choice
 
-__all__ = ["Stop", "Trainer"]
-
-
-class Stop:
-    """Remembers that a signal asked the run to end; a second one ends it at once."""
-
-    def __init__(self) -> None:
-        self.signal: int | None = None
-        self.deferred = False
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._asked)
-
-    def _asked(self, number: int, frame: Any) -> None:
-        if self.signal is not None or not self.deferred:
-            sys.exit(128 + number)
-        # Nothing is printed here: the signal may have come in the middle of a print.
-        self.signal = number
+__all__ = ["Trainer"]
 
 
 class Trainer:
@@ -64,12 +42,18 @@ class Trainer:
             self.optimizer = build_optimizer(
                 self.variables, self.schedule, options.weight_decay, options.clip_norm
             )
-        self.folder = files.join(options.output, "checkpoints")
-        self.manager = tf.train.CheckpointManager(
+        self.checkpoints = Checkpoints(
+            files.join(options.output, "checkpoints"),
             tf.train.Checkpoint(model=self.network, optimizer=self.optimizer),
-            self.folder,
-            max_to_keep=options.keep_checkpoints,
-            checkpoint_name="model",
+            of={
+                "size": options.size,
+                "batch": options.batch,
+                "seed": options.seed,
+                "records": manifest["fingerprint"],
+            },
+            keep=options.keep_checkpoints,
+            minutes=options.checkpoint_minutes,
+            steps=options.checkpoint_steps,
         )
         self.loop = tf.function(self._loop)
         self.iterator: Any = None
@@ -83,41 +67,6 @@ class Trainer:
     def step(self) -> int:
         """The number of steps taken since the weights were random, earlier attempts included."""
         return int(self.optimizer.iterations.numpy())
-
-    def restore(self) -> str | None:
-        """Take up the newest checkpoint; return its path, or None when there is none yet.
-
-        Raises JobError when the checkpoints belong to another model or other records.
-        """
-        wanted = {
-            "size": self.options.size,
-            "batch": self.options.batch,
-            "seed": self.options.seed,
-            "records": self.manifest["fingerprint"],
-        }
-        path = files.join(self.folder, "run.json")
-        found = files.read_json(path)
-        if self.manager.latest_checkpoint and found != wanted:
-            changed = ", ".join(name for name in wanted if found.get(name) != wanted[name])
-            raise JobError(
-                f"the checkpoints in {self.folder} are of another run (differs: {changed}); "
-                "choose another --output",
-                2,
-            )
-        if self.manager.latest_checkpoint is None:
-            files.write_json(path, wanted)
-            return None
-        status = self.manager.checkpoint.restore(self.manager.latest_checkpoint)
-        status.assert_existing_objects_matched()
-        return str(self.manager.latest_checkpoint)
-
-    def save(self) -> str:
-        """Write a checkpoint named by its step, unless this step has one."""
-        path = files.join(self.folder, f"model-{self.step}")
-        if self.manager.latest_checkpoint != path:
-            with files.writing(self.folder):
-                self.manager.save(checkpoint_number=self.step)
-        return path
 
     def compile(self) -> None:
         """Trace the loop, its input placed at the current step."""
@@ -137,7 +86,7 @@ class Trainer:
         first: dict[str, float] | None = None
         row: dict[str, float] = {}
         began, started_at = time.monotonic(), self.step
-        saved_at, saved_step = began, started_at
+        self.checkpoints.begin(started_at)
         while self.step < self.options.steps and self.stop.signal is None:
             row = self._call(self._next_steps(alone=first is None))
             first = first or row
@@ -147,11 +96,8 @@ class Trainer:
                     f"the loss is {row['loss']} at step {self.step}: the last checkpoint is kept; "
                     "try a lower --learning-rate"
                 )
-            by_steps = self.options.checkpoint_steps
-            due = by_steps and self.step - saved_step >= by_steps
-            if due or time.monotonic() - saved_at >= 60 * self.options.checkpoint_minutes:
-                self.save()
-                saved_at, saved_step = time.monotonic(), self.step
+            if self.checkpoints.are_due(self.step):
+                self.checkpoints.save(self.step)
         seconds = time.monotonic() - began
         done = self.step - started_at
         return {

@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from accelerators import has_chips, replicas_of, slice_type, tpu_address
 from errors import JobError
+from training.accelerators import has_chips, replicas_of, slice_type, tpu_address
 
 __all__ = ["Choice", "choose"]
 

@@ -1,4 +1,4 @@
-"""Masked sequences as TFRecord files, and back as a dataset."""
+"""Masked sequences as TFRecord files."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import tensorflow as tf
 from tokenizers import Tokenizer
 
 import files
-import wordpiece
-from corpus import documents
-from masking import MaskedSequence, mask, pack
+from corpus import wordpiece
+from corpus.masking import MaskedSequence, mask, pack
+from corpus.text import documents
 
-__all__ = ["RecordsPlan", "dataset", "load", "write"]
+__all__ = ["COMPRESSION", "INTEGER_FEATURES", "RecordsPlan", "load", "write"]
 
 COMPRESSION = "GZIP"
-SHUFFLE_BUFFER = 100_000
 INTEGER_FEATURES = (
     "input_ids",
     "input_mask",
@@ -120,42 +119,3 @@ def serialise(sequence: MaskedSequence) -> bytes:
     feature["masked_lm_weights"] = tf.train.Feature(float_list=weights)
     example = tf.train.Example(features=tf.train.Features(feature=feature))
     return bytes(example.SerializeToString())
-
-
-def dataset(folder: str, manifest: dict[str, Any], batch: int, seed: int, step: int) -> Any:
-    """Return an endless tf.data.Dataset of batches that begins at the batch of a step.
-
-    The order of an epoch depends on the seed and the epoch's number alone, so what follows a
-    step is the same whether or not the run was interrupted there.
-    """
-    length, predictions = manifest["sequence_length"], manifest["predictions"]
-    total = manifest["counts"]["sequences"]
-    names = [files.join(folder, item["name"]) for item in manifest["files"]]
-    first_epoch, done = divmod(step * batch, total)
-    features = {
-        name: tf.io.FixedLenFeature(
-            [predictions if name.startswith("masked_lm") else length], tf.int64
-        )
-        for name in INTEGER_FEATURES
-    }
-    features["masked_lm_weights"] = tf.io.FixedLenFeature([predictions], tf.float32)
-
-    def epoch(number: Any) -> Any:
-        examples = tf.data.TFRecordDataset(names, COMPRESSION)
-        return examples.shuffle(
-            min(total, SHUFFLE_BUFFER), seed=number + seed, reshuffle_each_iteration=False
-        )
-
-    def parse(serialised: Any) -> dict[str, Any]:
-        parsed = tf.io.parse_example(serialised, features)
-        return {
-            name: value if value.dtype == tf.float32 else tf.cast(value, tf.int32)
-            for name, value in parsed.items()
-        }
-
-    epochs = tf.data.Dataset.range(first_epoch, tf.int64.max)
-    batches = epochs.flat_map(epoch).skip(done).batch(batch, drop_remainder=True)
-    options = tf.data.Options()
-    # Every host reads all files and keeps its own share of the batches.
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-    return batches.map(parse).prefetch(tf.data.AUTOTUNE).with_options(options)

@@ -1,0 +1,1 @@
+"""Text becomes records: every stage of the data, without a model."""
