@@ -27,6 +27,7 @@ from tpuctl.model.events import Note, Warned
 from tpuctl.model.failures import Failure
 from tpuctl.model.job import EXIT_LOST, EXIT_TIMED_OUT, JobRecord
 from tpuctl.model.part import WHOLE, LogPart
+from tpuctl.remote.transport import Transport
 from tpuctl.waiting import Backoff, wait_until
 
 __all__ = ["follow_to_the_end"]
@@ -98,7 +99,7 @@ class _Story:
 
         async with means.connections(required=False) as transports:
             mine = {one: transports[one] for one in record.workers if one in transports}
-            watching = asyncio.ensure_future(self._watch_node(record))
+            watching = asyncio.ensure_future(self._watch_node(record, mine))
             try:
                 if offsets is None:
                     offsets = await first_bytes(self.part, record, self.workers, means.store, mine)
@@ -136,8 +137,11 @@ class _Story:
         except TpuctlError:
             await tell_not_started(store, record, "whoever announced it was interrupted")
 
-    async def _watch_node(self, record: JobRecord) -> None:
-        """End what waits for a TPU node that is gone: its script may do so for ever."""
+    async def _watch_node(self, record: JobRecord, mine: Mapping[int, Transport]) -> None:
+        """End what waits for a TPU node that is gone: its script may do so for ever.
+
+        Through the connections there are: the controller answers still, as no node does.
+        """
         means = self.means
         if not means.stack.is_node:
             return
@@ -147,9 +151,8 @@ class _Story:
                 machines = await machines_of(means.stack, means.cloud, record)
                 if machines.state in ("PREEMPTED", "TERMINATED"):
                     means.emit(Note(f"The TPU node is {machines.state}: ending what waits for it."))
-                    async with means.connections(required=False) as transports:
-                        mine = {one: transports[one] for one in record.workers if one in transports}
-                        await launch.stop(record, mine, because_of=record.workers[0])
+                    if not await launch.stop(record, mine, because_of=record.workers[0]):
+                        await launch.stop_through_bucket(record, means.store)
                     return
 
     # Between attempts ----------------------------------------------------------------------
