@@ -26,6 +26,7 @@ from tpuctl.flows.handover import stack_file
 from tpuctl.flows.nodes import nodes_of
 from tpuctl.model.events import ignore
 from tpuctl.resources.iam import USER
+from tpuctl.resources.record import Record
 from tpuctl.resources.roles import recovery_permissions
 
 SAMPLE = 2  # permissions that are taken away of each kind; `make soak` takes every one
@@ -194,3 +195,21 @@ async def test_what_was_granted_goes_with_the_stack(
     assert (await bench.again().plan()).plan.is_empty
     assert (await bench.again().down(delete_bucket=True)).leaks == ()
     assert on_account() == on_project() == set()
+
+
+async def test_a_grant_that_is_noted_of_an_account_that_is_gone_is_forgotten(
+    project: Project,
+) -> None:
+    """So it stands in the record when an `up` notes it while a `down` beside it ends."""
+    bench = project.stack("capacity: spot", "controller: {}")
+    await bench.provision()
+    record = Record(bench.stack.stack, bench.stack.cloud)
+    before = await record.read()
+    assert before is not None
+    late = next(one for one in before.grants if one.role == USER)
+    assert (await bench.again().down()).leaks == ()
+    await record.update(lambda it: it.with_grants(late))
+    assert (await bench.again().down()).leaks == ()
+    after = await record.read()
+    assert after is not None
+    assert after.grants == ()

@@ -75,14 +75,20 @@ class PolicyGrants(StackResource):
         raise NotImplementedError
 
     async def observe(self) -> Grants | None:
-        """None where the thing itself is not there."""
+        """None where the thing itself is not there, and nothing is remembered of it."""
         record, account = Record(self.stack, self.cloud), await self.account()
         try:
             # The policy last: whoever revokes forgets in its record afterwards, so that a grant
             # which no record has any more cannot be one that is about to go.
             contents, others = await asyncio.gather(record.read(), self._others())
-            policy = await self._policy()
         except (NotFound, ApiDisabled):
+            return None
+        try:
+            policy = await self._policy()
+        except NotFound:
+            remembered = self._recorded(contents)
+            return Grants(frozenset(), stale=remembered) if remembered else None
+        except ApiDisabled:
             return None
         found = held(policy.bindings)
         recorded, ours = self._recorded(contents), found & self._ours(contents)
@@ -149,8 +155,10 @@ class PolicyGrants(StackResource):
     async def apply(self, change: Change, report: Report) -> None:
         if change.action is Action.DELETE:
             revoked: set[Pair] = set()
-            with contextlib.suppress(NotFound):
+            try:
                 await edit(self.cloud, self.on, lambda: self._revoke(revoked), new=())
+            except NotFound:  # the thing is gone, and every grant on it
+                await self._forget()
             return
         account = await self.account()
         if account is None:
@@ -210,7 +218,13 @@ class PolicyGrants(StackResource):
             if back:
                 policy = await self._policy()
                 await self._write(policy, with_pairs(policy.bindings, back))
-        if contents is not None and contents.on(self.on):
-            forget = contents.on(self.on)
+        await self._forget(contents)
+
+    async def _forget(self, contents: Contents | None = None) -> None:
+        """Take what is noted on the thing out of the record: what was read of it, or all."""
+        record = Record(self.stack, self.cloud)
+        contents = contents or await record.read()
+        forget = contents.on(self.on) if contents is not None else ()
+        if forget:
             with contextlib.suppress(NotFound):
                 await record.update(lambda it: it.without_grants(*forget))
