@@ -49,11 +49,17 @@ def has_chips(devices: Path = Path("/dev")) -> bool:
 def tpu_address(environment: Mapping[str, str], chips: bool) -> str | None:
     """Return what the TPU resolver is to be given, or None where no TPU is to be had.
 
+    It is `local` for chips of this machine, else a node's name or grpc:// addresses.
     A machine of the local cloud carries the names of a TPU VM but no chips.
     """
+    endpoints = environment.get("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "")
     name = environment.get("TPU_NAME", "")
+    if endpoints:
+        return endpoints
     if chips:
         return name or "local"
+    if name.startswith("grpc://"):
+        return name
     if name in ("", "local") or environment.get("TPUCTL_CLOUD") == "local":
         return None
     return name

@@ -141,7 +141,7 @@ class Trainer:
         replica_step = tf.autograph.experimental.do_not_convert(self._replica_step)
         loss = accuracy = tf.constant(0.0)
         for _ in tf.range(steps):
-            losses, accuracies = strategy.run(replica_step, args=(next(iterator),))
+            losses, accuracies = self.choice.run(replica_step, (next(iterator),))
             loss += strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
             accuracy += strategy.reduce(tf.distribute.ReduceOp.SUM, accuracies, axis=None)
         return loss, accuracy

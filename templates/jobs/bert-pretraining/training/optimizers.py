@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
-import tf_keras
 
+from training.keras2 import keras
 from training.schedule import warmup_then_linear
 
 __all__ = ["WarmupThenLinear", "build_optimizer"]
 
 
-class WarmupThenLinear(tf_keras.optimizers.schedules.LearningRateSchedule):
+class WarmupThenLinear(keras.optimizers.schedules.LearningRateSchedule):
     """`warmup_then_linear` for an optimizer."""
 
     def __init__(self, peak: float, warmup_steps: int, total_steps: int) -> None:
@@ -34,9 +34,9 @@ class WarmupThenLinear(tf_keras.optimizers.schedules.LearningRateSchedule):
 
 def build_optimizer(
     variables: list[Any], schedule: WarmupThenLinear, weight_decay: float, clip_norm: float
-) -> tf_keras.optimizers.Optimizer:
+) -> keras.optimizers.Optimizer:
     """Return AdamW with its state made; biases and normalisations do not decay."""
-    optimizer = tf_keras.optimizers.AdamW(
+    optimizer = keras.optimizers.AdamW(
         schedule,
         weight_decay=weight_decay,
         beta_2=0.98,

@@ -1,8 +1,12 @@
-"""The distribution strategy, chosen by the devices that are there."""
+"""The distribution strategy, chosen by the devices that are there.
+
+Works with TensorFlow 2.1 and later; `versions.py` has what differs.
+"""
 
 from __future__ import annotations
 
 import os
+import socket
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +14,11 @@ import tensorflow as tf
 
 from errors import JobError
 from training.accelerators import has_chips, replicas_of, slice_type, tpu_address
+from training.versions import names_in
 
 __all__ = ["Choice", "choose"]
+
+ANSWER_SECONDS = 10.0  # within which a TPU node's port is to accept a connection
 
 
 @dataclass(frozen=True)
@@ -19,9 +26,13 @@ class Choice:
     """A strategy ready for use, and what to say about it."""
 
     strategy: Any
-    kind: str  # tpu, gpu or cpu
+    kind: str  # tpu, gpu or cpu: what computes
     replicas: int
     description: str
+
+    def run(self, step: Any, args: tuple[Any, ...]) -> Any:
+        """Run a function on every replica; to be called within a tf.function."""
+        return getattr(self.strategy, names_in(tf).run)(step, args=args)
 
 
 def choose(device: str = "auto", replicas: int | None = None) -> Choice:
@@ -29,6 +40,8 @@ def choose(device: str = "auto", replicas: int | None = None) -> Choice:
 
     `replicas` counts for a CPU only, which then plays that many devices. Call it before
     TensorFlow has run anything: devices cannot change afterwards.
+
+    Raises JobError for a device that is not here, and for a TPU that cannot be used.
     """
     address = tpu_address(os.environ, has_chips())
     gpus = tf.config.list_physical_devices("GPU")
@@ -54,18 +67,52 @@ def slice_replicas() -> int:
 
 
 def on_tpu(address: str) -> Choice:
+    """Connect to a TPU: `local` ones, the node of a name, or the servers of grpc:// addresses."""
     try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=address)
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+            tpu=address,
+            zone=os.environ.get("TPU_ZONE"),
+            project=os.environ.get("TPU_PROJECT"),
+        )
         if address != "local":
+            await_answer(address, resolver.cluster_spec().as_dict()["worker"])
             tf.config.experimental_connect_to_cluster(resolver)
+            if is_stand_in():
+                return on_stand_in(address)
         tf.tpu.experimental.initialize_tpu_system(resolver)
-    except (tf.errors.OpError, ValueError, RuntimeError) as error:
-        raise JobError(
-            f"the TPU {address!r} cannot be used: {str(error).splitlines()[0]}"
-        ) from error
-    strategy = tf.distribute.TPUStrategy(resolver)
+        strategy = names_in(tf).tpu_strategy(resolver)
+    except (tf.errors.OpError, ImportError, OSError, RuntimeError, ValueError) as error:
+        raise unusable(address, error) from error
     count = strategy.num_replicas_in_sync
     return Choice(strategy, "tpu", count, f"TPU {address!r} with {count} replicas")
+
+
+def await_answer(address: str, workers: list[str]) -> None:
+    """Raise JobError unless all workers accept connections; TensorFlow would wait without end."""
+    for worker in workers:
+        host, _, port = worker.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), ANSWER_SECONDS).close()
+        except OSError as error:
+            raise unusable(address, f"no answer from {worker} ({error})") from error
+
+
+def unusable(address: str, why: object) -> JobError:
+    first = (str(why).strip() or type(why).__name__).splitlines()[0]
+    return JobError(f"the TPU {address!r} cannot be used: {first}; --device cpu does without")
+
+
+def is_stand_in() -> bool:
+    """Say whether the node just connected to is the local cloud's, which has no TPU devices."""
+    devices = tf.config.list_logical_devices()
+    has_tpu = any(device.device_type.startswith("TPU") for device in devices)
+    return os.environ.get("TPUCTL_CLOUD") == "local" and not has_tpu
+
+
+def on_stand_in(address: str) -> Choice:
+    """Train on the CPU of the node's first worker: all is remote, as on a TPU node."""
+    strategy = tf.distribute.OneDeviceStrategy("/job:worker/replica:0/task:0/device:CPU:0")
+    return Choice(strategy, "cpu", 1, f"the CPU of {address!r}, standing in for a TPU node")
 
 
 def on_gpus(count: int) -> Choice:
