@@ -21,11 +21,12 @@ from tpuctl.model.stack_cost import cost_of
 from tpuctl.resources.record import Record
 from tpuctl.waiting import Backoff
 
-__all__ = ["log_ends", "machines_of", "why_ended"]
+__all__ = ["log_ends", "machines_of", "reached_limit", "why_ended"]
 
 # A machine that was shut down is gone for a moment before its node's state tells why.
 SETTLE_SECONDS = 90.0
 SETTLE = Backoff(first=0.5, most=5.0, factor=1.5)
+CLOCKS_SECONDS = 30.0  # by which two computers' clocks may differ
 OVER = ("SUSPENDING", "SUSPENDED", "FAILED")  # of a request for nodes
 READERS = 16
 # What tells most of several nodes, before what tells less.
@@ -102,7 +103,7 @@ async def machines_of(stack: Stack, cloud: Cloud, record: JobRecord) -> Machines
         is_remote=stack.is_node,
         is_another=bool(ids) and any(one.id not in ids for one in nodes),
         was_taken_down=(footing is not None and known is not None and known.downs != footing.downs),
-        limit=_limit(stack, footing.created if footing is not None else None),
+        limit=reached_limit(stack, footing.created if footing is not None else None),
     )
     is_ready = stack.is_node and machines.state == "READY"
     if is_ready and await is_controller_gone(stack.in_zone(record.zone), cloud):
@@ -120,11 +121,14 @@ def _state(here: list[Found], states: list[str], count: int) -> str:
     return "READY" if len(states) >= count else ""
 
 
-def _limit(stack: Stack, created: datetime | None) -> str:
-    """The limit that machines made then have reached, if any."""
+def reached_limit(stack: Stack, created: datetime | None) -> str:
+    """The limit that machines made then have reached, if any, or are about to.
+
+    They go by Google's clock, this goes by that of the computer here.
+    """
     if created is None:
         return ""
-    age = (datetime.now(UTC) - created).total_seconds()
+    age = (datetime.now(UTC) - created).total_seconds() + CLOCKS_SECONDS
     limits, hourly = stack.file.limits, cost_of(stack).per_hour
     if limits.max_hours is not None and age >= limits.max_hours * 3600:
         return f"limits.max_hours, {limits.max_hours:g} hours"

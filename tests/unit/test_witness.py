@@ -1,0 +1,53 @@
+"""Whether machines that are gone had reached a limit, by clocks that do not quite agree."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tpuctl.flows.witness import CLOCKS_SECONDS, reached_limit
+from tpuctl.model.stack import Stack, load_stack
+from tpuctl.model.stack_cost import cost_of
+
+HOUR = 3600.0
+
+
+def stack(folder: Path, limits: str) -> Stack:
+    path = folder / "tpuctl.yaml"
+    path.write_text(
+        "stack: one\nproject: {id: my-project}\n"
+        f"tpu: {{type: v2-8, zones: [us-central1-b]}}\nlimits: {limits}\n"
+    )
+    return load_stack(path)
+
+
+def told(of: Stack, age: float) -> str:
+    return reached_limit(of, datetime.now(UTC) - timedelta(seconds=age))
+
+
+@pytest.mark.parametrize(
+    ("age", "expected"),
+    [
+        (HOUR + 1, "limits.max_hours, 1 hours"),
+        (HOUR - CLOCKS_SECONDS / 2, "limits.max_hours, 1 hours"),
+        (HOUR - CLOCKS_SECONDS * 2, ""),
+    ],
+)
+def test_an_age(tmp_path: Path, age: float, expected: str) -> None:
+    assert told(stack(tmp_path, "{max_hours: 1}"), age) == expected
+
+
+def test_a_cost(tmp_path: Path) -> None:
+    of = stack(tmp_path, "{max_cost: 9}")
+    hourly = cost_of(of).per_hour
+    assert hourly is not None
+    seconds = 9 / hourly * HOUR
+    assert told(of, seconds - 1) == told(of, seconds + 1) == "limits.max_cost, $9"
+    assert told(of, seconds - CLOCKS_SECONDS * 2) == ""
+
+
+def test_without_limits_or_a_time_of_making_none_is_reached(tmp_path: Path) -> None:
+    assert told(stack(tmp_path, "{}"), 10**8) == ""
+    assert reached_limit(stack(tmp_path, "{max_hours: 1}"), None) == ""
