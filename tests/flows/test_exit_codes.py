@@ -20,7 +20,7 @@ from members import Member, grant
 
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.control import LocalCloud
-from tpuctl.model.events import Event, JobEnded
+from tpuctl.model.events import Event, JobEnded, Note
 
 TPUCTL = [sys.executable, "-m", "tpuctl"]
 
@@ -107,13 +107,15 @@ def test_a_jobs_own_code_is_told_from_ours(
 
 async def test_a_lost_job_ends_with_69(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, for that the cloud may tell of a preemption late is waited for."""
-    monkeypatch.setattr("tpuctl.flows.witness.SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr("tpuctl.flows.witness.SETTLE_SECONDS", 1.0)
     events: list[Event] = []
     stack = Tpuctl(shell.folder / "tpuctl.yaml", cloud="local", emit=events.append)
     job = shell.folder / shell.script("losing.py", LOSING)
     assert await asyncio.wait_for(stack.run(job), 120) == 69
     [ended] = [one for one in events if isinstance(one, JobEnded)]
     assert (ended.state, ended.exit_code, ended.is_own) == ("lost", 69, False)
+    told = [one.text for one in events if isinstance(one, Note)]
+    assert sum("what the cloud says of its node" in one for one in told) == 1
 
 
 def test_a_timeout_ends_the_job_with_124_whoever_follows_it(shell: Shell) -> None:

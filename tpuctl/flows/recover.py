@@ -196,7 +196,9 @@ class _Story:
         self, ending: Ending, left: Mapping[Retry, int]
     ) -> Verdict | JobRecord | Ending:
         means, record = self.means, ending.record
-        failure = await why_ended(means.stack, means.cloud, means.store, record, ending.workers)
+        failure = await why_ended(
+            means.stack, means.cloud, means.store, record, ending.workers, means.emit
+        )
         assert failure is not None  # it did not succeed
         if failure.name == "worker-gone" and await self._is_found_again(ending):
             return record

@@ -13,6 +13,7 @@ from tpuctl.errors import NotFound
 from tpuctl.flows.controller import is_controller_gone
 from tpuctl.flows.inventory import look
 from tpuctl.model.duration import seconds_of
+from tpuctl.model.events import Emit, Note, ignore
 from tpuctl.model.failures import LOG_TAIL, Failure, Machines, classify
 from tpuctl.model.inventory import Found
 from tpuctl.model.job import JobRecord, WorkerRecord
@@ -28,6 +29,7 @@ SETTLE_SECONDS = 90.0
 SETTLE = Backoff(first=0.5, most=5.0, factor=1.5)
 CLOCKS_SECONDS = 30.0  # by which two computers' clocks may differ
 OVER = ("SUSPENDING", "SUSPENDED", "FAILED")  # of a request for nodes
+UNCLEAR = ("worker-gone", "restarted", "peer-gone")
 READERS = 16
 # What tells most of several nodes, before what tells less.
 TELLING = ("PREEMPTED", "TERMINATED", "DELETING", "STOPPED", "STOPPING")
@@ -39,23 +41,28 @@ async def why_ended(
     store: ObjectStore,
     record: JobRecord,
     workers: Mapping[int, WorkerRecord],
+    emit: Emit = ignore,
 ) -> Failure | None:
     """The class of the attempt's failure; None when it succeeded.
 
-    May wait until the cloud says what became of machines that do not answer.
+    May wait until the cloud says what became of machines that do not answer, and tells so.
     """
     logs = await log_ends(store, record, workers)
     found = classify(workers, logs, Machines())
     if found == classify(workers, logs, Machines("PREEMPTED", is_remote=stack.is_node)):
         return found  # whatever became of its machines
+    has_told = False
     waited_until = cloud.clock.now() + SETTLE_SECONDS
     for delay in SETTLE.delays():
         machines = await machines_of(stack, cloud, record)
         found = classify(workers, logs, machines)
-        is_unclear = found is not None and found.name in ("worker-gone", "restarted", "peer-gone")
+        is_unclear = found is not None and found.name in UNCLEAR
         left = waited_until - cloud.clock.now()
-        if not is_unclear or left <= 0:
+        if found is None or not is_unclear or left <= 0:
             return found
+        if not has_told:
+            has_told = True
+            emit(Note(f"{found.cause} Seeing for {left:.0f} s what the cloud says of its node."))
         await cloud.clock.sleep(min(delay, left))
     raise AssertionError("backoff never ends")
 
