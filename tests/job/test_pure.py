@@ -116,15 +116,30 @@ def test_predictions_are_15_percent_and_at_most_20(job: SimpleNamespace) -> None
     assert {n: job.masking.default_predictions(n) for n in lengths} == lengths
 
 
-def test_the_rate_rises_to_the_peak_and_falls_to_zero(job: SimpleNamespace) -> None:
-    rates = [job.schedule.warmup_then_linear(step, 1.0, 10, 110) for step in range(110)]
-    assert rates[:2] == pytest.approx([1 / 11, 2 / 11])
-    assert max(rates) == rates[10] == 1.0
-    assert rates[60] == pytest.approx(0.5)
-    assert rates[109] == pytest.approx(0.01)
-    assert rates[:10] == sorted(rates[:10]) and rates[10:] == sorted(rates[10:], reverse=True)
-    assert job.schedule.warmup_then_linear(200, 1.0, 10, 110) == 0.0
-    assert job.schedule.warmup_then_linear(0, 1.0, 0, 5) == 1.0
+@pytest.mark.parametrize("decay", ["linear", "cosine"])
+def test_the_rate_rises_to_the_peak_and_falls_to_zero(job: SimpleNamespace, decay: str) -> None:
+    rate = job.schedule.learning_rate
+    rates = [rate(step, 1.0, 10, 110, decay) for step in range(110)]
+    assert rates[0] == pytest.approx(1 / 11)
+    assert max(rates) == rates[10] == pytest.approx(1.0)
+    assert rates[60] == pytest.approx(0.5)  # half-way down
+    assert rates[:11] == sorted(rates[:11])
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+    assert 0 < rates[-1] < 0.02
+    assert rate(110, 1.0, 10, 110, decay) == rate(200, 1.0, 10, 110, decay) == 0.0
+    assert rate(0, 1.0, 0, 5, decay) == 1.0
+
+
+def test_cosine_falls_slower_than_a_line_at_first(job: SimpleNamespace) -> None:
+    rate = job.schedule.learning_rate
+    # A third of the way down: the cosine of 60 degrees is a half.
+    assert rate(40, 1.0, 10, 100, "linear") == pytest.approx(2 / 3)
+    assert rate(40, 1.0, 10, 100, "cosine") == pytest.approx(3 / 4)
+
+
+def test_a_constant_rate_stays_at_the_peak(job: SimpleNamespace) -> None:
+    rates = [job.schedule.learning_rate(step, 2.0, 3, 10, "constant") for step in range(20)]
+    assert rates == [0.5, 1.0, 1.5] + [2.0] * 17
 
 
 def test_documents_are_apart_by_empty_lines(job: SimpleNamespace) -> None:

@@ -110,6 +110,7 @@ def test_learns_and_goes_on_where_it_was_interrupted(
         "step",
         "loss",
         "mlm_accuracy",
+        "gradient_norm",
         "tokens_per_second",
         "learning_rate",
     }

@@ -15,7 +15,16 @@ HERE = Path(__file__).resolve().parent
 STAGES = ("tokenizer", "records", "train")
 
 # name: layers, hidden size, attention heads; the inner layer is four times the hidden size
-SIZES = {"tiny": (2, 128, 2), "mini": (4, 256, 4), "small": (4, 512, 8), "base": (12, 768, 12)}
+SIZES = {
+    "tiny": (2, 128, 2),
+    "mini": (4, 256, 4),
+    "small": (4, 512, 8),
+    "base": (12, 768, 12),
+    "large": (24, 1024, 16),
+}
+OPTIMIZERS = ("adamw", "lamb")
+DECAYS = ("linear", "cosine", "constant")
+PRECISIONS = ("auto", "float32", "bfloat16")
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -47,16 +56,27 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     model.add_argument("--size", choices=SIZES, default="tiny")
     model.add_argument("--dropout", type=share, help="0.1; none for tiny, which cannot overfit")
     model.add_argument("--batch", type=positive, default=64, help="sequences, over all replicas")
+    model.add_argument(
+        "--accumulation", type=positive, default=1, help="parts of a replica's share of the batch"
+    )
     model.add_argument("--steps", type=positive, default=500)
+    model.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw")
     model.add_argument("--warmup-steps", type=count, help="a tenth of the steps")
     model.add_argument("--learning-rate", type=positive_number, default=2e-3)
+    model.add_argument("--decay", choices=DECAYS, default="linear", help="of the learning rate")
     model.add_argument("--weight-decay", type=share, default=0.01)
     model.add_argument("--clip-norm", type=positive_number, default=1.0)
-    model.add_argument("--seed", type=count, default=1)
+    model.add_argument("--seed", type=seed, default=1)
+    model.add_argument(
+        "--precision", choices=PRECISIONS, default="auto", help="auto: bfloat16 on TPU and GPU"
+    )
 
     run = parser.add_argument_group("the run")
     run.add_argument("--device", choices=("auto", "tpu", "gpu", "cpu"), default="auto")
     run.add_argument("--replicas", type=positive, help="on CPU; as many as the slice would have")
+    run.add_argument(
+        "--xla", choices=("auto", "on", "off"), default="auto", help="auto: on GPU; a TPU has it on"
+    )
     run.add_argument("--steps-per-call", type=positive, default=20, help="also the log's interval")
     run.add_argument("--checkpoint-minutes", type=positive_number, default=10.0)
     run.add_argument("--checkpoint-steps", type=count, default=0, help="0: by minutes alone")
@@ -84,6 +104,12 @@ def check(options: argparse.Namespace, replicas: int) -> None:
             f"--batch {options.batch} cannot be shared equally by {replicas} replicas; try {near}",
             2,
         )
+    if options.batch // replicas % options.accumulation:
+        raise JobError(
+            f"--accumulation {options.accumulation} does not divide the "
+            f"{options.batch // replicas} sequences that each of {replicas} replicas takes",
+            2,
+        )
     if options.sequence_length < 16:
         raise JobError("--sequence-length must be at least 16", 2)
     if options.vocabulary_size < 100:
@@ -109,6 +135,13 @@ def count(text: str) -> int:
     value = int(text)
     if value < 0:
         raise argparse.ArgumentTypeError("must not be negative")
+    return value
+
+
+def seed(text: str) -> int:
+    value = count(text)
+    if value >= 2**31:
+        raise argparse.ArgumentTypeError("must be below 2**31")
     return value
 
 

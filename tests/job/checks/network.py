@@ -6,8 +6,8 @@ import numpy as np
 import tensorflow as tf
 
 from training.model import build_network, masked_logits, masked_loss, set_seed
-from training.optimizers import WarmupThenLinear, build_optimizer
-from training.schedule import warmup_then_linear
+from training.optimizers import Schedule, build_optimizer
+from training.schedule import learning_rate
 
 LENGTH, VOCABULARY = 16, 120
 
@@ -72,14 +72,14 @@ filled["masked_lm_ids"] = tf.where(
 assert float(masked_loss(logits, filled)[0]) == float(loss)
 
 # The optimizer's rate is the plain function's.
-schedule = WarmupThenLinear(2e-3, 10, 100)
+schedule = Schedule(2e-3, 10, 100)
 for step in (0, 3, 10, 57, 99, 100):
-    plain = warmup_then_linear(step, 2e-3, 10, 100)
+    plain = learning_rate(step, 2e-3, 10, 100)
     assert abs(float(schedule(step)) - plain) < 1e-8, step
 
 # With gradients of zero only decay moves weights: kernels and embeddings, nothing else.
 variables = network.trainable_variables
-optimizer = build_optimizer(variables, WarmupThenLinear(0.1, 0, 10), 0.5, 1.0)
+optimizer = build_optimizer("adamw", variables, Schedule(0.1, 0, 10), 0.5)
 before = [variable.numpy() for variable in variables]
 optimizer.apply_gradients([(tf.zeros_like(variable), variable) for variable in variables])
 moved = set()

@@ -14,34 +14,57 @@ import files
 from errors import JobError
 from training.checkpoints import Checkpoints
 from training.interruption import Stop
-from training.model import build_network, masked_logits, masked_loss, set_seed
-from training.optimizers import WarmupThenLinear, build_optimizer
+from training.model import build_network, set_seed
+from training.optimizers import Schedule, build_optimizer
+from training.precision import precision_on
 from training.reading import dataset
+from training.step import MEASURES, Step
 from training.strategy import Choice
+from training.summaries import Summaries
 
 __all__ = ["Trainer"]
 
 
 class Trainer:
-    """One model under one strategy, with its optimizer, checkpoints and compiled loop."""
+    """One model under one strategy, with its optimizer, checkpoints and compiled loop.
+
+    The optimizer's count of steps is the only place in the run: the batch, the learning rate and
+    the masks of dropout follow from it and the seed. So a checkpoint of the network and the
+    optimizer is all that going on takes.
+    """
 
     def __init__(
         self, options: argparse.Namespace, choice: Choice, manifest: dict[str, Any], stop: Stop
     ) -> None:
         self.options, self.choice, self.manifest, self.stop = options, choice, manifest, stop
+        self.pairs = manifest.get("pairs", "none") != "none"
+        self.precision = precision_on(choice.kind, options.precision)
         set_seed(options.seed)
-        self.schedule = WarmupThenLinear(options.learning_rate, options.warmup_steps, options.steps)
+        self.schedule = Schedule(
+            options.learning_rate, options.warmup_steps, options.steps, options.decay
+        )
         with choice.strategy.scope():
             self.network = build_network(
                 options.size,
                 manifest["vocabulary_size"],
                 manifest["sequence_length"],
                 options.dropout,
+                pairs=self.pairs,
+                precision=self.precision,
+                seed=options.seed,
             )
             self.variables = self.network.trainable_variables
             self.optimizer = build_optimizer(
-                self.variables, self.schedule, options.weight_decay, options.clip_norm
+                options.optimizer, self.variables, self.schedule, options.weight_decay
             )
+        self.replica_step = Step(
+            self.network,
+            self.optimizer,
+            batch=options.batch,
+            parts=options.accumulation,
+            clip_norm=options.clip_norm,
+            xla=uses_xla(choice.kind, options.xla),
+        )
         self.checkpoints = Checkpoints(
             files.join(options.output, "checkpoints"),
             tf.train.Checkpoint(model=self.network, optimizer=self.optimizer),
@@ -82,22 +105,25 @@ class Trainer:
         self.loop(self.iterator, tf.constant(0))
 
     def run(self) -> dict[str, float]:
-        """Train, once compiled, to the last step or until a signal; return what a summary needs."""
+        """Train, once compiled, to the last step or until a signal; return what a summary needs.
+
+        Raises JobError when the loss or the gradient is no longer a number; the weights may then
+        be none either, so nothing is saved.
+        """
         first: dict[str, float] | None = None
         row: dict[str, float] = {}
         began, started_at = time.monotonic(), self.step
         self.checkpoints.begin(started_at)
+        summaries = Summaries(files.join(self.options.output, "tensorboard"), started_at)
         while self.step < self.options.steps and self.stop.signal is None:
             row = self._call(self._next_steps(alone=first is None))
             first = first or row
             print(json.dumps(row), flush=True)
-            if not math.isfinite(row["loss"]):
-                raise JobError(
-                    f"the loss is {row['loss']} at step {self.step}: the last checkpoint is kept; "
-                    "try a lower --learning-rate"
-                )
+            summaries.add(self.step, {name: row[name] for name in row if name != "step"})
             if self.checkpoints.are_due(self.step):
+                summaries.flush()
                 self.checkpoints.save(self.step)
+        summaries.close()
         seconds = time.monotonic() - began
         done = self.step - started_at
         return {
@@ -119,14 +145,23 @@ class Trainer:
         return min(until_line, self.options.steps - self.step)
 
     def _call(self, steps: int) -> dict[str, float]:
+        """Take some steps in one call; return their line of the log: means over these steps."""
         began = time.monotonic()
-        loss, accuracy = self.loop(self.iterator, tf.constant(steps))
-        loss, accuracy = float(loss) / steps, float(accuracy) / steps
+        sums = self.loop(self.iterator, tf.constant(steps)).numpy()
         seconds = time.monotonic() - began
+        means = {name: float(value) / steps for name, value in zip(MEASURES, sums, strict=True)}
+        loss = means["mlm_loss"] + means["nsp_loss"]
+        for name, value in (("loss", loss), ("gradient's norm", means["gradient_norm"])):
+            if not math.isfinite(value):
+                raise JobError(
+                    f"the {name} is {value} at step {self.step}: the last checkpoint is kept; "
+                    "try a lower --learning-rate"
+                )
+        shown = MEASURES if self.pairs else ("mlm_accuracy", "gradient_norm")
         return {
             "step": self.step,
             "loss": round(loss, 4),
-            "mlm_accuracy": round(accuracy, 4),
+            **{name: round(means[name], 4) for name in shown},
             "tokens_per_second": round(self._tokens(steps) / seconds),
             "learning_rate": float(f"{float(self.schedule(self.step - 1)):.3g}"),
         }
@@ -134,33 +169,24 @@ class Trainer:
     def _tokens(self, steps: int) -> int:
         return steps * self.options.batch * int(self.manifest["sequence_length"])
 
-    def _loop(self, iterator: Any, steps: Any) -> tuple[Any, Any]:
-        """Take `steps` steps; return the sums of their losses and accuracies."""
-        strategy = self.choice.strategy
-        # The network has no Python control flow on tensors: not converting it halves the tracing.
-        replica_step = tf.autograph.experimental.do_not_convert(self._replica_step)
-        loss = accuracy = tf.constant(0.0)
-        for _ in tf.range(steps):
-            losses, accuracies = self.choice.run(replica_step, (next(iterator),))
-            loss += strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
-            accuracy += strategy.reduce(tf.distribute.ReduceOp.SUM, accuracies, axis=None)
-        return loss, accuracy
+    def _loop(self, iterator: Any, steps: Any) -> Any:
+        """Take `steps` steps; return the sums of their MEASURES.
 
-    def _replica_step(self, batch: dict[str, Any]) -> tuple[Any, Any]:
-        """Take one step on one replica's share; return its part of the batch's loss, accuracy."""
-        # Divided by the whole batch's weight, so that the sum over replicas is exact whatever
-        # their number.
-        context = tf.distribute.get_replica_context()
-        weight = context.all_reduce(
-            tf.distribute.ReduceOp.SUM, tf.reduce_sum(batch["masked_lm_weights"])
-        )
-        with tf.GradientTape() as tape:
-            logits = masked_logits(self.network, batch, training=True)
-            loss, right = masked_loss(logits, batch)
-            loss /= weight
-        gradients = tape.gradient(loss, self.variables)
-        # Embedding gradients come as slices; making them unique has a dynamic shape.
-        dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        # Sums the gradients over the replicas, then clips, then decays.
-        self.optimizer.apply_gradients(zip(dense, self.variables, strict=True))
-        return loss, right / weight
+        The number of steps is a tensor: as a plain number each new one would be compiled anew.
+        """
+        # The network has no Python control flow on tensors: not converting it halves the tracing.
+        replica_step = tf.autograph.experimental.do_not_convert(self.replica_step)
+        sums = tf.zeros([len(MEASURES)])
+        for _ in tf.range(steps):
+            measures = self.choice.run(replica_step, (next(iterator),))
+            sums += self.choice.strategy.reduce(tf.distribute.ReduceOp.SUM, measures, axis=None)
+        return sums
+
+
+def uses_xla(kind: str, wanted: str) -> bool:
+    """Say whether to ask for XLA on a kind of device: tpu, gpu or cpu.
+
+    A TPU compiles everything with XLA unasked. On a CPU it gains nothing here and costs the time
+    of compiling; on a GPU it joins the many small operations between the matrix products.
+    """
+    return kind != "tpu" and (wanted == "on" or (wanted == "auto" and kind == "gpu"))

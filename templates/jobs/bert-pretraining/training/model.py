@@ -1,4 +1,4 @@
-"""BERT with its masked language modelling head, every shape fixed."""
+"""BERT with its pretraining heads, every shape fixed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from typing import Any
 
 import tensorflow as tf
 from transformers import BertConfig
-from transformers.models.bert.modeling_tf_bert import TFBertForMaskedLM
+from transformers.models.bert.modeling_tf_bert import TFBertForMaskedLM, TFBertForPreTraining
 
 from options import SIZES
+from training.dropout import make_stateless
+from training.precision import computing_in
 
 __all__ = [
     "build_network",
     "masked_logits",
     "masked_loss",
+    "pairs_loss",
+    "pretraining_logits",
     "set_seed",
 ]
 
@@ -32,49 +36,86 @@ def set_seed(seed: int) -> None:
 
 
 def build_network(
-    size: str, vocabulary_size: int, sequence_length: int, dropout: float
-) -> TFBertForMaskedLM:
-    """Return a new network with random weights; call it within the strategy's scope."""
+    size: str,
+    vocabulary_size: int,
+    sequence_length: int,
+    dropout: float,
+    *,
+    pairs: bool = False,
+    precision: str = "float32",
+    seed: int = 0,
+) -> TFBertForMaskedLM | TFBertForPreTraining:
+    """Return a new network with random weights; call it within the strategy's scope.
+
+    With `pairs` it has the head that judges two segments, else neither that nor the pooler below.
+    `seed` is that of the dropout masks; the weights follow from `set_seed`.
+    """
     layers, hidden, heads = SIZES[size]
-    network = TFBertForMaskedLM(
-        BertConfig(
-            vocab_size=vocabulary_size,
-            hidden_size=hidden,
-            num_hidden_layers=layers,
-            num_attention_heads=heads,
-            intermediate_size=4 * hidden,
-            max_position_embeddings=max(POSITIONS, sequence_length),
-            hidden_dropout_prob=dropout,
-            attention_probs_dropout_prob=dropout,
+    kind = TFBertForPreTraining if pairs else TFBertForMaskedLM
+    with computing_in(precision):
+        network = kind(
+            BertConfig(
+                vocab_size=vocabulary_size,
+                hidden_size=hidden,
+                num_hidden_layers=layers,
+                num_attention_heads=heads,
+                intermediate_size=4 * hidden,
+                max_position_embeddings=max(POSITIONS, sequence_length),
+                hidden_dropout_prob=dropout,
+                attention_probs_dropout_prob=dropout,
+            )
         )
-    )
-    network.build()
+        make_stateless(network, seed)
+        network.build()
     return network
 
 
-def masked_logits(network: TFBertForMaskedLM, batch: dict[str, Any], training: bool) -> Any:
-    """Return vocabulary scores [batch, predictions, vocabulary] for the masked positions only.
+def pretraining_logits(
+    network: TFBertForMaskedLM | TFBertForPreTraining, batch: dict[str, Any], training: bool
+) -> tuple[Any, Any]:
+    """Return float32 scores: [batch, predictions, vocabulary] for the masked positions only, and
+    [batch, 2] for the segments, or None from a network without that head.
 
     The vocabulary head is the dearest part of a small BERT: it need not see the other positions.
+    While training, call it within `dropout.masks_of`.
     """
-    hidden = network.bert(
+    output = network.bert(
         batch["input_ids"],
         attention_mask=batch["input_mask"],
         token_type_ids=batch["segment_ids"],
         training=training,
-    )[0]
-    masked = tf.gather(hidden, batch["masked_lm_positions"], axis=1, batch_dims=1)
-    return tf.cast(network.mlm(masked, training=training), tf.float32)
+        return_dict=True,
+    )
+    positions = batch["masked_lm_positions"]
+    masked = tf.gather(output.last_hidden_state, positions, axis=1, batch_dims=1)
+    words = tf.cast(network.mlm(masked, training=training), tf.float32)
+    if not hasattr(network, "nsp"):
+        return words, None
+    return words, tf.cast(network.nsp(output.pooler_output), tf.float32)
+
+
+def masked_logits(network: Any, batch: dict[str, Any], training: bool) -> Any:
+    """Return the first of `pretraining_logits`."""
+    return pretraining_logits(network, batch, training)[0]
 
 
 def masked_loss(logits: Any, batch: dict[str, Any]) -> tuple[Any, Any]:
-    """Return the summed loss and the number of right guesses.
+    """Return the summed loss of the masked positions and the number of right guesses.
 
     Unused places count through their weight of zero: leaving them out with a boolean mask would
     make the shapes dynamic.
     """
-    weights = batch["masked_lm_weights"]
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(batch["masked_lm_ids"], logits)
-    guesses = tf.argmax(logits, axis=-1, output_type=tf.int32)
-    right = tf.cast(tf.equal(guesses, batch["masked_lm_ids"]), tf.float32)
+    return weighted_loss(logits, batch["masked_lm_ids"], batch["masked_lm_weights"])
+
+
+def pairs_loss(logits: Any, batch: dict[str, Any]) -> tuple[Any, Any]:
+    """Return the summed loss of the segments' label, 0 or 1, and the number of right guesses."""
+    labels = batch["next_sentence_labels"]
+    return weighted_loss(logits, labels, tf.ones(labels.shape))
+
+
+def weighted_loss(logits: Any, labels: Any, weights: Any) -> tuple[Any, Any]:
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    guesses = tf.argmax(logits, axis=-1, output_type=labels.dtype)
+    right = tf.cast(tf.equal(guesses, labels), tf.float32)
     return tf.reduce_sum(losses * weights), tf.reduce_sum(right * weights)

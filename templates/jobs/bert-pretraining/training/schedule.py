@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["warmup_then_linear"]
+__all__ = ["learning_rate"]
 
 
-def warmup_then_linear(
+def learning_rate(
     step: Any,
     peak: float,
     warmup_steps: float,
     total_steps: float,
+    decay: str = "linear",
+    *,
     minimum: Callable[[Any, Any], Any] = min,
     maximum: Callable[[Any, Any], Any] = max,
+    cosine: Callable[[Any], Any] = math.cos,
 ) -> Any:
-    """Return the rate of a step (the first is 0): up to `peak` in a line, then down to zero.
+    """Return the rate of a step (the first is 0): up to `peak` in a line, then down by `decay`.
 
-    Works on plain numbers, and on tensors when given TensorFlow's minimum and maximum.
+    It is zero from `total_steps` on, unless the decay is constant. The first step's rate is above
+    zero, and the one at `warmup_steps` is the peak. Works on plain numbers, and on tensors when
+    given TensorFlow's minimum, maximum and cosine.
     """
     rising = (step + 1.0) / (warmup_steps + 1.0)
-    falling = (total_steps - step) / maximum(total_steps - warmup_steps, 1.0)
-    return peak * maximum(minimum(rising, falling), 0.0)
+    left = (total_steps - step) / max(total_steps - warmup_steps, 1.0)
+    left = maximum(minimum(left, 1.0), 0.0)
+    falling = {
+        "linear": lambda: left,
+        "cosine": lambda: (1.0 - cosine(math.pi * left)) / 2.0,
+        "constant": lambda: 1.0,
+    }[decay]()
+    return peak * minimum(minimum(rising, 1.0), falling)

@@ -1,0 +1,104 @@
+"""What one replica does in one step: gradients of its share of the batch, then the same update."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from training.dropout import masks_of
+from training.model import masked_loss, pairs_loss, pretraining_logits
+
+__all__ = ["MEASURES", "Step"]
+
+SUM = tf.distribute.ReduceOp.SUM
+MEASURES = ("mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy", "gradient_norm")
+
+
+class Step:
+    """One step of training on a replica; call it with the replica's share of the batch.
+
+    Losses are divided by what the whole batch weighs, so sums over replicas and over the parts of
+    a share are exact: the result depends on the batch, not on how it is divided.
+
+    Nothing random has a state: masks of dropout follow from the seed, the optimizer's count of
+    steps, the part, the layer and the replica.
+    """
+
+    def __init__(
+        self,
+        network: Any,
+        optimizer: Any,
+        *,
+        batch: int,
+        parts: int = 1,
+        clip_norm: float,
+        xla: bool = False,
+    ) -> None:
+        """`batch` is over all replicas; each takes its share in so many `parts`, one after another.
+
+        `xla` compiles the gradients with XLA; on a TPU all is compiled in any case.
+        """
+        self.network, self.optimizer, self.variables = (
+            network,
+            optimizer,
+            network.trainable_variables,
+        )
+        self.batch, self.parts, self.clip_norm = batch, parts, clip_norm
+        self.part = tf.function(self._part, jit_compile=True) if xla else self._part
+
+    def __call__(self, share: dict[str, Any]) -> Any:
+        """Update the weights; return the MEASURES, to be summed over the replicas."""
+        context = tf.distribute.get_replica_context()
+        weight = context.all_reduce(SUM, tf.reduce_sum(share["masked_lm_weights"]))
+        measures, gradients = self._share(
+            share, tf.maximum(weight, 1.0), context.replica_id_in_sync_group
+        )
+        gradients = context.all_reduce(SUM, gradients)
+        norm = tf.linalg.global_norm(gradients)
+        gradients, _ = tf.clip_by_global_norm(gradients, self.clip_norm, use_norm=norm)
+        self.optimizer.apply_gradients(
+            zip(gradients, self.variables, strict=True), skip_gradients_aggregation=True
+        )
+        return tf.concat([measures, [norm / context.num_replicas_in_sync]], 0)
+
+    def _share(self, share: dict[str, Any], weight: Any, replica: Any) -> tuple[Any, list[Any]]:
+        """Return the measures and gradients of a share, the sums over its parts."""
+        first = self.optimizer.iterations * self.parts
+        if self.parts == 1:
+            return self.part(share, weight, first, replica)
+        parts = {
+            name: tf.reshape(value, [self.parts, value.shape[0] // self.parts, *value.shape[1:]])
+            for name, value in share.items()
+        }
+
+        def add(number: Any, measures: Any, gradients: list[Any]) -> tuple[Any, Any, list[Any]]:
+            part = {name: tf.gather(value, number) for name, value in parts.items()}
+            more, further = self.part(part, weight, first + tf.cast(number, first.dtype), replica)
+            sums = [one + other for one, other in zip(gradients, further, strict=True)]
+            return number + 1, measures + more, sums
+
+        zeros = [tf.zeros(variable.shape) for variable in self.variables]
+        _, measures, gradients = tf.while_loop(
+            lambda number, *_: number < self.parts,
+            add,
+            (0, tf.zeros([len(MEASURES) - 1]), zeros),
+            maximum_iterations=self.parts,
+        )
+        return measures, gradients
+
+    def _part(
+        self, part: dict[str, Any], weight: Any, number: Any, replica: Any
+    ) -> tuple[Any, list[Any]]:
+        """Return what a part adds to the measures and to the gradients of the whole batch."""
+        with tf.GradientTape() as tape, masks_of(number, replica):
+            words, pairs = pretraining_logits(self.network, part, training=True)
+            loss, right = (value / weight for value in masked_loss(words, part))
+            total, pairs_measures = loss, (tf.constant(0.0), tf.constant(0.0))
+            if pairs is not None:
+                pairs_measures = tuple(value / self.batch for value in pairs_loss(pairs, part))
+                total = loss + pairs_measures[0]
+        gradients = tape.gradient(total, self.variables)
+        # Embedding gradients come as slices; making them unique has a dynamic shape.
+        dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        return tf.stack([loss, right, *pairs_measures]), dense
