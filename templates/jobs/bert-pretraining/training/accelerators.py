@@ -1,4 +1,4 @@
-"""How many replicas a slice has, by its name: no TensorFlow needed to answer."""
+"""Which TPU this machine drives, and how many replicas it has: no TensorFlow needed to answer."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ CORES_PER_REPLICA = {
     "v5litepod": 1,
     "v6e": 1,
 }
+# Notebooks on a TPU VM, where /dev need not show the chips: Colab's, and Kaggle's image for TPUs
+# (github.com/Kaggle/docker-python, tpu/Dockerfile).
+ON_A_TPU_VM = ("COLAB_TPU_1VM", "ISTPUVM")
 
 
 def replicas_of(accelerator_type: str) -> int:
@@ -49,17 +52,20 @@ def has_chips(devices: Path = Path("/dev")) -> bool:
 def tpu_address(environment: Mapping[str, str], chips: bool) -> str | None:
     """Return what the TPU resolver is to be given, or None where no TPU is to be had.
 
-    It is `local` for chips of this machine, else a node's name or grpc:// addresses.
-    A machine of the local cloud carries the names of a TPU VM but no chips.
+    It is `local` for chips of this machine, else a node's name, or grpc:// addresses with commas
+    between. What tells of addresses goes before names, as in TensorFlow's resolver. A machine of
+    the local cloud carries the names of a TPU VM but no chips.
     """
-    endpoints = environment.get("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "")
-    name = environment.get("TPU_NAME", "")
+    endpoints = environment.get("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
     if endpoints:
         return endpoints
-    if chips:
-        return name or "local"
+    name = environment.get("TPU_NAME", "")
     if name.startswith("grpc://"):
         return name
+    if environment.get("COLAB_TPU_ADDR"):  # Colab, until it left TPU nodes in 2024
+        return "grpc://" + environment["COLAB_TPU_ADDR"]
+    if chips or any(environment.get(variable) == "1" for variable in ON_A_TPU_VM):
+        return name or "local"
     if name in ("", "local") or environment.get("TPUCTL_CLOUD") == "local":
         return None
     return name

@@ -46,7 +46,7 @@ def choose(device: str = "auto", replicas: int | None = None) -> Choice:
     address = tpu_address(os.environ, has_chips())
     gpus = tf.config.list_physical_devices("GPU")
     if device == "tpu" and address is None:
-        raise JobError("--device tpu: no TPU here and TPU_NAME names none", 2)
+        raise JobError("--device tpu: there are no TPU chips here, and TPU_NAME names no TPU", 2)
     if device == "gpu" and not gpus:
         raise JobError("--device gpu: TensorFlow sees no GPU here", 2)
     if address is not None and device in ("auto", "tpu"):
@@ -81,6 +81,8 @@ def on_tpu(address: str) -> Choice:
                 return on_stand_in(address)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         strategy = names_in(tf).tpu_strategy(resolver)
+    except tf.errors.NotFoundError as error:
+        raise unusable(address, f"TensorFlow {tf.__version__} finds no TPU devices") from error
     except (tf.errors.OpError, ImportError, OSError, RuntimeError, ValueError) as error:
         raise unusable(address, error) from error
     count = strategy.num_replicas_in_sync
@@ -98,7 +100,7 @@ def await_answer(address: str, workers: list[str]) -> None:
 
 
 def unusable(address: str, why: object) -> JobError:
-    first = (str(why).strip() or type(why).__name__).splitlines()[0]
+    first = (str(why).strip() or type(why).__name__).splitlines()[0].rstrip(".")
     return JobError(f"the TPU {address!r} cannot be used: {first}; --device cpu does without")
 
 
