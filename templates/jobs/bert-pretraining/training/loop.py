@@ -18,7 +18,7 @@ from training.model import build_network, set_seed
 from training.optimizers import Schedule, build_optimizer
 from training.precision import precision_on
 from training.reading import dataset
-from training.step import MEASURES, Step
+from training.step import MEASURES, Step, several_steps
 from training.strategy import Choice
 from training.summaries import Summaries
 
@@ -57,7 +57,7 @@ class Trainer:
             self.optimizer = build_optimizer(
                 options.optimizer, self.variables, self.schedule, options.weight_decay
             )
-        self.replica_step = Step(
+        step = Step(
             self.network,
             self.optimizer,
             batch=options.batch,
@@ -65,6 +65,7 @@ class Trainer:
             clip_norm=options.clip_norm,
             xla=uses_xla(choice.kind, options.xla),
         )
+        self.loop = several_steps(choice, step)
         self.checkpoints = Checkpoints(
             files.join(options.output, "checkpoints"),
             tf.train.Checkpoint(model=self.network, optimizer=self.optimizer),
@@ -78,7 +79,6 @@ class Trainer:
             minutes=options.checkpoint_minutes,
             steps=options.checkpoint_steps,
         )
-        self.loop = tf.function(self._loop)
         self.iterator: Any = None
 
     @property
@@ -94,7 +94,7 @@ class Trainer:
     def compile(self) -> None:
         """Trace the loop, its input placed at the current step."""
         examples = dataset(
-            files.join(self.options.output, "records"),
+            files.join(self.options.data, "records"),
             self.manifest,
             self.options.batch,
             self.options.seed,
@@ -168,19 +168,6 @@ class Trainer:
 
     def _tokens(self, steps: int) -> int:
         return steps * self.options.batch * int(self.manifest["sequence_length"])
-
-    def _loop(self, iterator: Any, steps: Any) -> Any:
-        """Take `steps` steps; return the sums of their MEASURES.
-
-        The number of steps is a tensor: as a plain number each new one would be compiled anew.
-        """
-        # The network has no Python control flow on tensors: not converting it halves the tracing.
-        replica_step = tf.autograph.experimental.do_not_convert(self.replica_step)
-        sums = tf.zeros([len(MEASURES)])
-        for _ in tf.range(steps):
-            measures = self.choice.run(replica_step, (next(iterator),))
-            sums += self.choice.strategy.reduce(tf.distribute.ReduceOp.SUM, measures, axis=None)
-        return sums
 
 
 def uses_xla(kind: str, wanted: str) -> bool:

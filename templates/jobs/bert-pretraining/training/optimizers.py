@@ -83,7 +83,7 @@ class LAMB(keras.optimizers.Optimizer):
         rate = tf.cast(self.learning_rate, tf.float32)
         if decays(variable):
             change += self.share * variable
-            rate *= trust(variable, change)
+            rate = rate * trust(variable, change)
         variable.assign_sub(rate * change)
 
     def get_config(self) -> dict[str, Any]:

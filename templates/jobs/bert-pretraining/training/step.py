@@ -8,8 +8,9 @@ import tensorflow as tf
 
 from training.dropout import masks_of
 from training.model import masked_loss, pairs_loss, pretraining_logits
+from training.strategy import Choice
 
-__all__ = ["MEASURES", "Step"]
+__all__ = ["MEASURES", "Step", "several_steps"]
 
 SUM = tf.distribute.ReduceOp.SUM
 MEASURES = ("mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy", "gradient_norm")
@@ -102,3 +103,23 @@ class Step:
         # Embedding gradients come as slices; making them unique has a dynamic shape.
         dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
         return tf.stack([loss, right, *pairs_measures]), dense
+
+
+def several_steps(choice: Choice, step: Step) -> Any:
+    """Return a compiled function of an iterator over batches and a number of steps to take.
+
+    It returns the sums of the steps' MEASURES. The number is to be a tensor: each new plain number
+    would be traced and compiled anew.
+    """
+    # The network has no Python control flow on tensors: not converting it halves the tracing.
+    replica_step = tf.autograph.experimental.do_not_convert(step)
+
+    @tf.function
+    def take(iterator: Any, steps: Any) -> Any:
+        sums = tf.zeros([len(MEASURES)])
+        for _ in tf.range(steps):
+            measures = choice.run(replica_step, (next(iterator),))
+            sums += choice.strategy.reduce(SUM, measures, axis=None)
+        return sums
+
+    return take
