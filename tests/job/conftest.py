@@ -23,6 +23,7 @@ PURE = {
     "options": "options",
     "schedule": "training.schedule",
     "text": "corpus.text",
+    "versions": "training.versions",
 }
 NAMES = ("corpus", "errors", "files", "gather", "options", "training")
 

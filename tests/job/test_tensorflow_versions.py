@@ -1,0 +1,148 @@
+"""The job's choice of devices asks nothing of TensorFlow 2.1, 2.2 and 2.3 that they do not have.
+
+They do not run here: what they have was read out of their wheels, by `tensorflow_names.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+TRAINING = TESTS.parent / "templates" / "jobs" / "bert-pretraining" / "training"
+KEPT = json.loads((TESTS / "job" / "tensorflow_names.json").read_text("utf-8"))
+STRATEGIES = ("MirroredStrategy", "OneDeviceStrategy")
+
+Names = dict[str, list[str]]
+every_version = pytest.mark.parametrize("version", sorted(KEPT))
+
+
+def support() -> ModuleType:
+    spec = importlib.util.spec_from_file_location(
+        "tpuctl_tests_tensorflow_names", TESTS / "support" / "tensorflow_names.py"
+    )
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def module_of(names: Names) -> Any:
+    """A stand-in for `tf` that has these names, and of each knows what it is called."""
+    root = SimpleNamespace(called="tf")
+    for name in names:
+        there = root
+        for part in name.split(".")[1:]:
+            child = SimpleNamespace(called=f"{there.called}.{part}")
+            there = there.__dict__.setdefault(part, child)
+    return root
+
+
+def fits(takes: list[str], positional: int, keywords: set[str]) -> bool:
+    """Whether a call with so many arguments, and these by name, is one that `takes` allows."""
+    free = [one.rstrip("=") for one in takes if not one.startswith("*")]
+    needed = {one for one in takes if not one.startswith("*") and not one.endswith("=")}
+    given = set(free[:positional]) | keywords
+    return positional <= len(free) and keywords <= set(free[positional:]) and needed <= given
+
+
+@pytest.mark.parametrize(
+    ("takes", "positional", "keywords", "expected"),
+    [
+        (["fn", "args="], 1, {"args"}, True),
+        (["fn", "args="], 1, set(), True),
+        (["fn", "args="], 0, {"args"}, False),
+        (["fn", "args="], 1, {"fn"}, False),
+        (["fn", "args="], 3, set(), False),
+        (["fn", "args="], 1, {"options"}, False),
+        ([], 0, set(), True),
+    ],
+)
+def test_a_call_fits_parameters(
+    takes: list[str], positional: int, keywords: set[str], expected: bool
+) -> None:
+    assert fits(takes, positional, keywords) is expected
+
+
+def dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else "?"
+
+
+def nodes(file: str) -> list[ast.AST]:
+    return list(ast.walk(ast.parse((TRAINING / file).read_text("utf-8"))))
+
+
+@pytest.mark.parametrize("file", ["accelerators.py", "strategy.py", "versions.py", "../errors.py"])
+def test_what_chooses_devices_is_python_3_7(file: str) -> None:
+    """The newest Python that 2.1 runs with; 2.2 and 2.3 have 3.8 too."""
+    ast.parse((TRAINING / file).read_text("utf-8"), feature_version=(3, 7))
+
+
+@pytest.mark.parametrize(
+    ("version", "strategy", "run"),
+    [
+        ("2.1.0", "tf.distribute.experimental.TPUStrategy", "experimental_run_v2"),
+        ("2.2.0", "tf.distribute.experimental.TPUStrategy", "run"),
+        ("2.3.0", "tf.distribute.TPUStrategy", "run"),
+    ],
+)
+def test_what_is_picked_is_there_and_the_newer_name_is_missing(
+    job: SimpleNamespace, version: str, strategy: str, run: str
+) -> None:
+    names: Names = KEPT[version]
+    picked = job.versions.names_in(module_of(names))
+    assert (picked.tpu_strategy.called, picked.run) == (strategy, run)
+    assert fits(names[strategy], 1, set()), "made with the resolver alone"
+    for one in (strategy, *(f"tf.distribute.{one}" for one in STRATEGIES)):
+        assert fits(names[f"{one}.{run}"], 1, {"args"})
+    newest = {"tf.distribute.TPUStrategy", "tf.distribute.Strategy.run"}
+    assert newest - set(names) == newest - {strategy, f"tf.distribute.Strategy.{run}"}
+
+
+@every_version
+def test_all_else_is_called_the_same(version: str) -> None:
+    names: Names = KEPT[version]
+    known = {*names, "tf.__version__"}
+    used = {dotted(node) for node in nodes("strategy.py") if isinstance(node, ast.Attribute)}
+    used = {name for name in used if name.startswith("tf.")}
+    parts = {name for name in used if any(other.startswith(f"{name}.") for other in used)}
+    assert len(used - parts) > 10
+    assert used - parts - known == set()
+    calls = [node for node in nodes("strategy.py") if isinstance(node, ast.Call)]
+    for call in calls:
+        name = dotted(call.func)
+        if name.startswith("tf."):
+            keywords = {str(one.arg) for one in call.keywords}
+            assert fits(names[name], len(call.args), keywords), ast.unparse(call)
+
+
+@every_version
+def test_the_training_asks_strategies_only_for_what_all_have(version: str) -> None:
+    of_a_strategy = {
+        node.attr
+        for file in TRAINING.glob("*.py")
+        for node in nodes(file.name)
+        if isinstance(node, ast.Attribute) and dotted(node.value).split(".")[-1] == "strategy"
+    }
+    assert {"scope", "experimental_distribute_dataset"} <= of_a_strategy
+    assert of_a_strategy <= {name.rpartition(".")[2] for name in KEPT[version]}
+    missing = {one for one in of_a_strategy if f"tf.distribute.Strategy.{one}" not in KEPT[version]}
+    assert missing == set()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)  # the first time, the wheels are downloaded
+def test_the_names_kept_are_what_the_wheels_say() -> None:
+    from tpuctl.emulator.machines.images import ImageStore
+
+    reader = support()
+    found = reader.sources(ImageStore().cache / "tensorflow-names")
+    assert {version: reader.read_names(folder) for version, folder in found.items()} == KEPT

@@ -1,0 +1,189 @@
+"""What old TensorFlows call things, and what those take: read out of their wheels, never run.
+
+python tests/support/tensorflow_names.py    # writes tests/job/tensorflow_names.json anew
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["KEPT", "read_names", "sources"]
+
+ROOT = Path(__file__).resolve().parents[2]
+LISTED = ROOT / "requirements" / "tensorflow-old.txt"
+KEPT = ROOT / "tests" / "job" / "tensorflow_names.json"
+# The parts of the public `tf` that a strategy is made from, and where their code is.
+PARTS = (
+    *("config", "config.experimental", "config.threading", "distribute"),
+    *("distribute.cluster_resolver", "distribute.experimental", "errors", "tpu.experimental"),
+)
+WITH_METHODS = (
+    "MirroredStrategy",
+    "OneDeviceStrategy",
+    "ReplicaContext",
+    "Strategy",
+    "TPUStrategy",
+)
+CODE = ("_api/v2/", "python/distribute/", "python/eager/", "python/framework/", "python/tpu/")
+PYTHON = "3.7"  # the newest that all of them have wheels for
+
+Names = dict[str, list[str]]
+
+
+def sources(cache: Path) -> dict[str, Path]:
+    """Return by version the folder that has a TensorFlow's code; what is missing is downloaded.
+
+    Of a wheel, over 100 MB, only the files that are read here are kept.
+    """
+    found = {}
+    for line in LISTED.read_text("utf-8").splitlines():
+        if line.startswith("#"):
+            continue
+        requirement, _, digest = line.partition(" --hash=sha256:")
+        version = requirement.partition("==")[2]
+        found[version] = cache / f"tensorflow-{version}-{digest[:16]}"
+        if not found[version].exists():
+            cache.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=cache) as folder:
+                unpack(download(line, Path(folder)), Path(folder, "code"))
+                Path(folder, "code").rename(found[version])
+    return found
+
+
+def download(line: str, folder: Path) -> Path:
+    (folder / "line.txt").write_text(line, "utf-8")
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
+            *("--no-deps", "--only-binary=:all:", "--python-version", PYTHON),
+            *("--platform", "manylinux2010_x86_64", "--require-hashes"),
+            *("--requirement", folder / "line.txt", "--dest", folder),
+        ],
+        check=True,
+        stdout=sys.stderr,
+    )
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def unpack(wheel: Path, folder: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            # The package was called tensorflow_core once.
+            package, _, path = name.partition("/")
+            if package.startswith("tensorflow") and path.endswith(".py") and path.startswith(CODE):
+                target = folder / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with archive.open(name) as source, target.open("wb") as copy:
+                    shutil.copyfileobj(source, copy)
+
+
+def read_names(folder: Path) -> Names:
+    """Return the public names with the parameters they take, without `self`.
+
+    `name=` is a parameter that may be left out, `*name` and `**name` take any number. Methods stand
+    behind their class: `tf.distribute.Strategy.run`.
+    """
+    found: Names = {}
+    for part in PARTS:
+        public = Module.read(folder, "_api.v2." + part)
+        for name, (module, original) in sorted(public.imported.items()):
+            if not name.startswith("_"):
+                found |= describe(folder, f"tf.{part}.{name}", module, original)
+    return found
+
+
+def describe(folder: Path, name: str, module: str, original: str) -> Names:
+    """A function's parameters, or a class's and, of some, its methods'; nothing of a constant."""
+    place = Module.read(folder, module)
+    defined = place.defined.get(original)
+    if isinstance(defined, ast.FunctionDef):
+        return {name: parameters(defined)}
+    if not isinstance(defined, ast.ClassDef):
+        return {}
+    found: Names = {name: []}
+    for method in methods(folder, place, defined):
+        if method.name == "__init__":
+            found[name] = parameters(method)[1:]
+        elif name.rpartition(".")[2] in WITH_METHODS and not method.name.startswith("_"):
+            found[f"{name}.{method.name}"] = parameters(method)[1:]
+    return found
+
+
+def methods(folder: Path, place: Module, defined: ast.ClassDef) -> Iterator[ast.FunctionDef]:
+    """The methods that a class inherits, as far as its bases are kept, and then its own."""
+    for base in defined.bases:
+        if isinstance(base, ast.Name):
+            module, original = place.imported.get(base.id, (place.name, base.id))
+        elif isinstance(base, ast.Attribute) and isinstance(base.value, ast.Name):
+            package, imported = place.imported.get(base.value.id, ("", ""))
+            module, original = f"{package}.{imported}", base.attr
+        else:
+            continue
+        there = Module.read(folder, module)
+        inherited = there.defined.get(original)
+        if isinstance(inherited, ast.ClassDef):
+            yield from methods(folder, there, inherited)
+    yield from (one for one in defined.body if isinstance(one, ast.FunctionDef))
+
+
+def parameters(function: ast.FunctionDef) -> list[str]:
+    taken = function.args
+    positional = [one.arg for one in (*taken.posonlyargs, *taken.args)]
+    needed = len(positional) - len(taken.defaults)
+    found = [name if n < needed else f"{name}=" for n, name in enumerate(positional)]
+    found += [f"*{taken.vararg.arg}"] if taken.vararg else []
+    found += [f"{one.arg}=" for one in taken.kwonlyargs]
+    return found + ([f"**{taken.kwarg.arg}"] if taken.kwarg else [])
+
+
+class Module(NamedTuple):
+    """What a module defines, and what it imports as which name from where."""
+
+    name: str
+    defined: dict[str, ast.stmt]
+    imported: dict[str, tuple[str, str]]
+
+    @classmethod
+    def read(cls, folder: Path, name: str) -> Module:
+        """An empty one, where the module is not among the files kept."""
+        path = folder.joinpath(*name.removeprefix("tensorflow.").split("."))
+        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        body = ast.parse(path.read_text("utf-8")).body if path.is_file() else []
+        return cls(
+            name,
+            {one.name: one for one in body if isinstance(one, ast.FunctionDef | ast.ClassDef)},
+            {
+                alias.asname or alias.name: (one.module, alias.name)
+                for one in body
+                if isinstance(one, ast.ImportFrom) and one.module
+                for alias in one.names
+            },
+        )
+
+
+def main() -> None:
+    from tpuctl.emulator.machines.images import ImageStore
+
+    names = {
+        version: read_names(folder)
+        for version, folder in sources(ImageStore().cache / "tensorflow-names").items()
+    }
+    lines = []
+    for version, found in names.items():
+        rows = [f"  {json.dumps(name)}: {json.dumps(takes)}" for name, takes in found.items()]
+        lines.append(f" {json.dumps(version)}: {{\n" + ",\n".join(rows) + "\n }")
+    KEPT.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
