@@ -19,6 +19,7 @@ from errors import JobError
 
 __all__ = [
     "copy",
+    "exists",
     "is_remote",
     "join",
     "lines",
@@ -26,6 +27,7 @@ __all__ = [
     "opened",
     "read_json",
     "read_text",
+    "reading",
     "remove",
     "sha256",
     "stamp",
@@ -56,9 +58,15 @@ def names(folder: str) -> list[str]:
                 found = gfile().listdir(folder)
             else:
                 found = [path.name for path in Path(folder).iterdir() if path.is_file()]
-        except (FileNotFoundError, *missing()):
+        except (FileNotFoundError, NotADirectoryError, *missing()):
             return []
     return sorted(name for name in found if not name.endswith("/"))
+
+
+def exists(path: str) -> bool:
+    """Tell whether there is a file or folder."""
+    with reading(path):
+        return bool(gfile().exists(path)) if is_remote(path) else Path(path).exists()
 
 
 def text_files(folder: str) -> list[str]:

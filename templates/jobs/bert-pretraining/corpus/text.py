@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -14,14 +15,21 @@ from typing import Any
 __all__ = ["documents", "fingerprint", "normalise"]
 
 
+# Marks that nobody sees: control characters, soft hyphens, byte order and direction marks. The
+# joiners stay, which other scripts and emoji need.
+UNSEEN = re.compile(
+    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]"
+)
+
+
 def normalise(line: str) -> str:
-    """Return a line in NFC with single spaces.
+    """Return a line in NFC with single spaces, without marks that nobody sees.
 
     NFC puts the letters of a decomposed syllable together, which is how macOS stores Korean. It
     changes nothing else: NFKC would also turn the free-standing letters of "ㅋㅋ" and "ㅎㅏ"
     into syllable parts.
     """
-    return " ".join(unicodedata.normalize("NFC", line).split())
+    return " ".join(UNSEEN.sub("", unicodedata.normalize("NFC", line)).split())
 
 
 def documents(lines: Iterable[str]) -> Iterator[list[str]]:

@@ -1,0 +1,130 @@
+"""A block of a source becomes documents: the work that the processes of `extract` share."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from corpus import dump
+from corpus.markup import FORMULA, Namespaces, paragraphs
+from corpus.sentences import sentences
+from corpus.sources import Block
+from corpus.text import normalise
+
+__all__ = ["Extracted", "extractor", "whole_pages"]
+
+LETTER = re.compile(r"[^\W\d_]")
+UNREADABLE = re.compile("[\ufffd\ud800-\udfff]")
+
+
+@dataclass
+class Extracted:
+    """Documents as they are written: UTF-8, a sentence a line, an empty line at the end.
+
+    `head` and `tail` are the rests of pages at the ends of a block of XML: the tail of one block
+    and the head of the next make a page; `has_page` is false when all of a block is its head.
+    """
+
+    documents: list[bytes] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)
+    head: bytes = b""
+    tail: bytes = b""
+    has_page: bool = True
+    names: Namespaces | None = None
+    place: int = 0
+
+    def add(self, blocks: Iterable[str]) -> None:
+        """Add a document of these paragraphs, unless no sentence is left of them."""
+        lines = list(self.usable(blocks))
+        if lines:
+            self.documents.append(("\n".join(lines) + "\n\n").encode("utf-8"))
+            self.counts["documents"] += 1
+            self.counts["sentences"] += len(lines)
+        else:
+            self.skipped["document without a sentence"] += 1
+
+    def usable(self, blocks: Iterable[str]) -> Iterator[str]:
+        for block in blocks:
+            for sentence in sentences(normalise(block)):
+                if FORMULA in sentence:
+                    self.skipped["sentence with a formula"] += 1
+                elif UNREADABLE.search(sentence):
+                    self.skipped["sentence with unreadable characters"] += 1
+                elif LETTER.search(sentence):
+                    yield sentence
+
+
+def extractor(column: str) -> Callable[[Block], Extracted]:
+    """Return the function that a worker applies to blocks; `column` is that of JSON lines."""
+    return partial(extract_block, column)
+
+
+def extract_block(column: str, block: Block) -> Extracted:
+    found = Extracted(names=block.names, place=block.place)
+    if block.form == "rows":
+        for text in block.content:
+            found.add(text.split("\n"))
+    elif block.form == "text":
+        for document in text_documents(block.content, found.skipped):
+            found.add(document)
+    elif block.form == "json":
+        for text in json_texts(block.content, column, found.skipped):
+            found.add(text.split("\n"))
+    else:
+        packed = block.form == "packed"
+        xml = dump.unpack(block.content, found.skipped) if packed else block.content
+        whole_pages(xml, block.names, found)
+    return found
+
+
+def whole_pages(xml: bytes, names: Namespaces | None, found: Extracted) -> None:
+    """Add the articles of a block of XML, and note what is left at its ends."""
+    found.head, pages, found.tail = dump.split_pages(xml, found.skipped)
+    found.has_page = dump.OPEN in xml
+    for xml_page in pages:
+        found.counts["pages"] += 1
+        try:
+            page = dump.read_page(xml_page)
+        except ValueError:
+            found.skipped["broken page"] += 1
+            continue
+        if page.skipped:
+            found.skipped[page.skipped] += 1
+        else:
+            found.add(paragraphs(page.text, names))
+
+
+def text_documents(content: bytes, skipped: Counter[str]) -> Iterator[list[str]]:
+    """Yield the lines of each document; an empty line ends one."""
+    lines: list[str] = []
+    for raw in [*content.split(b"\n"), b""]:
+        if raw.strip():
+            try:
+                lines.append(raw.decode("utf-8"))
+            except UnicodeDecodeError:
+                skipped["line that is not UTF-8"] += 1
+        elif lines:
+            yield lines
+            lines = []
+
+
+def json_texts(content: bytes, column: str, skipped: Counter[str]) -> Iterator[str]:
+    """Yield the text in each line."""
+    for raw in content.split(b"\n"):
+        if not raw.strip():
+            continue
+        try:
+            row = json.loads(raw)
+        except (ValueError, RecursionError):
+            skipped["line that is not JSON"] += 1
+            continue
+        text = row.get(column) if isinstance(row, dict) else None
+        if isinstance(text, str):
+            yield text
+        else:
+            skipped[f"line without a text {column}"] += 1

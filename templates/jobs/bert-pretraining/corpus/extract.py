@@ -1,0 +1,176 @@
+"""The extract stage: sources of any kind become `text/text-00000.txt` and so on.
+
+Each file is UTF-8 in NFC with one sentence on a line and an empty line behind each document.
+`manifest.json` is written last and says what went in, what came out and what was skipped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import IO, Any
+
+import files
+from corpus import dump, sources
+from corpus.documents import Extracted, extractor, whole_pages
+from corpus.sources import Source
+from corpus.text import fingerprint
+from corpus.workers import Workers
+from errors import JobError
+
+__all__ = ["ExtractPlan", "extract", "key_of", "load"]
+
+VERSION = 1  # of the rules: another one makes new text of the same sources
+SHARD = re.compile(r"text-\d{5}\.txt")
+LONGEST_PAGE = 64 << 20  # bytes of XML; what goes on longer is no page
+
+# told(bytes of all sources read so far, documents so far)
+Told = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class ExtractPlan:
+    """What decides the text, besides the sources: of datasets and JSON lines the column, of
+    datasets the split, and how large a file may become (decimal megabytes)."""
+
+    column: str = "text"
+    split: str = "train"
+    shard_megabytes: int = 64
+
+
+def key_of(found: list[Source], plan: ExtractPlan) -> str:
+    """Return the fingerprint of a text that these sources give."""
+    return fingerprint("text", VERSION, vars(plan), [sources.identity(one) for one in found])
+
+
+def load(folder: str, key: str | None = None) -> dict[str, Any] | None:
+    """Return the manifest of a finished text, of this fingerprint if one is given, else None."""
+    manifest = files.read_json(files.join(folder, "manifest.json"))
+    is_finished = bool(manifest.get("files"))
+    return manifest if is_finished and key in (None, manifest.get("fingerprint")) else None
+
+
+def extract(
+    found: list[Source], plan: ExtractPlan, folder: str, key: str, processes: int, told: Told
+) -> dict[str, Any]:
+    """Write the text of the sources; return the manifest.
+
+    The files depend on the sources and the plan alone. What an earlier run left is removed first,
+    its manifest before all else. Raises JobError when no text comes out.
+    """
+    clear(folder)
+    shards = Shards(folder, plan.shard_megabytes * 1_000_000)
+    parts: list[dict[str, Any]] = []
+    read = 0
+    with Workers(processes, extractor, plan.column) as workers, closing(shards):
+        for source in found:
+            total = Extracted()
+            blocks = sources.read(source, plan.column, plan.split, total.skipped)
+            for piece in joined(workers.map(blocks)):
+                for document in piece.documents:
+                    shards.write(document)
+                total.counts += piece.counts
+                total.skipped += piece.skipped
+                total.place = piece.place
+                told(read + total.place, shards.documents)
+            read += total.place
+            parts.append(
+                {
+                    "path": source.path,
+                    "kind": source.kind,
+                    "bytes": total.place,
+                    **total.counts,
+                    "skipped": dict(sorted(total.skipped.items())),
+                }
+            )
+    counts = {
+        name: sum(part.get(name, 0) for part in parts)
+        for name in ("pages", "documents", "sentences")
+    }
+    skipped = sum((Counter(part["skipped"]) for part in parts), Counter())
+    if not counts["documents"]:
+        told_why = ", ".join(f"{count} × {why}" for why, count in sorted(skipped.items()))
+        raise JobError(
+            f"no text came out of {', '.join(one.path for one in found)}: {told_why or 'empty'}", 2
+        )
+    manifest = {
+        "fingerprint": key,
+        "format": "UTF-8, NFC, one sentence a line, an empty line behind each document",
+        "sources": parts,
+        "counts": counts,
+        "skipped": dict(sorted(skipped.items())),
+        "files": shards.files,
+    }
+    files.write_json(files.join(folder, "manifest.json"), manifest)
+    return manifest
+
+
+def joined(pieces: Iterator[Extracted]) -> Iterator[Extracted]:
+    """Put pages together that were cut in two where one block ended and the next began."""
+    rest = b""
+    last = None
+    for piece in pieces:
+        if last is not None:
+            yield last
+        border = Extracted()
+        whole_pages(rest + piece.head, piece.names, border)
+        if piece.has_page:
+            border.skipped["broken page"] += dump.OPEN in border.tail
+            rest = piece.tail
+        else:
+            rest = border.tail or border.head
+            if len(rest) > LONGEST_PAGE:
+                border.skipped["broken page"] += 1
+                rest = b""
+        piece.documents[:0] = border.documents
+        piece.counts += border.counts
+        piece.skipped += border.skipped
+        last = piece
+    if last is not None:
+        last.skipped["broken page"] += dump.OPEN in rest
+        yield last
+
+
+class Shards:
+    """Files that documents are written to one behind the other, none larger than `limit` bytes
+    unless a single document is."""
+
+    def __init__(self, folder: str, limit: int) -> None:
+        self.folder = folder
+        self.limit = limit
+        self.files: list[dict[str, Any]] = []
+        self.documents = 0
+        self.file: IO[bytes] | None = None
+
+    def write(self, document: bytes) -> None:
+        if self.file is not None and self.files[-1]["bytes"] + len(document) > self.limit:
+            self.close()
+        name = f"text-{len(self.files) - (self.file is not None):05d}.txt"
+        with files.writing(files.join(self.folder, name)):
+            if self.file is None:
+                self.file = files.opened(files.join(self.folder, name), "wb")
+                self.digest = hashlib.sha256()
+                self.files.append({"name": name, "bytes": 0, "documents": 0})
+            self.file.write(document)
+        self.digest.update(document)
+        self.files[-1]["bytes"] += len(document)
+        self.files[-1]["documents"] += 1
+        self.documents += 1
+
+    def close(self) -> None:
+        if self.file is not None:
+            with files.writing(files.join(self.folder, self.files[-1]["name"])):
+                self.file.close()
+            self.files[-1]["sha256"] = self.digest.hexdigest()
+            self.file = None
+
+
+def clear(folder: str) -> None:
+    files.remove(files.join(folder, "manifest.json"))
+    for name in files.names(folder):
+        if SHARD.fullmatch(name):
+            files.remove(files.join(folder, name))
