@@ -18,7 +18,7 @@ from corpus.text import normalise
 __all__ = ["Extracted", "extractor", "whole_pages"]
 
 LETTER = re.compile(r"[^\W\d_]")
-UNREADABLE = re.compile("[\ufffd\ud800-\udfff]")
+HOLE = re.compile(f"[{FORMULA}\ufffd\ud800-\udfff]")
 
 
 @dataclass
@@ -50,13 +50,16 @@ class Extracted:
 
     def usable(self, blocks: Iterable[str]) -> Iterator[str]:
         for block in blocks:
-            for sentence in sentences(normalise(block)):
-                if FORMULA in sentence:
+            paragraph = normalise(block)
+            is_whole = not HOLE.search(paragraph)
+            for sentence in sentences(paragraph):
+                if is_whole or not (hole := HOLE.search(sentence)):
+                    if LETTER.search(sentence):
+                        yield sentence
+                elif hole[0] == FORMULA:
                     self.skipped["sentence with a formula"] += 1
-                elif UNREADABLE.search(sentence):
+                else:
                     self.skipped["sentence with unreadable characters"] += 1
-                elif LETTER.search(sentence):
-                    yield sentence
 
 
 def extractor(column: str) -> Callable[[Block], Extracted]:

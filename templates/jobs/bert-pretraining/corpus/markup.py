@@ -64,7 +64,9 @@ SENTENCE_END = re.compile(r"[.!?。！？][\"'”’」』)\]]*$")
 SWITCH = re.compile(r"__[A-Z가-힣]+__")
 QUOTES = re.compile(r"'{2,}")
 
-# What the removal of a template or a reference leaves behind in brackets and before marks.
+# What the removal of a template or a reference leaves behind in brackets and before marks: first
+# all of it in one pattern, as most paragraphs have none.
+LEFT_BEHIND = re.compile(r"[(（\[]\s?[,;:·、/\s)）\]]|[,;:·、\s][)）]|[,;]\s?[,;]|\s[,.;!?]")
 EMPTY_BRACKETS = re.compile(r"\s?[(（\[]\s?(?:[,;:·、/]\s?)*[)）\]]")
 BRACKET_START = re.compile(r"([(（])\s?(?:[,;:·、]\s?)+")
 BRACKET_INSIDE = re.compile(r"([(（])\s|\s([)）])")
@@ -76,7 +78,8 @@ SPACE_BEFORE_MARK = re.compile(r"\s([,.;!?](?:\s|$))")
 MARKUP = "[]{}'<>|=*#:;_"
 ASIDE = {ord(mark): 0xE000 + n for n, mark in enumerate(MARKUP)}
 BACK = {aside: mark for mark, aside in ASIDE.items()}
-UNEXPECTED = dict.fromkeys((*BACK, ord(FORMULA)))
+SET_ASIDE = re.compile(f"[{chr(min(BACK))}-{chr(max(BACK))}]")
+UNEXPECTED = re.compile(f"[{chr(min(BACK))}-{chr(max(BACK))}{FORMULA}]")
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ def paragraphs(text: str, namespaces: Namespaces | None = None) -> list[str]:
     Where a formula was, the paragraph has the character FORMULA.
     """
     names = namespaces or Namespaces()
-    text = COMMENT.sub("", text.translate(UNEXPECTED))
+    text = COMMENT.sub("", UNEXPECTED.sub("", text))
     text = replace_elements(text, NOWIKI, lambda name, inner: inner.translate(ASIDE))
     text = replace_elements(text, ELEMENT, lambda name, _: FORMULA if name in FORMULAS else "")
     text = drop_templates(text)
@@ -106,7 +109,7 @@ def paragraphs(text: str, namespaces: Namespaces | None = None) -> list[str]:
     text = TAG.sub("", LINE_TAG.sub("\n", text))
     text = QUOTES.sub("", SWITCH.sub("", text))
     found = (tidy(html.unescape(block)) for block in blocks(text))
-    return [block.translate(BACK) for block in found if block]
+    return [SET_ASIDE.sub(lambda mark: BACK[ord(mark[0])], block) for block in found if block]
 
 
 def replace_elements(text: str, tags: re.Pattern[str], put: Callable[[str, str], str]) -> str:
@@ -222,6 +225,8 @@ def is_structure(line: str) -> bool:
 def tidy(text: str) -> str:
     """Make spaces single and take away what removed markup left behind."""
     text = " ".join(text.split())
+    if not LEFT_BEHIND.search(text):
+        return text
     text = EMPTY_BRACKETS.sub("", EMPTY_BRACKETS.sub("", text))
     text = BRACKET_END.sub(r"\1", BRACKET_START.sub(r"\1", text))
     text = BRACKET_INSIDE.sub(r"\1\2", text)

@@ -50,8 +50,8 @@ class Progress:
 
 
 def megabytes(size: int) -> str:
-    """Return a number of bytes for people, in decimal megabytes."""
-    return f"{size / 1e6:,.1f} MB"
+    """Return a number of bytes for people, in decimal megabytes; a small one in kilobytes."""
+    return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
 
 
 def duration(seconds: float) -> str:

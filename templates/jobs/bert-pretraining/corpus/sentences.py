@@ -25,6 +25,7 @@ END = re.compile(
     r"|(?<=[다요죠까])[.!?](?=[가-힣])"  # a space was forgotten
     rf"|[。！？]+[{CLOSING}]*"  # wide marks bring their space along
 )
+PLAIN_END = re.compile(r"[가-힣]\.\s")  # so most sentences end; the rules are about the others
 CONTINUING = re.compile(
     r"이?라(?:고|는|며|면서|던|지만)|하(?:고|는|며|면서|였|자)|했|(?:고|는|란|든지)(?=\s|$)"
 )
@@ -47,7 +48,9 @@ def sentences(paragraph: str) -> Iterator[str]:
     spans = pairs(paragraph)
     start = 0
     for end in END.finditer(paragraph):
-        if end.start() < start or is_inside(end, spans) or goes_on(paragraph, start, end):
+        if spans and is_inside(end, spans):
+            continue
+        if not PLAIN_END.match(paragraph, end.start() - 1) and goes_on(paragraph, start, end):
             continue
         if sentence := paragraph[start : end.end()].strip():
             yield sentence

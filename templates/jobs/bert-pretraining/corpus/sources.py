@@ -19,7 +19,7 @@ from corpus import dump
 from corpus.markup import Namespaces
 from errors import JobError
 
-__all__ = ["Block", "Source", "find", "identity", "read"]
+__all__ = ["Block", "Source", "find", "identity", "read", "size"]
 
 KINDS = {".xml": "dump", ".txt": "text", ".jsonl": "json", ".ndjson": "json"}
 DATASET = "hf:"
@@ -106,6 +106,13 @@ def identity(source: Source) -> list[Any]:
     if files.is_remote(source.path):
         return [name, *files.stamp(source.path)]
     return [name, files.sha256(source.path)]
+
+
+def size(found: list[Source]) -> int | None:
+    """Return the bytes of all files, or None when there is a dataset, whose size nobody knows."""
+    if any(source.kind == "dataset" for source in found):
+        return None
+    return sum(files.stamp(source.path)[0] for source in found)
 
 
 def read(source: Source, field: str, split: str, skipped: Counter[str]) -> Iterator[Block]:
