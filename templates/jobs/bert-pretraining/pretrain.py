@@ -1,6 +1,7 @@
 """Pretrain a small BERT on a folder of text: vocabulary, then records, then training.
 
     python pretrain.py                 # everything, with defaults for a first look
+    python pretrain.py --data FOLDER   # training alone, on what prepare.py made
     python pretrain.py --help          # every choice
 
 A stage whose results are there already is skipped, so a run that was cut short goes on.
@@ -11,18 +12,13 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import signal
 import sys
 import time
 import traceback
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from corpus.text import fingerprint
 from errors import JobError
 from options import check, parse
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 __all__ = ["main"]
 
@@ -33,6 +29,7 @@ ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "2",
     "TRANSFORMERS_VERBOSITY": "error",
 }
+TAKEN_AWAY = 90.0  # seconds after a notice, when the machine should long be gone
 KEPT: list[Any] = []  # alive until the process ends: see leave()
 
 
@@ -60,6 +57,8 @@ def run(options: argparse.Namespace) -> int:
     import tensorflow as tf
 
     import files
+    import stages
+    from training import memory
     from training.interruption import Stop
     from training.loop import Trainer
     from training.strategy import choose
@@ -68,114 +67,73 @@ def run(options: argparse.Namespace) -> int:
     tf.get_logger().setLevel("ERROR")
     choice = choose(options.device, options.replicas)
     check(options, choice.replicas)
-    say(f"TensorFlow {tf.__version__} on {choice.description} ({elapsed(began)})")
-
-    paths = files.text_files(options.text)
-    if not paths:
-        raise JobError(f"no .txt files in {options.text}", 2)
-    text_hash = fingerprint([files.sha256(path) for path in paths])
-    say(f"text: {options.text} ({', '.join(path.rpartition('/')[2] for path in paths)})")
+    say(f"TensorFlow {tf.__version__} on {choice.description} ({stages.elapsed(began)})")
     say(f"output: {options.output}")
     # First of all outputs, so that a place that cannot be written is found before the work.
     files.write_json(files.join(options.output, "options.json"), vars(options))
-
-    tokenizer = tokenizer_stage(options, paths, text_hash)
-    if options.until == "tokenizer":
+    if options.is_prepared:
+        manifest = stages.prepared(options.data, say)
+    else:
+        manifest = stages.made(options, say)
+    if options.until != "train":
         return 0
-    manifest = records_stage(options, paths, text_hash, tokenizer)
-    if options.until == "records":
-        return 0
+    stages.check_enough(manifest, options, say)
 
-    began = time.monotonic()
     trainer = Trainer(options, choice, manifest, stop)
     KEPT.append(trainer)
-    say(f"model: {options.size}, {trainer.parameters:,} parameters; compiling the training loop")
-    if restored := trainer.checkpoints.restore():
-        say(f"resuming from step {trainer.step} ({restored})")
-    if trainer.step >= options.steps:
-        say(f"already trained to step {trainer.step}; more --steps would go on")
-        return 0
-    trainer.compile()
-    say(f"compiled the training loop for {choice.replicas} replicas ({elapsed(began)})")
-    stop.deferred = True
-    summary = trainer.run()
-    if stop.signal is not None:
-        say(f"{signal.Signals(stop.signal).name}: saving before the end")
-    say(f"checkpoint: {trainer.checkpoints.save(trainer.step)}")
-    if stop.signal is not None:
-        say(f"stopped at step {trainer.step} of {options.steps}; the next run goes on from there")
-        return 128 + stop.signal
-    stop.deferred = False
-    say(
-        f"done: {summary['steps']} steps in {summary['seconds']:.0f} s, loss "
-        f"{summary['first_loss']:.3f} -> {summary['last_loss']:.3f}, "
-        f"{summary['tokens_per_second']:,} tokens/s"
-    )
-    from training.examples import fill_mask
-
-    for line in fill_mask(trainer.network, tokenizer, paths, options.sequence_length):
-        say(f"example: {line}")
-    return 0
-
-
-def tokenizer_stage(options: argparse.Namespace, paths: list[str], text_hash: str) -> Tokenizer:
-    """Return the vocabulary of the text, from the output folder when it is there."""
-    import files
-    from corpus import wordpiece
-
-    began = time.monotonic()
-    folder = files.join(options.output, "tokenizer")
-    key = fingerprint("tokenizer", 1, text_hash, options.vocabulary_size)
-    tokenizer = wordpiece.load(folder, key)
-    how = "kept"
-    if tokenizer is None:
-        tokenizer = wordpiece.train(paths, options.vocabulary_size)
-        wordpiece.save(tokenizer, folder, key)
-        how = "trained"
-    say(f"tokenizer: {tokenizer.get_vocab_size()} word pieces, {how} ({elapsed(began)})")
-    return tokenizer
-
-
-def records_stage(
-    options: argparse.Namespace, paths: list[str], text_hash: str, tokenizer: Tokenizer
-) -> dict[str, Any]:
-    """Return the manifest of the records, written unless they are in the output folder."""
-    import files
-    from corpus import records, wordpiece
-
-    began = time.monotonic()
-    plan = records.RecordsPlan(
-        options.sequence_length,
-        options.predictions,
-        options.duplication,
-        options.shards,
-        options.seed,
-    )
-    folder = files.join(options.output, "records")
-    vocabulary = wordpiece.vocabulary_hash(tokenizer)
-    key = fingerprint("records", 1, text_hash, vocabulary, vars(plan))
-    manifest = records.load(folder, key)
-    how = "kept"
-    if manifest is None:
-        manifest = records.write(paths, tokenizer, plan, folder, key)
-        how = "written"
-    counts = manifest["counts"]
-    if counts["sequences"] < options.batch:
-        raise JobError(
-            f"the text gives {counts['sequences']} sequences, fewer than --batch {options.batch}: "
-            f"add text to {options.text}",
-            2,
+    try:
+        return train(trainer)
+    except (tf.errors.OpError, MemoryError) as error:
+        told = memory.explain(
+            f"{type(error).__name__}: {error}",
+            batch=options.batch,
+            replicas=choice.replicas,
+            parameters=trainer.parameters,
+            parts=options.accumulation,
         )
-    say(
-        f"records: {counts['sequences']:,} sequences of {options.sequence_length} from "
-        f"{counts['sentences']:,} sentences, {how} ({elapsed(began)}); "
-        f"training sees each {options.steps * options.batch / counts['sequences']:.1f} times"
-    )
-    return manifest
+        if told is None:
+            raise
+        raise told from error
 
 
-def elapsed(began: float) -> str:
-    return f"{time.monotonic() - began:.1f} s"
+def train(trainer: Any) -> int:
+    """Take the steps that are missing, then leave the result; return the exit code."""
+    from stages import elapsed
+    from training import interruption
+    from training.result import is_there, leave_result
+
+    options, stop, checkpoints = trainer.options, trainer.stop, trainer.checkpoints
+    say(f"model: {options.size}, {trainer.parameters:,} parameters; compiling the training loop")
+    if restored := checkpoints.restore():
+        say(f"resuming from step {trainer.step} ({restored})")
+    if options.only_export and not restored:
+        raise JobError(f"--only-export: no checkpoint in {checkpoints.folder}", 2)
+    summary: dict[str, float] = {}
+    if trainer.step < options.steps and not options.only_export:
+        began = time.monotonic()
+        trainer.compile()
+        say(f"compiled the loop for {trainer.choice.replicas} replicas ({elapsed(began)})")
+        stop.deferred = True
+        interruption.watch(stop, checkpoints)
+        summary = trainer.run()
+        if stop.reason:
+            say(f"{stop.reason}: saving before the end")
+        say(f"checkpoint: {checkpoints.save(trainer.step)}")
+        if stop.reason:
+            reached = f"step {trainer.step} of {options.steps}"
+            say(f"stopped at {reached}; the next run goes on from there")
+            return stop.leave(TAKEN_AWAY)
+        stop.deferred = False
+        say(
+            f"done: {summary['steps']} steps in {summary['seconds']:.0f} s, loss "
+            f"{summary['first_loss']:.3f} -> {summary['last_loss']:.3f}, "
+            f"{summary['tokens_per_second']:,} tokens/s"
+        )
+    elif not options.only_export:
+        say(f"already trained to step {trainer.step}; more --steps would go on")
+    if options.only_export or not is_there(options.output, trainer.step):
+        leave_result(trainer, summary, say)
+    return 0
 
 
 def leave() -> NoReturn:

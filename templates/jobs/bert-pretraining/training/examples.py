@@ -1,59 +1,122 @@
-"""What the model guesses for words hidden in its own text: a glance, not an evaluation."""
+"""What the exported model guesses for hidden words: a glance, not an evaluation."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import pairwise, product
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
-from tokenizers import Tokenizer
 
-import files
-from corpus import wordpiece
-from corpus.text import documents
-from training.model import masked_logits
+__all__ = ["fill_mask", "sentences", "whole_words"]
 
-__all__ = ["fill_mask"]
-
-WORDS = range(5, 13)  # long enough to guess from, short enough for one line
-APART = 97  # sentences between one example and the next
+WORDS = range(5, 16)  # long enough to guess from, short enough for one line
+PIECES = 3  # a hidden word has at most so many
+ENDS = frozenset(".!?。")
 
 
-def fill_mask(
-    network: Any, tokenizer: Tokenizer, paths: Iterable[str], length: int, wanted: int = 3
-) -> Iterator[str]:
-    """Yield sentences with one token hidden, the three best guesses, and the truth."""
-    special = wordpiece.special_tokens(tokenizer)
-    chosen: list[list[int]] = []
-    seen = 0
-    for sentence in chain.from_iterable(chain.from_iterable(map(read, paths))):
-        ids = tokenizer.encode(sentence, add_special_tokens=False).ids
-        if len(sentence.split()) in WORDS and len(ids) <= length - 2:
-            if seen % APART == 0:
-                chosen.append([special.start, *ids, special.separator])
-            seen += 1
-        if len(chosen) == wanted:
-            break
-    if not chosen:
-        return
-    hidden = [len(ids) // 2 for ids in chosen]
-    truth = [ids[position] for ids, position in zip(chosen, hidden, strict=True)]
-    for ids, position in zip(chosen, hidden, strict=True):
-        ids[position] = special.mask
-    padded = [ids + [special.padding] * (length - len(ids)) for ids in chosen]
-    batch = {
-        "input_ids": tf.constant(padded),
-        "input_mask": tf.constant([[1] * len(ids) + [0] * (length - len(ids)) for ids in chosen]),
-        "segment_ids": tf.zeros([len(chosen), length], tf.int32),
-        "masked_lm_positions": tf.constant([[position] for position in hidden]),
-    }
-    best = tf.math.top_k(masked_logits(network, batch, training=False)[:, 0], 3).indices.numpy()
-    for ids, guesses, right in zip(chosen, best, truth, strict=True):
-        text = tokenizer.decode(ids[1:-1], skip_special_tokens=False)
-        names = ", ".join(tokenizer.id_to_token(int(guess)) for guess in guesses)
-        yield f"{text}  guesses: {names}  truth: {tokenizer.id_to_token(right)}"
+def fill_mask(model: Any, tokenizer: Any, texts: Iterable[str], wanted: int = 3) -> Iterator[str]:
+    """Yield sentences with one whole word hidden, the three best guesses, and the truth.
+
+    `model` and `tokenizer` are those of `transformers`, as anybody would load them. Of each
+    sentence the word nearest to its middle is hidden that has few word pieces.
+    """
+    done, possible = 0, pieces_possible(tokenizer)
+    for text in texts:
+        if done == wanted:
+            return
+        ids = tokenizer(text)["input_ids"]
+        words = whole_words(tokenizer.convert_ids_to_tokens(ids))
+        if len(words) not in WORDS:
+            continue
+        short = [(start, end) for start, end in words if end - start <= PIECES]
+        letters = [one for one in short if decoded(tokenizer, ids, *one).isalpha()]  # no [UNK]
+        if not letters:
+            continue
+        start, end = min(letters, key=lambda one: abs(one[0] - len(ids) // 2))
+        hidden = [*ids[:start], *[tokenizer.mask_token_id] * (end - start), *ids[end:]]
+        scores = model(tf.constant([hidden])).logits[0, start:end]
+        shares = tf.nn.softmax(tf.cast(scores, tf.float32)).numpy() * possible[:, : end - start].T
+        guesses = ", ".join(
+            f"{tokenizer.decode(list(found))} {share:.0%}" for found, share in best(shares)
+        )
+        before = tokenizer.decode(ids[1:start])
+        after = tokenizer.decode(ids[end:-1])
+        truth = decoded(tokenizer, ids, start, end)
+        yield f"{before} ____ {after} | hidden: {truth} | guesses: {guesses}".strip()
+        done += 1
 
 
-def read(path: str) -> Iterator[list[str]]:
-    return documents(files.lines(path))
+def pieces_possible(tokenizer: Any) -> np.ndarray:
+    """Return for each word piece whether it can be the first of a word, or a further one."""
+    pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    further = np.array([piece.startswith("##") for piece in pieces])
+    first = np.array([piece[0].isalnum() for piece in pieces])
+    return np.stack([first, *[further] * (PIECES - 1)], axis=1)
+
+
+def whole_words(pieces: list[str]) -> list[tuple[int, int]]:
+    """Return where words begin and end, given [CLS], word pieces and [SEP].
+
+    >>> whole_words(["[CLS]", "seoul", "##ite", "is", "[SEP]"])
+    [(1, 3), (3, 4)]
+    """
+    starts = [n for n, piece in enumerate(pieces[1:-1], 1) if not piece.startswith("##")]
+    return list(pairwise([*starts, len(pieces) - 1]))
+
+
+def best(shares: np.ndarray, wanted: int = 3) -> list[tuple[tuple[int, ...], float]]:
+    """Return the most likely words as word pieces, each piece guessed without the others.
+
+    `shares` has a row of probabilities for each hidden piece.
+    """
+    rows = [
+        [(int(n), float(row[n])) for n in np.argsort(row)[: -wanted - 1 : -1]] for row in shares
+    ]
+    words = [
+        (tuple(n for n, _ in choice), math.prod(share for _, share in choice))
+        for choice in product(*rows)
+    ]
+    return sorted(words, key=lambda word: -word[1])[:wanted]
+
+
+def decoded(tokenizer: Any, ids: list[int], start: int, end: int) -> str:
+    return str(tokenizer.decode(ids[start:end]))
+
+
+def sentences(tokenizer: Any, batches: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Yield the sentences in records, each once, with what was masked put back."""
+    seen = set()
+    for batch in batches:
+        for ids in unmasked(batch):
+            for sentence in cut(tokenizer, ids):
+                if sentence not in seen:
+                    seen.add(sentence)
+                    yield sentence
+
+
+def unmasked(batch: dict[str, Any]) -> Iterator[list[int]]:
+    """Yield the sequences of a batch, as they were before they were masked."""
+    numbers = {name: value.numpy() for name, value in batch.items()}
+    for row, ids in enumerate(numbers["input_ids"]):
+        used = numbers["masked_lm_weights"][row] > 0
+        original = ids.copy()
+        original[numbers["masked_lm_positions"][row][used]] = numbers["masked_lm_ids"][row][used]
+        yield original[numbers["input_mask"][row] > 0].tolist()
+
+
+def cut(tokenizer: Any, ids: list[int]) -> Iterator[str]:
+    """Yield the whole sentences between special tokens; what is cut off at an end is left out."""
+    sentence: list[int] = []
+    for number, piece in zip(ids, tokenizer.convert_ids_to_tokens(ids), strict=True):
+        if number in tokenizer.all_special_ids:
+            sentence = []
+            continue
+        if not sentence and piece.startswith("##"):
+            continue  # the rest of a word that was cut off
+        sentence.append(number)
+        if piece in ENDS:
+            yield str(tokenizer.decode(sentence))
+            sentence = []

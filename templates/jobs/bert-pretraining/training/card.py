@@ -1,0 +1,139 @@
+"""The model card: what a model was made from, how, how good it is, and how to load it.
+
+Its head is the YAML that the Hugging Face Hub reads (huggingface.co/docs/hub/model-cards).
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+__all__ = ["is_korean", "model_card"]
+
+KOREAN_SHARE = 0.2  # of a vocabulary's pieces that have a Hangul letter
+LOADING = """\
+```python
+from transformers import pipeline
+
+fill_mask = pipeline("fill-mask", model="FOLDER")
+print(fill_mask("… [MASK] …"))
+```
+
+`AutoModelForMaskedLM` and `AutoTokenizer` load it for PyTorch. For TensorFlow, with `transformers`
+up to 4.57, the last that has TensorFlow models:
+
+```python
+model = TFAutoModelForMaskedLM.from_pretrained("FOLDER", use_safetensors=False)
+```"""
+
+
+def model_card(
+    *,
+    source: Mapping[str, Any],
+    training: Mapping[str, Any],
+    records: Mapping[str, Any],
+    evaluation: Mapping[str, Any],
+    examples: Iterable[str],
+    vocabulary: Iterable[str],
+) -> str:
+    """Return the card as Markdown.
+
+    `source` says where the text is from, as far as that is known, `training` how it was trained,
+    `records` is their manifest, `evaluation` what was measured on held-out text.
+    """
+    korean = is_korean(vocabulary)
+    head: dict[str, Any] = {
+        **({"language": ["ko"]} if korean else {}),
+        "license": source.get("license") or "other",
+        **({} if source.get("license") else {"license_name": "that-of-the-text"}),
+        "library_name": "transformers",
+        "pipeline_tag": "fill-mask",
+        "mask_token": "[MASK]",
+        "tags": ["bert", "fill-mask", "pretraining", *(["korean"] if korean else [])],
+    }
+    counts = records.get("counts", {})
+    masked = f"{records.get('predictions')} tokens at most of each sequence, " + (
+        "whole words" if records.get("whole_words") else "single tokens"
+    )
+    if records.get("masking") == "dynamic":
+        masked += ", masked anew whenever a sequence is read"
+    else:
+        masked += f", {records.get('duplication')} maskings of each text"
+    data = {
+        "source": source.get("name") or "not noted",
+        "documents": counts.get("documents"),
+        "sentences": counts.get("sentences"),
+        "sequences": counts.get("sequences"),
+        "tokens in them": counts.get("tokens"),
+        "longest sequence": records.get("sequence_length"),
+        "vocabulary": f"{records.get('vocabulary_size'):,} word pieces, cased, accents kept",
+        "masked": masked,
+        "second task": {
+            "nsp": "whether two segments follow each other",
+            "sop": "which of two segments comes first",
+        }.get(str(records.get("pairs")), "none"),
+    }
+    shown = "\n".join(f"    {line}" for line in examples)
+    parts = [
+        f"---\n{yaml(head)}---",
+        f"# BERT {training.get('size', '')}, pretrained from scratch".replace("  ", " "),
+        "A masked language model, to be fine-tuned. It was trained by tpuctl's bundled job.",
+        "## Text\n\n" + table(data),
+        licence_note(source),
+        "## Training\n\n" + table(training),
+        "## Evaluation\n\n"
+        + (
+            "On documents that training never saw:\n\n" + table(evaluation)
+            if evaluation
+            else "No text was held out."
+        ),
+        *([f"Words hidden in them, and what the model guesses:\n\n{shown}"] if shown else []),
+        "## Use\n\n" + LOADING,
+        f"Text longer than {records.get('sequence_length')} tokens is cut by the tokenizer: "
+        "positions beyond that were never trained.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def licence_note(source: Mapping[str, Any]) -> str:
+    """Say what is known of the text's licence."""
+    if source.get("license"):
+        return f"The text is under `{source['license']}`, and the model is published likewise."
+    return (
+        "The licence of the text is not noted. Before publishing the model, look it up and put it "
+        "into the head of this file."
+    )
+
+
+def is_korean(vocabulary: Iterable[str]) -> bool:
+    """Say whether a vocabulary is one of Korean: by its share of Hangul."""
+    pieces = list(vocabulary)
+    hangul = sum(
+        any(unicodedata.name(letter, "").startswith("HANGUL") for letter in piece)
+        for piece in pieces
+    )
+    return hangul > KOREAN_SHARE * len(pieces)
+
+
+def table(rows: Mapping[str, Any]) -> str:
+    lines = [
+        f"| {name.replace('_', ' ')} | {f'{value:,}' if isinstance(value, int) else value} |"
+        for name, value in rows.items()
+        if value is not None
+    ]
+    return "\n".join(["| | |", "|---|---|", *lines])
+
+
+def yaml(values: Mapping[str, Any]) -> str:
+    """Return plain values and lists of them as YAML; every JSON text is YAML."""
+    lines = []
+    for name, value in values.items():
+        shown = value if isinstance(value, list) else [value]
+        quoted = [json.dumps(one, ensure_ascii=False) for one in shown]
+        if isinstance(value, list):
+            lines += [f"{name}:", *(f"- {one}" for one in quoted)]
+        else:
+            lines.append(f"{name}: {quoted[0]}")
+    return "".join(f"{line}\n" for line in lines)

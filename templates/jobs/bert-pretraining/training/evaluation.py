@@ -1,0 +1,71 @@
+"""How well the network does on text that training never saw."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tensorflow as tf
+
+import files
+from training import reading
+from training.model import pretraining_logits, weighted_loss
+from training.strategy import Choice
+
+__all__ = ["MOST_BATCHES", "evaluate"]
+
+MOST_BATCHES = 200  # enough for three digits of the loss
+SUM = tf.distribute.ReduceOp.SUM
+
+
+def evaluate(
+    network: Any, choice: Choice, folder: str, manifest: dict[str, Any], batch: int
+) -> dict[str, float]:
+    """Return loss, accuracy and perplexity on the held-out records; empty when there are none.
+
+    Of many records the first MOST_BATCHES batches count. Rows that only fill the last batch have
+    an `input_mask` of zeros, and count nowhere.
+    """
+    apart = manifest.get("held_out", ())
+    if not any(one["sequences"] for one in apart):
+        return {}
+
+    def add_up(part: dict[str, Any]) -> Any:
+        words, pairs = pretraining_logits(network, part, training=False)
+        weights = part["masked_lm_weights"]
+        real = tf.cast(tf.reduce_any(part["input_mask"] > 0, axis=1), tf.float32)
+        loss, right = weighted_loss(words, part["masked_lm_ids"], weights)
+        pairs_loss = pairs_right = tf.constant(0.0)
+        if pairs is not None:
+            pairs_loss, pairs_right = weighted_loss(pairs, part["next_sentence_labels"], real)
+        sums = [loss, right, tf.reduce_sum(weights), pairs_loss, pairs_right, tf.reduce_sum(real)]
+        return tf.stack(sums)
+
+    step = tf.autograph.experimental.do_not_convert(add_up)
+
+    @tf.function
+    def on_replicas(iterator: Any) -> Any:
+        return choice.strategy.reduce(SUM, choice.run(step, (next(iterator),)), axis=None)
+
+    # Counted, and next() within the function: a loop from here to the end of a dataset that is
+    # read elsewhere, as on a TPU node, ends with complaints about that end.
+    batches = min(MOST_BATCHES, math.ceil(sum(one["sequences"] for one in apart) / batch))
+    examples = reading.held_out(files.join(folder, "records"), manifest, batch)
+    iterator = iter(choice.strategy.experimental_distribute_dataset(examples))
+    sums = tf.zeros([6], tf.float64)
+    for _ in range(batches):
+        sums += tf.cast(on_replicas(iterator), tf.float64)
+    loss, right, words, pairs_loss, pairs_right, sequences = (float(one) for one in sums.numpy())
+    if not words:
+        return {}
+    found = {
+        "held_out_sequences": round(sequences),
+        "held_out_predictions": round(words),
+        "held_out_mlm_loss": round(loss / words, 4),
+        "held_out_mlm_accuracy": round(right / words, 4),
+        "held_out_perplexity": float(f"{math.exp(min(loss / words, 700.0)):.4g}"),
+    }
+    if manifest.get("pairs", "none") != "none":
+        found["held_out_nsp_loss"] = round(pairs_loss / sequences, 4)
+        found["held_out_nsp_accuracy"] = round(pairs_right / sequences, 4)
+    return found

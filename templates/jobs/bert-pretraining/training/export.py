@@ -1,0 +1,75 @@
+"""The trained network as Hugging Face's libraries load it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from safetensors.numpy import save_file
+from transformers.modeling_tf_pytorch_utils import (
+    apply_transpose,
+    convert_tf_weight_name_to_pt_weight_name,
+)
+
+import files
+
+__all__ = ["HERE", "pytorch_weights", "write_model"]
+
+HERE = "/job:localhost/device:CPU:0"  # also where a TPU or a GPU computes
+TOKENIZER_FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
+
+
+def write_model(network: Any, tokenizer_folder: str, sequence_length: int, target: str) -> None:
+    """Write config.json, the weights and the tokenizer's files into a local folder.
+
+    The weights are there twice: in model.safetensors as PyTorch's BERT has them, and in
+    tf_model.h5 as TensorFlow's has. transformers 4.57 cannot load the first in TensorFlow: it
+    tries to iterate over a safetensors file.
+    """
+    with tf.device(HERE):
+        plain = plain_copy(network)
+    plain.save_pretrained(target, safe_serialization=False)
+    config = copy.deepcopy(network.config)
+    config.architectures = [type(network).__name__.removeprefix("TF")]
+    config.save_pretrained(target)
+    weights = pytorch_weights(plain)
+    save_file(weights, files.join(target, "model.safetensors"), metadata={"format": "pt"})
+    for name in TOKENIZER_FILES:
+        files.copy(files.join(tokenizer_folder, name), files.join(target, name))
+    settings = files.read_json(files.join(target, "tokenizer_config.json"))
+    # Positions beyond what training saw have random weights: longer text is to be cut here.
+    settings["model_max_length"] = sequence_length
+    files.write_json(files.join(target, "tokenizer_config.json"), settings)
+
+
+def plain_copy(network: Any) -> Any:
+    """Return the network as `transformers` makes it, outside any strategy, in float32.
+
+    Variables of the trained one may be mirrored, and are named without the model's own name, by
+    which others look for them.
+    """
+    plain = type(network)(copy.deepcopy(network.config))
+    plain(plain.dummy_inputs)
+    values = {variable.name: variable for variable in network.weights}
+    for variable in plain.weights:
+        name = variable.name.partition("/")[2]
+        variable.assign(values[name if name in values else variable.name].numpy())
+    return plain
+
+
+def pytorch_weights(network: Any) -> dict[str, np.ndarray]:
+    """Return the weights by PyTorch's names, kernels turned as PyTorch has them.
+
+    The vocabulary head's matrix is the word embeddings' and is not there twice.
+    """
+    found = {}
+    for variable in network.weights:
+        name, turn = convert_tf_weight_name_to_pt_weight_name(
+            variable.name, tf_weight_shape=variable.shape
+        )
+        weight = apply_transpose(turn, variable.numpy(), pt_to_tf=False)
+        # safetensors writes the memory as it lies, which a transposed view has not moved.
+        found[name] = np.ascontiguousarray(weight)
+    return found
