@@ -11,7 +11,6 @@ from typing import Any
 import tensorflow as tf
 
 import files
-from errors import JobError
 from training.checkpoints import Checkpoints
 from training.interruption import Stop
 from training.model import build_network, set_seed
@@ -116,7 +115,7 @@ class Trainer:
         self.checkpoints.begin(started_at)
         summaries = Summaries(files.join(self.options.output, "tensorboard"), started_at)
         while self.step < self.options.steps and self.stop.signal is None:
-            row = self._call(self._next_steps(alone=first is None))
+            row = self._call(self._next_steps())
             first = first or row
             print(json.dumps(row), flush=True)
             summaries.add(self.step, {name: row[name] for name in row if name != "step"})
@@ -134,12 +133,14 @@ class Trainer:
             "tokens_per_second": round(self._tokens(done) / max(seconds, 1e-9)),
         }
 
-    def _next_steps(self, alone: bool) -> int:
+    def _next_steps(self) -> int:
         """Return how many steps to take in one call: a first one alone, then up to the next line.
 
         The first loss of a new model is then the one of random weights, the vocabulary's logarithm.
+        Where the calls end depends on the step alone, so a run that was taken up again prints
+        the lines of one that was not interrupted.
         """
-        if alone:
+        if self.step == 0:
             return 1
         until_line = self.options.steps_per_call - self.step % self.options.steps_per_call
         return min(until_line, self.options.steps - self.step)
@@ -153,10 +154,7 @@ class Trainer:
         loss = means["mlm_loss"] + means["nsp_loss"]
         for name, value in (("loss", loss), ("gradient's norm", means["gradient_norm"])):
             if not math.isfinite(value):
-                raise JobError(
-                    f"the {name} is {value} at step {self.step}: the last checkpoint is kept; "
-                    "try a lower --learning-rate"
-                )
+                raise self.checkpoints.not_finite(self.step, f"the {name} is {value}")
         shown = MEASURES if self.pairs else ("mlm_accuracy", "gradient_norm")
         return {
             "step": self.step,
