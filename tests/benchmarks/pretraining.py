@@ -1,0 +1,177 @@
+"""The bundled job's training beside other ways to train the same model, on this machine's CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from figures import Figure
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+
+from job_environment import JOB, job_python
+from locked_environment import locked_python
+
+__all__ = ["WAYS", "Program", "pretraining", "write_batches"]
+
+PROGRAMS = Path(__file__).with_name("programs")
+LOCKS = Path(__file__).resolve().parents[2] / "requirements" / "benchmarks"
+SIZES = {
+    "mini": {"layers": 4, "hidden": 256, "heads": 4},
+    "small": {"layers": 4, "hidden": 512, "heads": 8},
+}
+SHAPE = {"vocabulary": 32_000, "length": 128, "predictions": 20, "batch": 32, "dropout": 0.1}
+ROUNDS = 5
+SECONDS_A_ROUND = 4.0
+
+# name in the report: program, list of its environment (the job's own where None), its choices
+WAYS: dict[str, tuple[str, str | None, list[str]]] = {
+    "the bundled job": ("bundled.py", None, ["--xla", "off"]),
+    "the bundled job, XLA": ("bundled.py", None, ["--xla", "on"]),
+    "Hugging Face's fit": ("huggingface.py", None, []),
+    "KerasHub": ("kerashub.py", "keras-hub.lock", []),
+    "tf-models-official": ("tfmodels.py", "tf-models.lock", []),
+}
+GOALS = {"Hugging Face's fit": 1.3, "KerasHub": 1.0, "tf-models-official": 1.0}
+# XLA's own word each time it compiles a function for a device.
+COMPILED = re.compile(r"Compiled (\S+) (\d+) times")
+
+
+def write_batches(path: Path, model: Mapping[str, Any]) -> Path:
+    """Write what all of them train on; return the file."""
+    subprocess.run([job_python(), PROGRAMS / "batches.py", path, json.dumps(model)], check=True)
+    return path
+
+
+class Program:
+    """One way to train, in a process of its own that waits between its rounds."""
+
+    def __init__(self, way: str, batches: Path, model: Mapping[str, Any], log: Path) -> None:
+        """Start it; raises RuntimeError when its environment cannot be made."""
+        program, lock, choices = WAYS[way]
+        python = locked_python(LOCKS / lock) if lock else job_python()
+        self.log = log
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
+        with log.open("wb") as said:
+            self.process = subprocess.Popen(
+                [python, PROGRAMS / program, batches, json.dumps(model), *choices],
+                env={
+                    **kept,
+                    "PYTHONPATH": os.pathsep.join(map(str, (PROGRAMS, JOB))),
+                    "PYTHONDONTWRITEBYTECODE": "1",
+                    "TF_CPP_VMODULE": "device_compilation_profiler=1",
+                },
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                text=True,
+            )
+
+    def answer(self) -> dict[str, Any]:
+        """Wait for what it says next; raises RuntimeError with its last lines when it ended."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            tail = self.log.read_text("utf-8", "replace").splitlines()[-3:]
+            raise RuntimeError(f"ended with {self.process.wait()}: {' '.join(tail)[-300:]}")
+        return dict(json.loads(line))
+
+    def take(self, steps: int) -> float:
+        """Let it take steps; return the seconds."""
+        assert self.process.stdin is not None
+        print(steps, file=self.process.stdin, flush=True)
+        return float(self.answer()["seconds"])
+
+    def end(self) -> None:
+        """End it, with what it has to say at its end, and wait for that."""
+        with self.process:
+            assert self.process.stdin is not None
+            self.process.stdin.close()
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+
+    @property
+    def compiled(self) -> int:
+        """How often XLA compiled in it."""
+        said = COMPILED.findall(self.log.read_text("utf-8", "replace"))
+        return sum({name: int(times) for name, times in said}.values())
+
+    @property
+    def traced(self) -> str:
+        """How often the bundled job's loop was traced, after the end."""
+        return self.log.read_text("utf-8", "replace").rpartition("traced ")[2].strip()
+
+
+def pretraining() -> Iterator[Figure]:
+    """Tokens a second of each way, in turns, and what the bundled job compiled."""
+    for name, sizes in SIZES.items():
+        model = {"size": name, **sizes, **SHAPE}
+        with tempfile.TemporaryDirectory(prefix="tpuctl-bench-") as folder, ExitStack() as stack:
+            batches = write_batches(Path(folder, "batches.npz"), model)
+            programs: dict[str, Program] = {}
+            for way in WAYS:
+                try:
+                    log = Path(folder, f"{len(programs)}.log")
+                    program = Program(way, batches, model, log)
+                    stack.callback(program.end)
+                    # One after another: what compiles beside it would be measured too.
+                    program.answer()
+                    programs[way] = program
+                except RuntimeError as error:
+                    yield Figure(f"{name}: {way}", "not measured", str(error))
+            seconds = take_turns(programs)
+            yield from compared(name, model, seconds)
+            stack.close()
+            yield from counted(name, programs)
+
+
+def take_turns(programs: Mapping[str, Program]) -> dict[str, list[float]]:
+    """Return the seconds a step of each program in each round; the first one warms up."""
+    steps = dict.fromkeys(programs, 2)
+    seconds: dict[str, list[float]] = {way: [] for way in programs}
+    for turn in range(ROUNDS + 1):
+        for way, program in programs.items():
+            a_step = program.take(steps[way]) / steps[way]
+            if turn:
+                seconds[way].append(a_step)
+            else:
+                steps[way] = max(2, round(SECONDS_A_ROUND / a_step))
+    return seconds
+
+
+def compared(
+    name: str, model: Mapping[str, Any], seconds: Mapping[str, list[float]]
+) -> Iterator[Figure]:
+    tokens = model["batch"] * model["length"]
+    ours = seconds["the bundled job"]
+    for way, theirs in seconds.items():
+        # Each round's two stood next to each other, under the same load.
+        ratio = median(their / our for their, our in zip(theirs, ours, strict=True))
+        beside = ""
+        if way == "the bundled job, XLA":
+            beside = f"a step takes {ratio:.2f} × that without"
+        elif way != "the bundled job":
+            beside = f"the bundled job is {ratio:.2f} × as fast"
+        goal = f"≥ {GOALS[way]} ×" if way in GOALS else ""
+        value = f"{tokens / median(theirs):,.0f} tokens/s, {1000 * median(theirs):.0f} ms a step"
+        yield Figure(f"{name}: {way}", value, beside, goal)
+
+
+def counted(name: str, programs: Mapping[str, Program]) -> Iterator[Figure]:
+    for way in ("the bundled job", "the bundled job, XLA"):
+        if way in programs:
+            program = programs[way]
+            value = f"{program.traced} traced, {program.compiled} compiled by XLA"
+            goal = "1 traced, 1 compiled" if "XLA" in way else "1 traced"
+            yield Figure(f"{name}: functions of {way}", value, goal=goal)

@@ -1,0 +1,57 @@
+"""Pythons with other programs' packages, made once from a hash-pinned list and kept."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tpuctl.emulator.machines.images import ImageStore, base_interpreter
+
+__all__ = ["locked_python"]
+
+
+def locked_python(lock: Path) -> Path:
+    """Return the interpreter of the environment that `lock` lists whole; made when missing.
+
+    Nothing but the list is installed: what a package asks for and the list leaves out stays out.
+    Raises RuntimeError with pip's last lines when that fails.
+    """
+    store = ImageStore()
+    identity = f"{platform.python_version()} {platform.machine()}\n{lock.read_text('utf-8')}"
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    home = store.cache / "environments" / f"{lock.stem}-{digest}"
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with home.with_suffix(".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        if not (home / "complete").exists():
+            shutil.rmtree(home, ignore_errors=True)
+            print(f"making an environment for {lock.stem}: minutes, once", file=sys.stderr)
+            _run(base_interpreter(), "-m", "venv", str(home))
+            _run(
+                *(str(home / "bin" / "python"), "-m", "pip", "install", "--no-deps"),
+                *("--require-hashes", "--no-input", "--progress-bar=off", "--no-color"),
+                *("--disable-pip-version-check", "--requirement", str(lock)),
+                PIP_CACHE_DIR=str(store.downloads),
+            )
+            (home / "complete").touch()
+    return home / "bin" / "python"
+
+
+def _run(*command: str, **environment: str) -> None:
+    made = subprocess.run(
+        command,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if made.returncode:
+        tail = "\n".join(made.stdout.splitlines()[-8:])
+        raise RuntimeError(f"`{' '.join(command[1:4])} …` ended with {made.returncode}:\n{tail}")
