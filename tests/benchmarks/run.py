@@ -15,6 +15,8 @@ from figures import Figure
 from gs import gs_speed
 from jobs import first_line, tokens
 from logs import logs
+from memory import memory
+from pretraining import pretraining
 from rich.console import Console
 from rich.table import Table
 from scale import scale_time
@@ -37,7 +39,11 @@ SECTIONS: dict[str, Callable[[], Iterator[Figure]]] = {
     "tokens": tokens,
 }
 # Only when they are named, for what they take.
-LONG: dict[str, Callable[[], Iterator[Figure]]] = {"up-real": up_real_time}
+LONG: dict[str, Callable[[], Iterator[Figure]]] = {
+    "memory": memory,
+    "pretraining": pretraining,
+    "up-real": up_real_time,
+}
 
 
 def main(wanted: list[str]) -> int:
