@@ -12,6 +12,7 @@ masks of dropout and the learning rate follow from that count and the seed (`tra
 from __future__ import annotations
 
 import re
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from errors import JobError
 
 __all__ = ["Checkpoints"]
 
-NAME = re.compile(r"model-(\d+)(?:\..*|_temp.*)")
+NAME = re.compile(r"model-(\d+)(?:\..+|(_temp))")
 # Files are written here, by the machine that runs the script, also when a TPU node computes.
 HERE = "/job:localhost"
 # What TensorFlow raises for files that are not what they were, as opposed to out of reach.
@@ -68,7 +69,7 @@ class Checkpoints:
 
         What is passed over is said. Raises JobError when the checkpoints are of another run.
         """
-        names = files.names(self.folder)
+        names = self._names()
         steps = sorted({int(match[1]) for name in names if (match := NAME.fullmatch(name))})
         while steps:
             path = self.path(steps[-1])
@@ -177,10 +178,20 @@ class Checkpoints:
     def _remove_old(self) -> None:
         """Remove all but the newest complete checkpoints, and what is left of cut-off ones."""
         self.complete = sorted(self.complete)[-self.keep :]
-        for name in files.names(self.folder):
+        for name in self._names():
             match = NAME.fullmatch(name)
-            if match and int(match[1]) not in self.complete:
+            if not match or int(match[1]) in self.complete:
+                continue
+            if match[2]:
+                shutil.rmtree(files.join(self.folder, name))
+            else:
                 files.remove(files.join(self.folder, name))
+
+    def _names(self) -> list[str]:
+        """Return the names of what is in the folder, with folders that a cut-off save has left."""
+        if files.is_remote(self.folder):
+            return files.names(self.folder)
+        return [path.name for path in Path(self.folder).glob("model-*")]
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> str:

@@ -1,0 +1,21 @@
+"""Which checkpoint is taken up, whatever befell its files or whoever wrote them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+
+
+def test_only_complete_checkpoints_are_taken_up(run_check: Callable[[str], None]) -> None:
+    run_check("checkpoints.py")
+
+
+@pytest.mark.soak
+def test_many_kills_in_the_midst_of_a_save(
+    run_check: Callable[[str], None], job_environment: dict[str, str]
+) -> None:
+    job_environment["KILLS"] = "6"
+    run_check("checkpoints.py")
