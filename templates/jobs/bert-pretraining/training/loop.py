@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import time
+from contextlib import closing
 from typing import Any
 
 import tensorflow as tf
@@ -113,16 +114,16 @@ class Trainer:
         row: dict[str, float] = {}
         began, started_at = time.monotonic(), self.step
         self.checkpoints.begin(started_at)
-        summaries = Summaries(files.join(self.options.output, "tensorboard"), started_at)
-        while self.step < self.options.steps and self.stop.signal is None:
-            row = self._call(self._next_steps())
-            first = first or row
-            print(json.dumps(row), flush=True)
-            summaries.add(self.step, {name: row[name] for name in row if name != "step"})
-            if self.checkpoints.are_due(self.step):
-                summaries.flush()
-                self.checkpoints.save(self.step)
-        summaries.close()
+        folder = files.join(self.options.output, "tensorboard")
+        with closing(Summaries(folder, started_at)) as summaries:
+            while self.step < self.options.steps and self.stop.signal is None:
+                row = self._call(self._next_steps())
+                first = first or row
+                print(json.dumps(row), flush=True)
+                summaries.add(self.step, {name: row[name] for name in row if name != "step"})
+                if self.checkpoints.are_due(self.step):
+                    summaries.flush()
+                    self.checkpoints.save(self.step)
         seconds = time.monotonic() - began
         done = self.step - started_at
         return {

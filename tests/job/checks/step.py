@@ -1,0 +1,298 @@
+"""Checks of a training step, on one device and on several; run by a Python with TensorFlow.
+
+XLA's own lines about what it compiled go to standard error: see `check_compiles_once`.
+"""
+
+import os
+import re
+import sys
+from functools import cache
+from pathlib import Path
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
+os.environ["TF_CPP_VMODULE"] = "device_compilation_profiler=1"
+LOG = Path(sys.argv[1], "log")
+LOG.touch()
+os.dup2(os.open(LOG, os.O_WRONLY | os.O_APPEND), 2)
+
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+import tf_keras  # noqa: E402
+
+from options import SIZES  # noqa: E402
+from training.dropout import masks_of  # noqa: E402
+from training.model import build_network, pretraining_logits, set_seed  # noqa: E402
+from training.optimizers import Schedule, build_optimizer  # noqa: E402
+from training.step import MEASURES, Step, several_steps  # noqa: E402
+from training.strategy import Choice  # noqa: E402
+
+LENGTH, VOCABULARY, PREDICTIONS, BATCH, DEVICES = 16, 120, 3, 8, 4
+SIZES["smallest"] = (1, 16, 2)
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * DEVICES
+)
+tf.get_logger().setLevel("ERROR")
+generator = np.random.default_rng(3)
+
+
+def random_batches(count: int) -> dict[str, np.ndarray]:
+    """Sequences whose number of predictions differs, so that means of means would be wrong."""
+    size = count * BATCH
+    used = generator.integers(0, PREDICTIONS + 1, size)
+    used[0] = PREDICTIONS
+    integers = {
+        "input_ids": generator.integers(5, VOCABULARY, (size, LENGTH)),
+        "input_mask": np.arange(LENGTH) < generator.integers(6, LENGTH + 1, (size, 1)),
+        "segment_ids": np.tile(np.arange(LENGTH) > 4, (size, 1)),
+        "masked_lm_positions": generator.integers(1, 6, (size, PREDICTIONS)),
+        "masked_lm_ids": generator.integers(5, VOCABULARY, (size, PREDICTIONS)),
+        "next_sentence_labels": generator.integers(0, 2, size),
+    }
+    weights = (np.arange(PREDICTIONS) < used[:, None]).astype(np.float32)
+    return {
+        **{name: value.astype(np.int32) for name, value in integers.items()},
+        "masked_lm_weights": weights,
+    }
+
+
+ROWS = random_batches(6)
+FIRST = {name: tf.constant(value[:BATCH]) for name, value in ROWS.items()}
+
+
+def strategy_of(replicas: int) -> tf.distribute.Strategy:
+    if replicas == 1:
+        return tf.distribute.OneDeviceStrategy("CPU:0")
+    # The default way of summing can have one number of devices in a process; 2 here.
+    sums = None if replicas == 2 else tf.distribute.ReductionToOneDevice()
+    return tf.distribute.MirroredStrategy([f"CPU:{n}" for n in range(replicas)], sums)
+
+
+KEPT = []  # deleting the input of several devices can wait a minute for tf.data's tuner
+
+
+class Training:
+    """A network and a step on some replicas, fed with ROWS."""
+
+    def __init__(self, replicas=1, parts=1, dropout=0.0, optimizer=None, clip_norm=1e9, **more):
+        strategy = strategy_of(replicas)
+        self.choice = Choice(strategy, "cpu", replicas, "")
+        set_seed(1)
+        with strategy.scope():
+            self.network = build_network(
+                "smallest", VOCABULARY, LENGTH, dropout, pairs=more.pop("pairs", True), seed=7
+            )
+            self.variables = self.network.trainable_variables
+            if optimizer is None:  # shows the gradients as they are
+                self.optimizer = tf_keras.optimizers.SGD(0.5)
+                self.optimizer.build(self.variables)
+            else:
+                schedule = Schedule(1e-2, 2, 100)
+                self.optimizer = build_optimizer(optimizer, self.variables, schedule, 0.01)
+        self.step = Step(
+            self.network, self.optimizer, batch=BATCH, parts=parts, clip_norm=clip_norm, **more
+        )
+        self.loop = several_steps(self.choice, self.step)
+        self.feed(0)
+
+    def feed(self, step: int) -> None:
+        rows = tf.data.Dataset.from_tensor_slices(ROWS).repeat().batch(BATCH, drop_remainder=True)
+        self.rows = iter(self.choice.strategy.experimental_distribute_dataset(rows.skip(step)))
+        KEPT.append(self.rows)
+
+    def take(self, steps: int) -> dict[str, float]:
+        sums = self.loop(self.rows, tf.constant(steps)).numpy() / steps
+        return dict(zip(MEASURES, sums.tolist(), strict=True))
+
+    def weights(self) -> list[np.ndarray]:
+        return [variable.numpy() for variable in self.variables]
+
+
+@cache
+def dropping() -> Training:
+    return Training(2, parts=2, dropout=0.3, optimizer="lamb")
+
+
+def check_replicas_and_parts_change_nothing() -> None:
+    whole = Training()
+    first = [whole.take(1) for _ in range(3)]
+    # Against the network as it is, one batch at a time and without any of the step's sums.
+    fresh = Training().network
+    words, pairs = pretraining_logits(fresh, FIRST, training=False)
+    weights = FIRST["masked_lm_weights"].numpy()
+    scores = tf.nn.log_softmax(words).numpy()
+    truth = np.take_along_axis(scores, FIRST["masked_lm_ids"].numpy()[..., None], -1)[..., 0]
+    right = scores.argmax(-1) == FIRST["masked_lm_ids"].numpy()
+    labels = FIRST["next_sentence_labels"].numpy()
+    expected = {
+        "mlm_loss": -(truth * weights).sum() / weights.sum(),
+        "mlm_accuracy": (right * weights).sum() / weights.sum(),
+        "nsp_loss": -tf.nn.log_softmax(pairs).numpy()[np.arange(BATCH), labels].mean(),
+        "nsp_accuracy": (pairs.numpy().argmax(-1) == labels).mean(),
+    }
+    for name, value in expected.items():
+        assert abs(first[0][name] - value) < 1e-5, (name, first[0][name], value)
+
+    for replicas, parts in ((2, 1), (4, 2)):
+        divided = Training(replicas, parts)
+        for row in first:
+            other = divided.take(1)
+            for name in MEASURES:
+                assert abs(other[name] - row[name]) < 1e-4, (replicas, parts, name, other, row)
+        for one, two in zip(whole.weights(), divided.weights(), strict=True):
+            np.testing.assert_allclose(two, one, atol=2e-5)
+    assert first[0]["mlm_loss"] != first[1]["mlm_loss"]
+
+
+def check_clipping_is_of_the_whole_gradient() -> None:
+    free, clipped = Training(), Training(parts=2, clip_norm=0.25)
+    before = free.weights()
+    norm = free.take(1)["gradient_norm"]
+    assert abs(clipped.take(1)["gradient_norm"] - norm) < 1e-4 and norm > 0.25
+    moves = [
+        np.sqrt(
+            sum(((new - old) ** 2).sum() for new, old in zip(one.weights(), before, strict=True))
+        )
+        for one in (free, clipped)
+    ]
+    np.testing.assert_allclose(moves, [0.5 * norm, 0.5 * 0.25], rtol=1e-3)
+
+
+def check_masks_follow_from_the_place_alone() -> None:
+    network = dropping().network
+    layer = network.bert.embeddings.dropout
+    other = network.bert.encoder.layer[0].attention.dense_output.dropout
+    ones = tf.ones((40, 50))
+
+    def mask(layer, step, replica):
+        with masks_of(step, replica):
+            return layer(ones, training=True).numpy()
+
+    here = mask(layer, 5, 1)
+    assert (here == mask(layer, 5, 1)).all()
+    share = (here == 0).mean()
+    assert 0.25 < share < 0.35 and np.allclose(here[here > 0], 1 / 0.7)
+    others = [mask(layer, 6, 1), mask(layer, 5, 0), mask(other, 5, 1), mask(layer, 5 + 2**32, 1)]
+    for number, one in enumerate(others):
+        for two in [here, *others[:number]]:
+            agree = (one == two).mean()  # 0.58 by chance
+            assert agree < 0.65, agree
+    assert (layer(ones, training=False) == ones).numpy().all()
+    try:
+        layer(ones, training=True)
+    except LookupError:
+        return
+    raise AssertionError("dropped without a place")
+
+
+def check_masks_of_replicas_differ() -> None:
+    # The same sequence everywhere: without dropout its loss would be the same on both.
+    same = {name: tf.repeat(value[:1], BATCH, 0) for name, value in FIRST.items()}
+    strategy = dropping().choice.strategy
+    shares = strategy.experimental_distribute_values_from_function(lambda _: same)
+
+    def on_one(share):
+        number = tf.distribute.get_replica_context().replica_id_in_sync_group
+        return dropping().step.part(share, 1.0, 0, number)[0][0]
+
+    losses = tf.function(lambda: dropping().choice.run(on_one, (shares,)))()
+    one, two = map(float, strategy.experimental_local_results(losses))
+    assert one != two and abs(one / two - 1) < 0.5, (one, two)
+
+
+def check_going_on_is_exact() -> None:
+    training = dropping()
+    training.take(2)
+    checkpoint = tf.train.Checkpoint(model=training.network, optimizer=training.optimizer)
+    path = checkpoint.write(str(Path(sys.argv[1], "at-2")))
+    training.take(4)
+    whole = training.weights()
+    checkpoint.read(path).assert_consumed()
+    assert any((one != two).any() for one, two in zip(whole, training.weights(), strict=True))
+    training.feed(2)
+    training.take(1)
+    training.take(3)
+    assert all((one == two).all() for one, two in zip(whole, training.weights(), strict=True))
+    assert training.loop.experimental_get_tracing_count() == 1
+
+
+@cache
+def alone() -> Training:
+    return Training(parts=2, dropout=0.1, optimizer="adamw")
+
+
+def dynamic_shapes(function) -> int:
+    """Count the bounded dimensions in what XLA is given of a function of a batch."""
+    part = tf.function(function, jit_compile=True)
+    arguments = (FIRST, tf.constant(9.0), tf.constant(4, tf.int64), tf.constant(0))
+    return part.experimental_get_compiler_ir(*arguments)(stage="hlo").count("<=")
+
+
+def check_nothing_is_dynamic() -> None:
+    training = alone()
+    assert dynamic_shapes(training.step._part) == 0
+
+    def without_weights(part, weight, number, replica):
+        with tf.GradientTape() as tape, masks_of(number, replica):
+            words, _ = pretraining_logits(training.network, part, training=True)
+            used = part["masked_lm_weights"] > 0
+            loss = tf.reduce_mean(
+                tf.nn.sparse_softmax_cross_entropy_with_logits(
+                    tf.boolean_mask(part["masked_lm_ids"], used), tf.boolean_mask(words, used)
+                )
+            )
+        return tape.gradient(loss, training.variables[-1])
+
+    assert dynamic_shapes(without_weights) > 0
+
+
+def random_state(function) -> set[str]:
+    """Return the operations of a traced function, and of those it calls, that draw from a state."""
+    graph = function.graph.as_graph_def()
+    nodes = [*graph.node, *(node for one in graph.library.function for node in one.node_def)]
+    drawing = re.compile("Random|Rng|Multinomial|TruncatedNormal|Dropout")
+    return {node.op for node in nodes if drawing.search(node.op) and "Stateless" not in node.op}
+
+
+def check_nothing_random_has_a_state() -> None:
+    training = alone()
+    traced = training.loop.get_concrete_function(training.rows, tf.TensorSpec([], tf.int32))
+    assert random_state(traced) == set()
+    nodes = [
+        node.op for one in traced.graph.as_graph_def().library.function for node in one.node_def
+    ]
+    assert any(name.startswith("StatelessRandom") for name in nodes)
+    # With Keras' own layer in place of ours it would be found.
+    training.network.bert.embeddings.dropout = tf_keras.layers.Dropout(0.1)
+    loop = several_steps(training.choice, training.step)
+    traced = loop.get_concrete_function(training.rows, tf.TensorSpec([], tf.int32))
+    assert random_state(traced) == {"RandomUniform"}
+
+
+def check_compiles_once() -> None:
+    plain, fast = Training(pairs=False), Training(pairs=False, xla=True)
+    assert not hasattr(fast.network, "nsp")
+    before = LOG.stat().st_size
+    for steps in (1, 3, 2):
+        one, two = plain.take(steps), fast.take(steps)
+        for name in MEASURES:
+            assert abs(one[name] - two[name]) < 1e-3, (name, one, two)
+    assert fast.loop.experimental_get_tracing_count() == 1
+    said = LOG.read_bytes()[before:].decode("utf-8", "replace")
+    counts = re.findall(r"Compiled (\S+) (\d+) times", said)
+    assert len(counts) == 1 and "part" in counts[0][0] and counts[0][1] == "1", counts
+
+
+CHECKS = [
+    check_replicas_and_parts_change_nothing,
+    check_clipping_is_of_the_whole_gradient,
+    check_masks_follow_from_the_place_alone,
+    check_masks_of_replicas_differ,
+    check_going_on_is_exact,
+    check_nothing_is_dynamic,
+    check_nothing_random_has_a_state,
+    check_compiles_once,
+]
+for check in CHECKS:
+    check()
+print("checked", flush=True)
+os._exit(0)

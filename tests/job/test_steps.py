@@ -1,0 +1,13 @@
+"""A training step on one device and on several, in a Python that has TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+
+
+def test_a_step_on_one_device_and_on_several(run_check: Callable[[str], None]) -> None:
+    run_check("step.py")
