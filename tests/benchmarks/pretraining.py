@@ -21,7 +21,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 from job_environment import JOB, job_python
 from locked_environment import locked_python
 
-__all__ = ["WAYS", "Program", "pretraining", "write_batches"]
+__all__ = ["WAYS", "Program", "pretraining", "take_turns", "write_batches"]
 
 PROGRAMS = Path(__file__).with_name("programs")
 LOCKS = Path(__file__).resolve().parents[2] / "requirements" / "benchmarks"
@@ -136,18 +136,20 @@ def pretraining() -> Iterator[Figure]:
             yield from counted(name, programs)
 
 
-def take_turns(programs: Mapping[str, Program]) -> dict[str, list[float]]:
-    """Return the seconds a step of each program in each round; the first one warms up."""
+def take_turns(
+    programs: Mapping[str, Program], rounds: int = ROUNDS, seconds: float = SECONDS_A_ROUND
+) -> dict[str, list[float]]:
+    """Return the seconds a step of each program in each round; a first one warms up."""
     steps = dict.fromkeys(programs, 2)
-    seconds: dict[str, list[float]] = {way: [] for way in programs}
-    for turn in range(ROUNDS + 1):
+    found: dict[str, list[float]] = {way: [] for way in programs}
+    for turn in range(rounds + 1):
         for way, program in programs.items():
             a_step = program.take(steps[way]) / steps[way]
             if turn:
-                seconds[way].append(a_step)
+                found[way].append(a_step)
             else:
-                steps[way] = max(2, round(SECONDS_A_ROUND / a_step))
-    return seconds
+                steps[way] = max(2, round(seconds / a_step))
+    return found
 
 
 def compared(

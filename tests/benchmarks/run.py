@@ -15,13 +15,13 @@ from figures import Figure
 from gs import gs_speed
 from jobs import first_line, tokens
 from logs import logs
-from memory import memory
 from pretraining import pretraining
 from rich.console import Console
 from rich.table import Table
 from scale import scale_time
 from scripts import gcloud_time, scripts_time
 from testbench_speed import storage_speed
+from tpu_memory import memory
 from ups import up_real_time, up_time
 
 SECTIONS: dict[str, Callable[[], Iterator[Figure]]] = {

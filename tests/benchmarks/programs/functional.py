@@ -104,7 +104,7 @@ class FunctionOfValues:
         given = values[len(self.places) :]
         free = [name for name in self.inputs if name not in dict(self.captured)]
         fed.update(zip(free, given, strict=True))
-        fed.update(self.captured)
+        fed.update((name, tf.identity(value)) for name, value in self.captured)
         used = {tensor_name(one) for node in self.graph.node for one in node.input}
         fed = {name: value for name, value in fed.items() if name in used}
         wanted = [*self.outputs, *self.last]

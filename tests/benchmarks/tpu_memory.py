@@ -1,6 +1,6 @@
 """What a step of the bundled job takes of a TPU's memory, by the TPU's compiler, without a TPU.
 
-    python tests/benchmarks/memory.py [--lengths 128 512] [--generations v2 v3 …]
+    python tests/benchmarks/tpu_memory.py [--lengths 128 512] [--generations v2 v3 …]
 
 Prints the table of docs/pretraining/memory.md. A compilation takes about half a minute of a quiet
 machine, the whole table about a quarter of an hour.

@@ -1,0 +1,56 @@
+"""The ways that are measured train the same model."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent))
+
+from pretraining import WAYS, Program, take_turns, write_batches
+
+MODEL = {
+    "size": "tiny",
+    "layers": 2,
+    "hidden": 128,
+    "heads": 2,
+    "batch": 8,
+    "dropout": 0.0,
+    "vocabulary": 1000,
+    "length": 32,
+    "predictions": 4,
+}
+
+
+@pytest.mark.soak
+@pytest.mark.tensorflow
+@pytest.mark.timeout(900)
+def test_every_way_trains_the_same_model(tmp_path: Path) -> None:
+    batches = write_batches(tmp_path / "batches.npz", MODEL)
+    first, programs = {}, {}
+    try:
+        for way in WAYS:
+            programs[way] = Program(way, batches, MODEL, tmp_path / f"{len(programs)}.log")
+            first[way] = programs[way].answer()
+        seconds = take_turns(programs, rounds=1, seconds=0.0)
+    finally:
+        for program in programs.values():
+            program.end()
+    width, places, kinds = MODEL["hidden"], 512, 2
+    normalised = 2 * width
+    layer = 4 * (width * width + width) + 2 * 4 * width * width + 5 * width + 2 * normalised
+    embeddings = (MODEL["vocabulary"] + places + kinds) * width + normalised
+    head = width * width + width + normalised + MODEL["vocabulary"]
+    whole = embeddings + MODEL["layers"] * layer + head
+    pooler = width * width + width  # these two have one, and do not train it without pairs
+    for way, said in first.items():
+        unused = pooler if way in ("KerasHub", "tf-models-official") else 0
+        assert said["parameters"] == whole + unused, way
+        assert said["first_loss"] == pytest.approx(math.log(MODEL["vocabulary"]), abs=0.15), way
+        assert len(seconds[way]) == 1 and seconds[way][0] > 0, way
+    assert programs["the bundled job, XLA"].compiled == 1
+    assert programs["the bundled job"].compiled == 0
+    assert programs["the bundled job"].traced == programs["the bundled job, XLA"].traced == "1"
