@@ -38,7 +38,7 @@ LINE_TAG = re.compile(
 TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 
 BRACES = re.compile(r"(\{\{)|\}\}")
-TABLE = re.compile(r"^[ \t]*[:*#;]*[ \t]*(\{\|)|^[ \t]*\|\}", re.MULTILINE)
+TABLE = re.compile(r"^[ \t:*#;]*(\{\|)|^[ \t]*\|\}", re.MULTILINE)
 # Templates that show one of their arguments, and which; all others are dropped.
 SHOWN = {"lang": 2, "llang": 2, "nobr": 1, "nowrap": 1}
 LONGEST_SHOWN = 2000  # characters
@@ -77,7 +77,7 @@ SPACE_BEFORE_MARK = re.compile(r"\s([,.;!?](?:\s|$))")
 # Markup characters within <nowiki> are set aside while the markup is read.
 MARKUP = "[]{}'<>|=*#:;_"
 ASIDE = {ord(mark): 0xE000 + n for n, mark in enumerate(MARKUP)}
-BACK = {aside: mark for mark, aside in ASIDE.items()}
+BACK = {aside: chr(mark) for mark, aside in ASIDE.items()}
 SET_ASIDE = re.compile(f"[{chr(min(BACK))}-{chr(max(BACK))}]")
 UNEXPECTED = re.compile(f"[{chr(min(BACK))}-{chr(max(BACK))}{FORMULA}]")
 
@@ -106,7 +106,7 @@ def paragraphs(text: str, namespaces: Namespaces | None = None) -> list[str]:
     text = drop_templates(text)
     text = drop_spans(text, outermost(text, TABLE))
     text = plain_links(text, names)
-    text = TAG.sub("", LINE_TAG.sub("\n", text))
+    text = TAG.sub("", LINE_TAG.sub("\n\n", text))
     text = QUOTES.sub("", SWITCH.sub("", text))
     found = (tidy(html.unescape(block)) for block in blocks(text))
     return [SET_ASIDE.sub(lambda mark: BACK[ord(mark[0])], block) for block in found if block]
@@ -219,7 +219,7 @@ def blocks(text: str) -> list[str]:
 
 
 def is_structure(line: str) -> bool:
-    return line.startswith(("|", "!", "{|", "----")) or HEADING.fullmatch(line) is not None
+    return line.startswith(("|", "{|", "----")) or HEADING.fullmatch(line) is not None
 
 
 def tidy(text: str) -> str:

@@ -21,7 +21,7 @@ __all__ = ["sentences"]
 
 CLOSING = "\"'”’」』》〉)）\\]"
 END = re.compile(
-    rf"[.!?。！？…]+[{CLOSING}]*(?=\s)"  # the usual end
+    rf"(?<![.!?。！？…])[.!?。！？…]+[{CLOSING}]*(?=\s)"  # the usual end
     r"|(?<=[다요죠까])[.!?](?=[가-힣])"  # a space was forgotten
     rf"|[。！？]+[{CLOSING}]*"  # wide marks bring their space along
 )
@@ -40,6 +40,7 @@ ABBREVIATIONS = frozenset(SHORTENED.split())
 
 BRACKET = re.compile(r"[()（）\[\]“”‘’「」『』《》〈〉\"]")
 PAIRS = dict(zip(")）]”’」』》〉", "(（[“‘「『《〈", strict=True))
+LONGEST_WORD = 30  # characters, of those the rules for full stops look at
 LONGEST_PAIR = 300  # characters; a bracket that closes later was likely never closed
 
 
@@ -71,11 +72,13 @@ def goes_on(paragraph: str, start: int, end: re.Match[str]) -> bool:
         return True
     if marks != ".":
         return False
-    before = WORD_BEFORE.search(paragraph[max(start, end.start() - 30) : end.start()])
+    recent = paragraph[max(start, end.start() - LONGEST_WORD) : end.start()]
+    before = WORD_BEFORE.search(recent)
     word = before[0] if before else ""
     if word.isdecimal():
-        so_far = paragraph[start : end.start()].strip()
-        return so_far == word or following[:1].isdecimal() or DATE.search(so_far[-12:]) is not None
+        return (
+            recent.strip() == word or following[:1].isdecimal() or DATE.search(recent) is not None
+        )
     if INITIAL.fullmatch(word) or word.lower() in ABBREVIATIONS:
         return True
     return following[:1].isascii() and following[:1].islower()
