@@ -17,11 +17,24 @@ TESTS = Path(__file__).resolve().parents[1]
 JOB = TESTS.parent / "templates" / "jobs" / "bert-pretraining"
 PURE = {
     "accelerators": "training.accelerators",
+    "card": "training.card",
+    "documents": "corpus.documents",
+    "download": "corpus.download",
+    "dump": "corpus.dump",
     "errors": "errors",
+    "extract": "corpus.extract",
+    "fetch": "corpus.fetch",
     "gather": "gather",
-    "masking": "corpus.masking",
+    "interruption": "training.interruption",
+    "markup": "corpus.markup",
+    "memory": "training.memory",
     "options": "options",
+    "pieces": "corpus.pieces",
+    "plan": "corpus.plan",
     "schedule": "training.schedule",
+    "segments": "corpus.segments",
+    "sentences": "corpus.sentences",
+    "sources": "corpus.sources",
     "text": "corpus.text",
     "versions": "training.versions",
 }
@@ -84,7 +97,7 @@ def run_check(
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=400,
             check=False,
         )
         assert result.returncode == 0, result.stdout + result.stderr

@@ -1,10 +1,9 @@
-"""The job's parts that need no TensorFlow: masking, the schedule, options, slices' replicas."""
+"""The job's parts that need no TensorFlow: the schedule, options, slices' replicas."""
 
 from __future__ import annotations
 
 import json
 import math
-import random
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,107 +12,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-LENGTH, PREDICTIONS, VOCABULARY = 32, 5, 200
-
-
-def masked(job: SimpleNamespace, block: list[int], seed: Any = 0) -> Any:
-    special = job.masking.SpecialTokens(padding=0, start=2, separator=3, mask=4)
-    generator = random.Random(seed)
-    return job.masking.mask(block, special, LENGTH, PREDICTIONS, VOCABULARY, generator)
-
-
-blocks = st.lists(st.integers(5, VOCABULARY - 1), min_size=8, max_size=LENGTH - 2)
-
-
-@given(block=blocks, seed=st.integers(0, 10**6))
-def test_a_masked_sequence_can_be_put_back_together(
-    job: SimpleNamespace, block: list[int], seed: int
-) -> None:
-    sequence = masked(job, block, seed)
-    real = int(sum(sequence.masked_lm_weights))
-    tokens = list(sequence.input_ids)
-    for position, token in zip(
-        sequence.masked_lm_positions[:real], sequence.masked_lm_ids[:real], strict=True
-    ):
-        tokens[position] = token
-    assert tokens == [2, *block, 3] + [0] * (LENGTH - 2 - len(block))
-    assert sequence.input_mask == [1] * (len(block) + 2) + [0] * (LENGTH - 2 - len(block))
-
-
-@given(block=blocks, seed=st.integers(0, 10**6))
-def test_every_field_has_one_length_and_positions_are_inside(
-    job: SimpleNamespace, block: list[int], seed: int
-) -> None:
-    sequence = masked(job, block, seed)
-    for name in ("input_ids", "input_mask", "segment_ids"):
-        assert len(getattr(sequence, name)) == LENGTH
-    for name in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"):
-        assert len(getattr(sequence, name)) == PREDICTIONS
-    real = int(sum(sequence.masked_lm_weights))
-    positions = sequence.masked_lm_positions[:real]
-    assert 1 <= real <= PREDICTIONS
-    assert positions == sorted(set(positions))
-    assert positions[0] >= 1 and positions[-1] <= len(block)
-    assert sequence.masked_lm_weights == [1.0] * real + [0.0] * (PREDICTIONS - real)
-
-
-def test_masking_hides_80_changes_10_and_leaves_10_percent(job: SimpleNamespace) -> None:
-    kinds = {"hidden": 0, "changed": 0, "left": 0}
-    for seed in range(3000):
-        sequence = masked(job, list(range(100, 120)), seed)
-        real = int(sum(sequence.masked_lm_weights))
-        for n in range(real):
-            shown = sequence.input_ids[sequence.masked_lm_positions[n]]
-            assert shown not in (0, 2, 3)
-            truth = sequence.masked_lm_ids[n]
-            kinds["hidden" if shown == 4 else "left" if shown == truth else "changed"] += 1
-    total = sum(kinds.values())
-    assert total == 3000 * 3  # 15 % of 20
-    assert kinds["hidden"] / total == pytest.approx(0.8, abs=0.02)
-    assert kinds["changed"] / total == pytest.approx(0.1, abs=0.02)
-
-
-def test_masking_follows_the_seed(job: SimpleNamespace) -> None:
-    block = list(range(100, 130))
-    assert masked(job, block, "1/0/0") == masked(job, block, "1/0/0")
-    assert masked(job, block, "1/0/0") != masked(job, block, "1/0/1")
-
-
-def test_a_block_too_long_is_refused(job: SimpleNamespace) -> None:
-    with pytest.raises(ValueError, match="do not fit"):
-        masked(job, [9] * (LENGTH - 1))
-
-
-@given(
-    sentences=st.lists(st.lists(st.integers(5, 99), max_size=40), max_size=12),
-    room=st.integers(8, 30),
-)
-def test_packing_keeps_order_and_loses_only_short_rests(
-    job: SimpleNamespace, sentences: list[list[int]], room: int
-) -> None:
-    blocks = list(job.masking.pack(sentences, room))
-    assert all(8 <= len(block) <= room for block in blocks)
-    tokens = iter([token for sentence in sentences for token in sentence])
-    # Each block's tokens come in the text's order, after those of the block before.
-    assert all(token in tokens for block in blocks for token in block)
-
-
-def test_packing_starts_a_block_with_a_sentence_that_does_not_fit(job: SimpleNamespace) -> None:
-    sentences = [[1] * 6, [2] * 3, [3] * 8, [4] * 25]
-    assert list(job.masking.pack(sentences, 10)) == [
-        [1] * 6 + [2] * 3,
-        [3] * 8,
-        [4] * 10,
-        [4] * 10,
-    ]
-
 
 def test_predictions_are_15_percent_and_at_most_20(job: SimpleNamespace) -> None:
     lengths = {16: 3, 64: 10, 128: 20, 512: 20}
-    assert {n: job.masking.default_predictions(n) for n in lengths} == lengths
+    assert {n: job.plan.default_predictions(n) for n in lengths} == lengths
 
 
 @pytest.mark.parametrize("decay", ["linear", "cosine"])

@@ -5,11 +5,31 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from typing import Any
 
-from corpus.masking import default_predictions
+from corpus.plan import (
+    MASKING,
+    PAIRS,
+    RecordsPlan,
+    default_predictions,
+    default_shards,
+)
 from errors import JobError
 
-__all__ = ["SIZES", "STAGES", "check", "parse"]
+__all__ = [
+    "HERE",
+    "SIZES",
+    "STAGES",
+    "add_records_options",
+    "add_tokenizer_options",
+    "check",
+    "check_records_options",
+    "check_tokenizer_options",
+    "parse",
+    "positive",
+    "records_plan",
+    "settle_records_options",
+]
 
 HERE = Path(__file__).resolve().parent
 STAGES = ("tokenizer", "records", "train")
@@ -43,14 +63,21 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         default=os.environ.get("TPUCTL_OUTPUT") or "output",
         help="folder for all results, may be gs://; from TPUCTL_OUTPUT when that is set",
     )
+    place.add_argument(
+        "--data",
+        help="folder with what prepare.py made, may be gs://; else the data is made from --text, "
+        "in the output folder",
+    )
     place.add_argument("--until", choices=STAGES, default="train", help="stop after this stage")
+    place.add_argument(
+        "--only-export",
+        action="store_true",
+        help="evaluate and export the newest checkpoint, without training",
+    )
 
     data = parser.add_argument_group("data")
-    data.add_argument("--vocabulary-size", type=positive, default=3000)
-    data.add_argument("--sequence-length", type=positive, default=64)
-    data.add_argument("--predictions", type=positive, help="per sequence; 15 %%, at most 20")
-    data.add_argument("--duplication", type=positive, default=5, help="maskings of each text")
-    data.add_argument("--shards", type=positive, default=4, help="record files")
+    add_tokenizer_options(data)
+    add_records_options(data)
 
     model = parser.add_argument_group("model and training")
     model.add_argument("--size", choices=SIZES, default="tiny")
@@ -66,7 +93,6 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     model.add_argument("--decay", choices=DECAYS, default="linear", help="of the learning rate")
     model.add_argument("--weight-decay", type=share, default=0.01)
     model.add_argument("--clip-norm", type=positive_number, default=1.0)
-    model.add_argument("--seed", type=seed, default=1)
     model.add_argument(
         "--precision", choices=PRECISIONS, default="auto", help="auto: bfloat16 on TPU and GPU"
     )
@@ -83,16 +109,106 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     run.add_argument("--keep-checkpoints", type=positive, default=3)
 
     options = parser.parse_args(arguments)
-    if options.predictions is None:
-        options.predictions = default_predictions(options.sequence_length)
+    settle_records_options(options)
     if options.dropout is None:
         options.dropout = 0.0 if options.size == "tiny" else 0.1
     if options.warmup_steps is None:
         options.warmup_steps = options.steps // 10
+    options.is_prepared = options.data is not None
+    if options.data is None:
+        options.data = options.output
     if options.text is None:
         given = HERE / "data"
         options.text = str(given if any(given.glob("*.txt")) else HERE / "sample")
     return options
+
+
+def add_tokenizer_options(group: Any) -> None:
+    """Add what decides the vocabulary, besides the text."""
+    group.add_argument("--vocabulary-size", type=positive, default=3000)
+    group.add_argument(
+        "--tokenizer-sample",
+        type=positive,
+        default=200,
+        metavar="MB",
+        help="of a larger text only so much is read for the vocabulary, evenly spread",
+    )
+
+
+def add_records_options(group: Any) -> None:
+    """Add what decides the records, besides the text and the vocabulary."""
+    group.add_argument("--sequence-length", type=positive, default=64)
+    group.add_argument("--predictions", type=positive, help="per sequence; 15 %%, at most 20")
+    group.add_argument(
+        "--pairs",
+        choices=PAIRS,
+        default="nsp",
+        help="of segments: of which half are from elsewhere (nsp) or swapped (sop), or none",
+    )
+    group.add_argument(
+        "--masking",
+        choices=MASKING,
+        default="static",
+        help="in the records, or anew whenever they are read",
+    )
+    group.add_argument(
+        "--whole-words",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="hide all pieces of a word together",
+    )
+    group.add_argument(
+        "--duplication", type=positive, help="copies of the text; 5, and 1 if masking is dynamic"
+    )
+    group.add_argument(
+        "--held-out", type=share, default=0.01, help="share of the documents, for evaluation alone"
+    )
+    group.add_argument(
+        "--shards", type=positive, help="record files; one for each 32 MB of text, at least 4"
+    )
+    group.add_argument("--processes", type=positive, help="as many as there are processors")
+    group.add_argument("--seed", type=seed, default=1)
+
+
+def settle_records_options(options: argparse.Namespace) -> None:
+    """Fill in the defaults that follow from other choices."""
+    if options.predictions is None:
+        options.predictions = default_predictions(options.sequence_length)
+    if options.duplication is None:
+        options.duplication = 5 if options.masking == "static" else 1
+
+
+def records_plan(options: argparse.Namespace, text_bytes: int) -> RecordsPlan:
+    """Return the plan of the records that the options ask for."""
+    return RecordsPlan(
+        sequence_length=options.sequence_length,
+        predictions=options.predictions,
+        duplication=options.duplication,
+        shards=options.shards or default_shards(text_bytes),
+        seed=options.seed,
+        pairs=options.pairs,
+        masking=options.masking,
+        whole_words=options.whole_words,
+        held_out=options.held_out,
+    )
+
+
+def check_tokenizer_options(options: argparse.Namespace) -> None:
+    """Raise JobError for a vocabulary that cannot be."""
+    if options.vocabulary_size < 100:
+        raise JobError("--vocabulary-size must be at least 100", 2)
+
+
+def check_records_options(options: argparse.Namespace) -> None:
+    """Raise JobError for records that cannot be."""
+    if options.sequence_length < 16:
+        raise JobError("--sequence-length must be at least 16", 2)
+    if not 0 < options.predictions <= options.sequence_length - 2:
+        raise JobError(
+            f"--predictions {options.predictions} do not fit into "
+            f"--sequence-length {options.sequence_length}",
+            2,
+        )
 
 
 def check(options: argparse.Namespace, replicas: int) -> None:
@@ -110,16 +226,8 @@ def check(options: argparse.Namespace, replicas: int) -> None:
             f"{options.batch // replicas} sequences that each of {replicas} replicas takes",
             2,
         )
-    if options.sequence_length < 16:
-        raise JobError("--sequence-length must be at least 16", 2)
-    if options.vocabulary_size < 100:
-        raise JobError("--vocabulary-size must be at least 100", 2)
-    if not 0 < options.predictions <= options.sequence_length - 2:
-        raise JobError(
-            f"--predictions {options.predictions} do not fit into "
-            f"--sequence-length {options.sequence_length}",
-            2,
-        )
+    check_tokenizer_options(options)
+    check_records_options(options)
     if options.warmup_steps >= options.steps:
         raise JobError("--warmup-steps must be fewer than --steps", 2)
 

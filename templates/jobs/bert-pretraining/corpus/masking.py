@@ -1,16 +1,24 @@
-"""Token ids become masked sequences of a fixed length. Plain Python, the same for every seed."""
+"""Whole words are hidden: 80 % become [MASK], 10 % other tokens, 10 % stay as they are.
+
+A whole word is what the pre-tokenizer makes of the text: what stands between spaces and
+punctuation. Of a Korean word with its endings (어절) all pieces are hidden together; its full stop
+is a word of its own. In tokens, it is a piece and the pieces behind it that begin with "##".
+
+All sequences of a piece of text are masked at once, in arrays with a row for each.
+"""
 
 from __future__ import annotations
 
-import math
-import random
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["MaskedSequence", "SpecialTokens", "default_predictions", "mask", "pack"]
+import numpy
 
-MASKED_SHARE = 0.15
-SHORTEST_SEQUENCE = 8  # tokens; a document's shorter remainder teaches little and is dropped
+from corpus.plan import MASKED_SHARE
+
+__all__ = ["Masked", "SpecialTokens", "budgets", "choose_tokens", "mask"]
+
+ROUNDS = 3  # of filling up what is left of a sequence's budget with words that still fit
 
 
 @dataclass(frozen=True)
@@ -18,86 +26,87 @@ class SpecialTokens:
     """The ids that a vocabulary gives to its special tokens."""
 
     padding: int
+    unknown: int
     start: int
     separator: int
     mask: int
 
+    @property
+    def ids(self) -> list[int]:
+        """All of them, rising."""
+        return sorted(vars(self).values())
+
 
 @dataclass(frozen=True)
-class MaskedSequence:
-    """One training example; every field has the same length in every example."""
+class Masked:
+    """N masked sequences of L tokens with up to P predictions each."""
 
-    input_ids: list[int]
-    input_mask: list[int]
-    segment_ids: list[int]
-    masked_lm_positions: list[int]
-    masked_lm_ids: list[int]
-    masked_lm_weights: list[float]
-
-
-def default_predictions(sequence_length: int) -> int:
-    """Return how many tokens of a sequence are to be predicted: 15 %, at most 20."""
-    return max(1, min(20, math.ceil(MASKED_SHARE * sequence_length)))
-
-
-def pack(sentences: Iterable[Sequence[int]], room: int) -> Iterator[list[int]]:
-    """Fill blocks of `room` token ids with the consecutive sentences of one document.
-
-    A sentence that no longer fits begins the next block; one longer than a block is cut.
-    """
-    block: list[int] = []
-    for sentence in sentences:
-        rest = list(sentence)
-        if block and len(block) + len(rest) > room:
-            if len(block) >= SHORTEST_SEQUENCE:
-                yield block
-            block = []
-        while len(rest) > room:
-            yield rest[:room]
-            rest = rest[room:]
-        block += rest
-    if len(block) >= SHORTEST_SEQUENCE:
-        yield block
+    tokens: Any  # int32 [N, L]
+    positions: Any  # int32 [N, P], rising, zeros behind the last
+    ids: Any  # int32 [N, P]: what stood there
+    counts: Any  # int32 [N]
 
 
 def mask(
-    block: Sequence[int],
-    special: SpecialTokens,
-    sequence_length: int,
+    tokens: Any,
+    candidates: Any,
+    starts: Any,
     predictions: int,
+    special: SpecialTokens,
     vocabulary_size: int,
-    generator: random.Random,
-) -> MaskedSequence:
-    """Hide 15 % of a block: of those 80 % become [MASK], 10 % another token, 10 % stay.
+    generator: Any,
+) -> Masked:
+    """Hide up to 15 % of each sequence, at most `predictions`; the same for the same generator.
 
-    The positions rise; unused places at the end of the three masked lists have weight zero.
+    `tokens` is int32 [N, L]. `candidates` and `starts` are bool [N, L]: what may be hidden, and
+    where among these a word begins; each token a word of its own masks single tokens.
     """
-    tokens = [special.start, *block, special.separator]
-    if len(tokens) > sequence_length:
-        raise ValueError(f"{len(tokens)} tokens do not fit into {sequence_length}")
-    count = min(predictions, max(1, round(MASKED_SHARE * len(block))))
-    positions = sorted(generator.sample(range(1, len(tokens) - 1), count))
-    hidden = [tokens[position] for position in positions]
-    reserved = {special.padding, special.start, special.separator, special.mask}
-    for position in positions:
-        chance = generator.random()
-        if chance < 0.8:
-            tokens[position] = special.mask
-        elif chance < 0.9:
-            tokens[position] = other_token(vocabulary_size, reserved, generator)
-    padding = sequence_length - len(tokens)
-    unused = predictions - count
-    return MaskedSequence(
-        input_ids=tokens + [special.padding] * padding,
-        input_mask=[1] * len(tokens) + [0] * padding,
-        segment_ids=[0] * sequence_length,
-        masked_lm_positions=positions + [0] * unused,
-        masked_lm_ids=hidden + [0] * unused,
-        masked_lm_weights=[1.0] * count + [0.0] * unused,
-    )
+    chosen = choose_tokens(candidates, starts, budgets(candidates, predictions), generator)
+    rows, columns = numpy.nonzero(chosen)
+    counts = numpy.bincount(rows, minlength=len(tokens)).astype(numpy.int32)
+    places = numpy.arange(len(rows)) - numpy.repeat(numpy.cumsum(counts) - counts, counts)
+    positions, ids = numpy.zeros((2, len(tokens), predictions), numpy.int32)
+    positions[rows, places] = columns
+    ids[rows, places] = tokens[rows, columns]
+
+    chances = generator.random(len(rows))
+    others = generator.integers(0, vocabulary_size - len(special.ids), len(rows), numpy.int32)
+    for reserved in special.ids:  # rising, so that each steps over the next one
+        others += others >= reserved
+    shown = numpy.where(chances < 0.9, others, tokens[rows, columns])
+    hidden = tokens.copy()
+    hidden[rows, columns] = numpy.where(chances < 0.8, special.mask, shown)
+    return Masked(hidden, positions, ids, counts)
 
 
-def other_token(vocabulary_size: int, reserved: set[int], generator: random.Random) -> int:
-    while (token := generator.randrange(vocabulary_size)) in reserved:
-        pass
-    return token
+def budgets(candidates: Any, predictions: int) -> Any:
+    """Return how many tokens of each sequence are to be hidden, int64 [N]."""
+    share = numpy.rint(MASKED_SHARE * candidates.sum(axis=1)).astype(numpy.int64)
+    return numpy.clip(share, 1, predictions)
+
+
+def choose_tokens(candidates: Any, starts: Any, budget: Any, generator: Any) -> Any:
+    """Choose words in random order as long as they fit into the budget; bool [N, L].
+
+    A word longer than what is left of the budget is passed over, so none is hidden in part.
+    """
+    flat = numpy.flatnonzero(starts)
+    rows = flat // starts.shape[1]
+    sizes = numpy.add.reduceat(candidates.ravel(), flat, dtype=numpy.int64)
+    order = numpy.lexsort((generator.random(len(flat)), rows))
+    rows, sizes = rows[order], sizes[order]
+    taken = numpy.zeros(len(flat), bool)
+    left = budget.copy()
+    for _ in range(ROUNDS):
+        wanted = numpy.where(taken | (sizes > left[rows]), 0, sizes)
+        total = numpy.cumsum(wanted)
+        before = numpy.searchsorted(rows, numpy.arange(len(left)))  # each row's first word
+        total -= numpy.concatenate(([0], total))[before][rows]
+        new = (wanted > 0) & (total <= left[rows])
+        taken |= new
+        left -= numpy.bincount(rows[new], sizes[new], len(left)).astype(numpy.int64)
+    in_place = numpy.zeros(len(flat), bool)
+    in_place[order] = taken
+    chosen = numpy.zeros(candidates.shape, bool)
+    chosen[candidates] = numpy.repeat(in_place, sizes[numpy.argsort(order)])
+    return chosen

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-__all__ = ["documents", "fingerprint", "normalise"]
+__all__ = ["composed", "documents", "fingerprint", "normalise"]
 
 
 # Marks that nobody sees: control characters, soft hyphens, byte order and direction marks. The
@@ -29,7 +29,12 @@ def normalise(line: str) -> str:
     changes nothing else: NFKC would also turn the free-standing letters of "ㅋㅋ" and "ㅎㅏ"
     into syllable parts.
     """
-    return " ".join(UNSEEN.sub("", unicodedata.normalize("NFC", line)).split())
+    return " ".join(composed(line).split())
+
+
+def composed(text: str) -> str:
+    """Return a text in NFC, without marks that nobody sees; its lines stay."""
+    return UNSEEN.sub("", unicodedata.normalize("NFC", text))
 
 
 def documents(lines: Iterable[str]) -> Iterator[list[str]]:

@@ -1,53 +1,173 @@
-"""The records as an endless dataset of batches that can begin at any step."""
+"""The records as datasets of batches: an endless one that can begin at any step, and the held-out.
+
+Every operation is one of tf.data's own, so the pipeline also runs where there is no Python of
+ours: on the host of a TPU node, which reads the files from the bucket itself.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import tensorflow as tf
 
 import files
-from corpus.records import COMPRESSION, INTEGER_FEATURES
+from corpus.layout import BITS, Layout
+from errors import JobError
+from training.masking import mask
 
-__all__ = ["dataset"]
+__all__ = ["damaged_file", "dataset", "held_out"]
 
-SHUFFLE_BUFFER = 100_000
+SHUFFLE_BUFFER = 100_000  # records
+FILES_AT_ONCE = 16
+BLOCK = 32  # records from one file before the next one's turn
+GZIP = "GZIP"
 
 
 def dataset(folder: str, manifest: dict[str, Any], batch: int, seed: int, step: int) -> Any:
     """Return an endless tf.data.Dataset of batches that begins at the batch of a step.
 
-    The order of an epoch depends on the seed and the epoch's number alone, so what follows a
-    step is the same whether or not the run was interrupted there.
+    Batches are dicts: `input_ids, input_mask, segment_ids` int32 [B, L], `masked_lm_positions,
+    masked_lm_ids` int32 [B, P], `masked_lm_weights` float32 [B, P], `next_sentence_labels`
+    int32 [B].
+
+    The order of an epoch depends on the seed and the epoch's number alone, and dynamic masks on
+    the seed and the step, so what follows a step is the same whether or not the run was
+    interrupted there. What was seen before it is passed over without being decoded.
     """
-    length, predictions = manifest["sequence_length"], manifest["predictions"]
-    total = manifest["counts"]["sequences"]
-    names = [files.join(folder, item["name"]) for item in manifest["files"]]
+    check(folder, manifest["files"])
+    names = [files.join(folder, item["name"]) for item in manifest["files"] if item["sequences"]]
+    total = sum(item["sequences"] for item in manifest["files"])
     first_epoch, done = divmod(step * batch, total)
-    features = {
-        name: tf.io.FixedLenFeature(
-            [predictions if name.startswith("masked_lm") else length], tf.int64
-        )
-        for name in INTEGER_FEATURES
-    }
-    features["masked_lm_weights"] = tf.io.FixedLenFeature([predictions], tf.float32)
+    at_once = min(len(names), FILES_AT_ONCE)
 
     def epoch(number: Any) -> Any:
-        examples = tf.data.TFRecordDataset(names, COMPRESSION)
-        return examples.shuffle(
-            min(total, SHUFFLE_BUFFER), seed=number + seed, reshuffle_each_iteration=False
+        # Apart for each epoch of each seed: neighbouring seeds share no epochs.
+        shuffle_seed = number + 1_000_003 * seed
+        paths = tf.data.Dataset.from_tensor_slices(names)
+        paths = paths.shuffle(len(names), seed=shuffle_seed, reshuffle_each_iteration=False)
+        records = paths.interleave(read, at_once, BLOCK, num_parallel_calls=at_once)
+        return records.shuffle(
+            min(total, SHUFFLE_BUFFER), seed=shuffle_seed, reshuffle_each_iteration=False
         )
 
-    def parse(serialised: Any) -> dict[str, Any]:
-        parsed = tf.io.parse_example(serialised, features)
-        return {
-            name: value if value.dtype == tf.float32 else tf.cast(value, tf.int32)
-            for name, value in parsed.items()
-        }
+    def decode(number: Any, records: Any) -> dict[str, Any]:
+        return decoded(records, layout_of(manifest, manifest["masking"]), manifest, (seed, number))
 
     epochs = tf.data.Dataset.range(first_epoch, tf.int64.max)
     batches = epochs.flat_map(epoch).skip(done).batch(batch, drop_remainder=True)
+    batches = batches.enumerate(step).map(decode, num_parallel_calls=tf.data.experimental.AUTOTUNE)
+    return batches.prefetch(tf.data.experimental.AUTOTUNE).with_options(sharing())
+
+
+def held_out(folder: str, manifest: dict[str, Any], batch: int) -> Any:
+    """Return a tf.data.Dataset of what training never sees: once, in the same order every time.
+
+    The last batch is filled up with rows whose masks, weights and labels are all zero.
+    """
+    check(folder, manifest["held_out"])
+    layout = layout_of(manifest, "static")
+    names = [files.join(folder, item["name"]) for item in manifest["held_out"]]
+    missing = -sum(item["sequences"] for item in manifest["held_out"]) % batch
+    nothing = bytes(layout.number_bytes * sum(layout.fields.values()))
+    records = tf.data.Dataset.from_tensor_slices(tf.constant(names, tf.string)).flat_map(read)
+    records = records.concatenate(tf.data.Dataset.from_tensors(nothing).repeat(missing))
+    batches = records.batch(batch, drop_remainder=True)
+    return batches.map(lambda one: decoded(one, layout, manifest, (0, 0))).with_options(sharing())
+
+
+def layout_of(manifest: dict[str, Any], masking: str) -> Layout:
+    return Layout(
+        manifest["sequence_length"], manifest["predictions"], masking, manifest["vocabulary_size"]
+    )
+
+
+def read(path: Any) -> Any:
+    return tf.data.TFRecordDataset(path, GZIP)
+
+
+def sharing() -> Any:
+    """Return the options by which every host reads all files and keeps its share of a batch."""
     options = tf.data.Options()
-    # Every host reads all files and keeps its own share of the batches.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-    return batches.map(parse).prefetch(tf.data.AUTOTUNE).with_options(options)
+    return options
+
+
+@tf.autograph.experimental.do_not_convert  # which in TensorFlow 2.12 knows no strict zip
+def decoded(
+    records: Any, layout: Layout, manifest: dict[str, Any], place: tuple[Any, Any]
+) -> dict[str, Any]:
+    """Return a batch of records, strings [B], as the model's inputs."""
+    numbers = tf.io.decode_raw(records, tf.dtypes.as_dtype(layout.number_type))
+    sizes = list(layout.fields.values())
+    numbers = tf.ensure_shape(tf.cast(numbers, tf.int32), [records.shape[0], sum(sizes)])
+    fields = dict(zip(layout.fields, tf.split(numbers, sizes, axis=1), strict=True))
+    column = tf.range(layout.sequence_length)
+    real = column < fields["total"]
+    batch = {
+        "input_mask": tf.cast(real, tf.int32),
+        "segment_ids": tf.cast(real & (column >= fields["first"]), tf.int32),
+        "next_sentence_labels": fields["label"][:, 0],
+    }
+    if layout.masking == "static":
+        return {
+            **batch,
+            "input_ids": fields["input_ids"],
+            "masked_lm_positions": fields["positions"],
+            "masked_lm_ids": fields["ids"],
+            "masked_lm_weights": tf.cast(
+                tf.range(layout.predictions) < fields["count"], tf.float32
+            ),
+        }
+    separators = (column == fields["first"] - 1) | (column == fields["total"] - 1)
+    marks = tf.bitwise.bitwise_and(fields["words"][:, :, None], [1 << n for n in range(BITS)]) > 0
+    starts = tf.reshape(marks, [records.shape[0], -1])[:, : layout.sequence_length]
+    masked = mask(
+        fields["input_ids"],
+        real & (column > 0) & ~separators,
+        starts,
+        layout.predictions,
+        manifest["special_tokens"],
+        layout.vocabulary_size,
+        # The first number leaves room for the masking's own draws beside it.
+        tf.stack([tf.cast(8 * place[0], tf.int64), tf.cast(place[1], tf.int64)]),
+    )
+    return {**batch, **masked}
+
+
+def check(folder: str, items: Sequence[dict[str, Any]]) -> None:
+    """Raise JobError when a file is missing or has not the size that the manifest says."""
+
+    def told(item: dict[str, Any]) -> str | None:
+        path = files.join(folder, item["name"])
+        if not files.exists(path):
+            return f"{path} is missing"
+        size = files.stamp(path)[0]
+        if size != item["bytes"]:
+            return f"{path} has {size:,} bytes instead of {item['bytes']:,}"
+        return None
+
+    with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
+        found = [one for one in pool.map(told, items) if one]
+    if found:
+        more = f", and {len(found) - 1} more files are damaged" if len(found) > 1 else ""
+        raise JobError(f"{found[0]}{more}: {again(folder)}", 2)
+
+
+def damaged_file(error: Exception, folder: str, manifest: dict[str, Any]) -> JobError | None:
+    """Return an error that names the damaged file when that is why reading failed, else None."""
+    if not isinstance(error, tf.errors.DataLossError):
+        return None
+    for item in [*manifest["files"], *manifest["held_out"]]:
+        path = files.join(folder, item["name"])
+        try:
+            for _ in read(path):
+                pass
+        except tf.errors.DataLossError as damage:
+            return JobError(f"{path} is damaged ({damage.message}): {again(folder)}", 2)
+    return None
+
+
+def again(folder: str) -> str:
+    return f"remove {folder}/manifest.json and make the records again"
