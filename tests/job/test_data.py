@@ -9,7 +9,11 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 
 
-def test_vocabulary_and_records(run_check: Callable[[str], None]) -> None:
+def test_the_records_stage_needs_no_tensorflow(run_check: Callable[[str], None]) -> None:
+    run_check("records.py")
+
+
+def test_what_tensorflow_reads_from_records(run_check: Callable[[str], None]) -> None:
     run_check("data.py")
 
 
