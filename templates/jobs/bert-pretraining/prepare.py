@@ -187,19 +187,19 @@ def check_apart(found: list[sources.Source], folder: str) -> None:
 
 
 def tokenizer_stage(options: argparse.Namespace) -> None:
-    import stages
-
     check_tokenizer_options(options)
     paths, text = text_of(options.data)
+    import stages  # needs the tokenizers, which fetching and extracting do without
+
     stages.tokenizer_stage(options, paths, text, say)
 
 
 def records_stage(options: argparse.Namespace) -> None:
+    check_records_options(options)
+    paths, text = text_of(options.data)
     import stages
     from corpus import wordpiece
 
-    check_records_options(options)
-    paths, text = text_of(options.data)
     folder = files.join(options.data, "tokenizer")
     key = files.read_json(files.join(folder, "manifest.json")).get("fingerprint", "")
     tokenizer = wordpiece.load(folder, key) if key else None

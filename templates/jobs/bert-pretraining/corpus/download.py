@@ -159,7 +159,7 @@ def receive(remote: Remote, file: IO[bytes], note: Path, client: Client, told: T
             note.write_text(json.dumps({"url": remote.url, "validator": validator}), "utf-8")
         length = answer.headers.get("Content-Length", "")
         total = have + int(length) if length.isdecimal() else remote.size
-        check_room(note.parent, (total or 0) - have)
+        check_room(note.parent, max(total or 0, remote.size or 0) - have)
         while block := answer.read(BLOCK):
             append(file, block, note.parent)
             have += len(block)

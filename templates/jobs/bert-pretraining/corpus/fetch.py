@@ -53,7 +53,7 @@ def choose(language: str, date: str, mirror: str, client: Client) -> Dump:
         found = published(wiki, date, mirror, client)
         if isinstance(found, Dump):
             return found
-        raise JobError(f"{found}{others(wiki, date, mirror, client)}", 2)
+        raise JobError(f"{found}{others(wiki, mirror, client)}", 2)
     for candidate in dates(wiki, mirror, client) or latest_by_sums(wiki, mirror, client):
         found = published(wiki, candidate, mirror, client)
         if isinstance(found, Dump):
