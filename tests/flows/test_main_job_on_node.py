@@ -1,0 +1,75 @@
+"""The main job on a TPU node of the local cloud: driven by its controller, fed by the bucket."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator import control, steering
+from tpuctl.model.events import Event, LogChunk
+
+JOB = Path(__file__).resolve().parents[2] / "templates" / "jobs" / "bert-pretraining"
+SMALL = [
+    *("--batch", "16", "--steps-per-call", "10"),
+    *("--vocabulary-size", "500", "--sequence-length", "32"),
+]
+
+
+def log_of(events: list[Event]) -> str:
+    return b"".join(one.data for one in events if isinstance(one, LogChunk)).decode()
+
+
+def losses(log: str) -> dict[int, float]:
+    """The loss of training by step."""
+    found: list[dict[str, Any]] = [
+        json.loads(line) for line in log.splitlines() if line.startswith("{")
+    ]
+    return {row["step"]: row["loss"] for row in found if "loss" in row}
+
+
+@pytest.mark.soak
+@pytest.mark.tensorflow
+@pytest.mark.timeout(900)  # the first time, the image is downloaded
+async def test_bert_trains_on_a_tpu_node_and_goes_on_from_its_checkpoint(
+    make_stack: Callable[..., Tpuctl],
+    local_cloud: control.LocalCloud,
+    events: list[Event],
+) -> None:
+    stack = make_stack(
+        runtime="auto, kind: node", extra="job: {requirements: requirements-node.txt}\n"
+    )
+    await stack.up()
+    node = await stack.node()
+    output = f"gs://{stack.stack.bucket}/bert"
+    since = steering.calls(local_cloud)[-1]["number"]
+    arguments = [*SMALL, "--output", output, "--steps"]
+    assert await stack.run(JOB / "pretrain.py", [*arguments, "20"]) == 0, log_of(events)
+    log = log_of(events)
+    assert f"TensorFlow 2.12.1 on the CPU of 'grpc://{node.endpoints[0]}'" in log
+    first = losses(log)
+    assert list(first) == [1, 10, 20]
+    assert first[20] < first[1]
+    # The node's own account has read the records: no data comes by way of the controller.
+    called = {
+        one["method"]
+        for one in steering.calls(local_cloud, since)
+        if (one["caller"], one["status"]) == (node.service_account, "OK")
+    }
+    assert "storage.objects.get" in called
+    storage = stack.cloud.client("storage")
+    found = {blob.name for blob in storage.list_blobs(stack.stack.bucket, prefix="bert/")}
+    assert "bert/checkpoints/model-20.index" in found
+    assert any(name.startswith("bert/records/") for name in found)
+
+    events.clear()
+    assert await stack.run(JOB / "pretrain.py", [*arguments, "40"]) == 0, log_of(events)
+    log = log_of(events)
+    assert f"resuming from step 20 ({output}/checkpoints/model-20)" in log
+    further = losses(log)
+    assert min(further) > 20 and further[40] < first[20]
+    assert (await stack.down(delete_bucket=True)).leaks == ()
