@@ -15,6 +15,7 @@ from tpuctl.model.events import Event, LogChunk
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS, EVERY = 60, 20
+MODEL = ("config.json", "model.safetensors", "tokenizer.json", "README.md", "training.json")
 
 
 @pytest.mark.tensorflow
@@ -36,7 +37,8 @@ async def test_bert_trains_from_the_template(
     assert await stack.follow(record) == 0
 
     log = b"".join(event.data for event in events if isinstance(event, LogChunk)).decode()
-    entries = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    entries = [line for line in lines if "loss" in line]
     assert [entry["step"] for entry in entries][-1] == STEPS
     assert all(entry["tokens_per_second"] > 0 for entry in entries)
     assert entries[-1]["loss"] < entries[0]["loss"]
@@ -47,7 +49,8 @@ async def test_bert_trains_from_the_template(
     found = {blob.name: blob.size for blob in storage.list_blobs(stack.stack.bucket)}
     prefix = f"tpuctl/jobs/{record.id}"
     output = f"{prefix}/output"
-    assert f"{output}/checkpoints/model-{STEPS}.index" in found
+    assert {f"{output}/checkpoints/model-{STEPS}.{end}" for end in ("index", "json")} <= set(found)
+    assert {f"{output}/model/{name}" for name in MODEL} <= set(found)
     assert f"{output}/tokenizer/vocab.txt" in found
     assert any(name.startswith(f"{output}/records/") for name in found)
     bucket = storage.bucket(stack.stack.bucket)

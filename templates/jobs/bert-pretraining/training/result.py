@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import tempfile
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from training.loop import Trainer
 __all__ = ["is_there", "leave_result"]
 
 FOLDER, LAST = "model", "training.json"  # LAST is written last, and names the step
+WIKIPEDIA_LICENCE = "cc-by-sa-4.0"  # as the Hub calls it
 SEARCHED = 50  # batches, for sentences to show
 
 
@@ -52,7 +54,7 @@ def leave_result(trainer: Trainer, summary: dict[str, float], say: Callable[[str
         for line in examples:
             say(f"example: {line}")
         card = model_card(
-            source=files.read_json(files.join(options.data, "text", "manifest.json")),
+            source=source_of(options),
             training=figures,
             records=manifest,
             evaluation=evaluation,
@@ -64,6 +66,18 @@ def leave_result(trainer: Trainer, summary: dict[str, float], say: Callable[[str
             files.copy(files.join(here, name), files.join(target, name))
     files.write_json(files.join(target, LAST), {**figures, **evaluation, "step": trainer.step})
     say(f"model: {target}, for transformers' from_pretrained")
+
+
+def source_of(options: argparse.Namespace) -> dict[str, str]:
+    """Return the name of the text's source, and its licence where that is known."""
+    if not options.is_prepared:
+        return {"name": f"text files in `{options.text.rstrip('/').rpartition('/')[2]}`"}
+    sources = files.read_json(files.join(options.data, "text", "manifest.json")).get("sources", [])
+    names = [source["path"].rpartition("/")[2] for source in sources]
+    dump = files.read_json(files.join(options.data, "dump", "manifest.json"))
+    if names and set(names) <= {file["name"] for file in dump.get("files", [])}:
+        return {"name": f"{dump['wiki']}, dump of {dump['date']}", "license": WIKIPEDIA_LICENCE}
+    return {"name": ", ".join(names)}
 
 
 def figures_of(trainer: Trainer, summary: dict[str, float]) -> dict[str, Any]:
