@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from safetensors.numpy import save_file
+from tokenizers import Tokenizer, processors
 from transformers.modeling_tf_pytorch_utils import (
     apply_transpose,
     convert_tf_weight_name_to_pt_weight_name,
@@ -38,10 +39,22 @@ def write_model(network: Any, tokenizer_folder: str, sequence_length: int, targe
     save_file(weights, files.join(target, "model.safetensors"), metadata={"format": "pt"})
     for name in TOKENIZER_FILES:
         files.copy(files.join(tokenizer_folder, name), files.join(target, name))
+    add_template(files.join(target, "tokenizer.json"))
     settings = files.read_json(files.join(target, "tokenizer_config.json"))
     # Positions beyond what training saw have random weights: longer text is to be cut here.
     settings["model_max_length"] = sequence_length
     files.write_json(files.join(target, "tokenizer_config.json"), settings)
+
+
+def add_template(path: str) -> None:
+    """Have a tokenizer put [CLS] and [SEP] around text, as records have them."""
+    tokenizer = Tokenizer.from_file(path)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")],
+    )
+    tokenizer.save(path)
 
 
 def plain_copy(network: Any) -> Any:

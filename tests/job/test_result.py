@@ -1,0 +1,13 @@
+"""What a run leaves, loaded as anybody would, and the one line that each error is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+
+
+def test_the_result_and_every_error(run_check: Callable[[str], None]) -> None:
+    run_check("result.py")
