@@ -52,6 +52,12 @@ def made(options: argparse.Namespace, say: Say) -> dict[str, Any]:
 
     Empty when `--until` ends the run before there are any.
     """
+    if files.exists(files.join(options.data, "text", "manifest.json")):
+        raise JobError(
+            f"{options.data} has data from prepare.py, which would be overwritten: train on it with "
+            f"--data {options.data}, or choose another --output",
+            2,
+        )
     paths = files.text_files(options.text)
     if not paths:
         raise JobError(f"no .txt files in {options.text}", 2)
@@ -87,8 +93,7 @@ def records_stage(
     began = time.monotonic()
     plan = records_plan(options, sum(files.stamp(path)[0] for path in paths))
     folder = files.join(options.data, "records")
-    vocabulary = wordpiece.vocabulary_hash(tokenizer)
-    key = fingerprint("records", 2, text_hash, vocabulary, vars(plan))
+    key = records.key_of(text_hash, tokenizer, plan)
     manifest = records.load(folder, key)
     how = "kept"
     if manifest is None:

@@ -22,9 +22,19 @@ from corpus.pieces import PIECE_BYTES, Text, shards_of
 from corpus.plan import RecordsPlan
 from corpus.progress import Progress
 from corpus.ranges import RangeReader
+from corpus.text import fingerprint as text_fingerprint
 from corpus.workers import Workers, available
 
-__all__ = ["COMPRESSION", "file_name", "load", "manifest_of", "write"]
+__all__ = [
+    "COMPRESSION",
+    "file_name",
+    "is_record_file",
+    "key_of",
+    "kinds_of",
+    "load",
+    "manifest_of",
+    "write",
+]
 
 COMPRESSION = "GZIP"
 KINDS = {"training": "part", "held_out": "held-out"}
@@ -75,6 +85,13 @@ def write(
     return manifest
 
 
+def key_of(text_hash: str, tokenizer: Tokenizer, plan: RecordsPlan) -> str:
+    """Return what stands for all that the records depend on, and the format they have."""
+    return text_fingerprint(
+        "records", 2, text_hash, wordpiece.vocabulary_hash(tokenizer), vars(plan)
+    )
+
+
 def load(folder: str, fingerprint: str) -> dict[str, Any] | None:
     """Return the manifest of the records written under this fingerprint, else None."""
     manifest = files.read_json(files.join(folder, "manifest.json"))
@@ -104,6 +121,11 @@ def file_name(kind: str, shard: int, shards: int) -> str:
     return f"{KINDS[kind]}-{shard:05d}-of-{shards:05d}.tfrecord.gz"
 
 
+def is_record_file(name: str) -> bool:
+    """Tell whether a file's name is one that this stage gives."""
+    return bool(OURS.fullmatch(name))
+
+
 class Written:
     """The files so far, and the note of them that the next run goes on from."""
 
@@ -130,7 +152,7 @@ class Written:
         """Remove the records of another text or plan, the manifest first."""
         files.remove(files.join(self.folder, "manifest.json"))
         for name in files.names(self.folder):
-            if OURS.fullmatch(name):
+            if is_record_file(name):
                 files.remove(files.join(self.folder, name))
 
     def __enter__(self) -> Written:
