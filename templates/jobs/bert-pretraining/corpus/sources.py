@@ -195,13 +195,14 @@ def dataset_rows(name: str, field: str, split: str) -> Iterator[Block]:
         raise JobError(
             f"{DATASET}{name} needs the package datasets: pip install datasets"
         ) from error
-    owner, _, rest = name.partition("/")
-    dataset, _, configuration = rest.partition("/")
-    path = name if name.startswith((".", "/")) else f"{owner}/{dataset}".rstrip("/")
+    path, configuration = name, None
+    if not name.startswith((".", "/")):  # a folder of this computer has no configurations
+        path = "/".join(name.split("/")[:2])
+        configuration = "/".join(name.split("/")[2:]) or None
     place = 0
     texts: list[str] = []
     try:
-        rows = datasets.load_dataset(path, configuration or None, split=split, streaming=True)
+        rows = datasets.load_dataset(path, configuration, split=split, streaming=True)
         for row in rows:
             if field not in row:
                 raise JobError(
