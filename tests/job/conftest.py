@@ -31,6 +31,7 @@ PURE = {
     "options": "options",
     "pieces": "corpus.pieces",
     "plan": "corpus.plan",
+    "refusal": "refusal",
     "schedule": "training.schedule",
     "segments": "corpus.segments",
     "sentences": "corpus.sentences",
@@ -38,7 +39,7 @@ PURE = {
     "text": "corpus.text",
     "versions": "training.versions",
 }
-NAMES = ("corpus", "errors", "files", "gather", "options", "training")
+NAMES = ("corpus", "errors", "files", "gather", "options", "refusal", "training")
 
 
 def support() -> ModuleType:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+import refusal
 from errors import JobError
 
 __all__ = [
@@ -165,7 +166,7 @@ def reading(path: str) -> Iterator[None]:
     except UnicodeDecodeError as error:
         raise JobError(f"{path} is not UTF-8 text: {error.reason}", 2) from error
     except (OSError, *refusals()) as error:
-        raise JobError(f"cannot read {path}: {reason(error)}") from error
+        raise JobError(f"cannot read {path}: {reason(path, error, False)}") from error
 
 
 @contextmanager
@@ -174,7 +175,7 @@ def writing(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, *refusals()) as error:
-        raise JobError(f"cannot write {path}: {reason(error)}") from error
+        raise JobError(f"cannot write {path}: {reason(path, error, True)}") from error
 
 
 def gfile() -> Any:
@@ -194,7 +195,9 @@ def missing() -> tuple[type[Exception], ...]:
     return (tensorflow.errors.NotFoundError,) if tensorflow else ()
 
 
-def reason(error: Exception) -> str:
+def reason(path: str, error: Exception, is_written: bool) -> str:
     told = getattr(error, "message", "") or getattr(error, "strerror", "") or str(error)
+    if is_remote(path) and (refused := refusal.explain(path, str(told), is_written=is_written)):
+        return refused
     lines_said = str(told).splitlines()
     return lines_said[0] if lines_said else type(error).__name__
