@@ -112,6 +112,11 @@ def dropping() -> Training:
     return Training(2, parts=2, dropout=0.3, optimizer="lamb")
 
 
+@cache
+def alone() -> Training:
+    return Training(parts=2, dropout=0.1, optimizer="adamw")
+
+
 def check_replicas_and_parts_change_nothing() -> None:
     whole = Training()
     first = [whole.take(1) for _ in range(3)]
@@ -199,6 +204,15 @@ def check_masks_of_replicas_differ() -> None:
     assert one != two and abs(one / two - 1) < 0.5, (one, two)
 
 
+def check_masks_of_parts_differ() -> None:
+    same = {name: tf.repeat(value[:1], BATCH, 0) for name, value in FIRST.items()}
+    half = {name: value[: BATCH // 2] for name, value in same.items()}
+    step = alone().step
+    one, two = (step.part(half, 1.0, number, 0)[0][0].numpy() for number in (0, 1))
+    assert one != two
+    np.testing.assert_allclose(step._share(same, 1.0, 0)[0][0], one + two, rtol=1e-5)
+
+
 def check_going_on_is_exact() -> None:
     training = dropping()
     training.take(2)
@@ -213,11 +227,6 @@ def check_going_on_is_exact() -> None:
     training.take(3)
     assert all((one == two).all() for one, two in zip(whole, training.weights(), strict=True))
     assert training.loop.experimental_get_tracing_count() == 1
-
-
-@cache
-def alone() -> Training:
-    return Training(parts=2, dropout=0.1, optimizer="adamw")
 
 
 def dynamic_shapes(function) -> int:
@@ -287,6 +296,7 @@ CHECKS = [
     check_clipping_is_of_the_whole_gradient,
     check_masks_follow_from_the_place_alone,
     check_masks_of_replicas_differ,
+    check_masks_of_parts_differ,
     check_going_on_is_exact,
     check_nothing_is_dynamic,
     check_nothing_random_has_a_state,
