@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from figures import Figure
 
@@ -21,7 +21,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 from job_environment import JOB, job_python
 from locked_environment import locked_python
 
-__all__ = ["WAYS", "Program", "pretraining", "take_turns", "write_batches"]
+__all__ = ["WAYS", "Program", "Step", "pretraining", "take_turns", "write_batches"]
 
 PROGRAMS = Path(__file__).with_name("programs")
 LOCKS = Path(__file__).resolve().parents[2] / "requirements" / "benchmarks"
@@ -50,6 +50,13 @@ def write_batches(path: Path, model: Mapping[str, Any]) -> Path:
     """Write what all of them train on; return the file."""
     subprocess.run([job_python(), PROGRAMS / "batches.py", path, json.dumps(model)], check=True)
     return path
+
+
+class Step(NamedTuple):
+    """What one step took, in seconds."""
+
+    seconds: float  # on the clock
+    worked: float  # of all processors: hardly changed by what else the machine does
 
 
 class Program:
@@ -85,11 +92,12 @@ class Program:
             raise RuntimeError(f"ended with {self.process.wait()}: {' '.join(tail)[-300:]}")
         return dict(json.loads(line))
 
-    def take(self, steps: int) -> float:
-        """Let it take steps; return the seconds."""
+    def take(self, steps: int) -> Step:
+        """Let it take steps; return what one took."""
         assert self.process.stdin is not None
         print(steps, file=self.process.stdin, flush=True)
-        return float(self.answer()["seconds"])
+        taken = self.answer()
+        return Step(taken["seconds"] / steps, taken["worked"] / steps)
 
     def end(self) -> None:
         """End it, with what it has to say at its end, and wait for that."""
@@ -130,43 +138,46 @@ def pretraining() -> Iterator[Figure]:
                     programs[way] = program
                 except RuntimeError as error:
                     yield Figure(f"{name}: {way}", "not measured", str(error))
-            seconds = take_turns(programs)
-            yield from compared(name, model, seconds)
+            yield from compared(name, model, take_turns(programs))
             stack.close()
             yield from counted(name, programs)
 
 
 def take_turns(
     programs: Mapping[str, Program], rounds: int = ROUNDS, seconds: float = SECONDS_A_ROUND
-) -> dict[str, list[float]]:
-    """Return the seconds a step of each program in each round; a first one warms up."""
+) -> dict[str, list[Step]]:
+    """Return what a step of each program took in each round; a first one warms up."""
     steps = dict.fromkeys(programs, 2)
-    found: dict[str, list[float]] = {way: [] for way in programs}
+    found: dict[str, list[Step]] = {way: [] for way in programs}
     for turn in range(rounds + 1):
         for way, program in programs.items():
-            a_step = program.take(steps[way]) / steps[way]
+            step = program.take(steps[way])
             if turn:
-                found[way].append(a_step)
+                found[way].append(step)
             else:
-                steps[way] = max(2, round(seconds / a_step))
+                steps[way] = max(2, round(seconds / step.seconds))
     return found
 
 
 def compared(
-    name: str, model: Mapping[str, Any], seconds: Mapping[str, list[float]]
+    name: str, model: Mapping[str, Any], taken: Mapping[str, list[Step]]
 ) -> Iterator[Figure]:
+    """Say how fast each is, and how much faster the bundled job is than it."""
     tokens = model["batch"] * model["length"]
-    ours = seconds["the bundled job"]
-    for way, theirs in seconds.items():
+    ours = taken["the bundled job"]
+    for way, theirs in taken.items():
         # Each round's two stood next to each other, under the same load.
-        ratio = median(their / our for their, our in zip(theirs, ours, strict=True))
+        pairs = list(zip(theirs, ours, strict=True))
+        clock = median(their.seconds / our.seconds for their, our in pairs)
+        worked = median(their.worked / our.worked for their, our in pairs)
         beside = ""
         if way == "the bundled job, XLA":
-            beside = f"a step takes {ratio:.2f} × that without"
+            beside = f"a step takes {clock:.2f} × that without ({worked:.2f} × the work)"
         elif way != "the bundled job":
-            beside = f"the bundled job is {ratio:.2f} × as fast"
+            beside = f"the bundled job is {clock:.2f} × as fast ({worked:.2f} × by work)"
+        seconds = median(step.seconds for step in theirs)
+        value = f"{tokens / seconds:,.0f} tokens/s, {1000 * seconds:.0f} ms a step"
         goal = f"≥ {GOALS[way]} ×" if way in GOALS else ""
-        value = f"{tokens / median(theirs):,.0f} tokens/s, {1000 * median(theirs):.0f} ms a step"
         yield Figure(f"{name}: {way}", value, beside, goal)
 
 

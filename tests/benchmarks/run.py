@@ -15,6 +15,7 @@ from figures import Figure
 from gs import gs_speed
 from jobs import first_line, tokens
 from logs import logs
+from preparation import preparation
 from pretraining import pretraining
 from rich.console import Console
 from rich.table import Table
@@ -41,6 +42,7 @@ SECTIONS: dict[str, Callable[[], Iterator[Figure]]] = {
 # Only when they are named, for what they take.
 LONG: dict[str, Callable[[], Iterator[Figure]]] = {
     "memory": memory,
+    "preparation": preparation,
     "pretraining": pretraining,
     "up-real": up_real_time,
 }
