@@ -325,7 +325,11 @@ def test_the_same_text_however_many_processes(tmp_path: Path) -> None:
     changed = prepare(source, "--data", tmp_path / "1", "--shard-megabytes", "64")
     assert "written in" in changed.stdout
     # No file of the earlier text stays beside the new one.
-    assert sorted(contents(tmp_path / "1" / "text")) == ["manifest.json", "text-00000.txt"]
+    after = contents(tmp_path / "1" / "text")
+    assert sorted(after) == ["manifest.json", "text-00000.txt"]
+    # A mistake costs nothing of what is there.
+    prepare(source / "c.jsonl", "--field", "txet", "--data", tmp_path / "1", code=2)
+    assert contents(tmp_path / "1" / "text") == after
 
 
 def test_killed_in_the_midst(tmp_path: Path) -> None:

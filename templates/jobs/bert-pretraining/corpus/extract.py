@@ -59,10 +59,10 @@ def extract(
 ) -> dict[str, Any]:
     """Write the text of the sources; return the manifest.
 
-    The files depend on the sources and the plan alone. What an earlier run left is removed first,
-    its manifest before all else. Raises JobError when no text comes out.
+    The files depend on the sources and the plan alone. What an earlier run left is removed when
+    the first document is there to be written, its manifest before all else. Raises JobError when
+    no text comes out.
     """
-    clear(folder)
     shards = Shards(folder, plan.shard_megabytes * 1_000_000)
     parts: list[dict[str, Any]] = []
     read = 0
@@ -149,6 +149,8 @@ class Shards:
     def write(self, document: bytes) -> None:
         if self.file is not None and self.files[-1]["bytes"] + len(document) > self.limit:
             self.close()
+        if not self.files:
+            clear(self.folder)
         name = f"text-{len(self.files) - (self.file is not None):05d}.txt"
         with files.writing(files.join(self.folder, name)):
             if self.file is None:
