@@ -71,6 +71,7 @@ class Trainer:
             tf.train.Checkpoint(model=self.network, optimizer=self.optimizer),
             of={
                 "size": options.size,
+                "optimizer": options.optimizer,
                 "batch": options.batch,
                 "seed": options.seed,
                 "records": manifest["fingerprint"],
