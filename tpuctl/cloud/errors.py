@@ -75,6 +75,10 @@ def convert(error: BaseException, what: str) -> TpuctlError:
         status = grpc_status.name if grpc_status is not None else FROM_HTTP.get(code, "UNKNOWN")
         if code == 409 and grpc_status is None and "ondition" in str(error.message):
             status = "ABORTED"
+        if status == "CANCELLED":
+            # Nothing here cancels calls: the server gave up on one at its deadline, as it does
+            # when it notices before the client (grpc.io/docs/guides/deadlines).
+            status = "DEADLINE_EXCEEDED"
         reasons, more = _details(getattr(error, "details", None) or ())
         reasons += [one["reason"] for one in _legacy(error) if one.get("reason")]
         text = " ".join([_plain(str(error.message)), *more])
