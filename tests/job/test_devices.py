@@ -46,6 +46,24 @@ def test_the_first_worker_of_a_slice_drives_the_whole_by_name(job: SimpleNamespa
     assert job.accelerators.tpu_address(environment, True) == "my-slice"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--output", "here"], "--output here"),
+        (["--output", "gs://bucket/bert", "--data", "here"], "--data here"),
+    ],
+)
+def test_what_the_tpus_machines_cannot_see_is_refused(
+    job: SimpleNamespace, arguments: list[str], named: str
+) -> None:
+    options = job.options.parse(arguments)
+    job.options.check(options, 1)
+    with pytest.raises(job.errors.JobError, match=f"^{named}: .*gs://") as refused:
+        job.options.check(options, 1, is_remote=True)
+    assert refused.value.exit_code == 2
+    job.options.check(job.options.parse(["--output", "gs://bucket/bert"]), 1, is_remote=True)
+
+
 @pytest.mark.tensorflow
 def test_the_choice_its_errors_and_what_a_node_asks_for(run_check: Callable[[str], None]) -> None:
     run_check("devices.py")

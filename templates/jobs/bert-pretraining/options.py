@@ -211,8 +211,18 @@ def check_records_options(options: argparse.Namespace) -> None:
         )
 
 
-def check(options: argparse.Namespace, replicas: int) -> None:
-    """Raise JobError for choices that are fine alone but do not go together."""
+def check(options: argparse.Namespace, replicas: int, is_remote: bool = False) -> None:
+    """Raise JobError for choices that are fine alone but do not go together.
+
+    `is_remote` says that other machines than this one read the records: they see buckets alone.
+    """
+    for name in ("output", "data") if is_remote else ():
+        if not getattr(options, name).startswith("gs://"):
+            raise JobError(
+                f"--{name} {getattr(options, name)}: the TPU's own machines cannot see it; "
+                "name a folder in a bucket, gs://…",
+                2,
+            )
     if options.batch % replicas:
         below = options.batch - options.batch % replicas
         near = f"{below} or {below + replicas}" if below else f"{replicas}"

@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     stop = Stop()
     tf.get_logger().setLevel("ERROR")
     choice = choose(options.device, options.replicas)
-    check(options, choice.replicas)
+    check(options, choice.replicas, choice.is_remote)
     say(f"TensorFlow {tf.__version__} on {choice.description} ({stages.elapsed(began)})")
     say(f"output: {options.output}")
     # First of all outputs, so that a place that cannot be written is found before the work.

@@ -110,7 +110,7 @@ with hosts(2) as addresses:
     os.environ |= {"no_grpc_proxy": "127.0.0.1", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS": endpoints}
     os.environ["TPUCTL_CLOUD"] = "local"
     choice = strategy.choose()
-    assert (choice.kind, choice.replicas) == ("cpu", 1), choice
+    assert (choice.kind, choice.replicas, choice.is_remote) == ("cpu", 1, True), choice
     assert "standing in" in choice.description
 
     # Weights and work are on the node's first host, which reads the data too.

@@ -29,6 +29,7 @@ class Choice:
     kind: str  # tpu, gpu or cpu: what computes
     replicas: int
     description: str
+    is_remote: bool = False  # other machines than this one read the records: a node's, a slice's
 
     def run(self, step: Any, args: tuple[Any, ...]) -> Any:
         """Run a function on every replica; to be called within a tf.function."""
@@ -86,7 +87,8 @@ def on_tpu(address: str) -> Choice:
     except (tf.errors.OpError, ImportError, OSError, RuntimeError, ValueError) as error:
         raise unusable(address, error) from error
     count = strategy.num_replicas_in_sync
-    return Choice(strategy, "tpu", count, f"TPU {address!r} with {count} replicas")
+    described = f"TPU {address!r} with {count} replicas"
+    return Choice(strategy, "tpu", count, described, is_remote=address != "local")
 
 
 def await_answer(address: str, workers: list[str]) -> None:
@@ -114,7 +116,8 @@ def is_stand_in() -> bool:
 def on_stand_in(address: str) -> Choice:
     """Train on the CPU of the node's first worker: all is remote, as on a TPU node."""
     strategy = tf.distribute.OneDeviceStrategy("/job:worker/replica:0/task:0/device:CPU:0")
-    return Choice(strategy, "cpu", 1, f"the CPU of {address!r}, standing in for a TPU node")
+    described = f"the CPU of {address!r}, standing in for a TPU node"
+    return Choice(strategy, "cpu", 1, described, is_remote=True)
 
 
 def on_gpus(count: int) -> Choice:
