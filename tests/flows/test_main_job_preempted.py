@@ -1,0 +1,72 @@
+"""The main job on a node that Google takes away: it saves at the notice, and goes on from there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from recovering import befall, log_of, until
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.flows.attempts import attempts_of
+from tpuctl.model.events import Event
+
+STEPS, EVERY, NEVER = 400, 5, 10_000
+
+
+@pytest.fixture
+async def patient(local_cloud: LocalCloud) -> AsyncIterator[LocalCloud]:
+    yield local_cloud
+    await asyncio.to_thread(steering.remove_all_faults, local_cloud)
+    await asyncio.to_thread(steering.change_settings, local_cloud, pace="instant")
+
+
+def rows(log: str) -> list[int]:
+    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    return [line["step"] for line in lines if "loss" in line]
+
+
+@pytest.mark.soak
+@pytest.mark.tensorflow
+@pytest.mark.timeout(1500)
+async def test_a_notice_is_saved_for_and_the_next_attempt_goes_on_there(
+    make_stack: Callable[..., Tpuctl],
+    patient: LocalCloud,
+    events: list[Event],
+    tmp_path: Path,
+) -> None:
+    stack = make_stack(runtime="auto, capacity: spot")
+    init = [sys.executable, "-m", "tpuctl", "--cloud", "local", "init", "--folder", str(tmp_path)]
+    subprocess.run(init, check=True, capture_output=True)
+    await stack.up()
+    record = await stack.submit(
+        tmp_path / "bert-pretraining" / "pretrain.py",
+        f"--steps {STEPS} --steps-per-call {EVERY} --batch 16 --vocabulary-size 600 "
+        f"--sequence-length 32 --replicas 1 --checkpoint-minutes {NEVER}".split(),
+    )
+    following = asyncio.ensure_future(stack.follow(record))
+    await until(lambda: len(rows(log_of(events, 1))) > 3, 600)
+    # The notice lasts half a minute, as Google's does; all else is as quick as can be.
+    await asyncio.to_thread(steering.change_settings, patient, pace="real")
+    await befall(patient, "preempt", node=(await stack.node()).name)
+    await until(lambda: "preemption notice: saving before the end" in log_of(events, 1), 60)
+    await asyncio.to_thread(steering.change_settings, patient, pace="instant")
+    assert await asyncio.wait_for(following, 900) == 0
+
+    first, second = log_of(events, 1), log_of(events, 2)
+    reached = int(re.findall(r"^stopped at step (\d+) of", first, re.MULTILINE)[0])
+    assert first.count("saving before the end") == 1, "the signal that follows is no second reason"
+    assert reached == rows(first)[-1] < STEPS
+    assert f"resuming from step {reached} (" in second
+    assert [*rows(first), *rows(second)] == [1, *range(EVERY, STEPS + 1, EVERY)]
+    (attempt,) = await attempts_of(stack.store, record)
+    assert (attempt.number, attempt.why.kind) == (2, "preemption")
+    assert (await stack.down(delete_bucket=True)).leaks == ()
