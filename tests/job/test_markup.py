@@ -59,6 +59,10 @@ CASES = {
         "{{lang|en|Seoul}} {{llang|la|Seulum}} {{lang-en|Soul}} {{nowrap|한 줄}}",
         ["Seoul Seulum Soul 한 줄"],
     ),
+    "a number and its unit": (
+        "면적은 {{convert|605.2|km2|abbr=on}}이다.",
+        ["면적은 605.2 km2이다."],
+    ),
     "a named argument is not shown": ("{{lang|en|Seoul|nocat=1}}", ["Seoul"]),
     "a template never closed is literal": ("앞 {{열림 뒤", ["앞 열림 뒤"]),
     "and hides no later one": ("{{열림 글 {{틀}} 끝", ["열림 글 끝"]),

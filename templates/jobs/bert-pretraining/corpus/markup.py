@@ -39,8 +39,12 @@ TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 
 BRACES = re.compile(r"(\{\{)|\}\}")
 TABLE = re.compile(r"^[ \t:*#;]*(\{\|)|^[ \t]*\|\}", re.MULTILINE)
-# Templates that show one of their arguments, and which; all others are dropped.
-SHOWN = {"lang": 2, "llang": 2, "nobr": 1, "nowrap": 1}
+# Templates that show some of their arguments, and which; all others are dropped.
+SHOWN = {
+    **dict.fromkeys(("lang", "llang"), (2,)),
+    **dict.fromkeys(("nobr", "nowrap"), (1,)),
+    **dict.fromkeys(("convert", "cvt", "변환"), (1, 2)),  # a number and its unit
+}
 LONGEST_SHOWN = 2000  # characters
 PIPE = re.compile(r"\|(?![^\[\]]*\]\])")
 NAMED_ARGUMENT = re.compile(r"\s*[\w-]+\s*=")
@@ -169,12 +173,12 @@ def drop_spans(
 def drop_templates(text: str, depth: int = 0) -> str:
     def shown(template: str) -> str:
         name = template[2:50].partition("|")[0].strip().lower()
-        which = 1 if name.startswith("lang-") else SHOWN.get(name)
+        which = (1,) if name.startswith("lang-") else SHOWN.get(name)
         if which is None or len(template) > LONGEST_SHOWN or depth == DEEPEST:
             return ""
         parts = PIPE.split(drop_templates(template[2:-2], depth + 1))
         values = [part for part in parts if not NAMED_ARGUMENT.match(part)]
-        return values[which].strip() if which < len(values) else ""
+        return " ".join(values[n].strip() for n in which if n < len(values))
 
     text = drop_spans(text, outermost(text, BRACES), shown)
     return text.replace("{{", "").replace("}}", "")
