@@ -1,0 +1,53 @@
+"""Hugging Face's way from text to sequences: `datasets.map`, batched, in as many processes.
+
+Arguments: text, tokenizer, folder, a plan's fields as JSON. Sentences are put together by the
+job's own rule, so that the sequences are the same. The last line printed is JSON.
+"""
+
+import json
+import random
+import shutil
+import sys
+import time
+from functools import partial
+from itertools import accumulate
+
+import datasets
+from transformers import BertTokenizerFast
+
+from corpus.plan import RecordsPlan
+from corpus.segments import examples
+from corpus.workers import available
+
+
+def sequences(batch, tokenizer, plan):
+    rows = {"input_ids": [], "attention_mask": []}
+    for document in batch["text"]:
+        encoded = tokenizer(document.split("\n"), add_special_tokens=False)["input_ids"]
+        tokens = [token for sentence in encoded for token in sentence]
+        borders = [0, *accumulate(map(len, encoded))]
+        for one in examples([borders], plan, random.Random(0)):
+            row = tokenizer.build_inputs_with_special_tokens(tokens[one.first : one.first_end])
+            padding = plan.sequence_length - len(row)
+            rows["attention_mask"].append([1] * len(row) + [0] * padding)
+            rows["input_ids"].append(row + [tokenizer.pad_token_id] * padding)
+    return rows
+
+
+if __name__ == "__main__":
+    text, tokenizer, folder, more = sys.argv[1:]
+    datasets.disable_progress_bars()
+    shutil.rmtree(folder, ignore_errors=True)
+    began = time.perf_counter()
+    documents = datasets.load_dataset(
+        "text", data_files=text, sample_by="paragraph", cache_dir=folder, split="train"
+    )
+    work = partial(
+        sequences,
+        tokenizer=BertTokenizerFast.from_pretrained(tokenizer),
+        plan=RecordsPlan(**json.loads(more)),
+    )
+    made = documents.map(work, batched=True, num_proc=available(), remove_columns=["text"])
+    seconds = time.perf_counter() - began
+    lengths = (sum(mask) for batch in made.iter(1000) for mask in batch["attention_mask"])
+    print(json.dumps({"seconds": seconds, "sequences": len(made), "tokens": sum(lengths)}))
