@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
 
     import files
     import stages
-    from training import memory
+    from training import memory, reading
     from training.interruption import Stop
     from training.loop import Trainer
     from training.strategy import choose
@@ -84,7 +84,8 @@ def run(options: argparse.Namespace) -> int:
     try:
         return train(trainer)
     except (tf.errors.OpError, MemoryError) as error:
-        told = memory.explain(
+        folder = files.join(options.data, "records")
+        told = reading.damaged_file(error, folder, manifest) or memory.explain(
             f"{type(error).__name__}: {error}",
             batch=options.batch,
             replicas=choice.replicas,
