@@ -54,8 +54,8 @@ def made(options: argparse.Namespace, say: Say) -> dict[str, Any]:
     """
     if files.exists(files.join(options.data, "text", "manifest.json")):
         raise JobError(
-            f"{options.data} has data from prepare.py, which would be overwritten: train on it with "
-            f"--data {options.data}, or choose another --output",
+            f"{options.data} has data from prepare.py, which would be overwritten: to train on it, "
+            f"name it with --data {options.data}; else choose another --output",
             2,
         )
     paths = files.text_files(options.text)
