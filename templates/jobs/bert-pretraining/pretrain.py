@@ -104,7 +104,7 @@ def train(trainer: Any) -> int:
     from training.result import is_there, leave_result
 
     options, stop, checkpoints = trainer.options, trainer.stop, trainer.checkpoints
-    say(f"model: {options.size}, {trainer.parameters:,} parameters; compiling the training loop")
+    say(f"model: {options.size}, {trainer.parameters:,} parameters")
     if restored := checkpoints.restore():
         say(f"resuming from step {trainer.step} ({restored})")
     if options.only_export and not restored:
@@ -112,8 +112,9 @@ def train(trainer: Any) -> int:
     summary: dict[str, float] = {}
     if trainer.step < options.steps and not options.only_export:
         began = time.monotonic()
+        say("compiling the training loop")
         trainer.compile()
-        say(f"compiled the loop for {trainer.choice.replicas} replicas ({elapsed(began)})")
+        say(f"compiled for {trainer.choice.replicas} replicas ({elapsed(began)})")
         stop.deferred = True
         interruption.watch(stop, checkpoints)
         summary = trainer.run()
