@@ -164,8 +164,8 @@ def damaged_file(error: Exception, folder: str, manifest: dict[str, Any]) -> Job
         try:
             for _ in read(path):
                 pass
-        except tf.errors.DataLossError as damage:
-            return JobError(f"{path} is damaged ({damage.message}): {again(folder)}", 2)
+        except tf.errors.DataLossError:
+            return JobError(f"{path} is damaged: {again(folder)}", 2)
     return None
 
 
