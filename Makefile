@@ -69,6 +69,8 @@ lock:
 	$(LOCK) pyproject.toml -o requirements/runtime.lock
 	$(LOCK) pyproject.toml --group dev -c requirements/runtime.lock -o requirements/dev.lock
 	$(LOCK) requirements/clients.in -o requirements/clients.lock
+	$(LOCK) requirements/beam.in -o requirements/beam.lock
+	$(MAKE) -C requirements/benchmarks LOCK='$(LOCK)'
 
 clean:
 	rm -rf build $(VENV)

@@ -30,7 +30,14 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["README.md", "docs/tutorial.md", "docs/jobs.md", "docs/local-cloud.md"]
+    "name",
+    [
+        "README.md",
+        "docs/tutorial.md",
+        "docs/jobs.md",
+        "docs/local-cloud.md",
+        "docs/pretraining/README.md",
+    ],
 )
 def test_commands_in_pages_exist(name: str) -> None:
     known = re.findall(

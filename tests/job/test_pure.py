@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+
 def test_predictions_are_15_percent_and_at_most_20(job: SimpleNamespace) -> None:
     lengths = {16: 3, 64: 10, 128: 20, 512: 20}
     assert {n: job.plan.default_predictions(n) for n in lengths} == lengths

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -192,5 +192,5 @@ def test_shards_are_filled_in_order_and_none_is_left_out(
     flat = [shard for one in filled for shard in one]
     assert flat == sorted(flat) and set(flat) == set(range(shards))
     # A shard is finished before a piece that fills several begins the next one.
-    for before, after in zip(filled, filled[1:], strict=False):
+    for before, after in pairwise(filled):
         assert before[-1] < after[0] or (before == after and len(before) == 1)
