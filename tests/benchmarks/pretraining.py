@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -134,13 +135,22 @@ def pretraining() -> Iterator[Figure]:
                     program = Program(way, batches, model, log)
                     stack.callback(program.end)
                     # One after another: what compiles beside it would be measured too.
-                    program.answer()
+                    yield first_step(name, way, program.answer())
                     programs[way] = program
                 except RuntimeError as error:
                     yield Figure(f"{name}: {way}", "not measured", str(error))
             yield from compared(name, model, take_turns(programs))
             stack.close()
             yield from counted(name, programs)
+
+
+def first_step(name: str, way: str, said: Mapping[str, Any]) -> Figure:
+    """Show that a way trains the model of the others, from knowing nothing."""
+    return Figure(
+        f"{name}: {way} begins with",
+        f"{said['parameters']:,} weights, loss {said['first_loss']:.2f}",
+        goal=f"ln {SHAPE['vocabulary']:,} = {math.log(SHAPE['vocabulary']):.2f}",
+    )
 
 
 def take_turns(
