@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from projects import ZONE, Project
 from tpuctl.api import Tpuctl
 from tpuctl.emulator import steering
 from tpuctl.emulator.control import LocalCloud
+from tpuctl.errors import Denied
 from tpuctl.flows.holding import holding_of
 from tpuctl.model.charges import charges_of
 from tpuctl.model.inventory import Found
@@ -128,10 +130,12 @@ async def test_a_request_that_waits(project: Project, null_cloud: LocalCloud) ->
     fault = steering.add_fault(null_cloud, "stockout", project=project.id, times="unlimited")
     work = asyncio.create_task(bench.provision())
     try:
-        for _ in range(200):
+        for _ in range(600):
             await asyncio.sleep(0.05)
-            found = [one for one in (await bench.again().status()).found if one.kind == "queued"]
-            if found and found[0].state == "WAITING_FOR_RESOURCES":
+            found = []
+            with suppress(Denied):  # while the project is being made
+                found = (await bench.again().status()).found
+            if "WAITING_FOR_RESOURCES" in [one.state for one in found if one.kind == "queued"]:
                 break
     finally:
         work.cancel()
