@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -50,6 +52,14 @@ def project(
 @pytest.fixture
 def events() -> list[Event]:
     return []
+
+
+@pytest.fixture
+def bert_job(local_cloud: control.LocalCloud, tmp_path: Path) -> Path:
+    """The folder of the bundled job, as `tpuctl init` writes it."""
+    init = [sys.executable, "-m", "tpuctl", "--cloud", "local", "init", "--folder", str(tmp_path)]
+    subprocess.run(init, check=True, capture_output=True)
+    return tmp_path / "bert-pretraining"
 
 
 @pytest.fixture

@@ -21,16 +21,13 @@ MODEL = ("config.json", "model.safetensors", "tokenizer.json", "README.md", "tra
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)  # the first time, the image is downloaded
 async def test_bert_trains_from_the_template(
-    make_stack: Callable[..., Tpuctl], events: list[Event], tmp_path: Path
+    make_stack: Callable[..., Tpuctl], events: list[Event], bert_job: Path
 ) -> None:
     stack = make_stack(runtime="auto")
-    init = [sys.executable, "-m", "tpuctl", "--cloud", "local", "init", "--folder", str(tmp_path)]
-    subprocess.run(init, check=True, capture_output=True)
     await stack.up()
-    job = tmp_path / "bert-pretraining"
-    (job / "output.txt").write_text("left by an earlier run\n", "utf-8")
+    (bert_job / "output.txt").write_text("left by an earlier run\n", "utf-8")
     record = await stack.submit(
-        job / "pretrain.py",
+        bert_job / "pretrain.py",
         f"--steps {STEPS} --steps-per-call {EVERY} --batch 16 "
         "--vocabulary-size 1500 --replicas 2".split(),
     )

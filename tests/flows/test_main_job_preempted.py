@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -41,14 +39,12 @@ async def test_a_notice_is_saved_for_and_the_next_attempt_goes_on_there(
     make_stack: Callable[..., Tpuctl],
     patient: LocalCloud,
     events: list[Event],
-    tmp_path: Path,
+    bert_job: Path,
 ) -> None:
     stack = make_stack(runtime="auto, capacity: spot")
-    init = [sys.executable, "-m", "tpuctl", "--cloud", "local", "init", "--folder", str(tmp_path)]
-    subprocess.run(init, check=True, capture_output=True)
     await stack.up()
     record = await stack.submit(
-        tmp_path / "bert-pretraining" / "pretrain.py",
+        bert_job / "pretrain.py",
         f"--steps {STEPS} --steps-per-call {EVERY} --batch 16 --vocabulary-size 600 "
         f"--sequence-length 32 --replicas 1 --checkpoint-minutes {NEVER}".split(),
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,16 +15,14 @@ from tpuctl.model.events import Event, LogChunk
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)  # the first time, the image is downloaded
 async def test_a_bucket_that_may_not_be_written_is_named_with_who_may_not(
-    make_stack: Callable[..., Tpuctl], events: list[Event], tmp_path: Path
+    make_stack: Callable[..., Tpuctl], events: list[Event], bert_job: Path
 ) -> None:
     stack = make_stack(runtime="auto")
-    init = [sys.executable, "-m", "tpuctl", "--cloud", "local", "init", "--folder", str(tmp_path)]
-    subprocess.run(init, check=True, capture_output=True)
     await stack.up()
     other = f"{stack.stack.bucket}-of-others"
     storage = stack.cloud.client("storage")
     storage.create_bucket(other, location="us-central1")
-    script = tmp_path / "bert-pretraining" / "pretrain.py"
+    script = bert_job / "pretrain.py"
     assert await stack.run(script, ["--output", f"gs://{other}/results"]) == 1
 
     log = b"".join(event.data for event in events if isinstance(event, LogChunk)).decode()
