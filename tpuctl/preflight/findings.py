@@ -1,0 +1,122 @@
+"""What the static check finds, and in what it is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from tpuctl.preflight.source import Project
+
+__all__ = ["Edit", "Find", "Finding", "Report", "Rule", "Severity", "Target"]
+
+
+class Severity(StrEnum):
+    """How bad it is on a TPU; what is worse comes first."""
+
+    error = "error"  # will not compile, or not run
+    cost = "cost"  # runs, and takes more time or memory than it needs to
+    risk = "risk"  # may go wrong, or was not meant for a TPU
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the script is checked for."""
+
+    kind: Literal["vm", "node"] = "vm"
+    tensorflow: str | None = None  # the runtime's version; None where it has none, or nobody knows
+    replicas: int | None = None  # how many take a share of the batch; None where nobody knows
+
+    @property
+    def version(self) -> tuple[int, ...] | None:
+        """The runtime's TensorFlow as numbers, such as (2, 18, 0)."""
+        if self.tensorflow is None:
+            return None
+        return tuple(int(part) for part in self.tensorflow.split(".") if part.isdigit())
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A piece of a file and what comes into its place.
+
+    Lines count from 1, columns from 0 in characters, as an editor and Python's `str` have them;
+    `ast` counts bytes: `Module.column` converts.
+    """
+
+    path: Path
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong, at its place."""
+
+    code: str
+    severity: Severity
+    path: Path
+    line: int
+    column: int  # from 0, in characters
+    message: str  # one line: what is wrong here, with the names of the things
+    hint: str = ""  # what to write instead
+    edits: tuple[Edit, ...] = ()  # the safe rewrite, if there is one: all of them or none
+
+    def moved(self, severity: Severity) -> Finding:
+        """The same with another severity."""
+        return replace(self, severity=severity)
+
+
+Find = Callable[["Project", Target], Iterator[Finding]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What the pages say of a code. `bad` and `good` are whole programs where they can be."""
+
+    code: str
+    name: str  # some words with hyphens, as linters name rules
+    severity: Severity
+    summary: str  # one line
+    why: str  # sentences
+    bad: str  # Python
+    good: str  # Python
+    target: Target = field(default_factory=Target)  # for which `bad` is bad
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that was found, by file and line, without what the source silences."""
+
+    findings: tuple[Finding, ...]
+    files: tuple[Path, ...]  # that were looked at
+    silenced: int = 0
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(one for one in self.findings if one.severity is Severity.error)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As the envelope of `--json` has it."""
+        return {
+            "files": [str(path) for path in self.files],
+            "findings": [
+                {
+                    "code": one.code,
+                    "severity": one.severity.value,
+                    "file": str(one.path),
+                    "line": one.line,
+                    "column": one.column + 1,
+                    "message": one.message,
+                    "hint": one.hint,
+                    "fixable": bool(one.edits),
+                }
+                for one in self.findings
+            ],
+            "silenced": self.silenced,
+        }

@@ -1,0 +1,17 @@
+"""Operations that XLA has not, and values taken in Python (TPU004, TPU005, TPU006)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tpuctl.preflight.findings import Finding, Rule, Target
+from tpuctl.preflight.source import Project
+
+__all__ = ["RULES", "find"]
+
+RULES: tuple[Rule, ...] = ()
+
+
+def find(project: Project, target: Target) -> Iterator[Finding]:
+    """Yield what breaks these rules."""
+    yield from ()

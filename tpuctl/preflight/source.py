@@ -1,0 +1,192 @@
+"""A script and the files of its own that it imports, parsed; nothing of it is ever run."""
+
+from __future__ import annotations
+
+import ast
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from tpuctl.preflight.names import Names
+
+__all__ = ["Broken", "Function", "Module", "Project", "load"]
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+SOURCES = ("", "src")  # where a project keeps its packages; workers look there too
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A file that cannot be read as Python, and why not."""
+
+    path: Path
+    line: int
+    message: str
+
+
+@dataclass(eq=False)
+class Module:
+    """One file. Two are the same only if they are one object."""
+
+    path: Path
+    name: str  # as it is imported; "__main__" for the script
+    text: str
+    tree: ast.Module
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return self.text.splitlines()
+
+    @cached_property
+    def names(self) -> Names:
+        """What its names stand for."""
+        package = self.name if self.path.name == "__init__.py" else self.name.rpartition(".")[0]
+        return Names(self.tree, package)
+
+    @cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        """Around what each part of the tree stands."""
+        return {
+            child: parent
+            for parent in ast.walk(self.tree)
+            for child in ast.iter_child_nodes(parent)
+        }
+
+    def around(self, node: ast.AST) -> Iterator[ast.AST]:
+        """What a part stands in, the nearest first."""
+        while (parent := self.parents.get(node)) is not None:
+            yield parent
+            node = parent
+
+    def function_around(self, node: ast.AST) -> Function | None:
+        """The nearest function or lambda that a part stands in."""
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+        return next((one for one in self.around(node) if isinstance(one, kinds)), None)
+
+    def class_around(self, node: ast.AST) -> ast.ClassDef | None:
+        """The class whose method this is, or stands in."""
+        return next((one for one in self.around(node) if isinstance(one, ast.ClassDef)), None)
+
+    def column(self, line: int, offset: int) -> int:
+        """The column in characters of an offset in bytes, as `ast` has them."""
+        text = self.lines[line - 1] if line <= len(self.lines) else ""
+        return offset if text.isascii() else len(text.encode()[:offset].decode("utf-8", "ignore"))
+
+    def segment(self, node: ast.AST) -> str:
+        """The source of a part, in one line."""
+        return " ".join((ast.get_source_segment(self.text, node) or "").split())
+
+
+@dataclass
+class Project:
+    """The script, and what it imports of its own folder."""
+
+    root: Path
+    modules: dict[str, Module] = field(default_factory=dict)  # the script first, as "__main__"
+    broken: list[Broken] = field(default_factory=list)
+
+    @property
+    def script(self) -> Module:
+        return self.modules["__main__"]
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self.modules.values())
+
+    def find(self, name: str) -> tuple[Module, ast.AST] | None:
+        """The function or class of the project's own that a dotted name stands for."""
+        module_name, _, rest = name.rpartition(".")
+        while module_name:
+            module = self.modules.get(module_name)
+            if module is not None:
+                found = _definition(module.tree, rest.split("."))
+                if found is not None:
+                    return module, found
+                told = module.names.known.get(rest.split(".")[0])  # it is imported from elsewhere
+                if told is None or told == f"{module_name}.{rest}":
+                    return None
+                return self.find(".".join([told, *rest.split(".")[1:]]))
+            module_name, _, last = module_name.rpartition(".")
+            rest = f"{last}.{rest}"
+        return None
+
+
+def load(script: Path, root: Path | None = None) -> Project:
+    """Parse a script, and all of its folder that it imports, wherever the import stands.
+
+    `root` is the folder that is shipped, the script's by default. Never raises for what stands in
+    a file: that is told by `broken`.
+    """
+    project = Project((root or script.parent).absolute())
+    waiting = [("__main__", script.absolute())]
+    seen = {script.absolute()}
+    while waiting:
+        name, path = waiting.pop(0)
+        module = _parse(path, name, project)
+        if module is None:
+            continue
+        project.modules[name] = module
+        roots = [project.root.joinpath(one) for one in SOURCES]
+        if path.parent not in roots and name == "__main__":
+            roots.insert(0, path.parent)
+        for wanted in module.names.imported:
+            for one, file in _files(wanted, roots):
+                if file not in seen:
+                    seen.add(file)
+                    waiting.append((one, file))
+    return project
+
+
+def _parse(path: Path, name: str, project: Project) -> Module | None:
+    try:
+        with tokenize.open(path) as source:  # as Python decodes it
+            text = source.read()
+        return Module(path, name, text, ast.parse(text, filename=str(path)))
+    except SyntaxError as error:
+        project.broken.append(Broken(path, error.lineno or 1, error.msg))
+    except (OSError, ValueError, RecursionError) as error:
+        project.broken.append(Broken(path, 1, str(error)))
+    return None
+
+
+def _files(name: str, roots: list[Path]) -> Iterator[tuple[str, Path]]:
+    """The files that importing a dotted name runs, packages on the way to it first."""
+    parts = name.split(".")
+    for root in roots:
+        if not all(parts):
+            return
+        top = root / parts[0]
+        if not top.with_name(f"{parts[0]}.py").is_file() and not top.is_dir():
+            continue
+        for count in range(1, len(parts) + 1):
+            place = root.joinpath(*parts[:count])
+            for file in (place / "__init__.py", place.with_name(f"{place.name}.py")):
+                if file.is_file():
+                    yield ".".join(parts[:count]), file.absolute()
+                    break
+        return
+
+
+def _definition(tree: ast.AST, parts: list[str]) -> ast.AST | None:
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    for part in parts:
+        bodies = list(_statements(getattr(tree, "body", [])))
+        # The last definition of a name is the one that holds.
+        found = [one for one in bodies if isinstance(one, kinds) and one.name == part]
+        if not found:
+            return None
+        tree = found[-1]
+    return tree
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a scope, those in its conditionals too."""
+    for one in body:
+        yield one
+        for name in ("body", "orelse", "finalbody"):
+            if isinstance(one, (ast.If, ast.Try, ast.With)):
+                yield from _statements(getattr(one, name, []))
+        if isinstance(one, ast.Try):
+            for handler in one.handlers:
+                yield from _statements(handler.body)
