@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tpuctl.preflight.findings import Finding, Report, Severity, Target
-from tpuctl.preflight.rules import FAMILIES
-from tpuctl.preflight.silence import silences
+from tpuctl.preflight.findings import Finding, Remark, Report, Target
+from tpuctl.preflight.rules import FAMILIES, reading
+from tpuctl.preflight.silence import Silence
 from tpuctl.preflight.source import Project, load
 
-__all__ = ["check_project"]
+__all__ = ["check_folder", "check_project"]
+
+GUARD = b"__main__"  # what a file that is started usually has in it
 
 
 def check_project(script: Path, target: Target, root: Path | None = None) -> Report:
@@ -19,29 +22,66 @@ def check_project(script: Path, target: Target, root: Path | None = None) -> Rep
     Raises nothing for what stands in the files.
     """
     project = load(script, root)
-    found = [
-        Finding("TPU000", Severity.error, one.path, one.line, 0, f"not Python: {one.message}")
-        for one in project.broken
-    ]
+    found = list(reading.find(project, target))
+    remarks = []
     if "__main__" in project.modules:
-        found += [one for family in FAMILIES for one in family(project, target)]
-    kept, silenced = _heard(project, found)
-    files = tuple(module.path for module in project)
-    return Report(tuple(sorted(set(kept), key=_place)), files, silenced)
+        for family in FAMILIES:
+            try:
+                found += family(project, target)
+            except RecursionError:
+                text = "nested too deeply for all rules: some did not look at it"
+                remarks.append(Remark(project.script.path, 1, text))
+    kept, silences = _heard(project, found)
+    remarks += [one for silence in silences for one in silence.remarks]
+    files = (*(module.path for module in project), *(one.path for one in project.broken))
+    report = Report(tuple(kept), files, len(found) - len(kept), tuple(remarks))
+    return Report.joined([report])
 
 
-def _heard(project: Project, found: Iterable[Finding]) -> tuple[list[Finding], int]:
-    modules = {module.path: module for module in project}
-    kept: list[Finding] = []
-    silenced = 0
+def check_folder(folder: Path, target: Target) -> Report:
+    """Check every file of Python below a folder, those first that look as if they are started.
+
+    What one of them imports is not checked again by itself.
+    """
+    reports: list[Report] = []
+    seen: set[Path] = set()
+    for script in sorted(_scripts(folder), key=_is_started, reverse=True):
+        if script.absolute() not in seen:
+            reports.append(check_project(script, target, folder))
+            seen.update(reports[-1].files)
+    return Report.joined(reports)
+
+
+def _heard(project: Project, found: Iterable[Finding]) -> tuple[list[Finding], list[Silence]]:
+    """What no comment silences, and the comments of all files."""
+    silences = {module.path: Silence.of_module(module) for module in project}
+    broken = {one.path for one in project.broken}
+    kept = []
     for one in found:
-        module = modules.get(one.path)
-        if module is not None and silences(module, one.line, one.code):
-            silenced += 1
-        else:
+        if one.path not in silences and one.path not in broken:
+            silences[one.path] = Silence.of_file(one.path)
+        silence = silences.get(one.path)
+        if silence is None or not silence.covers(one):
             kept.append(one)
-    return kept, silenced
+    return kept, list(silences.values())
 
 
-def _place(one: Finding) -> tuple[str, int, int, str, str]:
-    return str(one.path), one.line, one.column, one.code, one.message
+def _scripts(folder: Path) -> Iterator[Path]:
+    """Files of Python, always in the same order; none of environments, none that are hidden."""
+    for place, folders, files in os.walk(folder):
+        here = Path(place)
+        folders[:] = sorted(one for one in folders if not _is_foreign(here / one))
+        yield from (here / one for one in sorted(files) if one.endswith(".py"))
+
+
+def _is_foreign(folder: Path) -> bool:
+    name = folder.name
+    is_made = name.startswith(".") or name in ("__pycache__", "node_modules", "site-packages")
+    return is_made or (folder / "pyvenv.cfg").exists()
+
+
+def _is_started(script: Path) -> bool:
+    try:
+        return GUARD in script.read_bytes()
+    except OSError:
+        return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from tpuctl.preflight.source import Project
 
-__all__ = ["Edit", "Find", "Finding", "Report", "Rule", "Severity", "Target"]
+__all__ = ["Edit", "Find", "Finding", "Remark", "Report", "Rule", "Severity", "Target"]
 
 
 class Severity(StrEnum):
@@ -90,12 +90,40 @@ class Rule:
 
 
 @dataclass(frozen=True)
+class Remark:
+    """Something about the checking itself that is to be said, and is no finding."""
+
+    path: Path
+    line: int
+    text: str
+
+
+@dataclass(frozen=True)
 class Report:
     """All that was found, by file and line, without what the source silences."""
 
     findings: tuple[Finding, ...]
     files: tuple[Path, ...]  # that were looked at
     silenced: int = 0
+    remarks: tuple[Remark, ...] = ()
+
+    @classmethod
+    def joined(cls, reports: Iterable[Report]) -> Report:
+        """Of several scripts, each finding once."""
+        several = list(reports)
+        return cls(
+            tuple(sorted({one for each in several for one in each.findings}, key=_place)),
+            tuple(dict.fromkeys(path for each in several for path in each.files)),
+            sum(each.silenced for each in several),
+            tuple(dict.fromkeys(one for each in several for one in each.remarks)),
+        )
+
+    def of(self, codes: Collection[str]) -> Report:
+        """With the findings of these codes alone."""
+        return replace(self, findings=tuple(one for one in self.findings if one.code in codes))
+
+    def counted(self, severity: Severity) -> int:
+        return sum(one.severity is severity for one in self.findings)
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -119,4 +147,11 @@ class Report:
                 for one in self.findings
             ],
             "silenced": self.silenced,
+            "remarks": [
+                {"file": str(one.path), "line": one.line, "text": one.text} for one in self.remarks
+            ],
         }
+
+
+def _place(one: Finding) -> tuple[str, int, int, str, str]:
+    return str(one.path), one.line, one.column, one.code, one.message

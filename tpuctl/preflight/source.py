@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import tokenize
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -37,7 +38,7 @@ class Module:
 
     @cached_property
     def lines(self) -> list[str]:
-        return self.text.splitlines()
+        return self.text.split("\n")  # as the parser counts: a form feed ends no line
 
     @cached_property
     def names(self) -> Names:
@@ -142,7 +143,9 @@ def _parse(path: Path, name: str, project: Project) -> Module | None:
     try:
         with tokenize.open(path) as source:  # as Python decodes it
             text = source.read()
-        return Module(path, name, text, ast.parse(text, filename=str(path)))
+        with warnings.catch_warnings():  # of what is parsed: its author's affair
+            warnings.simplefilter("ignore")
+            return Module(path, name, text, ast.parse(text, filename=str(path)))
     except SyntaxError as error:
         project.broken.append(Broken(path, error.lineno or 1, error.msg))
     except (OSError, ValueError, RecursionError) as error:

@@ -9,6 +9,7 @@ from tpuctl.preflight.rules import (
     data,
     hygiene,
     operations,
+    reading,
     setup,
     shapes,
     versions,
@@ -18,4 +19,4 @@ __all__ = ["FAMILIES", "RULES"]
 
 _MODULES = (control, operations, shapes, batches, data, setup, versions, hygiene)
 FAMILIES: tuple[Find, ...] = tuple(one.find for one in _MODULES)
-RULES: dict[str, Rule] = {rule.code: rule for one in _MODULES for rule in one.RULES}
+RULES: dict[str, Rule] = {rule.code: rule for one in (reading, *_MODULES) for rule in one.RULES}

@@ -1,0 +1,33 @@
+"""Files that cannot be read as Python (TPU000)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tpuctl.preflight.findings import Finding, Rule, Severity, Target
+from tpuctl.preflight.source import Project
+
+__all__ = ["RULES", "find"]
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        code="TPU000",
+        name="not-python",
+        severity=Severity.error,
+        summary="A file is not Python, or cannot be read.",
+        why=(
+            "Python would end with a SyntaxError on the worker, after the machines were made. "
+            "Nothing else is found in such a file. It is read as the Python that tpuctl runs on "
+            "reads it: with the encoding that its first lines name, else UTF-8."
+        ),
+        bad="import tensorflow as tf\n\nif tf.executing_eagerly()\n    print('eager')\n",
+        good="import tensorflow as tf\n\nif tf.executing_eagerly():\n    print('eager')\n",
+    ),
+)
+
+
+def find(project: Project, target: Target) -> Iterator[Finding]:
+    """Yield what breaks these rules."""
+    for one in project.broken:
+        message = f"not Python: {one.message}"
+        yield Finding("TPU000", Severity.error, one.path, one.line, 0, message)
