@@ -1,0 +1,99 @@
+"""Buckets of the local cloud for programs of this machine: made when missing, filled from here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tpuctl.errors import Usage
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.clients import Cloud
+
+__all__ = ["Sample", "buckets_in", "make_buckets", "parse_sample", "put_sample"]
+
+BUCKET = re.compile(r"gs://([a-z0-9][a-z0-9._-]{1,220}[a-z0-9])(?=[/\s'\"`,;)]|$)")
+Sample = tuple[Path, str, str]  # a folder here, a bucket, a prefix without slashes at its ends
+FILES_READ = 200  # of a project, for the buckets that they name
+
+
+def parse_sample(text: str) -> Sample:
+    """`DIR=gs://bucket/prefix`. Raises Usage."""
+    folder, equals, uri = text.partition("=")
+    match = re.fullmatch(r"gs://([^/]+)/?(.*)", uri)
+    if not equals or match is None:
+        raise Usage(
+            "Not a sample",
+            f"{text} does not say which folder goes where",
+            hint="For example\n    tpuctl rehearse --sample data=gs://my-bucket/data train.py",
+            where="--sample",
+        )
+    path = Path(folder).expanduser()
+    if not path.exists():
+        raise Usage("No such sample", f"{folder} does not exist", where="--sample")
+    return path, match[1], match[2].strip("/")
+
+
+def buckets_in(texts: Iterable[str], sources: Iterable[Path] = ()) -> set[str]:
+    """The names of buckets that stand in these texts and files."""
+    found = {name for text in texts for name in BUCKET.findall(text)}
+    for _, path in zip(range(FILES_READ), sources, strict=False):
+        with suppress(OSError):
+            found |= set(BUCKET.findall(path.read_text("utf-8", "replace")))
+    return found
+
+
+async def make_buckets(cloud: Cloud, names: Iterable[str], location: str) -> list[str]:
+    """Make those that are not there; their names."""
+    from tpuctl.cloud.errors import convert, is_foreign
+    from tpuctl.cloud.threads import in_thread
+    from tpuctl.errors import Conflict
+
+    client = cloud.client("storage")
+    made = []
+    for name in sorted(names):
+
+        def make(name: str = name) -> bool:
+            if client.lookup_bucket(name) is not None:
+                return False
+            client.create_bucket(name, location=location)
+            return True
+
+        try:
+            if await in_thread(make):
+                made.append(name)
+        except Exception as error:
+            if not is_foreign(error):
+                raise
+            ours = convert(error, f"gs://{name}")
+            if not isinstance(ours, Conflict):  # made by somebody else meanwhile
+                raise ours from error
+    return made
+
+
+async def put_sample(
+    cloud: Cloud, sample: Sample, report: Callable[[str, float | None], None]
+) -> Mapping[str, int]:
+    """Upload a folder's files, or one file; how many were sent, and how many were there."""
+    from tpuctl.cloud.objects import ObjectStore
+
+    path, bucket, prefix = sample
+    store = ObjectStore(cloud.client("storage"), bucket)
+    files = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
+    if not files:
+        raise Usage("Sample is empty", f"there is no file in {path}", where="--sample")
+    known = {one.name: one for one in await store.list(prefix)}
+    sent = 0
+    for number, file in enumerate(files):
+        inside = file.name if path.is_file() else file.relative_to(path).as_posix()
+        name = f"{prefix}/{inside}" if prefix else inside
+        there, status = known.get(name), file.stat()
+        report(inside, number / len(files))
+        if there and there.size == status.st_size and there.updated.timestamp() > status.st_mtime:
+            continue
+        await store.put_file(name, file, if_absent=False)
+        sent += 1
+    return {"sent": sent, "there": len(files) - sent}

@@ -1,0 +1,204 @@
+"""Rehearsals: a script run for a few steps on this machine, as the stack's workers would run it."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tpuctl.errors import Refused, Usage
+
+if TYPE_CHECKING:
+    from tpuctl.api.local_buckets import Sample
+    from tpuctl.api.stack import StackApi
+    from tpuctl.flows.submission import Submission
+    from tpuctl.jobs.bundle import Bundle
+    from tpuctl.model.job import JobRecord
+    from tpuctl.model.stack import Stack
+    from tpuctl.preflight.rehearsal.finding import Judgement, Target
+    from tpuctl.preflight.rehearsal.passes import Pass
+    from tpuctl.preflight.rehearsal.record import Content, Rehearsed
+
+__all__ = ["Rehearsal", "Wish", "rehearse", "rehearsed_before", "was_rehearsed"]
+
+STEPS = 8
+SECONDS = 600.0  # for each pass
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How to rehearse."""
+
+    steps: int = STEPS
+    seconds: float = SECONDS
+    samples: tuple[Sample, ...] = ()
+    tensorflow: str | None = None  # another version than the runtime's
+    is_verbose: bool = False
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What was found out, and where all of it can be read."""
+
+    judgement: Judgement
+    target: Target
+    passes: tuple[Pass, ...]
+    folder: Path
+    output: str  # gs://, in the local cloud
+    left_out: tuple[str, ...] = ()  # what a worker does and a rehearsal does not
+    is_interrupted: bool = False
+
+
+async def rehearse(stack_api: StackApi, wanted: Submission, wish: Wish) -> Rehearsal:
+    """Run what was submitted twice for some steps on this machine, and judge what was seen.
+
+    Nothing of it reaches Google: gs:// is the local cloud's, which is started if need be. Ctrl-C
+    ends it with what was found until then. Raises Refused for what is not Python, and for a
+    TensorFlow that this Python has no image of.
+    """
+    from tpuctl.api.rehearsing import Rehearsing
+    from tpuctl.preflight.rehearsal.judging import judge
+    from tpuctl.preflight.rehearsal.record import new_name
+
+    if wanted.form == "shell":
+        raise Refused(
+            "Only Python can be rehearsed",
+            f"{wanted.program} is a command, in which nothing can be observed",
+            hint="Rehearse the script that it starts:\n    tpuctl rehearse SCRIPT",
+        )
+    if wanted.script is not None and not wanted.script.is_file():
+        raise Usage("No such script", str(wanted.script), hint="Name a file that exists.")
+    stack = stack_api.stack
+    version = wish.tensorflow or stack.runtime.tensorflow
+    _require_image(stack, version)
+    memory = _memory()
+    with tempfile.TemporaryDirectory(prefix="tpuctl-rehearsal-") as scratch:
+        bundle = await _bundle(wanted, Path(scratch))
+        one = Rehearsing(
+            stack,
+            wanted,
+            wish,
+            bundle,
+            replace(_target(stack), tensorflow=version),
+            stack_api.emit,
+            home=memory.folder / "home",
+            folder=memory.new_folder(new_name(datetime.now(UTC), secrets.token_hex(2))),
+            scratch=Path(scratch),
+        )
+        await one.prepare()
+        passes = await one.run()
+    first = passes[0]
+    done = Rehearsal(
+        judge(passes, one.target, asked=wish.steps, operations=_operations(first)),
+        one.target,
+        tuple(passes),
+        one.folder,
+        one.output,
+        one.left_out,
+        any(each.stopped == "interrupted" for each in passes),
+    )
+    if not done.is_interrupted:
+        outcome = {"errors": done.judgement.has_errors, "at": datetime.now(UTC).isoformat()}
+        memory.note(_content(stack, bundle.digest, one.program), outcome)
+    return done
+
+
+def was_rehearsed(stack: Stack, record: JobRecord) -> bool:
+    """Whether what the record names was rehearsed here, with the same content, for this stack."""
+    return _memory().has(_content(stack, record.bundle, record.script))
+
+
+def rehearsed_before(stack: Stack, record: JobRecord) -> bool:
+    """Whether there is no reason to offer a rehearsal: it was done, or there is nothing to see."""
+    if record.form == "shell" or stack.runtime.tensorflow is None:
+        return True
+    return was_rehearsed(stack, record)
+
+
+def _memory() -> Rehearsed:
+    from tpuctl.jobs.indexes import cache_home
+    from tpuctl.preflight.rehearsal.record import Rehearsed
+
+    return Rehearsed(cache_home() / "rehearsals")
+
+
+def _content(stack: Stack, digest: str, program: str) -> Content:
+    from tpuctl.preflight.rehearsal.record import Content
+
+    kind = stack.file.tpu.kind
+    return Content(digest, program, stack.accelerator.name, stack.runtime.version, kind)
+
+
+def _target(stack: Stack) -> Target:
+    from tpuctl.preflight.rehearsal.finding import Target
+
+    one, price, nodes = stack.accelerator, stack.price, len(stack.nodes)
+    return Target(
+        type=one.name if nodes == 1 else f"{nodes} × {one.name}",
+        generation=one.generation,
+        chips=one.chips * nodes,
+        replicas=one.devices * nodes,
+        bytes_per_replica=(one.hbm_gb_per_chip << 30) * one.chips // one.devices,
+        kind="node" if stack.is_node else "vm",
+        per_hour=None if price is None else price.per_hour * nodes,
+        price_note="" if price is None else f"{price.kind}, prices of {price.read}",
+        is_spot=stack.is_spot,
+    )
+
+
+def _require_image(stack: Stack, version: str | None) -> None:
+    from tpuctl.emulator.machines.images import INTERPRETER, ImageStore
+
+    offered = ImageStore().offered()
+    if version is None or version in offered:
+        return
+    if not offered:
+        raise Refused(
+            "No image of this TensorFlow",
+            f"there is none of any TensorFlow for Python {INTERPRETER}",
+            hint="Run tpuctl with another Python, such as 3.11.",
+        )
+    newest = list(offered)[-1]
+    raise Refused(
+        "No image of this TensorFlow",
+        f"{stack.runtime.version} has TensorFlow {version}; for Python {INTERPRETER} there are "
+        f"{', '.join(offered)}",
+        hint="Rehearse with another one, which may behave otherwise:\n"
+        f"    tpuctl rehearse --tensorflow {newest}\nOr run tpuctl with another Python.",
+        where="tpu.runtime",
+    )
+
+
+async def _bundle(wanted: Submission, scratch: Path) -> Bundle:
+    from tpuctl.cloud.threads import in_thread
+    from tpuctl.jobs.bundle import build_bundle
+    from tpuctl.jobs.indexes import cache_home
+
+    return await in_thread(
+        build_bundle,
+        wanted.script,
+        scratch,
+        root=wanted.root,
+        include=wanted.include,
+        exclude=wanted.exclude,
+        memory=cache_home() / "files",
+    )
+
+
+def _operations(first: Pass) -> float | None:
+    """The arithmetic of the training step: of the function that took longest to compile."""
+    from tpuctl.preflight.rehearsal.arithmetic import operations_of
+
+    functions = first.functions
+    if not functions:
+        return None
+    program = getattr(functions[0].compilations[0], "program", None)
+    if not program:
+        return None
+    try:
+        return operations_of(Path(program).read_text("utf-8", "replace"))
+    except OSError:
+        return None

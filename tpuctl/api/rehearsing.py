@@ -1,0 +1,319 @@
+"""One rehearsal under way: the environment made, the script run twice, its output shown."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tpuctl.engine.step import step
+from tpuctl.errors import Unreachable
+from tpuctl.model.events import CommandOutput, Emit
+
+if TYPE_CHECKING:
+    from tpuctl.api.rehearsal import Wish
+    from tpuctl.flows.submission import Submission
+    from tpuctl.jobs.bundle import Bundle
+    from tpuctl.model.stack import Stack
+    from tpuctl.preflight.rehearsal.finding import Target
+    from tpuctl.preflight.rehearsal.passes import Mode, Pass
+    from tpuctl.preflight.rehearsal.requirements import Packages
+
+__all__ = ["Rehearsing"]
+
+Report = Callable[[str, float | None], None]
+GRACE = 20.0  # seconds that a script may take for saving, asked to end
+MOST_REPLICAS = 8  # logical devices: more say nothing new, and take this machine's time
+
+
+class Rehearsing:
+    """One rehearsal under way."""
+
+    def __init__(
+        self,
+        stack: Stack,
+        wanted: Submission,
+        wish: Wish,
+        bundle: Bundle,
+        target: Target,
+        emit: Emit,
+        *,
+        home: Path,
+        folder: Path,
+        scratch: Path,
+    ) -> None:
+        self.stack = stack
+        self.wanted = wanted
+        self.wish = wish
+        self.bundle = bundle
+        self.home = home
+        self.folder = folder
+        self.scratch = scratch
+        self.target = target
+        self.emit = emit
+        root = wanted.root or (wanted.script.parent if wanted.script else Path())
+        self.root = root.resolve()
+        self.program = wanted.program or bundle.script
+        self.output = f"gs://{wanted.bucket}/tpuctl/rehearsals/{folder.name}/output"
+        self.packages: Packages | None = None
+        self.cloud: Mapping[str, str | None] = {}
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        found = []
+        if self.wanted.installation.setup:
+            found.append("job.setup, which changes a machine, was not run")
+        for name in self.wanted.secrets.references:
+            found.append(
+                f"{name} is not set: it is in Secret Manager, which was not asked; "
+                f"--secret {name} takes it from here"
+            )
+        version = self.wish.tensorflow
+        if version and version != self.stack.runtime.tensorflow:
+            found.append(f"with TensorFlow {version}, which {self.stack.runtime.version} has not")
+        return tuple(found)
+
+    async def prepare(self) -> None:
+        """The runtime's Python with what the job installs, and the local cloud with its buckets."""
+        from tpuctl.api.local import prepare_image
+        from tpuctl.emulator.machines.images import ImageStore
+
+        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        version = self.target.tensorflow
+        await prepare_image(version, self.emit)
+        image = ImageStore().path_of(version) / "bin" / "python3"
+        await self._open_cloud()
+        self.packages = await self._install(image)
+
+    async def _open_cloud(self) -> None:
+        from tpuctl.api.local import running_endpoint
+        from tpuctl.api.local_buckets import buckets_in, make_buckets, put_sample
+        from tpuctl.cloud.clients import Cloud
+        from tpuctl.emulator import control
+        from tpuctl.emulator.projects import DEFAULT_PROJECT
+        from tpuctl.emulator.shell import environment_for
+        from tpuctl.preflight.rehearsal.surroundings import shell_variables
+
+        endpoint = running_endpoint(self.emit)
+        running = control.status(control.default_home())
+        if running is None:
+            raise Unreachable("The local cloud did not answer", "it went away just now")
+        self.cloud = environment_for(running, shell_variables(os.environ))
+        cloud = Cloud(endpoint, DEFAULT_PROJECT)
+        texts = [*self.wanted.args, *self.wanted.env.values()]
+        wanted = buckets_in(texts, self._sources())
+        wanted |= {self.wanted.bucket, *(bucket for _, bucket, _ in self.wish.samples)}
+        await make_buckets(cloud, wanted, self.stack.bucket_location)
+        for sample in self.wish.samples:
+            with step(self.emit, f"gs://{sample[1]}/{sample[2]}", "copy") as copying:
+                counts = await put_sample(cloud, sample, copying.report)
+                copying.result = f"{counts['sent']} files, {counts['there']} there already"
+
+    def _sources(self) -> list[Path]:
+        from tpuctl.jobs.selection import selected
+
+        entries = selected(self.root, self.wanted.include, self.wanted.exclude)
+        return [one.path for one in entries if one.kind == "file" and one.name.endswith(".py")]
+
+    async def _install(self, image: Path) -> Packages:
+        from tpuctl.cloud.threads import in_thread
+        from tpuctl.emulator.machines.environment import pip_configuration
+        from tpuctl.emulator.machines.images import ImageStore
+        from tpuctl.preflight.rehearsal.requirements import Packages, install
+
+        wanted = self.wanted.installation
+        if not (wanted.requirements or wanted.dependencies or wanted.project or wanted.wheels):
+            return Packages(image)
+        code = self.root
+        if wanted.project is not None or any(one.startswith("./") for one in wanted.dependencies):
+            code = self.scratch / "project"  # building one writes into its folder
+            await in_thread(self._copy, code)
+        text, settings = await in_thread(pip_configuration)
+        config = self.scratch / "pip.conf"
+        config.write_text(text, "utf-8")
+        variables = {
+            **{name: value for name, value in os.environ.items() if name[:6] != "PYTHON"},
+            **settings,
+            "HOME": str(self.home),
+            "PIP_CONFIG_FILE": str(config),
+            "PIP_CACHE_DIR": str(ImageStore().downloads),
+        }
+        variables.pop("VIRTUAL_ENV", None)
+        with step(self.emit, "rehearsal/requirements", "make") as making:
+            return await install(
+                image,
+                wanted.model_dump(),
+                code,
+                self.bundle.digest,
+                folder=self.scratch / "requirements",
+                variables=variables,
+                report=making.report,
+            )
+
+    def _copy(self, into: Path) -> None:
+        from tpuctl.jobs.selection import selected
+
+        into.mkdir()
+        for entry in selected(self.root, self.wanted.include, self.wanted.exclude):
+            place = into / entry.name
+            if entry.kind == "folder":
+                place.mkdir(parents=True, exist_ok=True)
+            elif entry.kind == "file":
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(entry.path, place)
+
+    async def run(self) -> list[Pass]:
+        """The first pass, and where that went well the second one."""
+        first = await self._pass("xla", 1)
+        if not first.steps or first.has_failed or first.stopped == "interrupted":
+            return [first]
+        return [first, await self._pass("replicas", min(self.target.replicas, MOST_REPLICAS))]
+
+    async def _pass(self, mode: Mode, replicas: int) -> Pass:
+        from tpuctl.preflight.rehearsal.observed import read
+        from tpuctl.preflight.rehearsal.passes import Pass
+        from tpuctl.preflight.rehearsal.process import Command, Exit, last_lines, run
+
+        folder = self.folder / mode
+        folder.mkdir()
+        observations = folder / "observations.jsonl"
+        settings = folder / "settings.json"
+        settings.write_text(json.dumps(self._settings(observations, mode, replicas)), "utf-8")
+        command = Command(self._argv(), self.root, self._environment(settings))
+        with step(self.emit, f"rehearsal/{mode}", "run") as running:
+            showing = _Showing(folder, self.wish, running.report, self.emit)
+            try:
+                ended = await run(command, folder, seconds=self.wish.seconds, look=showing.look)
+            except asyncio.CancelledError:
+                ended = Exit(None, "interrupted", running.seconds)
+            done = Pass(
+                mode,
+                replicas,
+                tuple(read(observations)),
+                ended.code,
+                ended.seconds,
+                folder / "log",
+                last_lines(folder / "log"),
+                ended.stopped,
+            )
+            running.result = _told(done)
+        return done
+
+    def _settings(self, observations: Path, mode: Mode, replicas: int) -> dict[str, Any]:
+        script = self.root / self.program if self.wanted.form == "script" else ""
+        return {
+            "observations": str(observations),
+            "mode": mode,
+            "steps": self.wish.steps,
+            "replicas": replicas,
+            "script": str(script),
+            "root": str(self.root),
+            "kind": self.target.kind,
+            "grace": GRACE,
+        }
+
+    def _argv(self) -> list[str]:
+        assert self.packages is not None
+        start = [] if self.wanted.form == "script" else ["-m"]
+        return [str(self.packages.python), *start, self.program, *self.wanted.args]
+
+    def _environment(self, settings: Path) -> dict[str, str]:
+        import tpuctl.preflight
+        from tpuctl.preflight.rehearsal.surroundings import script_variables, shell_variables
+
+        assert self.packages is not None
+        packages = self.packages
+        modules = list(packages.modules)
+        if not modules and (self.root / "src").is_dir():
+            modules = [str(self.root / "src")]
+        found = script_variables(
+            shell_variables(os.environ),
+            self.cloud,
+            self._job_variables(),
+            home=self.home,
+            shim=Path(tpuctl.preflight.__file__).parent / "shim",
+            settings=settings,
+            programs=packages.programs or (str(packages.python.parent),),
+            modules=modules,
+        )
+        if packages.home is not None:
+            found["VIRTUAL_ENV"] = str(packages.home)
+        return found
+
+    def _job_variables(self) -> dict[str, str]:
+        """As the supervisor of the first worker sets them."""
+        from tpuctl.flows.submission import worker_environment
+        from tpuctl.model.job import JobRecord
+
+        wanted = self.wanted
+        record = JobRecord(
+            id=self.folder.name,
+            stack=wanted.stack,
+            project=wanted.project,
+            zone=wanted.zone,
+            node=wanted.node,
+            bucket=wanted.bucket,
+            script=self.program,
+            bundle=self.bundle.digest,
+            worker_count=wanted.worker_count,
+            workers=wanted.workers,
+            submitted=datetime.now(UTC),
+        )
+        return {
+            **wanted.env,
+            **worker_environment(wanted, record, wanted.workers[0]),
+            "TPUCTL_OUTPUT": self.output,
+            **wanted.secrets.values,
+        }
+
+
+class _Showing:
+    """How far a pass is, and its output where that is wanted."""
+
+    def __init__(self, folder: Path, wish: Wish, report: Report, emit: Emit) -> None:
+        self.observations = folder / "observations.jsonl"
+        self.log = folder / "log"
+        self.wish = wish
+        self.report = report
+        self.emit = emit
+        self.seen = self.shown = 0
+
+    def look(self) -> None:
+        from tpuctl.preflight.rehearsal.observed import Compiled, Step, read
+
+        if self.wish.is_verbose:
+            self._show()
+        size = self.observations.stat().st_size if self.observations.exists() else 0
+        if size == self.seen:
+            return
+        self.seen = size
+        found = read(self.observations)
+        steps = [one for one in found if isinstance(one, Step)]
+        if steps:
+            taken = min(len(steps), self.wish.steps)
+            self.report(f"step {taken} of {self.wish.steps}", taken / self.wish.steps)
+        elif any(isinstance(one, Compiled) for one in found):
+            self.report("compiled", None)
+
+    def _show(self) -> None:
+        if not self.log.exists():
+            return
+        with self.log.open("rb") as log:
+            log.seek(self.shown)
+            data = log.read()
+        if data:
+            self.shown += len(data)
+            self.emit(CommandOutput(0, data, is_error=True))
+
+
+def _told(one: Pass) -> str:
+    count = len(one.steps)
+    steps = f"{count} step{'' if count == 1 else 's'}"
+    if one.has_failed:
+        return f"failed after {steps}" if count else "failed"
+    return f"{one.stopped}, {steps}" if one.stopped else steps

@@ -1,0 +1,148 @@
+"""How the script came to its end in a rehearsal, and what that says of the real run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tpuctl.preflight.rehearsal.finding import Finding
+from tpuctl.preflight.rehearsal.observed import Failure, Read, Refused, ShimFailed, Started
+from tpuctl.preflight.rehearsal.passes import Pass
+
+__all__ = ["missing_objects", "of_first", "of_second", "used_tensorflow"]
+
+TOPIC = "script"
+OBJECT = re.compile(r"gs://[a-z0-9][\w.-]+(?:/[^\s'\"`,;)]*)?")
+# How TensorFlow, Google's client and gcsfs say that an object or a bucket is not there.
+ABSENT = re.compile(
+    r"not ?found|no such (?:file|object)|does not exist|NoSuchKey|404|FileNotFound"
+    r"|matched no files|No files match",
+    re.IGNORECASE,
+)
+KILLED = 137
+SAMPLE = "Put a sample there, a folder on this machine:\n    tpuctl rehearse --sample FOLDER={}"
+
+
+def used_tensorflow(one: Pass) -> bool:
+    return any(each.tensorflow for each in one.of(Started)) or bool(one.steps)
+
+
+def of_first(one: Pass, asked: int) -> Iterator[Finding]:
+    """What is to be said of the end itself; a refusal of XLA is told where that is told."""
+    yield from _shim(one)
+    if one.has_failed:
+        if not _is_of_xla(one):
+            yield _failed(one)
+    elif one.stopped == "timeout":
+        yield _timed_out(one, asked)
+    elif one.stopped:
+        seen = f"after {_count(len(one.steps), 'step')}"
+        yield Finding(TOPIC, "unknown", f"interrupted {seen}: what follows is from these")
+    elif not used_tensorflow(one):
+        others = sorted({name for each in one.of(Started) for name in each.others})
+        instead = f" ({', '.join(others)} was)" if others else ""
+        yield Finding(
+            TOPIC,
+            "unknown",
+            f"ran to its end, and TensorFlow was never imported{instead}: no step can be seen",
+        )
+    elif not one.steps:
+        yield Finding(
+            TOPIC,
+            "unknown",
+            "ran to its end without a training step that could be seen",
+            hint="Seen are fit, train_on_batch, strategy.run, and optimizers' apply_gradients "
+            "in a tf.function.",
+        )
+    elif len(one.steps) < asked:
+        yield Finding(TOPIC, "fine", f"ran to its end in {_count(len(one.steps), 'step')}")
+    else:
+        yield Finding(TOPIC, "fine", f"ran, and was stopped after {len(one.steps)} steps")
+
+
+def of_second(one: Pass, first: Pass) -> Iterator[Finding]:
+    """Of the run on several replicas, where the first run went well."""
+    if one.has_failed:
+        failed = _failed(one)
+        where = f"on {one.replicas} replicas" if one.replicas > 1 else "when started again"
+        yield Finding(
+            "replicas",
+            failed.severity,
+            f"fails {where}: {failed.message}",
+            failed.detail,
+            failed.hint,
+            failed.where,
+        )
+    elif one.stopped == "timeout" and not one.steps and first.steps:
+        yield Finding("replicas", "unknown", "no step within the time on several replicas")
+
+
+def missing_objects(one: Pass) -> list[str]:
+    """The gs:// paths that the script wanted to read and that are not there."""
+    named = [each.path for each in one.of(Read) if getattr(each, "missing", False)]
+    ended = one.ended
+    if ended is not None and ended.error is not None and ABSENT.search(_all(ended.error)):
+        named += OBJECT.findall(ended.error.message)
+    return list(dict.fromkeys(path.rstrip(".:") for path in named if path.startswith("gs://")))
+
+
+def _failed(one: Pass) -> Finding:
+    error = one.ended.error if one.ended is not None else None
+    missing = missing_objects(one)
+    tail = "\n".join(one.tail)
+    if missing:
+        return Finding(
+            "data",
+            "error",
+            f"{missing[0]} is not in the local cloud, which serves gs:// here",
+            tail,
+            SAMPLE.format(missing[0]),
+            error.where if error is not None else None,
+        )
+    if error is not None:
+        return Finding(TOPIC, "error", _first_line(error), tail, where=error.where)
+    if one.exit_code == KILLED:
+        message = "was killed from outside: this machine's memory may not be enough for it"
+        return Finding(TOPIC, "unknown", message, tail)
+    return Finding(TOPIC, "error", f"ended with exit code {one.exit_code}", tail)
+
+
+def _timed_out(one: Pass, asked: int) -> Finding:
+    if one.steps:
+        message = f"took {len(one.steps)} of {asked} steps within {one.seconds:.0f} s"
+        return Finding(TOPIC, "fine", message)
+    return Finding(
+        TOPIC,
+        "error",
+        f"took no training step within {one.seconds:.0f} s",
+        "\n".join(one.tail),
+        "Where it needs longer, say so with\n    tpuctl rehearse --timeout 1h",
+    )
+
+
+def _is_of_xla(one: Pass) -> bool:
+    return bool(one.of(Refused))
+
+
+def _shim(one: Pass) -> Iterator[Finding]:
+    failed = one.of(ShimFailed)
+    if failed:
+        yield Finding(
+            "observing",
+            "unknown",
+            "not everything could be observed: this is a gap of tpuctl, not of the script",
+            "\n".join(dict.fromkeys(each.what for each in failed)),
+        )
+
+
+def _first_line(error: Failure) -> str:
+    lines = [line.strip() for line in error.message.splitlines() if line.strip()]
+    return f"{error.type}: {lines[0]}" if lines else error.type
+
+
+def _all(error: Failure) -> str:
+    return f"{error.type} {error.message}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,130 @@
+"""A rehearsed script as a process: started as a worker starts it, and never left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tpuctl.assets import program
+
+__all__ = ["Command", "Exit", "last_lines", "run"]
+
+KEEPER = ("keeper.py", "processes.py", "folder.py", "clock.py")
+GUARD = Path(__file__).with_name("guard.py")
+TICK = 0.25
+GRACE_SECONDS = 10.0  # after SIGTERM, when the time is over
+TAIL_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Command:
+    """What to start, where, with which variables and no others."""
+
+    argv: Sequence[str]
+    cwd: Path
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How it ended; no code where a signal ended it."""
+
+    code: int | None
+    stopped: Literal["", "timeout", "interrupted"] = ""
+    seconds: float = 0.0
+
+
+async def run(command: Command, folder: Path, *, seconds: float, look: Callable[[], None]) -> Exit:
+    """Run it to its end, or for so many seconds, its output going to `folder`/log.
+
+    `look` is called some times a second. Cancelling ends the script and everything that it
+    started before CancelledError goes on; so does the end of this program, whatever ends it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    _equip(folder)
+    python = (sys.executable, "-S", "-I")
+    keeper = (*python, str(folder / "keeper.py"), str(folder), str(command.cwd), *command.argv)
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    guard = await asyncio.create_subprocess_exec(
+        *(*python, str(GUARD), *keeper),
+        stdin=asyncio.subprocess.PIPE,
+        env=dict(command.environment),
+        start_new_session=True,
+    )
+    assert guard.stdin is not None
+    stopped: Literal["", "timeout"] = ""
+    try:
+        while not await _has_ended(guard):
+            look()
+            left = began + seconds - clock()
+            if left <= 0 and not stopped:
+                stopped = "timeout"
+                guard.stdin.write(b"t")
+            if left <= -GRACE_SECONDS:
+                guard.stdin.close()
+    finally:
+        guard.stdin.close()
+        await _end(guard)
+        code = _code(folder)
+        _tidy(folder)
+    look()
+    return Exit(code, stopped, clock() - began)
+
+
+def last_lines(log: Path, count: int = 12) -> tuple[str, ...]:
+    """The last lines of a log that have something on them; a progress bar's are one."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - TAIL_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ()
+    lines = (line.rstrip("\r").rpartition("\r")[2].rstrip() for line in text.split("\n"))
+    return tuple([line for line in lines if line.strip()][-count:])
+
+
+def _equip(folder: Path) -> None:
+    for name in KEEPER:
+        (folder / name).write_text(program(name), "utf-8")
+
+
+async def _has_ended(guard: asyncio.subprocess.Process) -> bool:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(guard.wait(), TICK)
+        return True
+    return False
+
+
+async def _end(guard: asyncio.subprocess.Process) -> None:
+    """Wait for the guard, which ends all; a second Ctrl-C does not cut that short."""
+    waiting = asyncio.ensure_future(guard.wait())
+    while not waiting.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({waiting})
+
+
+def _code(folder: Path) -> int | None:
+    try:
+        exited = json.loads((folder / "exit.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    code = exited["exit_code"]
+    if code is None:
+        return 128 + int(exited["signal"])
+    return int(code)
+
+
+def _tidy(folder: Path) -> None:
+    """Leave what is of use afterwards: the log, and what was observed."""
+    for name in (*KEEPER, "begun.json", "exit.json", "job.lock"):
+        with suppress(FileNotFoundError):
+            (folder / name).unlink()
+    shutil.rmtree(folder / "__pycache__", ignore_errors=True)
