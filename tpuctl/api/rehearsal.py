@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from tpuctl.jobs.bundle import Bundle
     from tpuctl.model.job import JobRecord
     from tpuctl.model.stack import Stack
-    from tpuctl.preflight.rehearsal.finding import Judgement, Target
+    from tpuctl.preflight.rehearsal.finding import Target
+    from tpuctl.preflight.rehearsal.outcome import Rehearsal
     from tpuctl.preflight.rehearsal.passes import Pass
     from tpuctl.preflight.rehearsal.record import Content, Rehearsed
 
-__all__ = ["Rehearsal", "Wish", "rehearse", "rehearsed_before", "was_rehearsed"]
+__all__ = ["Wish", "rehearse", "rehearsed_before", "was_rehearsed"]
 
 STEPS = 8
 SECONDS = 600.0  # for each pass
@@ -39,19 +40,6 @@ class Wish:
     is_verbose: bool = False
 
 
-@dataclass(frozen=True)
-class Rehearsal:
-    """What was found out, and where all of it can be read."""
-
-    judgement: Judgement
-    target: Target
-    passes: tuple[Pass, ...]
-    folder: Path
-    output: str  # gs://, in the local cloud
-    left_out: tuple[str, ...] = ()  # what a worker does and a rehearsal does not
-    is_interrupted: bool = False
-
-
 async def rehearse(stack_api: StackApi, wanted: Submission, wish: Wish) -> Rehearsal:
     """Run what was submitted twice for some steps on this machine, and judge what was seen.
 
@@ -61,6 +49,7 @@ async def rehearse(stack_api: StackApi, wanted: Submission, wish: Wish) -> Rehea
     """
     from tpuctl.api.rehearsing import Rehearsing
     from tpuctl.preflight.rehearsal.judging import judge
+    from tpuctl.preflight.rehearsal.outcome import Rehearsal
     from tpuctl.preflight.rehearsal.record import new_name
 
     if wanted.form == "shell":

@@ -107,16 +107,21 @@ class State:
 
     def as_typed(self, one: Diagnostic) -> Diagnostic:
         """With the commands in its hint as the user would have to type them."""
-        return replace(one, hint=COMMAND.sub(lambda found: f"{found[1]}{self.typed} ", one.hint))
+        return replace(one, hint=self._typed_in(one.hint))
+
+    def _typed_in(self, text: str) -> str:
+        return COMMAND.sub(lambda found: f"{found[1]}{self.typed} ", text)
 
     def problems(self, diagnostics: Sequence[Diagnostic]) -> None:
         self.view.problems([self.as_typed(one) for one in diagnostics])
 
     def _tell(self, event: Event) -> None:
-        from tpuctl.model.events import Warned
+        from tpuctl.model.events import Note, Warned
 
         if isinstance(event, Warned):
             event = replace(event, diagnostic=self.as_typed(event.diagnostic))
+        elif isinstance(event, Note):
+            event = Note(self._typed_in(event.text))
         self.view.on(event)
 
     def tpuctl(self, name: str = "", project: str = "") -> Tpuctl:
@@ -279,9 +284,9 @@ def root(
 @cache
 def register() -> None:
     """Make every command known. They import what they need when they run."""
-    from tpuctl.cli import catalog, explain, job, local, machine, run, stack
+    from tpuctl.cli import catalog, explain, job, local, machine, rehearse, run, stack
 
-    for module in (stack, run, job, explain, machine, catalog):
+    for module in (stack, rehearse, run, job, explain, machine, catalog):
         module.register(app)
     app.add_typer(local.app, name="local", rich_help_panel="Local cloud")
 

@@ -18,13 +18,13 @@ from tpuctl.errors import Usage
 if TYPE_CHECKING:
     from tpuctl.model.job import Form
 
-__all__ = ["register"]
+__all__ = ["AFTER_DASHES", "AfterDashes", "register", "what_to_run"]
 
 
 AFTER_DASHES = "tpuctl.after-dashes"
 
 
-class _Run(TyperCommand):
+class AfterDashes(TyperCommand):
     """Keeps what stands after `--` apart: without a script before it, it is a command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -34,13 +34,17 @@ class _Run(TyperCommand):
 
 
 def register(app: typer.Typer) -> None:
-    app.command(cls=_Run, rich_help_panel=PANEL)(run)
+    app.command(cls=AfterDashes, rich_help_panel=PANEL)(run)
 
 
-def _what(
-    script: str | None, module: str | None, given: Sequence[str], after: Sequence[str]
+def what_to_run(
+    script: str | None,
+    module: str | None,
+    given: Sequence[str],
+    after: Sequence[str],
+    command: str = "run",
 ) -> tuple[str, Form, list[str]]:
-    """What is to be run, in which form, with which arguments."""
+    """What is to be run, in which form, with which arguments. Raises Usage for nothing at all."""
     if module is not None:
         before = [] if script is None else [script]
         return module, "module", [*before, *given, *after]
@@ -51,8 +55,9 @@ def _what(
     raise Usage(
         "Nothing to run",
         "neither a script, nor a module, nor a command is named",
-        hint="For example\n    tpuctl run train.py -- --steps 1000\n"
-        "    tpuctl run -m package.train\n    tpuctl run -- ./train.sh --steps 1000",
+        hint=f"For example\n    tpuctl {command} train.py -- --steps 1000\n"
+        f"    tpuctl {command} -m package.train"
+        + ("\n    tpuctl run -- ./train.sh --steps 1000" if command == "run" else ""),
     )
 
 
@@ -127,7 +132,7 @@ def run(
     state: State = context.obj
     require_sense(down=down, detach=detach)
     seconds = duration(timeout, "--timeout")
-    what, form, words = _what(script, module, arguments or (), context.meta[AFTER_DASHES])
+    what, form, words = what_to_run(script, module, arguments or (), context.meta[AFTER_DASHES])
     tpuctl = state.tpuctl()
 
     running = Running(

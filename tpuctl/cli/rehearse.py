@@ -1,0 +1,223 @@
+"""The command that runs a script for a few steps on this machine: rehearse."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tpuctl.cli.app import Interrupted, State
+from tpuctl.cli.arguments import duration
+from tpuctl.cli.following import PANEL
+from tpuctl.cli.run import AFTER_DASHES, AfterDashes, what_to_run
+from tpuctl.errors import Usage
+
+if TYPE_CHECKING:
+    from tpuctl.api import Tpuctl
+    from tpuctl.flows.submission import Submission
+    from tpuctl.model.events import Emit, Event
+    from tpuctl.model.job import Form
+
+__all__ = ["register"]
+
+FAILED = 1
+
+
+def register(app: typer.Typer) -> None:
+    app.command(cls=AfterDashes, rich_help_panel=PANEL)(rehearse)
+
+
+def rehearse(
+    context: typer.Context,
+    script: Annotated[
+        str | None, typer.Argument(help="A script, as for run.", show_default=False)
+    ] = None,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="The script's own, after --.")
+    ] = None,
+    module: Annotated[
+        str | None,
+        typer.Option("--module", "-m", metavar="NAME", help="A module, as python -m does."),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", min=1, help="End the script after so many. [8]")
+    ] = None,
+    timeout: Annotated[
+        str,
+        typer.Option(
+            "--timeout",
+            metavar="DURATION",
+            help="End each of the two runs after this, as 90s or 30m. [10m]",
+        ),
+    ] = "",
+    sample: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sample",
+            metavar="DIR=gs://BUCKET/PREFIX",
+            help="Put a folder of this machine where the script reads: into the local cloud's "
+            "bucket of that name. May be repeated.",
+        ),
+    ] = None,
+    secret: Annotated[
+        list[str] | None,
+        typer.Option("--secret", metavar="NAME[=SOURCE]", help="A further secret, as for run."),
+    ] = None,
+    tensorflow: Annotated[
+        str,
+        typer.Option("--tensorflow", metavar="VERSION", help="Another than the runtime's."),
+    ] = "",
+    no_check: Annotated[
+        bool, typer.Option("--no-check", help="Rehearse it whatever check says.")
+    ] = False,
+    compile_it: Annotated[
+        bool,
+        typer.Option(
+            "--compile",
+            help="Have the TPU's own compiler compile the step, without a TPU, instead of running "
+            "it: exact words on operations and memory, and the largest batch.",
+        ),
+    ] = False,
+    type_name: Annotated[
+        str,
+        typer.Option("--type", metavar="TYPE", help="With --compile: another than the stack's."),
+    ] = "",
+    batch: Annotated[
+        int | None,
+        typer.Option("--batch", help="With --compile: a batch over all cores, and no search."),
+    ] = None,
+) -> int:
+    """Run a script for some steps on this machine, as the TPU's machines would, and report.
+
+    In the runtime's TensorFlow, with XLA, then on as many replicas as the TPU has; gs:// is served
+    by the local cloud. Nothing is sent to Google, and nothing is charged. It ends with 1 when
+    something would not run on the TPU.
+
+    Example: tpuctl rehearse train.py -- --batch 64
+    """
+    from tpuctl.model.secrets import parse_option
+
+    state: State = context.obj
+    seconds = duration(timeout, "--timeout")
+    what, form, words = what_to_run(
+        script, module, arguments or (), context.meta[AFTER_DASHES], "rehearse"
+    )
+    if compile_it:
+        given = {"--steps": steps, "--timeout": timeout, "--sample": sample, "-m": module}
+        _refuse(given, "says how to run, and --compile runs nothing")
+        return _compile(state, what, form, words, type_name, batch)
+    _refuse({"--type": type_name, "--batch": batch}, "is for --compile alone")
+    tpuctl = state.tpuctl()
+    wanted = tpuctl.submission(
+        what,
+        words,
+        form=form,
+        check=not no_check,
+        secrets=dict(map(parse_option, secret or ())),
+    )
+    typed = _typed(what, form, words)
+    return _run(state, tpuctl, wanted, typed, steps, seconds, sample or (), tensorflow)
+
+
+def _run(
+    state: State,
+    tpuctl: Tpuctl,
+    wanted: Submission,
+    typed: str,
+    steps: int | None,
+    seconds: float | None,
+    samples: Sequence[str],
+    tensorflow: str,
+) -> int:
+    from tpuctl.api.local_buckets import parse_sample
+    from tpuctl.api.rehearsal import SECONDS, STEPS, Wish, rehearse
+    from tpuctl.view.rehearsal import rehearsal_data, show_rehearsal
+
+    wish = Wish(
+        steps=STEPS if steps is None else steps,
+        seconds=SECONDS if seconds is None else seconds,
+        samples=tuple(map(parse_sample, samples)),
+        tensorflow=tensorflow or None,
+        is_verbose=state.verbose,
+    )
+    tpuctl.emit = _dim(state, tpuctl.emit)
+    done = state.wait_for(rehearse(tpuctl, wanted, wish))
+    state.answer(
+        rehearsal_data(done),
+        lambda: show_rehearsal(done, lambda name: f"{state.typed} {name} {typed}"),
+    )
+    if done.is_interrupted:
+        state.after_interrupt = ("what was seen until then is above", "")
+        raise Interrupted
+    return FAILED if done.judgement.has_errors else 0
+
+
+def _refuse(given: Mapping[str, object], why: str) -> None:
+    for option, value in given.items():
+        if value:
+            raise Usage(
+                "Options contradict",
+                f"{option} {why}",
+                hint=f"Leave out {option} or --compile."
+                if "alone" not in why
+                else f"Leave out {option}, or add --compile.",
+                where=option,
+            )
+
+
+def _compile(
+    state: State, what: str, form: Form, words: Sequence[str], type_name: str, batch: int | None
+) -> int:
+    from pathlib import Path
+
+    from tpuctl.api.compiling import compile_script
+    from tpuctl.view.compiling import compiled_lines
+
+    if form != "script":
+        raise Usage(
+            "Only a script can be compiled",
+            f"{what} is a module",
+            hint="Name the file itself:\n    tpuctl rehearse --compile SCRIPT",
+        )
+    tpuctl = state.tpuctl()
+    has_stack = tpuctl.stack_file.exists() or not type_name
+    report = state.wait_for(
+        compile_script(
+            Path(what),
+            words,
+            tpuctl.stack if has_stack else None,
+            tpuctl.emit,
+            type_name=type_name or None,
+            batch=batch,
+        )
+    )
+    state.answer(report.as_dict(), lambda: print("\n".join(compiled_lines(report))))
+    return int(report.exit_code)
+
+
+def _dim(state: State, emit: Emit) -> Emit:
+    """The script's own words stand back in a terminal with colours."""
+    import os
+    import sys
+    from dataclasses import replace
+
+    from tpuctl.model.events import CommandOutput
+
+    is_plain = state.no_color or state.json or "NO_COLOR" in os.environ
+    if is_plain or not sys.stderr.isatty():
+        return emit
+
+    def tell(event: Event) -> None:
+        if isinstance(event, CommandOutput):
+            event = replace(event, data=b"\x1b[2m" + event.data + b"\x1b[0m")
+        emit(event)
+
+    return tell
+
+
+def _typed(what: str, form: Form, words: Sequence[str]) -> str:
+    """As it follows `tpuctl run`, or `tpuctl rehearse`."""
+    start = ["-m", what] if form == "module" else [what]
+    return shlex.join([*start, *(["--", *words] if words else [])])
