@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from tpuctl.preflight.names import Names
 
@@ -47,13 +48,23 @@ class Module:
         return Names(self.tree, package)
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Every part of the tree, those around before those within."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
+    def calls(self) -> list[ast.Call]:
+        return [one for one in self.nodes if isinstance(one, ast.Call)]
+
+    @cached_property
+    def classes(self) -> dict[str, ast.ClassDef]:
+        """Its classes by their plain names, wherever they stand; the last one of a name."""
+        return {one.name: one for one in self.nodes if isinstance(one, ast.ClassDef)}
+
+    @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
         """Around what each part of the tree stands."""
-        return {
-            child: parent
-            for parent in ast.walk(self.tree)
-            for child in ast.iter_child_nodes(parent)
-        }
+        return {child: parent for parent in self.nodes for child in ast.iter_child_nodes(parent)}
 
     def around(self, node: ast.AST) -> Iterator[ast.AST]:
         """What a part stands in, the nearest first."""
@@ -80,13 +91,15 @@ class Module:
         return " ".join((ast.get_source_segment(self.text, node) or "").split())
 
 
-@dataclass
+@dataclass(eq=False)
 class Project:
     """The script, and what it imports of its own folder."""
 
     root: Path
     modules: dict[str, Module] = field(default_factory=dict)  # the script first, as "__main__"
     broken: list[Broken] = field(default_factory=list)
+    # What was found out about it once, for all families that ask the same.
+    known: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def script(self) -> Module:
