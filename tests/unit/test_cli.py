@@ -119,9 +119,9 @@ def test_a_script_that_is_missing_or_broken(
     (tmp_path / "notes").write_text("root:x:0:0:root:/root:/bin/bash\n", "utf-8")
     assert run(["check", "absent.py"]) == 2
     assert "absent.py" in capsys.readouterr().err
-    assert run(["check", "broken.py"]) == 65
-    assert "broken.py:2" in capsys.readouterr().err
-    assert run(["check", "notes"]) == 65, "whatever it is called, it is to be Python"
+    assert run(["check", "broken.py"]) == 1
+    assert "broken.py:2:1 TPU000 error" in capsys.readouterr().out
+    assert run(["check", "notes"]) == 1, "whatever it is called, it is to be Python"
 
 
 def test_a_home_is_not_shipped(

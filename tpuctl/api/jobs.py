@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +10,14 @@ from typing import TYPE_CHECKING
 
 from tpuctl.api.stack import StackApi
 from tpuctl.errors import Conflict, NotFound
-from tpuctl.model.events import Note
+from tpuctl.model.events import Note, Warned
 
 if TYPE_CHECKING:
     from tpuctl.flows.submission import Submission
     from tpuctl.model.job import Form, JobRecord, JobStatus, JobSummary
     from tpuctl.model.part import LogPart
+    from tpuctl.preflight.command import Runnable
+    from tpuctl.preflight.findings import Report
 
 __all__ = ["JobApi"]
 
@@ -67,7 +70,32 @@ class JobApi(StackApi):
         )
         if check:
             check_runnable(wanted, made.installation)
+            self._check(wanted)
         return made
+
+    def check(
+        self, script: str | Path, *, form: Form = "script", folder: Path | None = None
+    ) -> Report:
+        """What the static check finds in a script or module, for the stack's TPU.
+
+        Nothing of it is run; no network. `errors` of the report are what `submission` refuses.
+        """
+        from tpuctl.api.checking import check_wanted, target_of
+        from tpuctl.preflight.command import runnable
+
+        return check_wanted(runnable(str(script), form, folder), target_of(self.stack))
+
+    def _check(self, wanted: Runnable) -> None:
+        """Raise Refused for errors; tell of the rest in short."""
+        from tpuctl.api.checking import check_wanted, target_of
+        from tpuctl.preflight.refusing import require_no_errors, warning_of
+
+        report = check_wanted(wanted, target_of(self.stack))
+        require_no_errors(report)
+        words = ["-m", wanted.program] if wanted.form == "module" else [str(wanted.file)]
+        warning = warning_of(report, f"tpuctl check {shlex.join(words)}")
+        if warning is not None:
+            self.emit(Warned(warning))
 
     async def submit(
         self,

@@ -137,7 +137,7 @@ class State:
     def answer(self, data: Any, show: Callable[[], None] | None = None) -> None:
         """The result: kept for the envelope, or shown on stdout."""
         self.data = data
-        self.view.close()
+        self.close_view()
         if not self.json and show is not None:
             show()
 
@@ -284,9 +284,9 @@ def root(
 @cache
 def register() -> None:
     """Make every command known. They import what they need when they run."""
-    from tpuctl.cli import catalog, explain, job, local, machine, rehearse, run, stack
+    from tpuctl.cli import catalog, check, explain, job, local, machine, rehearse, run, stack
 
-    for module in (stack, rehearse, run, job, explain, machine, catalog):
+    for module in (stack, check, rehearse, run, job, explain, machine, catalog):
         module.register(app)
     app.add_typer(local.app, name="local", rich_help_panel="Local cloud")
 

@@ -1,4 +1,4 @@
-"""Commands for stacks: init, check, plan, up, status, down, orphans."""
+"""Commands for stacks: init, plan, up, status, down, orphans."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ProjectId = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    for command in (init, check, plan, up, status, down, orphans):
+    for command in (init, plan, up, status, down, orphans):
         app.command(rich_help_panel=PANEL)(command)
 
 
@@ -67,38 +67,6 @@ def init(
         print(f"\nNext:\n    {typed} up\n    {typed} run {written.script}")
 
     state.answer({"files": [str(path) for path in written.files]}, show)
-
-
-def check(
-    context: typer.Context,
-    script: Annotated[Path | None, typer.Argument(help="A script to look at as well.")] = None,
-) -> None:
-    """Validate the stack file, and a script's syntax, without any network.
-
-    Example: tpuctl check train.py
-    """
-    state: State = context.obj
-    tpuctl = state.tpuctl()
-    stack = tpuctl.stack
-    if script is not None:
-        from tpuctl.preflight.script import check_script
-
-        check_script(script)
-    facts = {
-        "stack": stack.name,
-        "type": stack.accelerator.name,
-        "zone": stack.zone,
-        "runtime": stack.runtime.version,
-        "bucket": stack.bucket,
-        "price": str(stack.price) if stack.price else "unknown",
-    }
-
-    def show() -> None:
-        from tpuctl.view.tables import print_facts
-
-        print_facts(facts.items())
-
-    state.answer(facts, show)
 
 
 def plan(context: typer.Context) -> None:

@@ -77,8 +77,8 @@ class Silence:
                     problem = problem or f"{MARK} {word} belongs at the end of the line it is for"
                     codes = set()
                 if problem:
-                    rest = "" if codes else ": nothing is silenced"
-                    self.remarks.append(Remark(path, line, problem + rest))
+                    ending = "" if codes else ": nothing is silenced"
+                    self.remarks.append(Remark(path, line, problem + ending))
                 if word == "ignore-file":
                     self.whole |= codes
                 elif codes:

@@ -1,0 +1,348 @@
+"""The command that looks at scripts before anything is sent: check."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tpuctl.cli.app import State
+from tpuctl.errors import Usage
+
+if TYPE_CHECKING:
+    from tpuctl.model.stack import Stack
+    from tpuctl.preflight.findings import Report, Target
+
+__all__ = ["register"]
+
+PANEL = "Jobs"
+PASSES = 10  # of --fix: a rewrite may make room for another
+
+
+class Format(StrEnum):
+    text = "text"
+    github = "github"
+    sarif = "sarif"
+
+
+def register(app: typer.Typer) -> None:
+    app.command(rich_help_panel=PANEL)(check)
+
+
+def check(
+    context: typer.Context,
+    scripts: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="SCRIPT",
+            help="Scripts, with what they import of their folders; or folders, with all in them.",
+            show_default=False,
+        ),
+    ] = None,
+    module: Annotated[
+        str | None,
+        typer.Option(
+            "--module", "-m", metavar="NAME", help="A module of the current folder instead."
+        ),
+    ] = None,
+    format: Annotated[
+        Format,
+        typer.Option(
+            "--format",
+            help="How to tell it: text, github (annotations of a workflow) or sarif.",
+            show_choices=False,
+        ),
+    ] = Format.text,
+    fix: Annotated[
+        bool,
+        typer.Option("--fix", help="Make the rewrites that are safe: shows them and asks first."),
+    ] = False,
+    select: Annotated[
+        list[str] | None,
+        typer.Option("--select", metavar="CODES", help="These rules alone, such as TPU1,TPU401."),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None, typer.Option("--ignore", metavar="CODES", help="All rules but these.")
+    ] = None,
+    explain: Annotated[
+        str | None,
+        typer.Option("--explain", metavar="CODE", help="Show why a rule is, with examples."),
+    ] = None,
+) -> int:
+    """Find what will fail or waste time on a TPU. No TPU, no network, nothing is run.
+
+    Scripts are checked for the stack's TPU, or for a TPU VM where there is no
+    stack file. Without a script the stack file alone is checked. Exit code 1
+    where there are errors; costs and risks are only told.
+
+    Example: tpuctl check train.py
+    """
+    state: State = context.obj
+    named = list(scripts or ())
+    if explain is not None:
+        _require_alone(explain, is_alone=not (named or module or fix or select or ignore))
+        _explain(state, explain)
+        return 0
+    if format is not Format.text and state.json:
+        raise _contradiction("--json and --format both say how to tell it", "--format")
+    if module is not None and named:
+        raise _contradiction("-m names a module instead of scripts", "-m")
+    if module is None and not named:
+        if fix or select or ignore or format is not Format.text:
+            raise Usage(
+                "Nothing to check",
+                "these options are for scripts, and none is named",
+                hint="For example\n    tpuctl check train.py --fix",
+            )
+        _check_stack(state)
+        return 0
+    chosen = _codes(select, ignore)
+    for one in named:
+        _require_script(one)
+    stack = _stack(context, state)
+    checked = _Checked.of(state, stack, named, module, chosen)
+    if fix:
+        checked.fix()
+    checked.tell(format)
+    if stack is not None:
+        _require_own_folder(named)
+    return 1 if checked.report.errors else 0
+
+
+# The stack file ----------------------------------------------------------------------------------
+
+
+def _check_stack(state: State) -> None:
+    facts = _facts(state.tpuctl().stack)
+
+    def show() -> None:
+        from tpuctl.view.tables import print_facts
+
+        print_facts(facts.items())
+
+    state.answer(facts, show)
+
+
+def _facts(stack: Stack) -> dict[str, str]:
+    return {
+        "stack": stack.name,
+        "type": stack.accelerator.name,
+        "zone": stack.zone,
+        "runtime": stack.runtime.version,
+        "bucket": stack.bucket,
+        "price": str(stack.price) if stack.price else "unknown",
+    }
+
+
+def _stack(context: typer.Context, state: State) -> Stack | None:
+    """The stack of the file that is named, or lies here; None where there is none."""
+    source = context.find_root().get_parameter_source("stack_file")
+    is_named = source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
+    if not is_named and not state.stack_file.exists():
+        return None
+    return state.tpuctl().stack
+
+
+# Scripts -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Checked:
+    """What is looked at, for what, and what was found."""
+
+    state: State
+    facts: dict[str, str]
+    what: str  # for what it is checked, in words
+    words: list[str]  # the arguments that name the scripts
+    look: Callable[[], Report]
+    report: Report
+
+    @classmethod
+    def of(
+        cls,
+        state: State,
+        stack: Stack | None,
+        scripts: Sequence[Path],
+        module: str | None,
+        codes: frozenset[str],
+    ) -> _Checked:
+        from tpuctl.api.checking import described, target_of, usual_target
+
+        target = target_of(stack) if stack is not None else usual_target()
+        name = stack.accelerator.name if stack is not None else ""
+        what = described(target, name)
+        if stack is None:
+            what += f", as there is no {state.stack_file}"
+        words = ["-m", module] if module is not None else [str(one) for one in scripts]
+
+        def look() -> Report:
+            return _look(scripts, module, target).of(codes)
+
+        facts = _facts(stack) if stack is not None else {}
+        return cls(state, facts, what, words, look, look())
+
+    def tell(self, format: Format) -> None:
+        state, report = self.state, self.report
+        if state.json:
+            from tpuctl.preflight.refusing import diagnostic_of
+
+            state.data = {**self.facts, "checked_for": self.what, **report.as_dict()}
+            state.problems([diagnostic_of(one) for one in report.findings])
+            return
+        if format is Format.text:
+            from tpuctl.view.findings import Paper, report_lines
+
+            paper = Paper.of(sys.stdout, no_color=state.no_color)
+            fix = shlex.join(["tpuctl", "check", *self.words, "--fix"])
+            fix = fix.replace("tpuctl", state.typed, 1)
+            lines = report_lines(report, self.what, paper, fix)
+        elif format is Format.github:
+            from tpuctl.view.annotations import annotation_lines
+            from tpuctl.view.places import base_folder
+
+            lines = annotation_lines(report, base_folder())
+        else:
+            import json
+
+            from tpuctl.view.places import base_folder
+            from tpuctl.view.sarif import sarif
+
+            lines = iter([json.dumps(sarif(report, base_folder()), indent=2, ensure_ascii=False)])
+        state.close_view()
+        for line in lines:
+            print(line)
+
+    def fix(self) -> None:
+        """Make the rewrites, as often as there are new ones, and look again."""
+        from tpuctl.cli.fixing import fix_once
+
+        for _ in range(PASSES):
+            if not fix_once(self.state, self.report):
+                return
+            self.report = self.look()
+
+
+def _look(scripts: Sequence[Path], module: str | None, target: Target) -> Report:
+    from tpuctl.api.checking import check_path, check_wanted
+    from tpuctl.preflight.command import check_runnable, runnable
+    from tpuctl.preflight.findings import Report
+
+    if module is None:
+        return Report.joined(check_path(one, target) for one in scripts)
+    wanted = runnable(module, "module")
+    if wanted.file is None:
+        from tpuctl.model.installation import Installation
+
+        # Anything might come with what is installed: a name that cannot be is told, no more.
+        check_runnable(wanted, Installation(project="."))
+        raise Usage(
+            "Nothing to check",
+            f"{module} is no file of this folder",
+            hint="Go to the folder that it is in.",
+            where="-m",
+        )
+    return check_wanted(wanted, target)
+
+
+def _require_script(path: Path) -> None:
+    if not path.exists():
+        detail = "leads nowhere" if path.is_symlink() else "does not exist"
+        raise Usage(
+            "No such script", f"{path} {detail}", hint="Give the path of a Python file or a folder."
+        )
+    if path.suffix == ".ipynb":
+        raise Usage(
+            "Not a script",
+            f"{path} is a notebook",
+            hint="Make a script of it:\n"
+            f"    jupyter nbconvert --to script {shlex.quote(str(path))}",
+        )
+    if not (path.is_file() or path.is_dir()):
+        raise Usage("Not a script", f"{path} is neither a file nor a folder")
+
+
+def _require_own_folder(scripts: Sequence[Path]) -> None:
+    """What `run` would refuse as well."""
+    from tpuctl.preflight.script import refuse_home
+
+    for one in scripts:
+        if one.is_file():
+            refuse_home(one.parent, str(one))
+
+
+# Rules -------------------------------------------------------------------------------------------
+
+
+def _codes(select: Sequence[str] | None, ignore: Sequence[str] | None) -> frozenset[str]:
+    """The codes that are to be told of. What cannot be read is told unless it is ignored itself."""
+    from tpuctl.preflight.rules import RULES
+
+    chosen = _meant(select, "--select") | {"TPU000"} if select else frozenset(RULES)
+    return chosen - (_meant(ignore, "--ignore") if ignore else frozenset())
+
+
+def _meant(words: Sequence[str], option: str) -> frozenset[str]:
+    from tpuctl.preflight.selection import codes_of
+
+    several = [one.strip() for word in words for one in word.split(",") if one.strip()]
+    if not several:
+        raise Usage("No code", f"{option} names none", hint=_LIST, where=option)
+    meant: frozenset[str] = frozenset()
+    for one in several:
+        codes = codes_of(one)
+        if not codes:
+            raise _no_rule(one, option)
+        meant |= codes
+    return meant
+
+
+def _no_rule(word: str, option: str) -> Usage:
+    from tpuctl.catalog import nearest
+    from tpuctl.preflight.rules import RULES
+
+    known = [*RULES, *(rule.name for rule in RULES.values())]
+    like = nearest(word.upper(), known) if word.upper().startswith("TP") else nearest(word, known)
+    hint = f"Did you mean {' or '.join(like)}?" if like else _LIST
+    return Usage("No such rule", f"there is no {word}", hint=hint, where=option)
+
+
+_LIST = "All codes are in docs/reference/rules.md; one is explained by\n"
+_LIST += "    tpuctl check --explain TPU101"
+
+
+def _explain(state: State, word: str) -> None:
+    from tpuctl.preflight.rules import RULES
+    from tpuctl.preflight.selection import codes_of
+    from tpuctl.view.findings import Paper
+    from tpuctl.view.rules import rule_data, rule_text
+
+    codes = sorted(codes_of(word))
+    if not codes:
+        raise _no_rule(word, "--explain")
+    rules = [RULES[code] for code in codes]
+
+    def show() -> None:
+        width = min(Paper.of(sys.stdout).width, 100)
+        if len(rules) == 1:
+            print(rule_text(rules[0], width))
+            return
+        for rule in rules:
+            print(f"{rule.code} {rule.severity.value:<5} {rule.name}")
+
+    data: Any = [rule_data(rule) for rule in rules]
+    state.answer({"rules": data}, show)
+
+
+def _require_alone(code: str, *, is_alone: bool) -> None:
+    if not is_alone:
+        raise _contradiction(f"--explain {code} checks nothing", "--explain")
+
+
+def _contradiction(detail: str, where: str) -> Usage:
+    return Usage("Options contradict", detail, hint="Leave one of them out.", where=where)

@@ -1,0 +1,32 @@
+"""Where files are, for programs that know the repository and not this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+__all__ = ["base_folder", "relative_to", "uri"]
+
+
+def base_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """The checkout that GitHub Actions works in, where it is around here; else this folder."""
+    here = Path.cwd()
+    named = environment.get("GITHUB_WORKSPACE")
+    if named and here.is_relative_to(Path(named).absolute()):
+        return Path(named).absolute()
+    return here
+
+
+def relative_to(base: Path, path: Path) -> str:
+    """With slashes; the whole path where it does not lie below."""
+    whole = Path(os.path.abspath(path))  # noqa: PTH100 - links are not followed
+    return (whole.relative_to(base) if whole.is_relative_to(base) else whole).as_posix()
+
+
+def uri(base: Path, path: Path) -> str:
+    """The same as a reference of RFC 3986, bytes that are no text included."""
+    shown = relative_to(base, path)
+    quoted = quote(os.fsencode(shown), safe="/~")
+    return f"file://{quoted}" if shown.startswith("/") else quoted

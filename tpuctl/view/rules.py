@@ -1,0 +1,82 @@
+"""The page of a rule of the check: for a terminal, and in Markdown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tpuctl.view.wrapping import wrapped
+
+if TYPE_CHECKING:
+    from tpuctl.preflight.findings import Rule, Target
+
+__all__ = ["rule_data", "rule_markdown", "rule_text"]
+
+MEANING = {
+    "error": "will not compile on a TPU, or not run",
+    "cost": "runs, and takes more time or memory than it needs to",
+    "risk": "may go wrong, or was not meant for a TPU",
+}
+
+
+def rule_data(rule: Rule) -> dict[str, str]:
+    return {
+        "code": rule.code,
+        "name": rule.name,
+        "severity": rule.severity.value,
+        "summary": rule.summary,
+        "why": rule.why,
+        "bad": rule.bad,
+        "good": rule.good,
+    }
+
+
+def rule_text(rule: Rule, width: int) -> str:
+    """At most so many columns wide, but for the code."""
+    parts = [
+        f"{rule.code} {rule.name} ({_severity(rule)})",
+        wrapped(rule.summary, width),
+        wrapped(f"{_about(rule.target)}{rule.why}", width),
+        f"Bad:\n{_indented(rule.bad)}",
+        f"Good:\n{_indented(rule.good)}",
+        f"To silence it, end the line with\n    {_comment(rule)}\nor, for a whole file, begin it "
+        f"with\n    # tpuctl: ignore-file[{rule.code}]",
+    ]
+    return "\n\n".join(parts)
+
+
+def rule_markdown(rule: Rule) -> str:
+    """Without a heading."""
+    severity = rule.severity.value
+    return "\n\n".join(
+        [
+            rule.summary,
+            f"**{severity.capitalize()}**: {MEANING[severity]}. {_about(rule.target)}{rule.why}",
+            f"Bad:\n\n```python\n{rule.bad.strip()}\n```",
+            f"Good:\n\n```python\n{rule.good.strip()}\n```",
+            f"To silence it, end the line with `{_comment(rule)}`.",
+        ]
+    )
+
+
+def _severity(rule: Rule) -> str:
+    return f"{rule.severity.value}: {MEANING[rule.severity.value]}"
+
+
+def _about(target: Target) -> str:
+    """For what the bad example is bad, where that is not everything."""
+    parts = []
+    if target.kind == "node":
+        parts.append("for TPU nodes (`tpu.kind: node`)")
+    if target.tensorflow is not None:
+        parts.append(f"with TensorFlow {target.tensorflow}, for example")
+    if target.replicas is not None:
+        parts.append(f"on {target.replicas} replicas, for example")
+    return f"Told {', '.join(parts)}. " if parts else ""
+
+
+def _comment(rule: Rule) -> str:
+    return f"# tpuctl: ignore[{rule.code}]"
+
+
+def _indented(code: str) -> str:
+    return "\n".join(f"    {line}".rstrip() for line in code.strip().splitlines())

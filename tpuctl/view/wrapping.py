@@ -1,0 +1,58 @@
+"""Text in the columns of a terminal, where some letters take two and some none."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len, set_cell_size
+
+__all__ = ["columns", "cut", "plain", "wrapped"]
+
+TAB = "    "
+
+
+def columns(text: str) -> int:
+    """How many columns a text takes."""
+    return cell_len(text)
+
+
+def plain(text: str) -> str:
+    """Without what would move the cursor or change colours; tabs become spaces."""
+    return "".join(
+        TAB if one == "\t" else one if one.isprintable() else "\N{REPLACEMENT CHARACTER}"
+        for one in text
+    )
+
+
+def wrapped(text: str, width: int, *, used: int = 0, indent: str = "") -> str:
+    """With line breaks between words, so that no line is wider; a longer word stays whole.
+
+    The first line begins after `used` columns; the others begin with `indent`.
+    """
+    lines: list[str] = []
+    line, room = "", width - used
+    for word in text.split():
+        longer = f"{line} {word}" if line else word
+        if line and columns(longer) > room:
+            lines.append(line)
+            line, room = word, width - columns(indent)
+        else:
+            line = longer
+    return f"\n{indent}".join([*lines, line])
+
+
+def cut(text: str, begin: int, width: int) -> tuple[str, int]:
+    """A line and the column where its character number `begin` stands, cut to so many columns.
+
+    What is left out is marked with an ellipsis; the character is always in what is left.
+    """
+    before = columns(text[:begin])
+    if columns(text) <= width:
+        return text, before
+    shift = 0
+    while shift < begin and columns(text[shift:begin]) > max(width - 20, width // 2):
+        shift += 1
+    if shift:
+        text = "…" + text[shift:]
+        before = columns(text[: begin - shift + 1])
+    if columns(text) > width:
+        text = set_cell_size(text, width - 1).rstrip() + "…"
+    return text, before
