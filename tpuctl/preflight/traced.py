@@ -10,13 +10,21 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tpuctl.preflight.findings import Target
-from tpuctl.preflight.names import dotted, keras_name
+from tpuctl.preflight.functions import (
+    argument,
+    function_of,
+    is_legacy_keras,
+    keras_bases,
+    own_nodes,
+    several,
+    title,
+)
+from tpuctl.preflight.names import keras_name
 from tpuctl.preflight.source import Function, Module, Project
 
-__all__ = ["Traced", "find_traced", "function_of", "is_legacy_keras", "keras_bases"]
+__all__ = ["TRACE_ARGUMENTS", "Traced", "find_traced", "is_taped", "root_of"]
 
 Defined = ast.FunctionDef | ast.AsyncFunctionDef
 RUNS = {"run", "experimental_run_v2"}  # methods of a strategy
@@ -28,10 +36,15 @@ METHODS = {
     "test_step": False,
     "predict_step": False,
     "compute_loss": True,
+    "compute_metrics": False,
     "update_state": False,
     "update_step": False,
+    "__call__": False,
 }
+# Keras 2 converts these; what else it traces, it takes as it is, like Keras 3 everything.
+CONVERTED = {"call", "update_state"}
 PARENTS = ("layers.", "models.", "losses.", "metrics.", "optimizers.", "regularizers.")
+PARENTS += ("constraints.",)
 PARENT_NAMES = ("Model", "Layer", "Loss", "Metric", "Optimizer", "Sequential", "Regularizer")
 # What traces a function that it is given: its name, and the numbers of such arguments.
 TRACE_ARGUMENTS = {
@@ -46,7 +59,11 @@ TRACE_ARGUMENTS = {
     "tensorflow.recompute_grad": (0,),
     "tensorflow.custom_gradient": (0,),
     "tensorflow.switch_case": (1,),
+    "tensorflow.nest.map_structure": (0,),
 }
+# Keywords of layers that take a function of tensors.
+LAYER_FUNCTIONS = ("activation", "kernel_regularizer", "bias_regularizer", "kernel_constraint")
+LAYER_FUNCTIONS += ("activity_regularizer", "embeddings_regularizer", "recurrent_activation")
 # Methods of data sets whose functions run on the host.
 HOST_METHODS = {"map", "filter", "flat_map", "interleave", "from_generator", "reduce", "scan"}
 HOST_METHODS |= {"group_by_window", "bucket_by_sequence_length", "take_while", "apply", "batch"}
@@ -55,6 +72,8 @@ HOST_METHODS |= {
     "experimental_distribute_datasets_from_function",
 }
 HOST_FUNCTIONS = {"tensorflow.py_function", "tensorflow.numpy_function", "tensorflow.py_func"}
+FUNCTION = "tensorflow.function"
+UNCONVERTED = "tensorflow.autograph.experimental.do_not_convert"
 
 
 @dataclass(frozen=True)
@@ -67,82 +86,49 @@ class Traced:
     autograph: bool = True  # whether an `if` or a loop on tensors is converted
     is_differentiated: bool = False  # whether gradients are taken of all of it
     no_autograph: str = ""  # why not, where it is not
+    is_root: bool = True  # whether tracing begins with it
+    is_own_program: bool = False  # whether it is one of `tf.function`
+    calls: tuple[tuple[Module, ast.Call], ...] = ()  # what hands it to a strategy
 
 
 def find_traced(project: Project, target: Target) -> dict[ast.AST, Traced]:
     """All of them, by their part of the tree."""
-    return _Search(project, target).found
+    key = ("traced", target)
+    if key not in project.known:
+        project.known[key] = _Search(project, target).found
+    found: dict[ast.AST, Traced] = project.known[key]
+    return found
 
 
-def function_of(project: Project, module: Module, node: ast.AST) -> tuple[Module, Function] | None:
-    """The function of the project's own that an expression names, where it is one.
+def is_taped(module: Module, node: ast.AST) -> bool:
+    """Whether it stands under a gradient tape."""
+    return any(
+        isinstance(one, ast.With)
+        and any(module.names.called(item.context_expr) in TAKES_GRADIENTS for item in one.items)
+        for one in module.around(node)
+    )
 
-    Sees through `tf.function(f)` and `functools.partial(f, …)`, through `self.f` and plain names
-    of one assignment.
-    """
-    if isinstance(node, ast.Lambda):
-        return module, node
-    if isinstance(node, ast.Call):
-        name = module.names.of(node.func)
-        is_wrapper = name in ("tensorflow.function", "functools.partial", *_WRAPPERS)
-        return function_of(project, module, node.args[0]) if is_wrapper and node.args else None
-    if isinstance(node, ast.Attribute) and dotted(node.value) in ("self", "cls"):
-        around = module.class_around(node)
-        return None if around is None else _method(project, module, around, node.attr)
-    if isinstance(node, ast.Name):
-        found = _visible(project, module, node)
-        if found is not None:
-            return found
-    name = module.names.of(node)
-    told = project.find(name) if name is not None else None
-    if told is not None and isinstance(told[1], (ast.FunctionDef, ast.AsyncFunctionDef)):
-        return told[0], told[1]
+
+def root_of(module: Module, node: Function) -> Traced | None:
+    """What a function's own decorators make of it, where one is `tf.function`."""
+    for decorator in getattr(node, "decorator_list", []):
+        call = decorator if isinstance(decorator, ast.Call) else None
+        name = module.names.of(call.func if call is not None else decorator)
+        if name == "functools.partial" and call is not None and call.args:
+            name = module.names.of(call.args[0])
+        if name == FUNCTION:
+            return _program(module, node, call)
     return None
 
 
-def keras_bases(project: Project, module: Module, node: ast.ClassDef) -> Iterator[str]:
-    """The names of Keras' classes, such as "tensorflow.keras.layers.Layer", that it derives from.
-
-    Classes of the project's own in between are seen through. What Hugging Face's TensorFlow models
-    derive from counts as "tf_keras.Model".
-    """
-    seen: set[ast.AST] = set()
-    waiting: list[tuple[Module, ast.ClassDef]] = [(module, node)]
-    while waiting:
-        where, one = waiting.pop()
-        if one in seen:
-            continue
-        seen.add(one)
-        for base in one.bases:
-            name = where.names.of(base)
-            if name is not None and name.startswith("transformers.") and ".TF" in name:
-                yield "tf_keras.Model"
-            elif keras_name(name) is not None:
-                assert name is not None
-                yield name
-            elif isinstance(base, ast.Name) and name is None:
-                local = _class_named(where.tree, base.id)
-                if local is not None:
-                    waiting.append((where, local))
-            elif name is not None:
-                told = project.find(name)
-                if told is not None and isinstance(told[1], ast.ClassDef):
-                    waiting.append((told[0], told[1]))
-
-
-def is_legacy_keras(project: Project, name: str, target: Target) -> bool:
-    """Whether something of that name is Keras 2, whose layers autograph converts."""
-    if name.startswith("tf_keras."):
-        return True
-    if not name.startswith("tensorflow."):
-        return False
-    version = target.version
-    if version is not None and version < (2, 16):
-        return True
-    return any("TF_USE_LEGACY_KERAS" in module.text for module in project)
-
-
-_WRAPPERS = ("tensorflow.autograph.experimental.do_not_convert", "tensorflow.recompute_grad")
+def _program(module: Module, node: Function, call: ast.Call | None) -> Traced:
+    off = call is not None and any(
+        one.arg == "autograph" and isinstance(one.value, ast.Constant) and one.value.value is False
+        for one in call.keywords
+    )
+    why = "autograph is switched off for it" if off else _is_unconverted(module, node)
+    text = f"{title(node)} is a tf.function"
+    return Traced(module, node, text, not why, no_autograph=why, is_own_program=True)
 
 
 class _Search:
@@ -157,137 +143,129 @@ class _Search:
         waiting = [one for module in project for one in self._roots(module)]
         while waiting:
             one = waiting.pop()
-            known = self.found.get(one.node)
-            if one.node in self.host and "tf.function" not in one.because:
+            if one.node in self.host and not one.is_own_program:
                 continue
-            if known is not None:
-                merged = replace(
-                    known,
-                    autograph=known.autograph and one.autograph,
-                    no_autograph=known.no_autograph or one.no_autograph,
-                    is_differentiated=known.is_differentiated or one.is_differentiated,
-                )
-                if merged == known:
-                    continue
-                one = merged
-            self.found[one.node] = one
-            waiting.extend(self._called(one))
+            known = self.found.get(one.node)
+            merged = one if known is None else _merged(known, one)
+            if merged == known:
+                continue
+            self.found[one.node] = merged
+            waiting.extend(self._called(merged))
 
     # Where tracing begins ---------------------------------------------------------------------
 
     def _note_host(self, module: Module) -> None:
         """What `tf.data` and Python run, not XLA."""
-        for node in ast.walk(module.tree):
-            if not isinstance(node, ast.Call):
-                continue
-            is_host = module.names.of(node.func) in HOST_FUNCTIONS or (
+        for node in module.calls:
+            name = module.names.of(node.func)
+            is_host = name in HOST_FUNCTIONS or (
                 isinstance(node.func, ast.Attribute)
                 and node.func.attr in HOST_METHODS
-                and not (module.names.of(node.func) or "").startswith(("tensorflow.map", "jax"))
-                and module.names.of(node.func) not in TRACE_ARGUMENTS
+                and name not in TRACE_ARGUMENTS
             )
             if is_host:
-                for argument in [*node.args, *(one.value for one in node.keywords)]:
-                    found = function_of(self.project, module, argument)
+                for given in [*node.args, *(one.value for one in node.keywords)]:
+                    found = function_of(self.project, module, given)
                     if found is not None:
                         self.host.add(found[1])
 
     def _roots(self, module: Module) -> Iterator[Traced]:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                yield from self._decorated(module, node)
+                made = root_of(module, node)
+                if made is not None and not _is_host_loop(module, node):
+                    yield made
             elif isinstance(node, ast.Call):
                 yield from self._given(module, node)
             elif isinstance(node, ast.ClassDef):
                 yield from self._keras_methods(module, node)
 
-    def _decorated(self, module: Module, node: Defined) -> Iterator[Traced]:
-        for decorator in node.decorator_list:
-            call = decorator if isinstance(decorator, ast.Call) else None
-            name = module.names.of(call.func if call is not None else decorator)
-            if name in ("tensorflow.function", "functools.partial") and call is not None:
-                is_function = name == "tensorflow.function" or (
-                    bool(call.args) and module.names.of(call.args[0]) == "tensorflow.function"
-                )
-                if is_function:
-                    yield from self._function(module, node, call)
-            elif name == "tensorflow.function":
-                yield from self._function(module, node, None)
-
     def _given(self, module: Module, node: ast.Call) -> Iterator[Traced]:
         name = module.names.of(node.func)
-        if name == "tensorflow.function" and node.args:
+        if name == FUNCTION and node.args:
             found = function_of(self.project, module, node.args[0])
-            if found is not None:
-                yield from self._function(*found, node)
+            if found is not None and not _is_host_loop(*found):
+                yield _program(*found, node)
         if isinstance(node.func, ast.Attribute) and node.func.attr in RUNS and name is None:
-            given = _argument(node, 0, "fn")
-            found = None if given is None else function_of(self.project, module, given)
-            if found is not None:
-                text = f"{_title(found[1])} is given to {module.segment(node.func)}"
-                yield Traced(*found, because=text)
+            yield from self._replicated(module, node)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "compile":
-            given = _argument(node, 1, "loss")
-            for one in _several(given):
-                found = function_of(self.project, module, one)
-                if found is not None:
-                    text = f"{_title(found[1])} is the loss of a model"
-                    yield self._without(Traced(*found, text, is_differentiated=True), module)
-        if keras_name(name) == "layers.Lambda" and node.args:
-            found = function_of(self.project, module, node.args[0])
-            if found is not None:
-                assert name is not None
-                layer = Traced(*found, f"{_title(found[1])} is a layer", is_differentiated=True)
-                yield self._keras(layer, name)
+            for one in several(argument(node, 1, "loss")):
+                yield from self._handed(module, one, "the loss of a model", "loss")
+            for one in several(argument(node, 2, "metrics")):
+                yield from self._handed(module, one, "a metric of a model", "metric")
+        if keras_name(name) is not None and name is not None:
+            if keras_name(name) == "layers.Lambda" and node.args:
+                yield from self._handed(module, node.args[0], "a layer", "", name)
+            for keyword in node.keywords:
+                if keyword.arg in LAYER_FUNCTIONS:
+                    text = f"the {keyword.arg} of a layer"
+                    yield from self._handed(module, keyword.value, text, "", name)
 
-    def _function(self, module: Module, node: Function, call: ast.Call | None) -> Iterator[Traced]:
-        """Of `tf.function`: compiled, unless it is the loop on the host around what is compiled."""
-        if _is_host_loop(module, node):
+    def _replicated(self, module: Module, node: ast.Call) -> Iterator[Traced]:
+        given = argument(node, 0, "fn")
+        found = None if given is None else function_of(self.project, module, given)
+        if found is None:
             return
-        off = call is not None and _keyword(call, "autograph") is False
-        yield Traced(
-            module,
-            node,
-            f"{_title(node)} is a tf.function",
-            autograph=not off,
-            no_autograph="autograph is switched off for it" if off else "",
-        )
+        own = root_of(*found)
+        text = f"{title(found[1])} is given to {module.segment(node.func)}"
+        if own is None:
+            around = module.function_around(node)
+            made = None if around is None else root_of(module, around)
+            why = _is_unconverted(*found) or ("" if made is None else made.no_autograph)
+            own = Traced(*found, text, not why, no_autograph=why)
+        yield replace(own, because=text, calls=((module, node),))
+
+    def _handed(
+        self, module: Module, node: ast.expr, role: str, part: str, name: str = ""
+    ) -> Iterator[Traced]:
+        """A function that Keras takes, and what it does with it."""
+        found = function_of(self.project, module, node)
+        if found is None:
+            return
+        made = root_of(*found)
+        text = f"{title(found[1])} is {role}"
+        if made is None:
+            made = self._keras(Traced(*found, text), name or _keras_of(module), bool(part))
+        yield replace(made, because=text, is_differentiated=part != "metric")
 
     def _keras_methods(self, module: Module, node: ast.ClassDef) -> Iterator[Traced]:
         bases = list(keras_bases(self.project, module, node))
         if not any(_is_traced_base(name) for name in bases):
             return
+        is_layer = any((keras_name(name) or "").startswith(("layers.", "Layer")) for name in bases)
         for one in node.body:
-            if isinstance(one, ast.FunctionDef) and one.name in METHODS:
+            if not isinstance(one, ast.FunctionDef) or one.name not in METHODS:
+                continue
+            if one.name == "__call__" and is_layer:
+                continue
+            made = root_of(module, one)
+            if made is None:
                 text = f"Keras traces `{node.name}.{one.name}`"
                 made = Traced(module, one, text, is_differentiated=METHODS[one.name])
-                yield self._keras(made, bases[0])
+                made = self._keras(made, bases[0], one.name in CONVERTED)
+            yield replace(made, is_differentiated=METHODS[one.name])
 
-    def _keras(self, one: Traced, name: str) -> Traced:
-        if is_legacy_keras(self.project, name, self.target):
+    def _keras(self, one: Traced, name: str, is_converted: bool) -> Traced:
+        if not name:
             return one
-        return replace(one, autograph=False, no_autograph="Keras 3 traces it without autograph")
-
-    def _without(self, one: Traced, module: Module) -> Traced:
-        """A loss: of the Keras that the file imports."""
-        known = module.names.known.values()
-        uses = [f"{name}." for name in known if keras_name(f"{name}.") is not None]
-        if not uses and "tensorflow" in known:
-            uses = ["tensorflow.keras."]
-        return self._keras(one, uses[0]) if uses else one
+        why = _is_unconverted(one.module, one.node)
+        if not is_legacy_keras(self.project, name, self.target):
+            why = "Keras 3 traces it without autograph"
+        elif not is_converted:
+            why = "Keras traces it without autograph"
+        return replace(one, autograph=not why, no_autograph=why)
 
     # What they call ---------------------------------------------------------------------------
 
     def _called(self, one: Traced) -> Iterator[Traced]:
-        for node in _own_calls(one.node):
-            inner = self._reached(one, node)
-            for module, function in inner:
-                if function is one.node:
-                    continue
-                yield replace(
-                    self._converted(one, module, function),
-                    is_differentiated=one.is_differentiated or _is_taped(one.module, node),
-                )
+        for node in own_nodes(one.node):
+            if not isinstance(node, ast.Call):
+                continue
+            for module, function in self._reached(one, node):
+                if function is not one.node:
+                    is_differentiated = one.is_differentiated or is_taped(one.module, node)
+                    told = _callee(one, module, function)
+                    yield replace(told, is_differentiated=is_differentiated)
 
     def _reached(self, one: Traced, node: ast.Call) -> Iterator[tuple[Module, Function]]:
         found = function_of(self.project, one.module, node.func)
@@ -295,143 +273,65 @@ class _Search:
             yield found
         name = one.module.names.of(node.func)
         for number in TRACE_ARGUMENTS.get(name or "", ()):
-            for given in _several(_argument(node, number, "")):
+            for given in several(argument(node, number, "")):
                 told = function_of(self.project, one.module, given)
                 if told is not None:
                     yield told
 
-    def _converted(self, caller: Traced, module: Module, function: Function) -> Traced:
-        off = _is_unconverted(module, function)
-        return Traced(
-            module,
-            function,
-            f"{_title(caller.node)} calls {_title(function)}, and {caller.because}"
-            if "calls" not in caller.because
-            else caller.because,
-            autograph=caller.autograph and not off,
-            no_autograph=caller.no_autograph or (off or ""),
-        )
+
+def _merged(known: Traced, one: Traced) -> Traced:
+    return replace(
+        known,
+        autograph=known.autograph and one.autograph,
+        no_autograph=known.no_autograph or one.no_autograph,
+        is_differentiated=known.is_differentiated or one.is_differentiated,
+        is_root=known.is_root or one.is_root,
+        is_own_program=known.is_own_program or one.is_own_program,
+        calls=known.calls + tuple(call for call in one.calls if call not in known.calls),
+    )
+
+
+def _callee(caller: Traced, module: Module, function: Function) -> Traced:
+    """A function that a traced one calls: converted with it, unless it is a program of its own."""
+    own = root_of(module, function)
+    if own is not None:
+        return own
+    why = caller.no_autograph or _is_unconverted(module, function)
+    text = caller.because
+    if " calls " not in text:
+        text = f"{title(caller.node)} calls {title(function)}, and {text}"
+    return Traced(module, function, text, not why, no_autograph=why, is_root=False)
 
 
 def _is_host_loop(module: Module, node: Function) -> bool:
-    """Whether it hands replicas their work, or takes from an iterator."""
-    for call in _own_calls(node):
-        if not isinstance(call.func, ast.Attribute) or call.func.attr not in RUNS:
+    """Whether it hands replicas their work."""
+    for call in own_nodes(node):
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
             continue
-        if module.names.of(call.func) is None and (call.args or call.keywords):
+        is_run = call.func.attr in RUNS and module.names.of(call.func) is None
+        if is_run and (call.args or call.keywords):
             return True
     return False
 
 
-def _is_unconverted(module: Module, node: Function) -> str | None:
+def _is_unconverted(module: Module, node: Function) -> str:
     """Why autograph leaves a function alone; empty where it does not."""
     for decorator in getattr(node, "decorator_list", []):
         name = module.names.of(decorator.func if isinstance(decorator, ast.Call) else decorator)
-        if name == "tensorflow.autograph.experimental.do_not_convert":
+        if name == UNCONVERTED:
             return "it is marked with do_not_convert"
     return ""
 
 
-def _is_taped(module: Module, node: ast.AST) -> bool:
-    """Whether it stands under a gradient tape."""
-    return any(
-        isinstance(one, ast.With)
-        and any(module.names.called(item.context_expr) in TAKES_GRADIENTS for item in one.items)
-        for one in module.around(node)
-    )
+def _keras_of(module: Module) -> str:
+    """A name of the Keras that a file imports."""
+    known = set(module.names.known.values())
+    for name in ("tf_keras", "keras", "tensorflow.keras"):
+        if any(one == name or one.startswith(f"{name}.") for one in known):
+            return f"{name}."
+    return "tensorflow.keras." if "tensorflow" in known else ""
 
 
 def _is_traced_base(name: str) -> bool:
     told = keras_name(name) or ""
     return told in PARENT_NAMES or told.startswith(PARENTS)
-
-
-def _own_calls(node: Function) -> Iterator[ast.Call]:
-    """The calls of a function, without those of functions defined in it."""
-    body: list[Any] = [node.body] if isinstance(node, ast.Lambda) else list(node.body)
-    while body:
-        one = body.pop()
-        if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
-            continue
-        if isinstance(one, ast.Call):
-            yield one
-        body.extend(ast.iter_child_nodes(one))
-
-
-def _visible(project: Project, module: Module, node: ast.Name) -> tuple[Module, Function] | None:
-    """The function that a plain name means where it stands: of the scopes around it, then here."""
-    scopes = [one for one in module.around(node) if isinstance(one, (ast.FunctionDef, ast.Module))]
-    for scope in scopes:
-        for one in _scope_statements(scope):
-            if isinstance(one, ast.FunctionDef) and one.name == node.id:
-                return module, one
-            if (
-                isinstance(one, ast.Assign)
-                and isinstance(one.targets[0], ast.Name)
-                and one.targets[0].id == node.id
-                and isinstance(one.value, (ast.Lambda, ast.Call))
-                and not (isinstance(one.value, ast.Call) and node in ast.walk(one.value))
-            ):
-                found = function_of(project, module, one.value)
-                if found is not None:
-                    return found
-    return None
-
-
-def _scope_statements(scope: ast.AST) -> Iterator[ast.stmt]:
-    """The statements of a function or a file, the last first, without those of inner functions."""
-    waiting = list(getattr(scope, "body", []))
-    while waiting:
-        one = waiting.pop()
-        yield one
-        if not isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            waiting.extend(part for part in ast.iter_child_nodes(one) if isinstance(part, ast.stmt))
-
-
-def _method(
-    project: Project, module: Module, around: ast.ClassDef, name: str
-) -> tuple[Module, Function] | None:
-    for one in around.body:
-        if isinstance(one, ast.FunctionDef) and one.name == name:
-            return module, one
-    for base in around.bases:
-        told = module.names.of(base)
-        found = project.find(told) if told is not None else None
-        if found is None and isinstance(base, ast.Name):
-            local = _class_named(module.tree, base.id)
-            found = None if local is None or local is around else (module, local)
-        if found is not None and isinstance(found[1], ast.ClassDef):
-            return _method(project, found[0], found[1], name)
-    return None
-
-
-def _class_named(tree: ast.Module, name: str) -> ast.ClassDef | None:
-    found = [one for one in ast.walk(tree) if isinstance(one, ast.ClassDef) and one.name == name]
-    return found[-1] if found else None
-
-
-def _argument(call: ast.Call, number: int, name: str) -> ast.expr | None:
-    if len(call.args) > number:
-        return call.args[number]
-    return next((one.value for one in call.keywords if one.arg == name), None)
-
-
-def _several(node: ast.expr | None) -> list[ast.expr]:
-    """A value, or those of a list or dictionary of them."""
-    if node is None:
-        return []
-    if isinstance(node, (ast.List, ast.Tuple)):
-        return list(node.elts)
-    return list(node.values) if isinstance(node, ast.Dict) else [node]
-
-
-def _keyword(call: ast.Call, name: str) -> object:
-    """The constant that a keyword is given, or None."""
-    for one in call.keywords:
-        if one.arg == name and isinstance(one.value, ast.Constant):
-            return one.value.value
-    return None
-
-
-def _title(node: Function) -> str:
-    return "a lambda" if isinstance(node, ast.Lambda) else f"`{node.name}`"
