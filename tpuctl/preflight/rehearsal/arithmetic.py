@@ -18,6 +18,7 @@ COMPUTATION = re.compile(r"^\s*(?P<entry>ENTRY\s+)?%?(?P<name>[\w.\-]+)\s*(?:\([
 INSTRUCTION = re.compile(
     r"^\s*(?:ROOT\s+)?%?(?P<name>[\w.\-]+)\s*=\s*(?P<type>\([^=]*?\)|\S+)\s+(?P<code>[\w\-]+)\("
 )
+COMMENT = re.compile(r"/\*.*?\*/")
 SHAPE = re.compile(r"\w+\[(?P<dims>[\d,<= ]*)\]")
 OPERAND = re.compile(r"(?:\w+\[[\d,<= ]*\](?:\{[^}]*\})?\s+)?%?([A-Za-z_][\w.\-]*)")
 CALLED = re.compile(
@@ -54,7 +55,7 @@ def _read(text: str) -> tuple[dict[str, _Computation], str | None]:
     found: dict[str, _Computation] = {}
     entry, here = None, _Computation()
     shapes: dict[str, tuple[int, ...]] = {}
-    for line in text.splitlines():
+    for line in COMMENT.sub("", text).splitlines():
         head = COMPUTATION.match(line)
         if head is not None and not line.startswith("HloModule"):
             here = found.setdefault(head["name"], _Computation())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tpuctl.preflight.rehearsal.ending import shortened
 from tpuctl.preflight.rehearsal.finding import Finding, Target
 from tpuctl.preflight.rehearsal.observed import Compiled, Eager, Refused
 from tpuctl.preflight.rehearsal.passes import Function, Pass
@@ -43,12 +44,12 @@ def refusals(one: Pass) -> Iterator[Finding]:
         if not named and (each.message, each.where) not in told:
             told.add((each.message, each.where))
             lines = [line for line in each.message.splitlines() if line.strip()]
-            first = lines[0].strip() if lines else "XLA refused it"
+            first = shortened(lines[0].strip()) if lines else "XLA refused it"
             yield Finding(
                 "compiling",
                 "error",
                 f"{each.function} cannot be compiled: {first}",
-                "\n".join(lines[1:8]),
+                "\n".join(map(shortened, lines[1:6])),
                 GRADIENT if "fixed tensor list size" in each.message else "",
                 each.where,
             )

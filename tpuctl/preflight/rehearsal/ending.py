@@ -9,7 +9,7 @@ from tpuctl.preflight.rehearsal.finding import Finding
 from tpuctl.preflight.rehearsal.observed import Failure, Read, Refused, ShimFailed, Started
 from tpuctl.preflight.rehearsal.passes import Pass
 
-__all__ = ["missing_objects", "of_first", "of_second", "used_tensorflow"]
+__all__ = ["missing_objects", "of_first", "of_second", "shortened", "used_tensorflow"]
 
 TOPIC = "script"
 OBJECT = re.compile(r"gs://[a-z0-9][\w.-]+(?:/[^\s'\"`,;)]*)?")
@@ -20,6 +20,7 @@ ABSENT = re.compile(
     re.IGNORECASE,
 )
 KILLED = 137
+LONGEST = 240  # letters of one message
 SAMPLE = "Put a sample there, a folder on this machine:\n    tpuctl rehearse --sample FOLDER={}"
 
 
@@ -137,7 +138,14 @@ def _shim(one: Pass) -> Iterator[Finding]:
 
 def _first_line(error: Failure) -> str:
     lines = [line.strip() for line in error.message.splitlines() if line.strip()]
-    return f"{error.type}: {lines[0]}" if lines else error.type
+    if not lines:
+        return error.type
+    return f"{error.type}: {shortened(lines[0])}"
+
+
+def shortened(text: str) -> str:
+    """No longer than a reader takes in at once."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 def _all(error: Failure) -> str:

@@ -21,6 +21,7 @@ GUARD = Path(__file__).with_name("guard.py")
 TICK = 0.25
 GRACE_SECONDS = 10.0  # after SIGTERM, when the time is over
 TAIL_BYTES = 1 << 16
+WIDEST = 200  # letters of a line that is shown again
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ async def run(command: Command, folder: Path, *, seconds: float, look: Callable[
     return Exit(code, stopped, clock() - began)
 
 
-def last_lines(log: Path, count: int = 12) -> tuple[str, ...]:
+def last_lines(log: Path, count: int = 8) -> tuple[str, ...]:
     """The last lines of a log that have something on them; a progress bar's are one."""
     try:
         with log.open("rb") as file:
@@ -88,7 +89,7 @@ def last_lines(log: Path, count: int = 12) -> tuple[str, ...]:
     except OSError:
         return ()
     lines = (line.rstrip("\r").rpartition("\r")[2].rstrip() for line in text.split("\n"))
-    return tuple([line for line in lines if line.strip()][-count:])
+    return tuple([line[:WIDEST] for line in lines if line.strip()][-count:])
 
 
 def _equip(folder: Path) -> None:

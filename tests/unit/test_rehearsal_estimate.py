@@ -1,0 +1,155 @@
+"""Counting a step's arithmetic, and the range that a whole run is held to lie in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tpuctl.preflight.rehearsal.arithmetic import operations_of
+from tpuctl.preflight.rehearsal.estimate import (
+    PEAK,
+    Chips,
+    Estimate,
+    estimate,
+    spoken_cost,
+    spoken_time,
+)
+
+# As XLA writes a step down: a dense layer of 128 to 64 for 32 examples, and the gradient of its
+# weights; a convolution in a computation that is called; room for a loop.
+PROGRAM = Path(__file__).parents[1] / "cases" / "rehearsal" / "step.hlo"
+DENSE = 2 * 32 * 128 * 64
+CONVOLUTION = 2 * 8 * 16 * 16 * 16 * 3 * 3 * 3
+LOOP = "while.8 = (s32[], f32[4,4]{1,0}, /*index=2*/s32[]) while(tuple.2), body=body.7"
+HEAVY = (
+    "dot.1 = f32[4,4]{1,0} dot(value.1, value.1), lhs_contracting_dims={1}, "
+    "rhs_contracting_dims={0}"
+)
+
+
+def program(inside: str = "", around: str = "") -> str:
+    return PROGRAM.read_text("utf-8").replace("@inside", inside).replace("@around", around)
+
+
+def test_matrix_multiplications_and_convolutions_are_counted_where_they_are_called() -> None:
+    assert operations_of(program()) == 2 * DENSE + CONVOLUTION
+
+
+def test_a_loop_around_arithmetic_makes_the_number_unknown() -> None:
+    assert operations_of(program(HEAVY, LOOP)) is None
+
+
+def test_a_loop_around_none_changes_nothing() -> None:
+    assert operations_of(program("", LOOP)) == 2 * DENSE + CONVOLUTION
+
+
+@pytest.mark.parametrize("text", ["", "HloModule nothing", "some words\nand { others }"])
+def test_what_is_no_program_has_no_number(text: str) -> None:
+    assert operations_of(text) is None
+
+
+def test_an_operand_that_is_not_there_makes_the_number_unknown() -> None:
+    assert operations_of(program().replace("kernel.1 = ", "other.1 = ")) is None
+
+
+# BERT-base on a v3-8: 1,000,000 steps of 256 sequences of 512 words in 7 days, which are 217,000
+# words a second (cl-tohoku/bert-japanese).
+LAYERS, WIDTH, LENGTH, BATCH, VOCABULARY, HIDDEN = 12, 768, 512, 256, 32_000, 80
+LAYER = 2 * (4 * WIDTH**2 + 2 * WIDTH * 4 * WIDTH) + 2 * 2 * LENGTH * WIDTH
+FORWARD = LENGTH * LAYERS * LAYER + HIDDEN * 2 * (WIDTH * VOCABULARY + WIDTH**2)
+BERT = 3 * FORWARD * BATCH  # the gradient takes twice as many as the step forward
+
+
+def bert(**more: object) -> Estimate:
+    given: dict[str, object] = {
+        "operations": BERT,
+        "program_bytes": 20 << 30,
+        "steps": 1_000_000,
+        "has_dynamic_shapes": False,
+        "has_varying_shapes": False,
+    }
+    return estimate(Chips("v3", 4, 8.8), **{**given, **more})  # type: ignore[arg-type]
+
+
+def test_the_published_speed_of_bert_on_a_v3_8_lies_in_the_range() -> None:
+    found = bert()
+    assert found.step_seconds is not None
+    best, worst = (BATCH * LENGTH / seconds for seconds in found.step_seconds)
+    assert worst < 217_000 < best
+    assert found.seconds is not None
+    assert found.seconds[0] < 7 * 86400 < found.seconds[1]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"operations": None}, "cannot be counted"),
+        ({"operations": 1e9, "program_bytes": 1 << 20}, "too small"),
+        ({"program_bytes": 10**14}, "more data"),
+        ({"has_dynamic_shapes": True}, "dynamic"),
+        ({"has_varying_shapes": True}, "vary"),
+    ],
+)
+def test_there_is_none_where_something_else_decides(more: dict[str, object], said: str) -> None:
+    found = bert(**more)
+    assert found.step_seconds is None
+    assert found.seconds is None
+    assert said in found.why_not
+
+
+def test_without_a_plan_only_the_step_is_estimated() -> None:
+    found = bert(steps=None)
+    assert found.step_seconds is not None
+    assert found.seconds is None
+    assert found.dollars is None
+
+
+def test_without_a_price_there_is_no_cost() -> None:
+    found = estimate(
+        Chips("v3", 4, None),
+        operations=BERT,
+        program_bytes=None,
+        steps=10,
+        has_dynamic_shapes=False,
+        has_varying_shapes=False,
+    )
+    assert found.seconds is not None
+    assert found.dollars is None
+
+
+def test_every_generation_that_tensorflow_runs_on_has_a_peak() -> None:
+    from tpuctl.catalog import accelerator_types, runtime_for
+
+    with_tensorflow = {
+        one.generation
+        for one in accelerator_types().values()
+        if (runtime := runtime_for(one)) is not None and runtime.tensorflow
+    }
+    assert with_tensorflow <= set(PEAK)
+
+
+@pytest.mark.parametrize(
+    ("between", "said"),
+    [
+        ((0.004, 0.012), "4 to 12 ms"),
+        ((2.0, 7.0), "2 to 7 s"),
+        ((300.0, 1000.0), "5 to 17 minutes"),
+        ((7200.0, 25200.0), "2 to 7 hours"),
+        ((200_000.0, 666_667.0), "2.3 to 7.7 days"),
+    ],
+)
+def test_times_are_said_with_two_digits(between: tuple[float, float], said: str) -> None:
+    assert spoken_time(between) == said
+
+
+@pytest.mark.parametrize(
+    ("between", "said"),
+    [
+        ((0.5, 1.5), "$0.50 to $1.50"),
+        ((17.6, 58.7), "$18 to $59"),
+        ((488.9, 1630), "$490 to $1,600"),
+    ],
+)
+def test_costs_are_said_with_two_digits(between: tuple[float, float], said: str) -> None:
+    assert spoken_cost(between) == said

@@ -1,0 +1,346 @@
+"""What a rehearsal's observations mean, from observations written down by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpuctl.preflight.rehearsal.finding import Finding, Judgement, Target
+from tpuctl.preflight.rehearsal.judging import judge
+from tpuctl.preflight.rehearsal.observed import parse
+from tpuctl.preflight.rehearsal.passes import Mode, Pass
+
+GIB = 1 << 30
+V3 = Target("v3-8", "v3", 4, 8, 16 * GIB, per_hour=8.8, is_spot=True, tensorflow="2.18.0")
+HERE = {"file": "/job/train.py", "line": 34, "text": "loss = step(x)"}
+STARTED = {"kind": "started", "tensorflow": "2.18.0", "keras": "3.15.1", "devices": ["CPU:0"]}
+STRATEGY = {"kind": "strategy", "name": "TPUStrategy", "replicas": 1, "where": HERE}
+COMPILED = {
+    "kind": "compiled",
+    "function": "train_step",
+    "where": HERE,
+    "seconds": 4.2,
+    "shapes": [["float32", [8, 32]]],
+    "dynamic": 0,
+    "peak": GIB,
+}
+SAVED = {"kind": "checkpoint", "action": "saved", "path": "gs://b/out/ckpt-8", "step": 8}
+RESTORED = {"kind": "checkpoint", "action": "restored", "path": "gs://b/out/ckpt-8", "step": 8}
+STOPPED = {"kind": "ended", "reason": "steps", "exit": 143}
+
+
+def steps(*losses: float | None, examples: int = 8, waited: float = 0.0) -> list[dict[str, Any]]:
+    common = {"kind": "step", "seconds": 0.5, "waited": waited, "examples": examples}
+    return [{**common, "number": i, "loss": one} for i, one in enumerate(losses, 1)]
+
+
+def seen(mode: Mode, *observations: Any, replicas: int = 1, **more: Any) -> Pass:
+    """A pass from lines as the shim writes them; lists of them are taken apart."""
+    flat: list[Any] = []
+    for one in observations:
+        flat += one if isinstance(one, list) else [one]
+    return Pass(mode, replicas, tuple(parse(map(json.dumps, flat))), **more)
+
+
+def first(*observations: Any, **more: Any) -> Pass:
+    return seen("xla", STARTED, STRATEGY, *observations, **more)
+
+
+GOOD = first(COMPILED, steps(2.3, 2.2, 2.1, 2.0, 1.9, 1.8, 1.7, 1.6), SAVED, STOPPED)
+AGAIN = seen(
+    "replicas", STARTED, RESTORED, steps(1.5, 1.4, examples=64), SAVED, STOPPED, replicas=8
+)
+
+
+def judged(*passes: Pass, target: Target = V3, **more: Any) -> Judgement:
+    return judge(passes, target, asked=8, **more)
+
+
+def the(judgement: Judgement, topic: str) -> Finding:
+    [found] = [one for one in judgement.findings if one.topic == topic]
+    return found
+
+
+def test_a_script_that_does_all_of_it_well_has_no_problem() -> None:
+    judgement = judged(GOOD, AGAIN)
+    assert judgement.problems == ()
+    assert not judgement.has_errors
+    assert the(judgement, "checkpoint").severity == "fine"
+    assert "64" in the(judgement, "replicas").message
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_is_an_error_at_its_step(loss: float) -> None:
+    found = the(judged(first(COMPILED, steps(2.3, 2.2, loss), STOPPED)), "loss")
+    assert found.severity == "error"
+    assert "step 3" in found.message
+
+
+def test_a_loss_that_breaks_on_several_replicas_alone_says_where() -> None:
+    broken = seen("replicas", STARTED, RESTORED, steps(float("nan")), STOPPED, replicas=8)
+    found = the(judged(GOOD, broken), "loss")
+    assert found.severity == "error"
+    assert "8 replicas" in found.message
+
+
+@pytest.mark.parametrize(
+    ("losses", "severity"),
+    [
+        ((0.7, 0.7, 0.7), "risk"),
+        ((0.7, 0.8, 0.9), "fine"),
+        ((0.7, 40.0, 900.0), "risk"),
+        ((None, None, None), "unknown"),
+        ((0.7,), "fine"),
+    ],
+)
+def test_what_few_steps_say_of_the_loss(losses: Any, severity: str) -> None:
+    assert the(judged(first(COMPILED, steps(*losses), STOPPED)), "loss").severity == severity
+
+
+def test_each_refused_operation_is_an_error_at_its_own_line() -> None:
+    line = {"file": "/job/model.py", "line": 7, "text": "tf.py_function(f, [x], x.dtype)"}
+    refused = {
+        "kind": "refused",
+        "function": "train_step",
+        "where": HERE,
+        "message": "Detected unsupported operations",
+        "operations": [
+            {"operation": "EagerPyFunc", "where": line},
+            {"operation": "PrintV2", "where": None},
+            {"operation": "EagerPyFunc", "where": line},
+        ],
+    }
+    ended = {
+        "kind": "ended",
+        "reason": "failed",
+        "exit": 1,
+        "error": {"type": "InvalidArgumentError", "message": "Detected", "where": HERE},
+    }
+    errors = judged(first(refused, ended, exit_code=1)).problems
+    assert [(one.severity, one.where and one.where.line) for one in errors] == [
+        ("error", 7),
+        ("error", 34),
+    ]
+    assert "EagerPyFunc" in errors[0].message
+    assert "py_function" in errors[0].hint
+
+
+def test_a_script_that_fails_is_told_at_its_line_with_its_last_words() -> None:
+    ended = {
+        "kind": "ended",
+        "reason": "failed",
+        "exit": 1,
+        "error": {"type": "ImportError", "message": "No module named 'nothere'", "where": HERE},
+    }
+    judgement = judged(first(ended, exit_code=1, tail=("Traceback", "ImportError: nothere")))
+    [error] = judgement.problems
+    assert error.severity == "error"
+    assert error.where is not None
+    assert error.where.line == 34
+    assert "nothere" in error.message
+    assert "Traceback" in error.detail
+    assert judgement.has_errors
+
+
+def test_what_is_not_in_the_bucket_is_named_with_the_way_to_put_it_there() -> None:
+    message = "Object gs://data/train/part-0.tfrecord not found; HTTP response code 404"
+    ended = {
+        "kind": "ended",
+        "reason": "failed",
+        "exit": 1,
+        "error": {"type": "NotFoundError", "message": message, "where": HERE},
+    }
+    found = the(judged(first(ended, exit_code=1)), "data")
+    assert found.severity == "error"
+    assert "--sample FOLDER=gs://data/train/part-0.tfrecord" in found.hint
+
+
+def test_another_failure_that_names_an_object_is_the_scripts_own() -> None:
+    error = {"type": "ValueError", "message": "gs://data/x has 3 columns, not 4", "where": HERE}
+    ended = {"kind": "ended", "reason": "failed", "exit": 1, "error": error}
+    assert the(judged(first(ended, exit_code=1)), "script").severity == "error"
+
+
+def test_a_script_that_fails_on_several_replicas_alone_is_an_error() -> None:
+    error = {"type": "ValueError", "message": "12 is not divisible by 8", "where": HERE}
+    ended = {"kind": "ended", "reason": "failed", "exit": 1, "error": error}
+    second = seen("replicas", STARTED, ended, replicas=8, exit_code=1)
+    errors = [one for one in judged(GOOD, second).findings if one.severity == "error"]
+    assert [one.topic for one in errors] == ["replicas"]
+    assert "on 8 replicas" in errors[0].message
+    assert "12 is not divisible" in errors[0].message
+
+
+def test_no_step_within_the_time_is_an_error() -> None:
+    judgement = judged(first(stopped="timeout", seconds=60.0))
+    assert judgement.has_errors
+    assert "60 s" in the(judgement, "script").message
+
+
+def test_steps_that_took_longer_than_there_was_time_count_all_the_same() -> None:
+    judgement = judged(first(COMPILED, steps(2.0, 1.9), SAVED, stopped="timeout", seconds=60.0))
+    assert not judgement.has_errors
+    assert "2 of 8" in the(judgement, "script").message
+
+
+def test_nothing_is_claimed_of_a_script_without_tensorflow() -> None:
+    started = {"kind": "started", "tensorflow": None, "others": ["jax"]}
+    ended = {"kind": "ended", "reason": "finished", "exit": 0}
+    judgement = judged(seen("xla", started, ended, exit_code=0))
+    [found] = judgement.findings
+    assert found.severity == "unknown"
+    assert "jax" in found.message
+
+
+def compiled(*shapes: list[int | None]) -> list[dict[str, Any]]:
+    return [{**COMPILED, "shapes": [["int64", dims], ["int64", [8]]]} for dims in shapes]
+
+
+def test_varying_lengths_cost_compilations_and_the_padding_is_counted() -> None:
+    lengths = (17, 23, 41, 55, 60, 61, 70, 90, 120)
+    one = first(compiled(*([8, each] for each in lengths)), steps(2.0, 1.9), SAVED, STOPPED)
+    found = the(judged(one), "shapes")
+    assert found.severity == "cost"
+    assert "9 times" in found.message
+    # 17 to 60 and 61 become 64, the others 128.
+    assert "multiples of 64: 2 instead of 9" in found.hint
+
+
+def test_a_smaller_last_batch_asks_for_drop_remainder() -> None:
+    one = first(compiled([8, 64], [3, 64]), steps(2.0, 1.9), SAVED, STOPPED)
+    found = the(judged(one), "shapes")
+    assert "drop_remainder=True" in found.hint
+    assert "multiples" not in found.hint
+
+
+def test_the_same_shapes_again_ask_for_tensors() -> None:
+    one = first(compiled([8, 64], [8, 64]), steps(2.0, 1.9), SAVED, STOPPED)
+    found = the(judged(one), "shapes")
+    assert "same shapes" in found.message
+    assert "Python numbers" in found.hint
+
+
+def test_dynamic_shapes_cost() -> None:
+    one = first({**COMPILED, "dynamic": 12}, steps(2.0, 1.9), SAVED, STOPPED)
+    assert the(judged(one), "shapes").severity == "cost"
+
+
+@pytest.mark.parametrize(
+    ("peak", "whole", "severity"),
+    [
+        (15, 64, "risk"),  # one core's share of 64 over 8, near the room that there is
+        (20, 64, "risk"),
+        (20, 8, "unknown"),  # the whole batch on one core: shared by eight it is less
+        (1, 8, "fine"),
+        (None, 64, "unknown"),
+    ],
+)
+def test_memory_is_held_against_a_cores(peak: int | None, whole: int, severity: str) -> None:
+    size = None if peak is None else peak * GIB
+    one = first({**COMPILED, "peak": size}, steps(2.0, 1.9, examples=8), SAVED, STOPPED)
+    two = seen("replicas", STARTED, RESTORED, steps(1.5, examples=whole), replicas=8)
+    assert the(judged(one, two), "memory").severity == severity
+
+
+def test_a_pipeline_that_is_waited_for_here_is_waited_for_there() -> None:
+    slow = first(COMPILED, steps(*[2.0, 1.9] * 4, waited=0.4), SAVED, STOPPED)
+    found = the(judged(slow), "data")
+    assert found.severity == "cost"
+    assert "80%" in found.message
+    assert the(judged(GOOD), "data").severity == "fine"
+    unknown = [{**one, "waited": None} for one in steps(*[2.0, 1.9] * 4)]
+    assert the(judged(first(COMPILED, unknown, SAVED, STOPPED)), "data").severity == "unknown"
+
+
+def test_no_strategy_leaves_the_cores_unused() -> None:
+    one = seen("xla", STARTED, COMPILED, steps(2.0, 1.9), SAVED, STOPPED)
+    found = the(judged(one), "replicas")
+    assert found.severity == "cost"
+    assert "8 cores" in found.message
+
+
+@pytest.mark.parametrize(
+    ("passes", "severity", "said"),
+    [
+        ((first(COMPILED, steps(2.0, 1.9), STOPPED),), "risk", "none in 2 steps"),
+        ((GOOD,), "unknown", "not tried"),
+        ((GOOD, AGAIN), "fine", "goes on from step 8"),
+        (
+            (GOOD, seen("replicas", STARTED, steps(2.3, 2.2), SAVED, replicas=8)),
+            "risk",
+            "begins anew",
+        ),
+    ],
+)
+def test_checkpoints(passes: tuple[Pass, ...], severity: str, said: str) -> None:
+    found = the(judged(*passes), "checkpoint")
+    assert found.severity == severity
+    assert said in found.message
+
+
+def test_a_checkpoint_on_the_machines_disk_is_a_risk_though_it_is_gone_on_from() -> None:
+    local = {**SAVED, "path": "/tmp/ckpt-8", "where": HERE}
+    judgement = judged(first(COMPILED, steps(2.0, 1.9), local, STOPPED), AGAIN)
+    found = [one for one in judgement.problems if one.topic == "checkpoint"]
+    assert [one.severity for one in found] == ["risk"]
+    assert "/tmp/ckpt-8" in found[0].message
+
+
+def test_a_gap_of_the_observer_is_no_problem_of_the_script() -> None:
+    gap = {"kind": "shim-failed", "what": "Keras", "traceback": "…"}
+    judgement = judged(first(gap, COMPILED, steps(2.0, 1.9), SAVED, STOPPED), AGAIN)
+    assert the(judgement, "observing").severity == "unknown"
+    assert not judgement.problems
+
+
+PLANNED = {"kind": "planned", "steps": 100_000, "epochs": 1}
+
+
+def test_a_run_is_estimated_where_arithmetic_decides_and_its_steps_are_known() -> None:
+    one = first({**COMPILED, "peak": GIB}, PLANNED, steps(2.3, 2.2), SAVED, STOPPED)
+    # 8 examples here, 64 on the slice: 492e12 operations, which 4 chips of 123e12 do in 1 s.
+    judgement = judged(one, AGAIN, operations=492e12 / 8)
+    low, high = judgement.estimate.seconds or (0.0, 0.0)
+    assert low == pytest.approx(100_000 / 0.5)
+    assert high == pytest.approx(100_000 / 0.15)
+    cost = judgement.estimate.dollars
+    assert cost is not None
+    assert cost[0] == pytest.approx(8.8 * low / 3600)
+    assert "100,000 steps in 2.3 to 7.7 days, $490 to $1,600" in the(judgement, "estimate").message
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda one: {**one, "dynamic": 3}, "dynamic"),
+        (lambda one: {**one, "peak": 10**13}, "more data than it computes"),
+        (lambda one: one, ""),
+    ],
+)
+def test_none_is_given_where_it_would_be_wrong(
+    change: Callable[[dict[str, Any]], dict[str, Any]], said: str
+) -> None:
+    one = first(change(COMPILED), PLANNED, steps(2.3, 2.2), SAVED, STOPPED)
+    likely = judged(one, AGAIN, operations=492e12 / 8).estimate
+    assert (likely.seconds is None) is bool(said)
+    assert said in likely.why_not
+
+
+def test_none_is_given_where_the_whole_batch_is_not_known() -> None:
+    one = first(COMPILED, PLANNED, steps(2.3, 2.2), SAVED, STOPPED)
+    found = the(judged(one, operations=492e12 / 8), "estimate")
+    assert found.severity == "unknown"
+    assert "$2.44 for 1,000 steps of one second" in found.message
+
+
+def test_logs_end_in_lines_not_in_progress_bars(tmp_path: Path) -> None:
+    from tpuctl.preflight.rehearsal.process import last_lines
+
+    log = tmp_path / "log"
+    log.write_bytes(b"one\n\r1/8 loss\r2/8 loss\rlast of it\n\n  \nlast\n")
+    assert last_lines(log) == ("one", "last of it", "last")
+    assert last_lines(tmp_path / "none") == ()
