@@ -1,0 +1,252 @@
+"""What an expression is known to be, read out of sources that are never run."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tpuctl.preflight.constants import Constants, Known, is_bucket, is_local
+from tpuctl.preflight.source import load
+
+IMPORTS = """
+import argparse
+import glob
+import os
+import tempfile
+from pathlib import Path
+
+import tensorflow as tf
+"""
+
+
+def found(folder: Path, source: str, **others: str) -> list[Known]:
+    """What is known of the argument of `ask(…)`, all of it."""
+    script = folder / "train.py"
+    script.write_text(IMPORTS + source, "utf-8")
+    for name, text in others.items():
+        (folder / f"{name}.py").write_text(IMPORTS + text, "utf-8")
+    project = load(script)
+    assert not project.broken
+    for module in project:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "ask":
+                return list(Constants.of(project).values(module, node.args[0]))
+    raise AssertionError("nothing asks")
+
+
+def whole(*values: str | int | float | None) -> list[Known]:
+    return [Known(value) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("source", "values"),
+    [
+        ("ask('data')", ["data"]),
+        ("ask(128)", [128]),
+        ("ask(-1)", [-1]),
+        ("A = 'a'\nask(A)", ["a"]),
+        ("A = B = 'a'\nask(B)", ["a"]),
+        ("A, B = 'a', 'b'\nask(B)", ["b"]),
+        ("A: int = 3\nask(A * 4 + 2)", [14]),
+        ("ask(1024 // 3)", [341]),
+        ("ask(2 ** 7)", [128]),
+        ("ask('a' + 'b' + '/c')", ["ab/c"]),
+        ("A = 'a'\nask(f'{A}/b/{7}')", ["a/b/7"]),
+        ("ask(os.path.join('gs://b', 'c', 'd'))", ["gs://b/c/d"]),
+        ("ask(os.path.join('a/', 'b'))", ["a/b"]),
+        ("ask(os.path.join('a', '/b'))", ["/b"]),
+        ("ask(os.path.join('a', 'gs://b/c'))", ["gs://b/c"]),
+        ("ask(tf.io.gfile.join('gs://b', 'c'))", ["gs://b/c"]),
+        ("ask(Path('a') / 'b' / 'c.txt')", ["a/b/c.txt"]),
+        ("ask(str(Path('a').joinpath('b')))", ["a/b"]),
+        ("ask(Path('a', 'b').as_posix())", ["a/b"]),
+        ("ask(['a', 'b'])", ["a", "b"]),
+        ("ask('a' if input() else 'b')", ["a", "b"]),
+        ("A = {'x': 'a', 'y': 'b'}\nask(A['y'])", ["b"]),
+        ("A = {'x': 'a', 'y': 'b'}\nask(A.get('x'))", ["a"]),
+        ("A = 1\nif input():\n    A = 2\nask(A)", [1, 2]),
+        ("A = 'out'\ndef f():\n    A = 'in'\n    ask(A)", ["in"]),
+        ("A = 'out'\ndef f():\n    ask(A)", ["out"]),
+        ("def f():\n    global A\n    A = 'in'\nask(A)", ["in"]),
+        ("def f(a):\n    ask(a)\nf('x')\nf(a='y')", ["x", "y"]),
+        ("def f(a, b='z'):\n    ask(b)\nf('x')", ["z"]),
+        ("def f():\n    return 'x'\nask(f())", ["x"]),
+        ("def f(a):\n    return os.path.join(a, 'x')\nask(f('b'))", ["b/x"]),
+        ("class A:\n    b = 'x'\nask(A.b)", ["x"]),
+        ("class A:\n    b: str = 'x'\nc = A()\nask(c.b)", ["x"]),
+        ("class A:\n    b: str = 'x'\nc = A(b='y')\nask(c.b)", ["y"]),
+        (
+            "class A:\n    def __init__(self):\n        self.b = 'x'\n"
+            "    def f(self):\n        ask(self.b)",
+            ["x"],
+        ),
+        (
+            "class A:\n    def __init__(self, b):\n        self.b = b\n"
+            "    def f(self):\n        ask(self.b)\nA('x')",
+            ["x"],
+        ),
+        ("if A := 'x':\n    ask(A)", ["x"]),
+        ("ask('a' or 'b')", ["a"]),
+        ("ask(None or 'b')", ["b"]),
+        ("ask(int('12'))", [12]),
+        ("ask(tf.constant('a'))", ["a"]),
+    ],
+)
+def test_values_known_for_sure(
+    tmp_path: Path, source: str, values: list[str | int | float | None]
+) -> None:
+    assert sorted(found(tmp_path, source), key=repr) == whole(*values)
+
+
+@pytest.mark.parametrize(
+    ("source", "begins"),
+    [
+        ("ask(f'data/{input()}')", "data/"),
+        ("ask('data/%d' % 7)", "data/"),
+        ("ask('data/{}'.format(7))", "data/"),
+        ("ask('data/' + input())", "data/"),
+        ("ask(os.path.join('data', input()))", "data"),
+        ("ask(Path('data') / input())", "data"),
+        ("ask(os.environ['TPUCTL_OUTPUT'])", "gs://"),
+        ("ask(os.path.join(os.environ['TPUCTL_BUCKET'], 'x'))", "gs://"),
+        ("ask(os.environ.get('TPUCTL_OUTPUT', '/tmp/x'))", "gs://"),
+        ("ask(os.path.join(os.getcwd(), 'x'))", "/"),
+        ("ask(Path(__file__).parent / 'x')", "/"),
+        ("ask(tempfile.mkdtemp())", "/tmp/"),
+        ("with tempfile.TemporaryDirectory() as A:\n    ask(A)", "/tmp/"),
+        ("ask(sorted(Path('data').glob('*.txt')))", "data"),
+        ("ask([str(one) for one in Path('data').iterdir()])", "data"),
+        ("for A in Path('data').iterdir():\n    ask(str(A))", "data"),
+        ("ask(tf.io.gfile.glob('gs://b/*.tfrecord'))", "gs://b/*.tfrecord"),
+        ("A = glob.glob('data/*')\nask(A[:10])", "/"),
+    ],
+)
+def test_how_a_text_begins(tmp_path: Path, source: str, begins: str) -> None:
+    assert found(tmp_path, source) == [Known(begins, is_whole=False)]
+
+
+PARSER = "p = argparse.ArgumentParser()\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "value", "option"),
+    [
+        (
+            PARSER + "p.add_argument('--data-dir', '-d', default='data')\n"
+            "args = p.parse_args()\nask(args.data_dir)",
+            "data",
+            "--data-dir",
+        ),
+        (
+            PARSER + "p.add_argument('--n', type=int, default=3)\n"
+            "def main(args):\n    ask(args.n * 2)\nmain(p.parse_args())",
+            6,
+            "--n",
+        ),
+        (
+            PARSER + "p.add_argument('--n', dest='many', default=3)\nask(p.parse_args().many)",
+            3,
+            "--n",
+        ),
+        (
+            "from absl import app, flags\nFLAGS = flags.FLAGS\n"
+            "flags.DEFINE_string('data', 'x', 'help')\nask(FLAGS.data)",
+            "x",
+            "--data",
+        ),
+        (
+            "import click\n@click.command()\n@click.option('--data-dir', default='x')\n"
+            "def main(data_dir):\n    ask(data_dir)\nmain()",
+            "x",
+            "--data-dir",
+        ),
+        (
+            "import typer\napp = typer.Typer()\n@app.command()\ndef main(data: str = 'x'):\n"
+            "    ask(data)",
+            "x",
+            "--data",
+        ),
+        (
+            "import typer\napp = typer.Typer()\n@app.command()\n"
+            "def main(data: str = typer.Option('x', help='y')):\n    ask(data)",
+            "x",
+            "--data",
+        ),
+        ("ask(os.environ.get('DATA', 'x'))", "x", "DATA"),
+        ("ask(os.getenv('DATA', 'x'))", "x", "DATA"),
+        ("def f(a='x'):\n    ask(a)", "x", ""),
+        ("def f(a):\n    ask(a)\nf('x')\nf(input())", "x", ""),
+        ("def f(a):\n    ask(a)\nf('x')\nprint(f)", "x", ""),
+        ("ask(input() or 'x')", "x", ""),
+        ("A = 'x'\nif input():\n    A = input()\nask(A)", "x", ""),
+    ],
+)
+def test_values_that_may_be_others(
+    tmp_path: Path, source: str, value: str | int, option: str
+) -> None:
+    assert found(tmp_path, source) == [Known(value, is_sure=False, option=option)]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "ask(input())",
+        "ask(os.environ['DATA'])",
+        "ask(f'{input()}/data')",
+        "A = 1\nA += 1\nask(B)",
+        "def f(a):\n    ask(a)",
+        "A = A\nask(A)",
+        "def f(a):\n    return f(a)\nask(f(1))",
+        "ask(1 // 0)",
+        "ask(1 << 10**9)",
+        "ask(10**10**9)",
+        "ask('a' - 1)",
+        "ask({}['x'])",
+    ],
+)
+def test_nothing_is_told_where_nothing_is_known(tmp_path: Path, source: str) -> None:
+    assert found(tmp_path, source) == []
+
+
+def test_constants_of_other_files(tmp_path: Path) -> None:
+    config = "ROOT = 'gs://b'\nDATA = os.path.join(ROOT, 'data')\n"
+    for source in (
+        "from config import DATA\nask(DATA)",
+        "import config\nask(config.DATA)",
+        "from again import DATA\nask(DATA)",
+    ):
+        again = "from config import DATA\n"
+        assert found(tmp_path, source, config=config, again=again) == whole("gs://b/data")
+
+
+def test_arguments_from_other_files(tmp_path: Path) -> None:
+    source = "from helper import read\nread('data.txt')"
+    assert found(tmp_path, source, helper="def read(path):\n    ask(path)") == whole("data.txt")
+
+
+@pytest.mark.parametrize(
+    ("known", "local", "bucket"),
+    [
+        (Known("data.txt"), True, False),
+        (Known("data"), True, False),
+        (Known("./data/*.txt"), True, False),
+        (Known("/data/x"), True, False),
+        (Known("file:///data/x"), True, False),
+        (Known("~/data"), True, False),
+        (Known("data/", is_whole=False), True, False),
+        (Known("/", is_whole=False), True, False),
+        (Known("gs://b/x"), False, True),
+        (Known("gs://", is_whole=False), False, True),
+        (Known("s3://b/x"), False, False),
+        (Known("hdfs://b/x"), False, False),
+        (Known("g", is_whole=False), False, False),
+        (Known("", is_whole=False), False, False),
+        (Known(""), False, False),
+        (Known(7), False, False),
+        (Known(None), False, False),
+    ],
+)
+def test_places_of_paths(known: Known, *, local: bool, bucket: bool) -> None:
+    assert (is_local(known), is_bucket(known)) == (local, bucket)
