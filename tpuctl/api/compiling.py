@@ -1,0 +1,228 @@
+"""A script's step compiled by the TPU's own compiler: what that needs, put together."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tpuctl.catalog import accelerator_type, accelerator_types, nearest, runtime_for
+from tpuctl.engine.step import step
+from tpuctl.errors import Refused, Usage
+
+if TYPE_CHECKING:
+    from tpuctl.model.events import Emit
+    from tpuctl.model.stack import Stack
+    from tpuctl.preflight.compile.compilation import Wanted
+    from tpuctl.preflight.compile.environments import Environments
+    from tpuctl.preflight.compile.report import CompileReport
+    from tpuctl.preflight.rehearsal.requirements import Packages
+
+__all__ = ["compile_script"]
+
+GENERATIONS = ("v2", "v3", "v4", "v5e", "v5p", "v6e")  # that the compiler knows
+KERAS_3 = (2, 16)  # the first TensorFlow whose tf.keras is Keras 3
+
+
+async def compile_script(
+    script: Path,
+    arguments: Sequence[str],
+    stack: Stack | None,
+    emit: Emit,
+    *,
+    type_name: str | None = None,
+    batch: int | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> CompileReport:
+    """Compile the script's training step for one core of the stack's type, or of `type_name`.
+
+    The script runs, unmodified, up to its first step; nothing of it is sent anywhere. `batch` is
+    over all replicas: it alone is asked about then. `variables` are added to the script's own.
+    The environments are made where they are missing. Raises Usage for what cannot be asked,
+    Refused for a machine on which it cannot be, OperationFailed where the script does not come to
+    its step.
+    """
+    from tpuctl.preflight.compile.compilation import compile_step, settings_of
+    from tpuctl.preflight.compile.environments import COMPILER, Environments, require_machine
+    from tpuctl.preflight.rehearsal.process import Command
+    from tpuctl.preflight.script import check_script
+
+    check_script(script)
+    wanted = _wanted(script, stack, type_name, batch)
+    require_machine()
+    environments = Environments()
+    packages = await _packages(environments, script, stack, emit)
+    compiler = await _made(environments, COMPILER, emit)
+    # A socket's path may have a hundred letters at most.
+    base = "/tmp" if Path("/tmp").is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="tpuctl-compile-", dir=base) as name:
+        folder = Path(name)
+        kind = "node" if stack is not None and stack.is_node else "vm"
+        root = script.resolve().parent
+        settings = folder / "settings.json"
+        told = settings_of(wanted, folder, script.resolve(), root, kind)
+        settings.write_text(json.dumps(told), "utf-8")
+        environment = _environment(stack, wanted, packages, settings, folder, variables or {})
+        argv = [str(packages.python), script.name, *arguments]
+        program = Path(_shim().parent, "compile", "compiler.py")
+        return await compile_step(
+            wanted,
+            Command(argv, root, environment),
+            (str(compiler), "-I", str(program)),
+            folder,
+            emit,
+        )
+
+
+def _wanted(script: Path, stack: Stack | None, type_name: str | None, batch: int | None) -> Wanted:
+    from tpuctl.preflight.compile.compilation import LOWERED_WITH, Wanted
+
+    if type_name is None and stack is None:
+        raise Usage(
+            "No TPU type to compile for",
+            "there is no stack file, and no type was named",
+            hint="Name one:\n    tpuctl rehearse --compile --type v3-8 SCRIPT",
+            where="--type",
+        )
+    name = type_name or (stack.accelerator.name if stack is not None else "")
+    accelerator = accelerator_type(name)
+    if accelerator is None:
+        like = nearest(name, accelerator_types())
+        hint = f"Did you mean {', '.join(like)}?" if like else "All of them:\n    tpuctl types"
+        raise Usage("No such TPU type", name, hint=hint, where="--type")
+    if accelerator.generation not in GENERATIONS:
+        raise Usage(
+            "The compiler does not know this type",
+            f"{name} is a {accelerator.generation}; it knows {', '.join(GENERATIONS)}",
+            where="--type",
+        )
+    is_stacks = stack is not None and name == stack.accelerator.name
+    nodes = len(stack.nodes) if is_stacks and stack is not None else 1
+    replicas = accelerator.devices * nodes
+    if batch is not None and (batch < 1 or batch % replicas):
+        raise Usage(
+            "Not a batch for this type",
+            f"{batch} over {replicas} replicas of {name}: each has to take as many as the others",
+            hint=f"Take a multiple of {replicas}.",
+            where="--batch",
+        )
+    runtime = stack.runtime if is_stacks and stack is not None else runtime_for(accelerator)
+    version = runtime.tensorflow if runtime is not None else None
+    notes = []
+    if version is not None and version != LOWERED_WITH:
+        notes.append(
+            f"the runtime has TensorFlow {version}: its operations, and its compiler, may differ"
+        )
+    if stack is not None and stack.file.job.setup:
+        notes.append("job.setup, which changes a machine, was not run")
+    return Wanted(
+        script=script.name,
+        type=name,
+        generation=accelerator.generation,
+        replicas=replicas,
+        runtime=version,
+        batch=batch,
+        notes=tuple(notes),
+    )
+
+
+async def _made(environments: Environments, kind: object, emit: Emit) -> Path:
+    from tpuctl.preflight.compile.environments import Kind
+
+    assert isinstance(kind, Kind)
+    if environments.is_made(kind):
+        return environments.python(kind)
+    with step(emit, f"environment/{kind.name}", "make", f"{kind.what}, once") as making:
+        return await environments.ensure(kind, making.report)
+
+
+async def _packages(
+    environments: Environments, script: Path, stack: Stack | None, emit: Emit
+) -> Packages:
+    """The environment that lowers, with what the job installs above it."""
+    from tpuctl.jobs.installation import read_installation
+    from tpuctl.model.schema import JobSection
+    from tpuctl.preflight.compile.environments import LOWERING
+    from tpuctl.preflight.rehearsal.requirements import Packages, install
+
+    image = await _made(environments, LOWERING, emit)
+    job = stack.file.job if stack is not None else JobSection()
+    folder = script.resolve().parent
+    wanted = read_installation(job, folder)
+    if not (wanted.requirements or wanted.dependencies or wanted.project or wanted.wheels):
+        return Packages(image)
+    if wanted.project is not None:
+        raise Refused(
+            "A package of the folder is not installed here",
+            f"job.requirements: {wanted.project} would be built into its own folder",
+            hint="Name a requirements file for this.",
+            where="job.requirements",
+        )
+    home = environments.cache / "compile" / "jobs"
+    home.mkdir(parents=True, exist_ok=True)
+    variables = {name: value for name, value in os.environ.items() if name[:6] != "PYTHON"}
+    variables.pop("VIRTUAL_ENV", None)
+    variables |= {"HOME": str(home), "PIP_CACHE_DIR": str(environments.cache / "pip")}
+    with (
+        tempfile.TemporaryDirectory(prefix="tpuctl-compile-") as scratch,
+        step(emit, "environment/requirements", "make") as making,
+    ):
+        return await install(
+            image,
+            wanted.model_dump(),
+            folder,
+            "",
+            folder=Path(scratch, "requirements"),
+            variables=variables,
+            report=making.report,
+        )
+
+
+def _environment(
+    stack: Stack | None,
+    wanted: Wanted,
+    packages: Packages,
+    settings: Path,
+    folder: Path,
+    variables: Mapping[str, str],
+) -> dict[str, str]:
+    """The script's variables: a worker's, as far as there is a stack, and none that lead away."""
+    from tpuctl.preflight.rehearsal.surroundings import script_variables, shell_variables
+
+    home = folder / "home"
+    home.mkdir()
+    job = {
+        # The import would wait for minutes for a TPU.
+        "TPU_LIBRARY_PATH": "/nonexistent",
+        # transformers does not know the package of a TPU's TensorFlow.
+        "FORCE_TF_AVAILABLE": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "TPU_NAME": "local",
+    }
+    if wanted.runtime is not None and _numbers(wanted.runtime) < KERAS_3:
+        job["TF_USE_LEGACY_KERAS"] = "1"  # as the runtime's tf.keras is
+    if stack is not None:
+        job |= stack.file.job.env
+    return script_variables(
+        shell_variables(os.environ),
+        {},
+        {**job, **variables},
+        home=home,
+        shim=_shim(),
+        settings=settings,
+        programs=packages.programs or (str(packages.python.parent),),
+        modules=packages.modules,
+    )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+
+
+def _shim() -> Path:
+    import tpuctl.preflight
+
+    return Path(tpuctl.preflight.__file__).resolve().parent / "shim"

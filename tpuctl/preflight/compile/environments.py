@@ -1,0 +1,197 @@
+"""The two heavy environments of a compilation: TensorFlow for TPUs, and the TPU's compiler."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+from tpuctl.errors import OperationFailed, Refused
+
+__all__ = ["COMPILER", "LOWERING", "Environments", "Kind", "require_machine"]
+
+MARKER = "complete"
+TOLD = ("Collecting ", "Downloading ", "Using cached ", "Installing collected packages")
+PYTHONS = ((3, 11), (3, 12))  # that TensorFlow 2.18 has wheels for, among those that run tpuctl
+SPARE = 1.2  # of the room on disk that is asked for
+
+
+@dataclass(frozen=True)
+class Kind:
+    """An environment: the list of packages it has, and what making it takes."""
+
+    name: str
+    what: str
+    download: int  # bytes
+    disk: int
+
+    @property
+    def lock(self) -> Path:
+        return Path(__file__).with_name(f"{self.name}.lock")
+
+
+LOWERING = Kind("lowering", "TensorFlow 2.18 for TPUs", 800_000_000, 1_800_000_000)
+COMPILER = Kind("compiler", "the TPU's compiler", 350_000_000, 1_000_000_000)
+
+
+def require_machine() -> None:
+    """Raise Refused where neither environment can be: TPU packages are for one platform alone."""
+    found = f"{platform.system()} on {platform.machine()}"
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        raise Refused(
+            "The TPU's compiler does not run here",
+            f"it is offered for Linux on x86_64, and this is {found}",
+            hint="Compile on such a machine, or run it on the TPU.",
+            where="--compile",
+        )
+    if sys.version_info[:2] not in PYTHONS:
+        known = " and ".join(".".join(map(str, one)) for one in PYTHONS)
+        raise Refused(
+            "The TPU's compiler does not run here",
+            f"its TensorFlow is for Python {known}, and this is {platform.python_version()}",
+            hint="Run tpuctl with one of those.",
+            where="--compile",
+        )
+
+
+class Environments:
+    """Makes each once for this user, and keeps it.
+
+    Without a folder they are where the local cloud's images are: in TPUCTL_IMAGE_CACHE, else in
+    the user's cache folder.
+    """
+
+    def __init__(self, cache: Path | None = None) -> None:
+        chosen = os.environ.get("TPUCTL_IMAGE_CACHE")
+        if cache is None:
+            cache = Path(chosen) if chosen else user_cache_path("tpuctl") / "images"
+        self.cache = cache.expanduser().absolute()
+
+    def home(self, kind: Kind) -> Path:
+        """Where the environment is, or would be."""
+        parts = [platform.python_version(), platform.machine(), kind.lock.read_text("utf-8")]
+        digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+        return self.cache / "compile" / f"{kind.name}-{digest}"
+
+    def is_made(self, kind: Kind) -> bool:
+        return (self.home(kind) / MARKER).exists()
+
+    def python(self, kind: Kind) -> Path:
+        return self.home(kind) / "bin" / "python3"
+
+    async def ensure(self, kind: Kind, report: Callable[[str], None]) -> Path:
+        """The interpreter of the environment, made now if need be.
+
+        Two processes that want the same make it once, and one that was ended half-way leaves
+        nothing that would be taken for an environment. Raises OperationFailed with pip's last
+        words, Refused where the disk has no room.
+        """
+        home = self.home(kind)
+        if not self.is_made(kind):
+            home.parent.mkdir(parents=True, exist_ok=True)
+            async with _exclusive(home.with_suffix(".lock"), report) as lock:
+                if not self.is_made(kind):
+                    await self._make(kind, home, report, lock)
+        return self.python(kind)
+
+    async def _make(self, kind: Kind, home: Path, report: Callable[[str], None], lock: int) -> None:
+        await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
+        free = shutil.disk_usage(home.parent).free
+        if free < kind.disk * SPARE:
+            raise Refused(
+                "No room on the disk",
+                f"{_size(kind.disk)} are needed in {home.parent}, {_size(free)} are free",
+                hint="Make room, or name another folder in TPUCTL_IMAGE_CACHE.",
+            )
+        report(f"{_size(kind.download)} to download, {_size(kind.disk)} on disk, in {home.parent}")
+        python = str(home / "bin" / "python3")
+        try:
+            base = str(getattr(sys, "_base_executable", None) or sys.executable)
+            await self._run((base, "-m", "venv", str(home)), kind, report, lock)
+            install = (
+                *(python, "-m", "pip", "install", "--no-deps", "--require-hashes"),
+                *("--only-binary=:all:", "--no-input", "--progress-bar=off", "--no-color"),
+                *("--disable-pip-version-check", "--requirement", str(kind.lock)),
+            )
+            await self._run(install, kind, report, lock)
+            (home / MARKER).touch()
+        except BaseException:
+            shutil.rmtree(home, ignore_errors=True)
+            raise
+
+    async def _run(
+        self, command: Sequence[str], kind: Kind, report: Callable[[str], None], lock: int
+    ) -> None:
+        variables = _variables(os.environ) | {"PIP_CACHE_DIR": str(self.cache / "pip")}
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env=variables,
+            pass_fds=[lock],  # an orphaned one is waited for
+            limit=1 << 20,
+        )
+        assert process.stdout is not None
+        tail: deque[str] = deque(maxlen=15)
+        try:
+            async for raw in process.stdout:
+                line = raw.decode("utf-8", "replace").strip()
+                if line:
+                    tail.append(line)
+                if line.startswith(TOLD):
+                    report(line if len(line) < 100 else line[:99] + "…")
+            status = await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if status:
+            said = "\n".join(tail) or "(it printed nothing)"
+            raise OperationFailed(
+                "Environment cannot be made",
+                f"{kind.what}: `{' '.join(command[1:4])} …` ended with {status}:\n{said}",
+            )
+
+
+@contextlib.asynccontextmanager
+async def _exclusive(path: Path, report: Callable[[str], None]) -> AsyncIterator[int]:
+    """Hold the file's lock; its descriptor is given, so that a child can go on holding it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        is_told = False
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not is_told:
+                    report("another process is making it: waiting")
+                    is_told = True
+                await asyncio.sleep(0.3)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _variables(caller: Mapping[str, str]) -> dict[str, str]:
+    """The caller's, pip's configuration included, but for what would lead pip elsewhere."""
+    misleading = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PIP_TARGET", "PIP_PREFIX"}
+    misleading |= {"PIP_ROOT", "PIP_USER", "PIP_REQUIRE_VIRTUALENV"}
+    kept = {name: value for name, value in caller.items() if name not in misleading}
+    return kept | {"PYTHONNOUSERSITE": "1", "LC_ALL": "C.UTF-8"}
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.1f} GB"

@@ -1,0 +1,74 @@
+"""Which batch fits: asked as seldom as can be, for an answer takes half a minute or more."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+
+from tpuctl.preflight.compile.report import Answer
+
+__all__ = ["MOST", "guess", "largest", "power_of_two", "room_of", "too_much"]
+
+MOST = 1 << 16  # a core's batch; beyond, nobody asks
+UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+# The compiler's words for too much, by age.
+REFUSED = re.compile(r"Used ([\d.]+[KMG]) of ([\d.]+[KMG]) hbm|([\d.]+[KMG]) > ([\d.]+[KMG])")
+
+
+async def largest(fits: Callable[[int], Awaitable[bool]], first: int) -> int:
+    """Return the largest power of two that fits, 0 for none; begins at `first`, one itself.
+
+    Both it and twice as many have been asked about in the end, but for more than MOST.
+    """
+    batch = first
+    if await fits(batch):
+        while 2 * batch <= MOST and await fits(2 * batch):
+            batch *= 2
+        return batch
+    while batch > 1:
+        batch //= 2
+        if await fits(batch):
+            return batch
+    return 0
+
+
+def power_of_two(number: float) -> int:
+    """Return the largest power of two that is not above a number, at least 1."""
+    return 1 << max(0, int(number).bit_length() - 1)
+
+
+def guess(answer: Answer, room: int | None) -> int:
+    """Where to begin, by what was said of one batch, if what lies between grew with it."""
+    batch = answer.batch or 1
+    match = REFUSED.search(answer.words)
+    if answer.sizes is None and match is not None:
+        used, there = (_bytes(one) for one in match.groups() if one)
+        return power_of_two(batch * there / used)
+    if room is None or answer.sizes is None or answer.sizes.temporary <= 0:
+        return min(power_of_two(batch), MOST)
+    left = room - (answer.sizes.peak - answer.sizes.temporary)
+    if left <= 0:
+        return 1
+    return min(power_of_two(left / (answer.sizes.temporary / batch)), MOST)
+
+
+def too_much(words: str) -> str:
+    """The compiler's numbers: `16.59G of 15.48G`; without any, its first line."""
+    match = REFUSED.search(words)
+    if match is None:
+        return words.strip().splitlines()[0][:120]
+    used, room = (one for one in match.groups() if one)
+    return f"{used} of {room}"
+
+
+def room_of(words: str) -> int | None:
+    """How many bytes a program can have, by the compiler's refusal of one that is too large."""
+    match = REFUSED.search(words)
+    if match is None:
+        return None
+    _, room = (_bytes(one) for one in match.groups() if one)
+    return room
+
+
+def _bytes(text: str) -> int:
+    return int(float(text[:-1]) * UNITS[text[-1]])

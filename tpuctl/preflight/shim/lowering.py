@@ -1,0 +1,179 @@
+"""A step as the TPU's compiler takes it, lowered without a TPU by the TPU's own operations.
+
+Needs the edition of TensorFlow for TPUs, which brings them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf  # type: ignore[import-untyped, import-not-found, unused-ignore]
+from tensorflow.python.framework import kernels  # type: ignore[import-untyped, import-not-found, unused-ignore]
+
+from .functional import FunctionOfValues, NotOfValues, bodies, needed
+from .places import Places, Where
+
+__all__ = ["Lowered", "Unlowered", "lower"]
+
+DEVICE = "XLA_TPU_JIT"
+PLATFORM = "TPU"
+# What TensorFlow says around the compiler's words.
+AROUND = re.compile(
+    r"^Failed getting HLO text: '|\nOne approach is to outside compile.*|"
+    r"\n\n?The op is created at:.*|\n\s*tf2xla conversion failed while.*|\n?Stack trace for op.*|"
+    r"\n\s*\[\[\{\{node .*",
+    re.DOTALL,
+)
+NODE = re.compile(r"\{\{(?:function_)?node ([^}]+)\}\}")
+# Not in the registry, for none of them is ever asked for: they come in and go out.
+HANDED = ("Placeholder", "_Arg", "_Retval", "NoOp")
+
+
+class Unlowered(Exception):
+    """A step that cannot be lowered: the compiler's words, and all that stands in the way.
+
+    `operations` are {"operation": type, "where": the user's line}. `by_whom` tells who refused it:
+    `script`, where the step itself failed as it was traced; `compiler`; or `tpuctl`, which has no
+    way to hand the step over, though a TPU may run it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        by_whom: str,
+        where: Where | None = None,
+        operations: Sequence[dict[str, Any]] = (),
+    ) -> None:
+        super().__init__(message)
+        self.by_whom, self.where, self.operations = by_whom, where, list(operations)
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A program for one core. Arguments: the variables' values first. Of its results, those after
+    the first `results` are the last values of the variables whose numbers are in `changed`."""
+
+    program: bytes
+    results: int
+    changed: tuple[int, ...]
+    variables: int
+    held: int  # bytes of the variables
+    dynamic: int  # dimensions with a bound instead of a size
+    has_bfloat16: bool
+
+
+def lower(
+    function: Callable[..., Any], arguments: Any, keywords: dict[str, Any], places: Places
+) -> Lowered:
+    """Lower what a replica runs; tensors are given as TensorSpec. Raises Unlowered."""
+    try:
+        concrete = tf.function(function, jit_compile=True).get_concrete_function(
+            *arguments, **keywords
+        )
+    except Exception as error:
+        raise Unlowered(_short(error), "script", places.of_exception(error)) from error
+    values = FunctionOfValues(concrete)
+    specs = [tf.TensorSpec(one.shape, one.dtype) for one in values.inputs]
+    try:
+        outer = tf.function(values, jit_compile=True, autograph=False)
+        ir = outer.experimental_get_compiler_ir(*values.variables, *specs)
+        program = ir(stage="hlo_serialized", platform_name=PLATFORM)
+        text = ir(stage="hlo", platform_name=PLATFORM)
+    except Exception as error:
+        raise _refusal(error, concrete.graph, places) from error
+    return Lowered(
+        program=program,
+        results=values.results,
+        changed=tuple(values.changed),
+        variables=len(values.variables),
+        held=sum(one.dtype.size * (one.shape.num_elements() or 0) for one in values.variables),
+        dynamic=text.count("<="),
+        has_bfloat16=" bf16[" in text,
+    )
+
+
+def _short(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _refusal(error: Exception, graph: Any, places: Places) -> Unlowered:
+    found = [
+        {"operation": operation.type, "where": where}
+        for operation, where in _unknown(graph, places, _registry(), None)
+    ]
+    unique = list({repr(one): one for one in found}.values())
+    if unique:
+        names = sorted({str(one["operation"]) for one in unique})
+        message = f"A TPU has no operation {', '.join(names)}"
+        return Unlowered(message, "compiler", unique[0]["where"], unique)
+    if isinstance(error, NotOfValues):
+        operation = error.operation
+        where = places.of_operation(operation)
+        message = f"{operation.type} uses a variable in a way that cannot be handed over"
+        one = {"operation": operation.type, "where": where}
+        return Unlowered(message, "tpuctl", where, [one])
+    words = AROUND.sub("", str(error)).strip().rstrip("'")
+    where = _named(str(error), graph, places) or places.of_exception(error)
+    return Unlowered(NODE.sub("", words).strip(), "compiler", where)
+
+
+def _registry() -> dict[str, list[dict[str, frozenset[int]]]]:
+    """What the TPU's compiler can do: for each operation the types its kinds are bound to."""
+    found: dict[str, list[dict[str, frozenset[int]]]] = {}
+    for kernel in kernels.get_all_registered_kernels().kernel:
+        if kernel.device_type == DEVICE:
+            bounds = {
+                one.name: frozenset(one.allowed_values.list.type) for one in kernel.constraint
+            }
+            found.setdefault(kernel.op, []).append(bounds)
+    return found
+
+
+def _unknown(
+    graph: Any, places: Places, registry: dict[str, list[dict[str, frozenset[int]]]], caller: Any
+) -> Iterator[tuple[Any, Where | None]]:
+    """Each operation that the TPU has not, and the user's line, of what calls it if need be."""
+    for operation in needed(graph):
+        where = places.of_operation(operation) or caller
+        if operation.type not in HANDED and not _is_known(operation, registry):
+            yield operation, where
+            continue
+        for body in bodies(operation):
+            yield from _unknown(body, places, registry, where)
+
+
+def _is_known(operation: Any, registry: dict[str, list[dict[str, frozenset[int]]]]) -> bool:
+    attributes = operation.node_def.attr
+
+    def fits(bounds: dict[str, frozenset[int]]) -> bool:
+        for name, allowed in bounds.items():
+            attribute = attributes[name]
+            kinds = attribute.list.type or [attribute.type]
+            if name in attributes and not allowed.issuperset(kinds):
+                return False
+        return True
+
+    return any(fits(one) for one in registry.get(operation.type, ()))
+
+
+def _named(message: str, graph: Any, places: Places) -> Where | None:
+    """The line of the operation that a message names."""
+    for name in NODE.findall(message):
+        where = _search(graph, name.rpartition(" ")[2], places)
+        if where is not None:
+            return where
+    return None
+
+
+def _search(graph: Any, name: str, places: Places) -> Where | None:
+    for operation in needed(graph):
+        if operation.name == name:
+            return places.of_operation(operation)
+        for body in bodies(operation):
+            found = _search(body, name, places)
+            if found is not None:
+                return found
+    return None

@@ -1,0 +1,207 @@
+"""What the operations that change a variable make of its value.
+
+Each takes the operation, a `Variables` to read and write them, and the inputs that are no
+variables. What is missing here is refused by its name where it is met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import tensorflow as tf  # type: ignore[import-untyped, import-not-found, unused-ignore]
+
+__all__ = ["READING", "UPDATES", "Variables"]
+
+
+class Variables(Protocol):
+    """The variables of one operation, in the order of its inputs."""
+
+    def __getitem__(self, place: int) -> Any: ...
+
+    def __setitem__(self, place: int, value: Any) -> None: ...
+
+
+Update = Callable[[Any, Variables, list[Any]], Any]
+Changed = Callable[[Any, Any], Any]
+SKIPPED = 256  # values of Philox that one step of its counter stands for
+
+
+def _read(_: Any, variables: Variables, __: list[Any]) -> Any:
+    return tf.identity(variables[0])
+
+
+def _gather(operation: Any, variables: Variables, given: list[Any]) -> Any:
+    dims = operation.get_attr("batch_dims")
+    return tf.gather(variables[0], given[0], batch_dims=dims, axis=dims)
+
+
+def _gather_nd(_: Any, variables: Variables, given: list[Any]) -> Any:
+    return tf.gather_nd(variables[0], given[0])
+
+
+def _shape(operation: Any, variables: Variables, _: list[Any]) -> Any:
+    return tf.shape(variables[0], out_type=operation.get_attr("out_type"))
+
+
+def _is_initialized(*_: Any) -> Any:
+    return tf.constant(True)
+
+
+READING: dict[str, Update] = {
+    "ReadVariableOp": _read,
+    "ResourceGather": _gather,
+    "ResourceGatherNd": _gather_nd,
+    "VariableShape": _shape,
+    "VarIsInitializedOp": _is_initialized,
+}
+
+
+def _assigned(change: Changed) -> Update:
+    def update(_: Any, variables: Variables, given: list[Any]) -> None:
+        variables[0] = change(variables[0], given[0])
+
+    return update
+
+
+def _scattered(name: str) -> Update:
+    """Rows of the variable, changed; the same numbers for all of them where one is given."""
+
+    def update(_: Any, variables: Variables, given: list[Any]) -> None:
+        rows, values = given
+        value = variables[0]
+        shape = tf.concat([tf.shape(rows), tf.shape(value)[1:]], axis=0)
+        change = getattr(tf, f"tensor_scatter_nd_{name}")
+        variables[0] = change(value, rows[..., tf.newaxis], tf.broadcast_to(values, shape))
+
+    return update
+
+
+def _scattered_nd(name: str) -> Update:
+    def update(_: Any, variables: Variables, given: list[Any]) -> None:
+        variables[0] = getattr(tf, f"tensor_scatter_nd_{name}")(variables[0], given[0], given[1])
+
+    return update
+
+
+def _slice_assigned(operation: Any, variables: Variables, given: list[Any]) -> None:
+    masks = ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
+    begin, end, strides, value = given
+    variables[0] = tf.raw_ops.TensorStridedSliceUpdate(
+        input=variables[0],
+        begin=begin,
+        end=end,
+        strides=strides,
+        value=value,
+        **{f"{mask}_mask": operation.get_attr(f"{mask}_mask") for mask in masks},
+    )
+
+
+def _random_skipped(_: Any, variables: Variables, given: list[Any]) -> Any:
+    """The generator's state as it was; its counter moves on. The carry to 128 bits is left out."""
+    state = variables[0]
+    moved = tf.cast(given[1] * SKIPPED, state.dtype)
+    variables[0] = tf.concat([state[:1] + tf.reshape(moved, [1]), state[1:]], axis=0)
+    return tf.identity(state)
+
+
+# Optimizers, as tensorflow/core/kernels/training_ops.cc documents them. ---------------------
+
+
+def _descent(_: Any, variables: Variables, given: list[Any]) -> None:
+    rate, gradient = given
+    variables[0] = variables[0] - rate * gradient
+
+
+def _momentum(operation: Any, variables: Variables, given: list[Any]) -> None:
+    rate, gradient, momentum = given
+    kept = variables[1] * momentum + gradient
+    nesterov = operation.get_attr("use_nesterov")
+    step = gradient * rate + kept * momentum * rate if nesterov else rate * kept
+    variables[0], variables[1] = variables[0] - step, kept
+
+
+def _keras_momentum(operation: Any, variables: Variables, given: list[Any]) -> None:
+    rate, gradient, momentum = given
+    kept = variables[1] * momentum - rate * gradient
+    nesterov = operation.get_attr("use_nesterov")
+    step = kept * momentum - rate * gradient if nesterov else kept
+    variables[0], variables[1] = variables[0] + step, kept
+
+
+def _adam(operation: Any, variables: Variables, given: list[Any]) -> None:
+    power_1, power_2, rate, beta_1, beta_2, epsilon, gradient = given
+    mean = variables[1] + (gradient - variables[1]) * (1 - beta_1)
+    square = variables[2] + (gradient * gradient - variables[2]) * (1 - beta_2)
+    rate = rate * tf.sqrt(1 - power_2) / (1 - power_1)
+    nesterov = operation.get_attr("use_nesterov")
+    step = mean * beta_1 + gradient * (1 - beta_1) if nesterov else mean
+    variables[0] = variables[0] - rate * step / (tf.sqrt(square) + epsilon)
+    variables[1], variables[2] = mean, square
+
+
+def _adamax(_: Any, variables: Variables, given: list[Any]) -> None:
+    power_1, rate, beta_1, beta_2, epsilon, gradient = given
+    mean = variables[1] * beta_1 + gradient * (1 - beta_1)
+    most = tf.maximum(variables[2] * beta_2, tf.abs(gradient))
+    variables[0] = variables[0] - rate / (1 - power_1) * mean / (most + epsilon)
+    variables[1], variables[2] = mean, most
+
+
+def _adagrad(_: Any, variables: Variables, given: list[Any]) -> None:
+    rate, *epsilon, gradient = given
+    sums = variables[1] + gradient * gradient
+    root = tf.sqrt(sums) + epsilon[0] if epsilon else tf.sqrt(sums)
+    variables[0], variables[1] = variables[0] - rate * gradient / root, sums
+
+
+def _rms_prop(_: Any, variables: Variables, given: list[Any]) -> None:
+    rate, rho, momentum, epsilon, gradient = given
+    square = variables[1] + (gradient * gradient - variables[1]) * (1 - rho)
+    kept = momentum * variables[2] + rate * gradient / tf.sqrt(square + epsilon)
+    variables[0], variables[1], variables[2] = variables[0] - kept, square, kept
+
+
+def _centered_rms_prop(_: Any, variables: Variables, given: list[Any]) -> None:
+    rate, rho, momentum, epsilon, gradient = given
+    mean = variables[1] + (gradient - variables[1]) * (1 - rho)
+    square = variables[2] + (gradient * gradient - variables[2]) * (1 - rho)
+    kept = momentum * variables[3] + rate * gradient / tf.sqrt(square - mean * mean + epsilon)
+    variables[0], variables[1] = variables[0] - kept, mean
+    variables[2], variables[3] = square, kept
+
+
+def _adadelta(_: Any, variables: Variables, given: list[Any]) -> None:
+    rate, rho, epsilon, gradient = given
+    square = variables[1] * rho + gradient * gradient * (1 - rho)
+    step = tf.sqrt(variables[2] + epsilon) / tf.sqrt(square + epsilon) * gradient
+    variables[2] = variables[2] * rho + step * step * (1 - rho)
+    variables[0], variables[1] = variables[0] - rate * step, square
+
+
+UPDATES: dict[str, Update] = {
+    "AssignVariableOp": _assigned(lambda _, new: new),
+    "AssignAddVariableOp": _assigned(lambda old, new: old + new),
+    "AssignSubVariableOp": _assigned(lambda old, new: old - new),
+    "ResourceStridedSliceAssign": _slice_assigned,
+    "RngReadAndSkip": _random_skipped,
+    "ResourceApplyGradientDescent": _descent,
+    "ResourceApplyMomentum": _momentum,
+    "ResourceApplyKerasMomentum": _keras_momentum,
+    "ResourceApplyAdam": _adam,
+    "ResourceApplyAdaMax": _adamax,
+    "ResourceApplyAdagrad": _adagrad,
+    "ResourceApplyAdagradV2": _adagrad,
+    "ResourceApplyRMSProp": _rms_prop,
+    "ResourceApplyCenteredRMSProp": _centered_rms_prop,
+    "ResourceApplyAdadelta": _adadelta,
+}
+for _name, _kind in (
+    ("Add", "add"),
+    ("Sub", "sub"),
+    ("Update", "update"),
+    ("Min", "min"),
+    ("Max", "max"),
+):
+    UPDATES[f"ResourceScatter{_name}"] = _scattered(_kind)
+    UPDATES[f"ResourceScatterNd{_name}"] = _scattered_nd(_kind)

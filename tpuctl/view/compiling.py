@@ -1,0 +1,105 @@
+"""How a compilation for the TPU looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tpuctl.preflight.compile.report import Answer, CompileReport, Refusal
+
+__all__ = ["compiled_lines"]
+
+WIDTH = 100
+WORDS = 12  # lines of a compiler that talks on
+BY = {
+    "script": "the step failed as TensorFlow traced it",
+    "compiler": "the TPU's compiler refuses the step",
+    "tpuctl": "tpuctl cannot hand the step to the compiler, though a TPU may run it",
+}
+
+
+def compiled_lines(report: CompileReport) -> list[str]:
+    """The report: what it is of, what is said of its batch, what is not in it."""
+    return list(_lines(report))
+
+
+def _lines(report: CompileReport) -> Iterator[str]:
+    yield f"{report.script} on {report.type}: {_verdict(report)}"
+    yield ""
+    if report.function:
+        where = f" ({report.where})" if report.where is not None else ""
+        kind = "bfloat16 within" if report.has_bfloat16 else "no bfloat16"
+        yield f"  step      {report.function}{where}, {kind if report.asked else 'not lowered'}"
+    if report.refusal is not None:
+        yield from _refused(report.refusal)
+    if report.asked is not None:
+        yield from _sizes(report, report.asked)
+    if report.largest is not None:
+        yield f"  largest   {_largest(report)}"
+    if report.dynamic:
+        yield (
+            f"  cost      {report.dynamic} dimensions have a bound instead of a size: "
+            "slower, and more memory"
+        )
+    yield f"  with      TensorFlow {report.tensorflow} for TPUs, one core of {report.generation}"
+    for note in report.notes:
+        yield f"  note      {note}"
+    if report.asked is not None and report.replicas > 1:
+        yield (
+            f"  not in it the sum of gradients over {report.replicas} replicas: leave some hundred "
+            "megabytes"
+        )
+
+
+def _verdict(report: CompileReport) -> str:
+    if report.refusal is not None:
+        return BY[report.refusal.by]
+    assert report.asked is not None
+    if report.asked.sizes is None:
+        return "it compiles, but the batch does not fit" if report.largest else "it does not fit"
+    return "it compiles, and the batch fits"
+
+
+def _refused(refusal: Refusal) -> Iterator[str]:
+    lines = refusal.message.strip().splitlines()
+    yield f"  refused   {lines[0]}"
+    for line in lines[1:WORDS]:
+        yield f"            {line}"
+    if not refusal.obstacles and refusal.where is not None:
+        yield f"  where     {refusal.where}"
+        yield f"            {refusal.where.text}"
+    for one in refusal.obstacles:
+        yield f"  {one.where or 'in a library'}: {one.operation}"
+        if one.where is not None and one.where.text:
+            yield f"            {one.where.text}"
+
+
+def _sizes(report: CompileReport, asked: Answer) -> Iterator[str]:
+    batch = "as it is" if asked.batch is None else _batch(report, asked.batch)
+    if asked.sizes is None:
+        yield f"  batch     {batch}: refused, {asked.refused}"
+        return
+    room = "" if report.room is None else f" of {report.room / 1e9:.1f} GB"
+    yield f"  batch     {batch}: {asked.sizes.peak / 1e9:.2f} GB{room} of a core"
+    yield (
+        f"            variables {report.variables / 1e9:.2f} GB, what lies between "
+        f"{asked.sizes.temporary / 1e9:.2f} GB, program {asked.sizes.code / 1e9:.2f} GB"
+    )
+
+
+def _largest(report: CompileReport) -> str:
+    assert report.largest is not None
+    if not report.largest:
+        return "not one example fits"
+    least = "" if report.is_largest else ", at least"
+    answers = [one for one in (report.asked, *report.others) if one is not None]
+    refused = next((one.refused for one in answers if one.batch == 2 * report.largest), "")
+    after = f"; twice as many: {refused}" if refused else ""
+    return f"{_batch(report, report.largest)}{least} (powers of two){after}"
+
+
+def _batch(report: CompileReport, batch: int) -> str:
+    if report.replicas == 1:
+        return f"{batch:,}"
+    return f"{batch:,} a core, {report.in_all(batch):,} in all"
