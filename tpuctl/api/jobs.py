@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JobApi"]
 
+NOT_REHEARSED = "Not rehearsed as it is. What would fail on a TPU is found on this machine with"
 UNWATCHED = (
     "When its node is taken away the job goes on at your next `tpuctl wait` or `tpuctl logs -f`, "
     "on any machine: nobody else watches over it. With controller: {} in the stack file it goes "
@@ -123,10 +124,21 @@ class JobApi(StackApi):
         async with self.connections() as transports:
             chosen = {worker: transports[worker] for worker in wanted.workers}
             record = await submit(wanted, self.store, chosen, self.emit)
+        self._offer_rehearsal(wanted, record)
         is_watched = await self.hand_over(record)
         if not is_watched and self.stack.is_spot and record.retries.preemption:
             self.emit(Note(UNWATCHED))
         return record
+
+    def _offer_rehearsal(self, wanted: Submission, record: JobRecord) -> None:
+        """Where what was submitted was never rehearsed on this machine, and could have been."""
+        from tpuctl.api.rehearsal import rehearsed_before
+
+        if self.controller is not None or rehearsed_before(self.stack, record):
+            return
+        words = ["-m", wanted.program] if wanted.form == "module" else [str(wanted.script)]
+        typed = shlex.join([*words, *(["--", *wanted.args] if wanted.args else [])])
+        self.emit(Note(f"{NOT_REHEARSED}\n    tpuctl rehearse {typed}"))
 
     async def begin(self, record: JobRecord) -> int | None:
         """Wait until the job runs on all its workers. Where it has failed on one instead, its log
