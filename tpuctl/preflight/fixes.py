@@ -127,7 +127,7 @@ def write(rewrite: Rewrite) -> str:
         status = path.stat()
         if path.read_bytes() != rewrite.before:
             return "it was changed meanwhile"
-        if not os.access(path, os.W_OK):
+        if not status.st_mode & 0o222 or not os.access(path, os.W_OK):
             return "it may not be written"
         handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:

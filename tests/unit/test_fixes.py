@@ -1,0 +1,197 @@
+"""Rewrites of findings: put together, judged and written."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpuctl.preflight.findings import Edit, Finding, Severity
+from tpuctl.preflight.fixes import difference, propose, write
+
+
+def finding(path: Path, *edits: tuple[int, int, int, int, str], code: str = "TPU201") -> Finding:
+    made = tuple(Edit(path, *edit) for edit in edits)
+    return Finding(code, Severity.cost, path, made[0].line, made[0].column, "something", "", made)
+
+
+def fixed(path: Path, *findings: Finding) -> str:
+    """The text after the rewrite, written."""
+    for rewrite in propose(findings).rewrites:
+        assert write(rewrite) == ""
+    return path.read_bytes().decode("utf-8")
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    return tmp_path / "train.py"
+
+
+def test_a_piece_is_replaced(script: Path) -> None:
+    script.write_text("data = data.batch(8)\nprint(data)\n", "utf-8")
+    one = finding(script, (1, 19, 1, 19, ", drop_remainder=True"))
+    assert fixed(script, one) == "data = data.batch(8, drop_remainder=True)\nprint(data)\n"
+
+
+def test_columns_count_characters(script: Path) -> None:
+    script.write_text("이름 = '한국어'; x = f(1)\n", "utf-8")
+    column = "이름 = '한국어'; x = f(1".index("1")
+    assert fixed(script, finding(script, (1, column, 1, column + 1, "2"))).endswith("f(2)\n")
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+def test_line_ends_stay(script: Path, newline: str) -> None:
+    text = newline.join(["import os", "x = f(1)", "y = 2", ""])
+    script.write_bytes(text.encode())
+    one = finding(script, (2, 6, 2, 7, "1,\n      2"))
+    wanted = newline.join(["import os", "x = f(1,", "      2)", "y = 2", ""])
+    assert fixed(script, one) == wanted
+    assert script.read_bytes() == wanted.encode()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "head"),
+    [
+        ("utf-8-sig", ""),
+        ("euc-kr", "# -*- coding: euc-kr -*-\n"),
+        ("latin-1", "# coding: latin-1\n"),
+    ],
+)
+def test_the_encoding_stays(script: Path, encoding: str, head: str) -> None:
+    word = "é" if encoding == "latin-1" else "한국어"
+    script.write_bytes(f"{head}x = f('{word}', 1)\n".encode(encoding))
+    line = head.count("\n") + 1
+    column = len(f"x = f('{word}', ")
+    assert [
+        write(one)
+        for one in propose([finding(script, (line, column, line, column + 1, "2"))]).rewrites
+    ] == [""]
+    assert script.read_bytes() == f"{head}x = f('{word}', 2)\n".encode(encoding)
+
+
+def test_what_the_encoding_has_not_is_left_alone(script: Path) -> None:
+    before = b"# coding: latin-1\nx = '\xe9'\n"
+    script.write_bytes(before)
+    fixes = propose([finding(script, (2, 5, 2, 6, "한"))])
+    assert (fixes.rewrites, len(fixes.left)) == ((), 1)
+
+
+def test_what_would_not_parse_is_left_alone(script: Path) -> None:
+    script.write_text("x = f(1)\ny = g(2)\n", "utf-8")
+    breaking = finding(script, (1, 7, 1, 8, ""))
+    good = finding(script, (2, 6, 2, 7, "3"))
+    fixes = propose([breaking, good])
+    assert [one.finding for one in fixes.left] == [breaking]
+    assert fixes.findings == (good,)
+    assert fixed(script, breaking, good) == "x = f(1)\ny = g(3)\n"
+
+
+def test_of_two_that_meet_the_first_is_made(script: Path) -> None:
+    script.write_text("x = f(1, 2)\n", "utf-8")
+    first = finding(script, (1, 4, 1, 11, "g(1)"))
+    second = finding(script, (1, 6, 1, 7, "9"))
+    fixes = propose([first, second])
+    assert [one.finding for one in fixes.left] == [second]
+    assert fixed(script, first, second) == "x = g(1)\n"
+
+
+def test_two_at_one_place_are_not_both_made(script: Path) -> None:
+    script.write_text("x = f(1)\n", "utf-8")
+    both = [finding(script, (1, 7, 1, 7, f", {name}=1")) for name in "ab"]
+    assert fixed(script, *both) == "x = f(1, a=1)\n"
+
+
+def test_one_edit_of_two_findings_is_made_once(script: Path) -> None:
+    script.write_text("x = f(1)\ny = f(2)\n", "utf-8")
+    line = (1, 0, 1, 0, "import tensorflow as tf\n")
+    one = finding(script, line, (1, 4, 1, 5, "tf.f"))
+    other = finding(script, line, (2, 4, 2, 5, "tf.f"))
+    assert fixed(script, one, other) == "import tensorflow as tf\nx = tf.f(1)\ny = tf.f(2)\n"
+
+
+def test_all_edits_of_a_finding_or_none(tmp_path: Path) -> None:
+    here, there = tmp_path / "train.py", tmp_path / "parts.py"
+    here.write_text("x = f(1)\n", "utf-8")
+    there.write_text("def f(a): return a\n", "utf-8")
+    edits = (Edit(here, 1, 6, 1, 7, "2"), Edit(there, 1, 4, 1, 5, ""))  # the second breaks it
+    one = Finding("TPU201", Severity.cost, here, 1, 0, "something", "", edits)
+    fixes = propose([one])
+    assert (fixes.rewrites, len(fixes.left)) == ((), 1)
+
+
+def test_places_that_are_not_there(script: Path) -> None:
+    script.write_text("x = f(1)\n", "utf-8")
+    fixes = propose([finding(script, (9, 0, 9, 1, "")), finding(script, (1, 50, 1, 51, ""))])
+    assert (fixes.rewrites, len(fixes.left)) == ((), 2)
+
+
+def test_mode_and_link_stay(tmp_path: Path) -> None:
+    script, link = tmp_path / "real.py", tmp_path / "train.py"
+    script.write_text("x = f(1)\n", "utf-8")
+    script.chmod(0o755)
+    link.symlink_to(script)
+    assert fixed(link, finding(link, (1, 6, 1, 7, "2"))) == "x = f(2)\n"
+    assert link.is_symlink()
+    assert script.stat().st_mode & 0o777 == 0o755
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["real.py", "train.py"]
+
+
+def test_a_file_that_was_changed_meanwhile_is_left_alone(script: Path) -> None:
+    script.write_text("x = f(1)\n", "utf-8")
+    (rewrite,) = propose([finding(script, (1, 6, 1, 7, "2"))]).rewrites
+    script.write_text("x = f(3)\n", "utf-8")
+    assert "changed meanwhile" in write(rewrite)
+    assert script.read_text("utf-8") == "x = f(3)\n"
+
+
+def test_a_file_that_is_gone(script: Path) -> None:
+    script.write_text("x = f(1)\n", "utf-8")
+    (rewrite,) = propose([finding(script, (1, 6, 1, 7, "2"))]).rewrites
+    script.unlink()
+    assert write(rewrite)
+    assert not script.exists()
+    assert len(propose([finding(script, (1, 6, 1, 7, "2"))]).left) == 1
+
+
+def test_requirements_need_not_parse_as_python(tmp_path: Path) -> None:
+    path = tmp_path / "requirements.txt"
+    path.write_text("tensorflow==2.1\nnumpy\n", "utf-8")
+    assert fixed(path, finding(path, (1, 0, 1, 15, "# the image's"))) == "# the image's\nnumpy\n"
+
+
+def test_the_difference_shows_what_changes(script: Path) -> None:
+    script.write_bytes(b"a = 1\r\nx = f(1)\r\n")
+    (rewrite,) = propose([finding(script, (2, 6, 2, 7, "2"))]).rewrites
+    shown = difference(rewrite, "train.py")
+    assert [line for line in shown if line[0] in "+-"][2:] == ["-x = f(1)", "+x = f(2)"]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 19), st.integers(0, 4), st.sampled_from(["", "7", "(1)", ")", "\n"])
+        ),
+        max_size=8,
+    )
+)
+def test_whatever_is_proposed_parses(
+    tmp_path_factory: pytest.TempPathFactory, pieces: list[tuple[int, int, str]]
+) -> None:
+    script = tmp_path_factory.mktemp("fixes") / "train.py"
+    script.write_text("x = f(1, (2, 3), [4])\n", "utf-8")
+    several = [finding(script, (1, at, 1, min(at + size, 21), text)) for at, size, text in pieces]
+    fixes = propose(several)
+    assert len(fixes.findings) + len(fixes.left) == len(several)
+    for rewrite in fixes.rewrites:
+        ast.parse(rewrite.after)
+
+
+def test_a_file_that_may_not_be_written(script: Path) -> None:
+    script.write_text("x = f(1)\n", "utf-8")
+    script.chmod(0o444)
+    (rewrite,) = propose([finding(script, (1, 6, 1, 7, "2"))]).rewrites
+    assert "may not be written" in write(rewrite)
+    assert script.read_text("utf-8") == "x = f(1)\n"

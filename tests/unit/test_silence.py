@@ -1,0 +1,115 @@
+"""Comments that silence the check."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tpuctl.preflight.check import check_project
+from tpuctl.preflight.findings import Finding, Severity, Target
+from tpuctl.preflight.silence import Silence
+from tpuctl.preflight.source import load
+
+
+def silence_of(folder: Path, text: str) -> Silence:
+    (folder / "train.py").write_text(text, "utf-8")
+    return Silence.of_module(load(folder / "train.py").script)
+
+
+def finding(line: int, code: str = "TPU000") -> Finding:
+    return Finding(code, Severity.error, Path("train.py"), line, 0, "something")
+
+
+CALL = "x = print(\n    1,{}\n    2,\n){}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "silenced"),
+    [
+        ("x = 1  # tpuctl: ignore[TPU000]\n", 1, True),
+        ("x = 1  # tpuctl:ignore[ TPU101 , TPU000 ]\n", 1, True),
+        ("x = 1  # tpuctl: ignore[tpu000]\n", 1, True),
+        ("x = 1  # tpuctl: ignore[TPU0]\n", 1, True),
+        ("x = 1  # tpuctl: ignore[not-python]\n", 1, True),
+        ("x = 1  # tpuctl: ignore\n", 1, True),
+        ("x = 1  # noqa: E501  # tpuctl: ignore[TPU000]\n", 1, True),
+        ("x = 1  # tpuctl: ignore[TPU000] its shape never changes\n", 1, True),
+        ("x = 1  # tpuctl: ignore[TPU999]\n", 1, False),
+        ("x = 1  # tpuctl: ignore[]\n", 1, False),
+        ("x = 1  # tpuctl: ignore[TPU000\n", 1, False),
+        ("x = 1  # ignore[TPU000]\n", 1, False),
+        ("x = 1\ny = 2  # tpuctl: ignore[TPU000]\n", 1, False),
+        ("# tpuctl: ignore[TPU000]\nx = 1\n", 2, False),
+        ("x = '# tpuctl: ignore[TPU000]'\n", 1, False),
+        ('x = """\n# tpuctl: ignore[TPU000]\n"""\n', 2, False),
+        # A statement over several lines: its first, its last, and the line that is meant.
+        (CALL.format("", "  # tpuctl: ignore[TPU000]"), 1, True),
+        (CALL.format("", "  # tpuctl: ignore[TPU000]"), 3, True),
+        (CALL.format("  # tpuctl: ignore[TPU000]", ""), 2, True),
+        (CALL.format("  # tpuctl: ignore[TPU000]", ""), 3, False),
+        ("x = [  # tpuctl: ignore[TPU000]\n    1,\n]\n", 2, True),
+        # Of a statement with others in it, what stands before those.
+        ("def f(\n    a,\n):  # tpuctl: ignore[TPU000]\n    return a\n", 1, True),
+        ("def f(\n    a,\n):  # tpuctl: ignore[TPU000]\n    return a\n", 4, False),
+        ("def f(\n    a,\n):  # tpuctl: ignore[TPU000]\n    # more\n\n    return a\n", 1, True),
+        ("@print\ndef f():  # tpuctl: ignore[TPU000]\n    @print\n    def g(): ...\n", 1, True),
+        ("if x:  # tpuctl: ignore[TPU000]\n    y = 1\nelse:\n    y = 2\n", 2, False),
+        ("if x:\n    y = 1  # tpuctl: ignore[TPU000]\n", 1, False),
+        ("match x:  # tpuctl: ignore[TPU000]\n    case 1:\n        y = 1\n", 1, True),
+        # Whole files.
+        ("# tpuctl: ignore-file[TPU000]\nx = 1\n\n\ny = 2\n", 5, True),
+        ("#!/usr/bin/python3\n'''What it is.'''\n# tpuctl: ignore-file\nx = 1\n", 4, True),
+        ("# tpuctl: ignore-file[TPU999]\nx = 1\n", 2, False),
+        ("x = 1\n# tpuctl: ignore-file[TPU000]\ny = 2\n", 3, False),
+        # A form feed ends no line.
+        ("x = 1\n\x0c\ny = 2  # tpuctl: ignore[TPU000]\n", 3, True),
+    ],
+)
+def test_what_a_comment_silences(tmp_path: Path, text: str, line: int, silenced: bool) -> None:
+    assert silence_of(tmp_path, text).covers(finding(line)) is silenced
+
+
+def test_other_rules_are_still_told(tmp_path: Path) -> None:
+    silence = silence_of(tmp_path, "x = 1  # tpuctl: ignore[TPU000]\n")
+    assert not silence.covers(finding(1, "TPU101"))
+
+
+@pytest.mark.parametrize(
+    ("comment", "words"),
+    [
+        ("x = 1  # tpuctl: ignore[TPU999]", "TPU999"),
+        ("x = 1  # tpuctl: ignore[TPU000, boolean-musk]", "boolean-musk"),
+        ("x = 1  # tpuctl: ignore[TPU000", "]"),
+        ("x = 1  # tpuctl: ignore[]", "names no rule"),
+        ("x = 1  # tpuctl: ignroe[TPU000]", "ignroe"),
+        ("x = 1  # tpuctl: [TPU000]", "no such word"),
+        ("# tpuctl: ignore[TPU000]\nx = 1", "end of the line"),
+        ("x = 1\n# tpuctl: ignore-file[TPU000]", "above all code"),
+    ],
+)
+def test_a_comment_that_does_nothing_is_told_of(tmp_path: Path, comment: str, words: str) -> None:
+    (remark,) = silence_of(tmp_path, f"{comment}\n").remarks
+    assert words in remark.text
+    has_effect = "TPU000, " in comment
+    assert ("nothing is silenced" in remark.text) is not has_effect
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "x = 1  # tpuctl: ignore[TPU000]",
+        "x = 1  # tpuctl: see docs/check.md",
+        "x = 1  # run with tpuctl: it checks this first",
+        "x = '# tpuctl: ignroe[TPU000]'",
+    ],
+)
+def test_nothing_is_said_of_other_comments(tmp_path: Path, comment: str) -> None:
+    assert silence_of(tmp_path, f"{comment}\n").remarks == []
+
+
+def test_an_import_is_silenced_in_its_own_file(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import parts\n", "utf-8")
+    (tmp_path / "parts.py").write_text("x = 1  # tpuctl: ignore[TPU999]\n", "utf-8")
+    report = check_project(tmp_path / "train.py", Target())
+    assert [(one.path.name, one.line) for one in report.remarks] == [("parts.py", 1)]
