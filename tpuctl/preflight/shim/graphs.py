@@ -1,0 +1,72 @@
+"""Where in TensorFlow's graphs something is being built, and marks that tell when it runs."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+__all__ = ["MARK", "Graphs"]
+
+MARK = "tpuctl_mark"  # how the operations that are put into graphs here are named
+CONTROL_FLOW = ("WhileBodyFuncGraph", "WhileCondFuncGraph", "CondBranchFuncGraph")
+
+
+class Graphs:
+    """Asks TensorFlow about the graph under construction."""
+
+    def __init__(self, tensorflow: Any) -> None:
+        self.tensorflow = tensorflow
+        self._ops = importlib.import_module("tensorflow.python.framework.ops")
+        self._flow = importlib.import_module("tensorflow.python.ops.control_flow_util")
+        self.marks = 0  # how many were put into graphs that tell of steps
+
+    def is_eager(self) -> bool:
+        return bool(self.tensorflow.executing_eagerly())
+
+    def is_compiled(self) -> bool:
+        """Whether XLA will compile what is being built."""
+        graph = self._ops.get_default_graph()
+        return bool(self._flow.GraphOrParentsInXlaContext(graph))
+
+    def chain(self) -> Iterator[Any]:
+        """The graph being built and those around it, from the innermost."""
+        if self.is_eager():
+            return
+        graph = self._ops.get_default_graph()
+        while graph is not None:
+            yield graph
+            graph = getattr(graph, "outer_graph", None)
+
+    def note_gradient(self) -> None:
+        """Remember of the function being traced that it computes gradients."""
+        for graph in self.chain():
+            graph._tpuctl_trains = True
+            if type(graph).__name__ not in CONTROL_FLOW:
+                return
+
+    def note_reading(self) -> None:
+        """Remember of all functions being traced that they take data from an iterator."""
+        for graph in self.chain():
+            graph._tpuctl_reads = True
+
+    def is_looping(self) -> bool:
+        """Whether what is built runs once for each element of some data."""
+        for graph in self.chain():
+            if getattr(graph, "_tpuctl_reads", False):
+                return True
+            if str(getattr(graph, "name", "")).startswith("Dataset"):
+                return True
+            if type(graph).__name__ in CONTROL_FLOW[:1]:
+                return True
+        return False
+
+    def mark(self, function: Callable[..., Any], *values: Any) -> Any:
+        """An operation that calls a function with the values' numbers each time it runs."""
+
+        def call(*numbers: Any) -> None:
+            function(*numbers)
+
+        call.__name__ = MARK
+        with self.tensorflow.name_scope(MARK):
+            return self.tensorflow.numpy_function(call, list(values), [], name=MARK)

@@ -1,0 +1,55 @@
+"""Calls a function once a module of a name has been imported, whoever imports it."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+__all__ = ["AfterImport"]
+
+
+class AfterImport(importlib.abc.MetaPathFinder):
+    """Finds modules as ever, and has one's function called when its code has run.
+
+    Functions must not raise.
+    """
+
+    def __init__(self, functions: Mapping[str, Callable[[ModuleType], None]]) -> None:
+        self.functions = dict(functions)
+        self._finding: set[str] = set()
+
+    def install(self) -> None:
+        """Begin with the next import; what is imported already is handed over now."""
+        sys.meta_path.insert(0, self)
+        for name in list(self.functions):
+            if name in sys.modules:
+                self.functions.pop(name)(sys.modules[name])
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in self.functions or fullname in self._finding:
+            return None
+        self._finding.add(fullname)
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._finding.discard(fullname)
+        if spec is None or spec.loader is None:
+            return None
+        loader: Any = spec.loader
+        load = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            load(module)
+            function = self.functions.pop(fullname, None)
+            if function is not None:
+                function(module)
+
+        loader.exec_module = exec_module
+        return spec

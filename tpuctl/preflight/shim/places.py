@@ -1,0 +1,135 @@
+"""Lines of the user's own code: who called, where a function stands, what an exception passed."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import os
+import re
+import sys
+from types import CodeType, TracebackType
+from typing import Any
+
+__all__ = ["Places", "Where"]
+
+Where = dict[str, Any]
+HERE = os.path.dirname(os.path.abspath(__file__))
+INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+CONVERTED = "__autograph_generated_file"
+# As TensorFlow prints the lines of a function that it converted, and those that made an operation.
+PRINTED = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
+
+
+class Places:
+    """Knows the user's files: those below a folder, without what was installed there."""
+
+    def __init__(self, root: str) -> None:
+        self.root = os.path.join(root, "")
+        self._known: dict[str, str | None] = {}
+
+    def file(self, name: str) -> str | None:
+        """The absolute name of a file of the user's; None for all others."""
+        if name not in self._known:
+            real = os.path.realpath(name)
+            is_users = real.startswith(self.root) and not real.startswith(HERE + os.sep)
+            is_users = is_users and not any(part in real for part in INSTALLED)
+            is_users = is_users and CONVERTED not in real and os.path.isfile(real)
+            self._known[name] = real if is_users else None
+        return self._known[name]
+
+    def at(self, name: str, line: int | None) -> Where | None:
+        """A line of a file, where it is the user's."""
+        file = self.file(name) if line else None
+        if file is None or line is None:
+            return None
+        return {"file": file, "line": line, "text": linecache.getline(file, line).strip()}
+
+    def here(self) -> Where | None:
+        """The innermost line of the user's that is being executed now."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            if CONVERTED in frame.f_code.co_filename:
+                found = self._converted(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
+            else:
+                found = self.at(frame.f_code.co_filename, frame.f_lineno)
+            if found is not None:
+                return found
+            frame = frame.f_back  # type: ignore[assignment]
+        return None
+
+    def of(self, function: Any) -> Where | None:
+        """Where a function of the user's is defined."""
+        code = _code(function)
+        if code is None or self.file(code.co_filename) is None:
+            return None
+        for line in range(code.co_firstlineno, code.co_firstlineno + 20):  # below decorators
+            text = linecache.getline(code.co_filename, line).split()[:2]
+            if text[:1] == ["def"] or text == ["async", "def"]:
+                return self.at(code.co_filename, line)
+        return self.at(code.co_filename, code.co_firstlineno)
+
+    def of_operation(self, operation: Any) -> Where | None:
+        """The innermost line of the user's that made an operation of a graph."""
+        for frame in reversed(list(operation.traceback or ())):
+            found = self.at(frame.filename, frame.lineno)
+            if found is not None:
+                return found
+        return None
+
+    def of_exception(self, error: BaseException) -> Where | None:
+        """The line of the user's from which an exception came."""
+        printed = self.printed(str(error))
+        return printed or self._passed(error.__traceback__)
+
+    def printed(self, message: str) -> Where | None:
+        """The innermost of the user's lines in a message of TensorFlow's, root or not before it."""
+        found = None
+        for match in PRINTED.finditer(message):
+            name = match["file"]
+            line = int(match["line"])
+            found = self.at(name, line) or self.at(os.sep + name, line) or found
+        return found
+
+    def _passed(self, passed: TracebackType | None) -> Where | None:
+        found = None
+        while passed is not None:
+            code = passed.tb_frame.f_code
+            if CONVERTED in code.co_filename:
+                here = self._converted(
+                    code.co_filename, passed.tb_lineno, passed.tb_frame.f_globals
+                )
+            else:
+                here = self.at(code.co_filename, passed.tb_lineno)
+            found, passed = here or found, passed.tb_next
+        return found
+
+    def _converted(self, name: str, line: int, names: dict[str, Any]) -> Where | None:
+        """The user's line behind one that AutoGraph generated, from the map that it keeps."""
+        for value in list(names.values()):
+            origins = getattr(value, "ag_source_map", None)
+            if not origins:
+                continue
+            for generated, origin in origins.items():
+                if generated.lineno == line and generated.filename == name:
+                    return self.at(origin.loc.filename, origin.loc.lineno)
+        return None
+
+
+def _code(function: Any) -> CodeType | None:
+    for _ in range(20):
+        if inspect.ismethod(function):
+            function = function.__func__
+        following = None
+        for name in ("python_function", "_tf_decorator", "__wrapped__", "func"):
+            following = getattr(function, name, None)
+            if name == "_tf_decorator" and following is not None:
+                following = getattr(following, "decorated_target", None)
+            if callable(following) and following is not function:
+                break
+            following = None
+        if following is None:
+            break
+        function = following
+    if not hasattr(function, "__code__"):
+        function = getattr(type(function), "__call__", None)
+    return getattr(function, "__code__", None)

@@ -1,0 +1,113 @@
+"""What XLA, and the tracing before it, refused, with the operation and the user's line."""
+
+from __future__ import annotations
+
+import re
+import weakref
+from typing import Any
+
+from .graphs import MARK
+from .rehearsal import Rehearsal
+
+__all__ = ["Refusals"]
+
+# Parts of what XLA and its lowering say; other errors of a function are the script's own.
+XLA = re.compile(
+    r"XLA|tf2xla|_XlaMustCompile|must be a compile-time constant|Detected unsupported operations"
+)
+UNSUPPORTED = re.compile(
+    r"(?P<type>\w+) \(No registered '\w+' OpKernel[^{]*\{\{node (?P<name>[^}]+)"
+)
+NODE = re.compile(r"\{\{node (?P<name>[^}]+)\}\}")
+FUNCTION = re.compile(r"__inference_(?P<name>\w+?)_\d+\b")
+# Raised while tracing, by what cannot be part of a graph.
+TRACING = ("OperatorNotAllowedInGraphError", "SymbolicTensorError", "InaccessibleTensorError")
+EAGER_ONLY = re.compile(
+    r"has no attribute 'numpy'|numpy\(\) is only available|a symbolic (?:tf\.)?Tensor"
+    r"|NotImplementedError: Cannot convert a symbolic|is not allowed: AutoGraph|is not allowed in Graph"
+)
+
+
+class Refusals:
+    """Writes each refusal once, at the first of our functions that it passes."""
+
+    def __init__(self, rehearsal: Rehearsal) -> None:
+        self.rehearsal = rehearsal
+        self.graphs: list[Any] = []  # weak references to graphs that were traced
+
+    def remember(self, graph: Any) -> None:
+        """Keep a graph in mind, in which a refused operation may be looked for."""
+        self.graphs.append(weakref.ref(graph))
+
+    def note(self, error: Exception, function: Any) -> None:
+        """Write what an exception refuses, if it is a refusal."""
+        if getattr(error, "_tpuctl_noted", False):
+            return
+        message = str(error)
+        if not self._is_refusal(error, message):
+            return
+        error._tpuctl_noted = True  # type: ignore[attr-defined]
+        operations = self._operations(message)
+        places = self.rehearsal.places
+        of = places.of(function)
+        lines = [one["where"] for one in operations if one["where"]]
+        where = lines[0] if lines else places.of_exception(error) or of or places.here()
+        self.rehearsal.writer.write(
+            "refused",
+            function=_name(message, function),
+            where=where,
+            message=f"{type(error).__name__}: {message}"[:20000],
+            operations=operations,
+        )
+
+    def _is_refusal(self, error: Exception, message: str) -> bool:
+        kind = type(error).__name__
+        if kind in TRACING:
+            return True
+        if kind in ("AttributeError", "TypeError", "NotImplementedError", "ValueError"):
+            return bool(EAGER_ONLY.search(f"{kind}: {message}"))
+        return type(error).__module__.startswith("tensorflow") and bool(XLA.search(message))
+
+    def _operations(self, message: str) -> list[dict[str, Any]]:
+        """The operations that a message names, our own marks left out."""
+        named = [(match["type"], match["name"]) for match in UNSUPPORTED.finditer(message)]
+        if not named:
+            named = [("", match["name"]) for match in NODE.finditer(message)]
+        found: dict[tuple[str, Any], dict[str, Any]] = {}
+        for kind, name in named:
+            if MARK in name:
+                continue
+            operation = self._operation(kind, name)
+            where = operation and self.rehearsal.places.of_operation(operation)
+            kind = kind or (operation.type if operation is not None else name)
+            line = (where["file"], where["line"]) if where else None
+            found.setdefault((kind, line), {"operation": kind, "where": where})
+        if len(found) == 1:
+            for one in found.values():
+                one["where"] = one["where"] or self.rehearsal.places.printed(message)
+        return list(found.values())
+
+    def _operation(self, kind: str, name: str) -> Any:
+        """The operation of a name in a traced graph; else, in an inlined one, of its last part."""
+        last = name.rsplit("/", 1)[-1]
+        candidates = []
+        for reference in reversed(self.graphs):
+            graph = reference()
+            if graph is None:
+                continue
+            for operation in graph.get_operations():
+                if kind and operation.type != kind:
+                    continue
+                if operation.name == name:
+                    return operation
+                if operation.name.rsplit("/", 1)[-1] == last:
+                    candidates.append(operation)
+        return candidates[0] if candidates else None
+
+
+def _name(message: str, function: Any) -> str:
+    match = FUNCTION.search(message)
+    if match is not None:
+        return match["name"]
+    function = getattr(function, "python_function", function)
+    return str(getattr(function, "__name__", type(function).__name__))

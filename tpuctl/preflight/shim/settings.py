@@ -1,0 +1,36 @@
+"""What the host asks of a rehearsal, from the file that TPUCTL_REHEARSAL names."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Settings", "load"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to rehearse; `mode` is xla, replicas or compile."""
+
+    observations: str
+    mode: str = "xla"
+    steps: int = 8
+    replicas: int = 1
+    script: str = ""
+    root: str = ""
+    kind: str = "vm"
+    grace: float = 30.0
+    compile: Mapping[str, Any] | None = None
+
+
+def load(path: str) -> Settings:
+    """Read the settings; what is unknown there is for others."""
+    with open(path, encoding="utf-8") as file:
+        plain = json.load(file)
+    known = {name: plain[name] for name in Settings.__dataclass_fields__ if name in plain}
+    settings = Settings(**known)
+    root = settings.root or os.path.dirname(settings.script) or os.getcwd()
+    return Settings(**{**known, "root": os.path.realpath(root)})

@@ -1,0 +1,63 @@
+"""What is read off a step's arguments and results: the loss, the number of examples, shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["batch_of", "loss_of", "number", "shape_of"]
+
+
+def loss_of(tensorflow: Any, strategy: Any, result: Any) -> Any:
+    """A scalar of float32, the mean over replicas; None where a result has no scalar number.
+
+    It is what a mapping calls the loss, or else the first scalar.
+    """
+    leaves = [result["loss"]] if isinstance(result, dict) and "loss" in result else None
+    for leaf in leaves or tensorflow.nest.flatten(result):
+        parts = _parts(strategy, leaf)
+        if parts and all(_is_number(part) for part in parts):
+            values = [tensorflow.cast(part, tensorflow.float32) for part in parts]
+            return tensorflow.add_n(values) / float(len(values))
+    return None
+
+
+def batch_of(tensorflow: Any, strategy: Any, arguments: Any) -> Any:
+    """How many examples a step is given by all replicas together; None where it is not told."""
+    for leaf in tensorflow.nest.flatten(arguments):
+        for part in _parts(strategy, leaf)[:1]:
+            if getattr(part, "shape", None) is None or part.shape.rank in (None, 0):
+                break
+            if isinstance(part, tensorflow.Variable):
+                break
+            parts = _parts(strategy, leaf)
+            sizes = [tensorflow.cast(tensorflow.shape(one)[0], tensorflow.int32) for one in parts]
+            return tensorflow.add_n(sizes)
+    return None
+
+
+def number(value: Any) -> Any:
+    """A Python number, of an array, a tensor or None."""
+    if value is None:
+        return None
+    value = value.numpy() if hasattr(value, "numpy") else value
+    return value.item() if hasattr(value, "item") else value
+
+
+def shape_of(tensor: Any) -> list[Any]:
+    """The type of a tensor or its specification, and its dimensions; None for unknown ones."""
+    shape = getattr(tensor, "shape", None)
+    dims = None if shape is None or shape.rank is None else shape.as_list()
+    return [getattr(getattr(tensor, "dtype", None), "name", "?"), dims]
+
+
+def _parts(strategy: Any, leaf: Any) -> list[Any]:
+    """The tensors of all replicas that a value stands for; none for what is no tensor."""
+    if strategy is not None and type(leaf).__name__ in ("PerReplica", "DistributedValues"):
+        return list(strategy.experimental_local_results(leaf))
+    return [leaf] if hasattr(leaf, "dtype") and hasattr(leaf, "shape") else []
+
+
+def _is_number(part: Any) -> bool:
+    shape = getattr(part, "shape", None)
+    floats = getattr(getattr(part, "dtype", None), "is_floating", False)
+    return bool(floats) and getattr(shape, "rank", None) == 0

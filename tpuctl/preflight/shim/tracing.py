@@ -1,0 +1,71 @@
+"""Functions as they are traced: for which shapes, from which of the user's lines."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import Any
+
+from .graphs import Graphs
+from .refusals import Refusals
+from .rehearsal import Rehearsal
+from .tensors import shape_of
+
+__all__ = ["install"]
+
+MODULES = (
+    "tensorflow.python.eager.polymorphic_function.concrete_function",
+    "tensorflow.python.eager.polymorphic_function.monomorphic_function",
+    "tensorflow.python.eager.function",
+)
+
+
+def install(rehearsal: Rehearsal, graphs: Graphs, refusals: Refusals) -> None:
+    """Be told of every graph, and of every function that is made of one."""
+    func_graph = importlib.import_module("tensorflow.python.framework.func_graph").FuncGraph
+    original = func_graph.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, *arguments: Any, **keywords: Any) -> None:
+        original(self, *arguments, **keywords)
+        rehearsal.writer.attempt("a graph", refusals.remember, self)
+
+    func_graph.__init__ = __init__
+    for name in MODULES:
+        try:
+            kind = importlib.import_module(name).ConcreteFunction
+        except (ImportError, AttributeError):
+            continue
+        _watch(rehearsal, kind)
+        return
+
+
+def _watch(rehearsal: Rehearsal, kind: Any) -> None:
+    original = kind.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, *arguments: Any, **keywords: Any) -> None:
+        original(self, *arguments, **keywords)
+        rehearsal.writer.attempt("a trace", _note, rehearsal, self)
+
+    kind.__init__ = __init__
+
+
+def _note(rehearsal: Rehearsal, concrete: Any) -> None:
+    """Keep a function in mind, and write it where it computes gradients."""
+    graph = concrete.graph
+    captured = len(graph.internal_captures)
+    inputs = list(graph.inputs)
+    given = [shape_of(tensor) for tensor in inputs[: len(inputs) - captured]]
+    shapes = [shape for shape in given if shape[0] not in ("resource", "variant")]
+    name = str(graph.name)
+    where = rehearsal.defined.get(name) or rehearsal.places.here()
+    key = concrete.name.decode() if isinstance(concrete.name, bytes) else str(concrete.name)
+    rehearsal.traced[key.removeprefix("__inference_")] = (name, where, shapes)
+    if not getattr(graph, "_tpuctl_trains", False):
+        return
+    trace = {"function": name, "where": where, "shapes": shapes}
+    if rehearsal.tried is not None:
+        rehearsal.tried.append(trace)
+    else:
+        rehearsal.writer.write("traced", **trace)
