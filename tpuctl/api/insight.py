@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tpuctl.flows.watching import JobWatch
     from tpuctl.model.explanation import Explanation
     from tpuctl.model.job import JobRecord
+    from tpuctl.model.report import RunReport
 
 __all__ = ["InsightApi"]
 
@@ -45,6 +46,12 @@ class InsightApi(StackApi):
         from tpuctl.flows.explaining import explain
 
         return await explain(self.stack, self.cloud, self.store, record)
+
+    async def report(self, record: JobRecord) -> RunReport:
+        """All that is known of the job: attempts, cost, curves; from its bucket."""
+        from tpuctl.flows.reporting import report_on
+
+        return await report_on(self.stack, self.cloud, self.store, record)
 
 
 class _Watch:

@@ -284,9 +284,20 @@ def root(
 @cache
 def register() -> None:
     """Make every command known. They import what they need when they run."""
-    from tpuctl.cli import catalog, check, explain, job, local, machine, rehearse, run, stack
+    from tpuctl.cli import (
+        catalog,
+        check,
+        explain,
+        job,
+        local,
+        machine,
+        rehearse,
+        report,
+        run,
+        stack,
+    )
 
-    for module in (stack, check, rehearse, run, job, explain, machine, catalog):
+    for module in (stack, check, rehearse, run, job, explain, report, machine, catalog):
         module.register(app)
     app.add_typer(local.app, name="local", rich_help_panel="Local cloud")
 

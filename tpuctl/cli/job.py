@@ -1,4 +1,4 @@
-"""Commands for jobs that were submitted: jobs, logs, wait, stop."""
+"""Commands for jobs that were submitted: jobs, jobs show, logs, wait, stop."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 from tpuctl.cli.app import State
 from tpuctl.cli.arguments import duration
 from tpuctl.cli.following import PANEL, AllWorkers, follow_here, remember
+from tpuctl.cli.report import show
 from tpuctl.errors import TimedOut, Usage
 
 if TYPE_CHECKING:
@@ -19,8 +20,14 @@ __all__ = ["register"]
 Job = Annotated[str, typer.Argument(help="A job's id, or its last word; the latest if empty.")]
 
 
+job_app = typer.Typer(invoke_without_command=True)
+
+
 def register(app: typer.Typer) -> None:
-    for command in (jobs, logs, wait, stop):
+    job_app.callback()(jobs)
+    job_app.command()(show)
+    app.add_typer(job_app, name="jobs", rich_help_panel=PANEL)
+    for command in (logs, wait, stop):
         app.command(rich_help_panel=PANEL)(command)
 
 
@@ -177,6 +184,8 @@ def jobs(context: typer.Context) -> None:
     """
     from tpuctl.view.job import job_data, show_jobs
 
+    if context.invoked_subcommand is not None:
+        return
     state: State = context.obj
     found = state.wait_for(state.tpuctl().jobs())
     state.answer([job_data(one) for one in found], lambda: show_jobs(found, state.typed))

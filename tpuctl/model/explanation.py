@@ -10,7 +10,7 @@ from tpuctl.model.failures import Failure
 from tpuctl.model.job import JobRecord, JobStatus
 from tpuctl.model.last_words import LAST_LINES, LOG_TAIL
 
-__all__ = ["Explanation", "telling_lines"]
+__all__ = ["CONTROL", "Explanation", "telling_lines"]
 
 BEFORE, AFTER = 6, 3  # lines around the one that tells
 LONGEST = 400  # characters of a line

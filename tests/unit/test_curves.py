@@ -1,0 +1,113 @@
+"""Curves: what a log tells over its steps, kept small, and drawn with characters."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from tpuctl.model.curves import Curves
+from tpuctl.view.curves import draw
+
+
+def curves_of(*lines: bytes) -> Curves:
+    curves = Curves()
+    curves.feed(b"".join(lines))
+    curves.end()
+    return curves
+
+
+def line(**values: object) -> bytes:
+    return json.dumps(values).encode() + b"\n"
+
+
+def test_numbers_over_steps_are_found_among_other_lines() -> None:
+    found = curves_of(
+        b"Epoch 1/3\n",
+        line(step=1, loss=4.5, note="begin", flag=True, tokens_per_second=100),
+        b"{not json}\n\xff\xfe\n[1, 2]\n",
+        line(loss=9.0),  # at no step
+        line(step=2, loss=4.25, tokens_per_second=110.5),
+    ).found()
+    assert [one.name for one in found] == ["loss", "tokens_per_second"]
+    assert found[0].shown == [(1, 4.5), (2, 4.25)]
+    assert found[1].shown == [(1, 100.0), (2, 110.5)]
+
+
+def test_the_same_however_the_log_is_cut() -> None:
+    log = b"".join(line(step=number, loss=1 / number) for number in range(1, 200))
+    whole = curves_of(log).of("loss")
+    chance = random.Random(7)
+    cut = Curves()
+    while log:
+        size = chance.randrange(1, 40)
+        cut.feed(log[:size])
+        log = log[size:]
+    cut.end()
+    found = cut.of("loss")
+    assert whole is not None and found is not None
+    assert found.shown == whole.shown
+
+
+def test_steps_done_again_after_a_preemption_count_once() -> None:
+    first = [line(step=number, loss=10 - number) for number in range(1, 8)]
+    again = [line(step=number, loss=20 - number) for number in range(5, 10)]
+    found = curves_of(*first, *again).of("loss")
+    assert found is not None
+    assert [step for step, _ in found.shown] == list(range(1, 10))
+    assert dict(found.shown)[4] == 6
+    assert dict(found.shown)[5] == 15
+
+
+def test_what_is_no_number_is_counted_and_left_out() -> None:
+    found = curves_of(
+        line(step=1, loss=3.0), b'{"step": 2, "loss": NaN}\n', b'{"step": 3, "loss": Infinity}\n'
+    ).of("loss")
+    assert found is not None
+    assert (found.shown, found.unfinite) == ([(1, 3.0)], 2)
+
+
+def test_a_long_run_is_kept_small_with_its_last_value() -> None:
+    found = curves_of(*(line(step=number, loss=number) for number in range(100_001))).of("loss")
+    assert found is not None
+    assert len(found.shown) < 5_000
+    assert found.shown[0] == (0, 0)
+    assert found.shown[-1] == (100_000, 100_000)
+    steps = [step for step, _ in found.shown]
+    assert steps == sorted(set(steps))
+
+
+def test_endless_lines_take_no_memory() -> None:
+    curves = Curves()
+    for _ in range(100):
+        curves.feed(b"{" + b"x" * 100_000)
+    assert len(curves._rest) < 300_000
+    curves.feed(b"\n" + line(step=1, loss=2))
+    curves.end()
+    found = curves.of("loss")
+    assert found is not None and found.shown == [(1, 2)]
+
+
+@pytest.mark.parametrize("width", [20, 80, 200])
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_falling_curve_falls(width: int, plain: bool) -> None:
+    drawn = draw([(step, 100 - step) for step in range(101)], width=width, height=5, plain=plain)
+    assert max(map(len, drawn)) <= width
+    assert drawn[0].startswith("100 ") and drawn[4].lstrip().startswith("0 ")
+    assert drawn[5].split() == ["0", "100"]
+    edge = "|" if plain else "┤"
+    marks = [row.partition(edge)[2] for row in drawn[:5]]
+    begins = [len(row) - len(row.lstrip()) for row in marks]
+    assert begins == sorted(begins) and begins[0] < begins[-1]
+    assert plain == all(row.isascii() for row in drawn)
+
+
+@pytest.mark.parametrize("points", [[(5, 1.5)], [(1, 2.0), (9, 2.0)]])
+def test_a_level_curve_is_in_the_middle(points: list[tuple[float, float]]) -> None:
+    drawn = draw(points, height=3, plain=True)
+    assert "*" not in drawn[0] and "*" in drawn[1] and "*" not in drawn[2].partition("|")[2]
+
+
+def test_nothing_is_drawn_of_nothing() -> None:
+    assert draw([]) == []

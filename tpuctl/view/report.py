@@ -1,0 +1,218 @@
+"""A run as one page of HTML: no scripts, nothing fetched, readable for as long as it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from html import escape
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from tpuctl.catalog import dollars
+from tpuctl.model.duration import shown as shown_duration
+from tpuctl.view.curves import number
+
+if TYPE_CHECKING:
+    from tpuctl.model.curves import Curve
+    from tpuctl.model.report import AttemptReport, RunReport
+
+__all__ = ["page", "report_data"]
+
+WIDTH, HEIGHT = 480, 220  # of a plot, in its own units
+LEFT, RIGHT, TOP, BOTTOM = 66, 12, 10, 26
+
+
+def page(report: RunReport) -> str:
+    """The whole page."""
+    record = report.record
+    style = resources.files("tpuctl.view").joinpath("report.css").read_text("utf-8")
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{escape(record.id)}</title><style>\n{style}</style></head><body>",
+        f"<h1>{escape(record.id)}</h1>",
+        f"<p><code>tpuctl run {escape(record.command)}</code></p>",
+        *_facts(report),
+        *_failure(report),
+        *_curves(report),
+        *_attempts(report),
+        *_origin(report),
+        *_log(report),
+        f"<footer>Read on {_moment(report.at)}. Prices are Google's published ones for the time "
+        "each attempt ran; what machines cost before and after, and the bucket, are not in them."
+        "</footer></body></html>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def report_data(report: RunReport) -> dict[str, Any]:
+    """The same for `--json`."""
+    status = report.explanation.status
+    return {
+        "job": report.record.id,
+        "state": status.state,
+        "exit_code": status.exit_code,
+        "cost": report.cost,
+        "attempts": [
+            {
+                "number": one.record.attempt,
+                "zone": one.record.zone,
+                "started": one.started.isoformat(),
+                "ended": one.ended.isoformat() if one.ended else None,
+                "cost": one.cost,
+                "because": one.why.why.name if one.why else None,
+            }
+            for one in report.attempts
+        ],
+        "curves": {one.name: [list(point) for point in one.shown] for one in report.curves},
+        "bundle": report.record.bundle,
+    }
+
+
+def _facts(report: RunReport) -> Iterator[str]:
+    status = report.explanation.status
+    good = {"succeeded": "good", "failed": "bad", "lost": "bad", "timed_out": "bad"}
+    code = "" if status.exit_code is None else f", exit code {status.exit_code}"
+    ran = [one.hours for one in report.attempts if one.hours is not None]
+    last = {one.name: one.last for one in report.curves if one.last is not None}
+    facts = {
+        "State": f'<span class="{good.get(status.state, "")}">'
+        f"{status.state.replace('_', ' ')}</span>{code}",
+        "Ran": escape(shown_duration(sum(ran) * 3600)) if ran else "not yet ended",
+        "Cost": "unknown" if report.cost is None else f"about {escape(dollars(report.cost))}",
+        "TPU": f"{escape(report.accelerator)} in {escape(report.record.zone)}",
+        "Attempts": str(len(report.attempts)),
+    }
+    if "loss" in last:
+        step, loss = last["loss"]
+        facts["Loss"] = f"{escape(number(loss))} at step {step:,}"
+    yield '<dl class="facts">'
+    yield from (f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts.items())
+    yield "</dl>"
+
+
+def _failure(report: RunReport) -> Iterator[str]:
+    failure = report.explanation.failure
+    if failure is None:
+        return
+    yield "<h2>Why it ended</h2>"
+    yield f'<p class="bad">{escape(failure.cause)}</p>'
+    if failure.detail and failure.detail != failure.cause:
+        yield f"<p>{escape(failure.detail)}</p>"
+    if failure.hint:
+        yield f"<pre>{escape(failure.hint)}</pre>"
+
+
+def _curves(report: RunReport) -> Iterator[str]:
+    yield "<h2>Curves</h2>"
+    if not report.curves:
+        like = '<code>{"step": 100, "loss": 2.5}</code>'
+        yield f'<p class="soft">The log has no lines like {like}.</p>'
+        return
+    yield '<div class="curves">'
+    for curve in report.curves:
+        points = curve.shown
+        title = escape(curve.name.replace("_", " "))
+        yield f"<figure><figcaption>{title}<span>{escape(number(points[-1][1]))} at the end"
+        yield f"{f', {curve.unfinite} not finite' if curve.unfinite else ''}</span></figcaption>"
+        yield _plot(curve)
+        yield "</figure>"
+    yield "</div>"
+
+
+def _plot(curve: Curve) -> str:
+    points = curve.shown
+    first, last = points[0][0], points[-1][0]
+    low, high = min(y for _, y in points), max(y for _, y in points)
+    wide, tall = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        across = (x - first) / (last - first) if last > first else 0.5
+        up = (y - low) / (high - low) if high > low else 0.5
+        return LEFT + across * wide, TOP + (1 - up) * tall
+
+    drawn = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in points))
+    spoken = f"{curve.name} from {number(points[0][1])} at step {first} to "
+    spoken += f"{number(points[-1][1])} at step {last}"
+    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img"><title>{escape(spoken)}</title>']
+    for share in (0.0, 0.5, 1.0):
+        y = TOP + (1 - share) * tall
+        value = number(low + share * (high - low))
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>')
+        if high > low or share == 0.5:
+            parts.append(f'<text x="{LEFT - 6}" y="{y + 4}" text-anchor="end">{value}</text>')
+    parts.append(f'<text x="{LEFT}" y="{HEIGHT - 8}">step {first:,}</text>')
+    if last > first:
+        end = f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 8}" text-anchor="end">{last:,}</text>'
+        parts.append(end)
+        parts.append(f'<polyline class="curve" points="{drawn}"/></svg>')
+    else:
+        x, y = place(*points[0])
+        parts.append(f'<circle cx="{x}" cy="{y}" r="3" fill="var(--line)"/></svg>')
+    return "".join(parts)
+
+
+def _attempts(report: RunReport) -> Iterator[str]:
+    yield '<h2>Attempts</h2><div class="table"><table>'
+    yield "<tr><th>attempt</th><th>zone</th><th>started</th><th>ran</th><th>ended</th>"
+    yield '<th class="number">cost</th></tr>'
+    for one, following in zip(report.attempts, [*report.attempts[1:], None], strict=True):
+        cells = (
+            str(one.record.attempt),
+            escape(one.record.zone),
+            _moment(one.started),
+            escape(shown_duration(one.hours * 3600)) if one.hours is not None else "",
+            escape(_end(report, one, following)),
+        )
+        cost = "" if one.cost is None else escape(dollars(one.cost))
+        yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells)
+        yield f'<td class="number">{cost}</td></tr>'
+    yield "</table></div>"
+
+
+def _end(report: RunReport, one: AttemptReport, following: AttemptReport | None) -> str:
+    if following is not None and following.why is not None:
+        return following.why.why.cause
+    failed = report.explanation.failure
+    return failed.cause if failed is not None else report.explanation.status.state
+
+
+def _origin(report: RunReport) -> Iterator[str]:
+    record = report.record
+    installed = record.installation
+    brought = [
+        installed.requirements,
+        ", ".join(installed.dependencies),
+        f"the wheels in {installed.wheels}" if installed.wheels else "",
+        f"the project in {installed.project}" if installed.project else "",
+        f"after {installed.setup}" if installed.setup else "",
+    ]
+    rows = {
+        "Bundle": f"<code>{escape(record.bundle)}</code>",
+        "Bundle's object": f"<code>gs://{escape(record.bucket)}/{escape(record.bundle_name)}</code>"
+        if record.bundle_name
+        else "",
+        "Runtime": escape(report.runtime),
+        "Installed": escape("; ".join(part for part in brought if part)),
+        "Variables": escape(", ".join(record.env)),
+        "Secrets": escape(", ".join(record.secrets)),
+        "Workers": escape(", ".join(map(str, record.workers))) + f" of {record.worker_count}",
+        "Submitted": f"{_moment(record.submitted)} {escape(record.submitted_by)}",
+        "Output": f"<code>{escape(record.output)}</code>",
+        "Project": escape(record.project),
+    }
+    yield '<h2>What ran</h2><div class="table"><table>'
+    yield from (
+        f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in rows.items() if value
+    )
+    yield "</table></div>"
+
+
+def _log(report: RunReport) -> Iterator[str]:
+    if report.log_end:
+        yield f"<h2>The end of the log</h2><pre>{escape(report.log_end)}</pre>"
+
+
+def _moment(when: datetime) -> str:
+    return f"{when:%Y-%m-%d %H:%M} UTC"

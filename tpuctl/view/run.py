@@ -1,0 +1,74 @@
+"""One run in the terminal: facts, attempts, and its curves."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+from tpuctl.catalog import dollars
+from tpuctl.model.duration import shown as shown_duration
+from tpuctl.view.curves import draw, number
+from tpuctl.view.tables import print_facts, print_table
+
+if TYPE_CHECKING:
+    from tpuctl.model.report import RunReport
+
+__all__ = ["print_run"]
+
+DRAWN = 3  # curves; the others have their last value in a line
+
+
+def print_run(report: RunReport, typed: str) -> None:
+    """`typed` is how the user starts another command."""
+    record, status = report.record, report.explanation.status
+    code = "" if status.exit_code is None else f", exit code {status.exit_code}"
+    hours = [one.hours for one in report.attempts if one.hours is not None]
+    facts = [
+        ("job", record.id),
+        ("command", f"tpuctl run {record.command}"),
+        ("state", f"{status.state.replace('_', ' ')}{code}"),
+        ("submitted", f"{record.submitted:%Y-%m-%d %H:%M} UTC"),
+        ("ran", shown_duration(sum(hours) * 3600) if hours else "-"),
+        ("cost", "unknown" if report.cost is None else f"about {dollars(report.cost)}"),
+        ("output", record.output),
+    ]
+    if report.explanation.failure is not None:
+        facts.insert(3, ("because", report.explanation.failure.cause))
+    print_facts(facts)
+    if len(report.attempts) > 1:
+        print()
+        print_table(
+            ("attempt", "zone", "started (UTC)", "ran", "because"),
+            [
+                (
+                    str(one.record.attempt),
+                    one.record.zone,
+                    f"{one.started:%m-%d %H:%M}",
+                    "" if one.hours is None else shown_duration(one.hours * 3600),
+                    "" if one.why is None else one.why.why.name,
+                )
+                for one in report.attempts
+            ],
+        )
+    _curves(report)
+    follow = f"{typed} logs -f {record.id}" if status.exit_code is None else ""
+    print(f"\nNext:\n    {follow or f'{typed} report {record.id}'}")
+
+
+def _curves(report: RunReport) -> None:
+    width = min(100, shutil.get_terminal_size((80, 24)).columns)
+    encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower()
+    plain = "utf" not in encoding
+    for curve in report.curves[:DRAWN]:
+        last = number(curve.shown[-1][1])
+        print(f"\n{curve.name.replace('_', ' ')}: {last} at the end")
+        height = 8 if curve is report.curves[0] else 4
+        print("\n".join(draw(curve.shown, width=width, height=height, plain=plain)))
+    others = [
+        f"{one.name.replace('_', ' ')} {number(one.shown[-1][1])}" for one in report.curves[DRAWN:]
+    ]
+    if others:
+        print(f"\nat the end: {', '.join(others)}")
+    if not report.curves:
+        print('\nNo curves: the log has no lines like {"step": 100, "loss": 2.5}.')
