@@ -15,6 +15,7 @@ from tpuctl.model.stack import slug
 
 __all__ = ["LOCAL_PROJECT", "Written", "list_templates", "write"]
 
+SCRIPTS = ("pretrain.py", "train.py")  # what is to be run first, of a template's job
 LOCAL_PROJECT = "local-project"  # a fresh local cloud has it
 
 
@@ -85,7 +86,7 @@ def _write(
     if has_job:
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
         files += sorted(path for path in target.rglob("*") if path.is_file())
-    scripts = [path for path in files if path.suffix == ".py" and path.stem == "pretrain"]
+    scripts = [path for path in files if path.name in SCRIPTS and path.parent == target]
     return Written(
         tuple(files),
         stack_file,

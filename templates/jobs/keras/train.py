@@ -1,0 +1,124 @@
+"""Trains a small image classifier with Keras, and goes on where it was when it starts again.
+
+The images are drawn here, so that it runs at once, on a TPU, a GPU or a laptop. Put your own data
+into `examples` and your own layers into `build`; the rest stays.
+
+    python train.py --epochs 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+SIDE, KINDS = 32, ("circle", "square", "cross")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--batch", type=int, default=256, help="of all replicas together")
+    parser.add_argument("--examples", type=int, default=12_800, help="how many images to draw")
+    parser.add_argument(
+        "--output",
+        default=os.environ.get("TPUCTL_OUTPUT", "output"),  # kept when a TPU is taken away
+        help="where checkpoints and the model go; gs:// on a TPU",
+    )
+    options = parser.parse_args()
+
+    strategy = choose_strategy()
+    print(f"{strategy.num_replicas_in_sync} replicas, TensorFlow {tf.__version__}")
+    images, labels = examples(options.examples, seed=1)
+    training = (
+        tf.data.Dataset.from_tensor_slices((images, labels))
+        .shuffle(len(labels), seed=1)
+        .batch(options.batch, drop_remainder=True)  # every batch has the same shape: one program
+        .prefetch(tf.data.AUTOTUNE)
+    )
+    held_out = tf.data.Dataset.from_tensor_slices(examples(options.batch * 4, seed=2))
+    held_out = held_out.batch(options.batch, drop_remainder=True)
+
+    with strategy.scope():  # model and optimizer live on all replicas
+        model = build()
+        model.compile(
+            optimizer=keras.optimizers.Adam(1e-3),
+            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=["accuracy"],
+        )
+        checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
+    kept = tf.train.CheckpointManager(checkpoint, f"{options.output}/checkpoints", max_to_keep=2)
+    epoch = int(kept.latest_checkpoint.rpartition("-")[2]) if kept.latest_checkpoint else 0
+    if epoch:
+        with strategy.scope():
+            model.optimizer.build(model.trainable_variables)
+            checkpoint.restore(kept.latest_checkpoint)
+        print(f"going on after epoch {epoch} of {kept.latest_checkpoint}")
+
+    model.fit(
+        training,
+        validation_data=held_out,
+        initial_epoch=epoch,
+        epochs=options.epochs,
+        callbacks=[
+            keras.callbacks.LambdaCallback(
+                on_epoch_end=lambda number, logs: kept.save(checkpoint_number=number + 1)
+            )
+        ],
+        verbose=2,
+    )
+    tf.io.gfile.makedirs(options.output)
+    model.save(f"{options.output}/model.keras")
+    print(f"the model is in {options.output}/model.keras")
+
+
+def choose_strategy() -> tf.distribute.Strategy:
+    """The TPU where there is one, else GPUs, else the CPU."""
+    name = os.environ.get("TPU_NAME")
+    if name and os.environ.get("TPUCTL_CLOUD") != "local":  # the local cloud has no chips
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
+        if name != "local":
+            tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        return tf.distribute.TPUStrategy(resolver)
+    if tf.config.list_physical_devices("GPU"):
+        return tf.distribute.MirroredStrategy()
+    return tf.distribute.get_strategy()
+
+
+def build() -> keras.Model:
+    return keras.Sequential(
+        [
+            keras.layers.Input((SIDE, SIDE, 1)),
+            keras.layers.Conv2D(16, 3, activation="relu"),
+            keras.layers.MaxPooling2D(),
+            keras.layers.Conv2D(32, 3, activation="relu"),
+            keras.layers.GlobalAveragePooling2D(),
+            keras.layers.Dropout(0.1),
+            keras.layers.Dense(len(KINDS)),
+        ]
+    )
+
+
+def examples(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw images, of shape (count, SIDE, SIDE, 1) from 0 to 1, and say what is on each."""
+    random = np.random.default_rng(seed)
+    labels = random.integers(len(KINDS), size=count)
+    centre = random.uniform(10, SIDE - 10, size=(2, count, 1, 1))
+    size = random.uniform(4, 9, size=(count, 1, 1))
+    rows, columns = np.mgrid[:SIDE, :SIDE]
+    down, across = np.abs(rows - centre[0]), np.abs(columns - centre[1])
+    drawn = np.select(
+        [labels[:, None, None] == 0, labels[:, None, None] == 1],
+        [np.hypot(down, across) < size, np.maximum(down, across) < size],
+        (np.minimum(down, across) < size / 4) & (np.maximum(down, across) < size),
+    )
+    noise = random.normal(scale=0.3, size=drawn.shape)
+    return (drawn + noise)[..., None].astype("float32"), labels.astype("int32")
+
+
+if __name__ == "__main__":
+    main()
