@@ -110,7 +110,7 @@ def test_values_known_for_sure(
         ("ask(os.path.join('data', input()))", "data"),
         ("ask(Path('data') / input())", "data"),
         ("ask(os.environ['TPUCTL_OUTPUT'])", "gs://"),
-        ("ask(os.path.join(os.environ['TPUCTL_BUCKET'], 'x'))", "gs://"),
+        ("ask(f\"gs://{os.environ['TPUCTL_BUCKET']}/x\")", "gs://"),
         ("ask(os.environ.get('TPUCTL_OUTPUT', '/tmp/x'))", "gs://"),
         ("ask(os.path.join(os.getcwd(), 'x'))", "/"),
         ("ask(Path(__file__).parent / 'x')", "/"),

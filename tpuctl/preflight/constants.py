@@ -24,7 +24,7 @@ from tpuctl.preflight.bindings import (
     returns_of,
 )
 from tpuctl.preflight.callers import Callers
-from tpuctl.preflight.functions import function_of
+from tpuctl.preflight.functions import class_of, function_of
 from tpuctl.preflight.known import (
     Known,
     as_text,
@@ -301,21 +301,10 @@ class Constants:
             given = next((one.value for one in call.keywords if one.arg == name), None)
             if given is not None:
                 return list(self.values(module, given))
-            owner_class = self._class(module, call.func)
+            owner_class = class_of(self.project, module, call.func)
         else:
-            owner_class = None if found else self._class(module, owner)
+            owner_class = None if found else class_of(self.project, module, owner)
         return [] if owner_class is None else self._member(*owner_class, name)
-
-    def _class(self, module: Module, node: ast.AST) -> tuple[Module, ast.ClassDef] | None:
-        name = module.names.of(node)
-        if name is not None:
-            found = self.project.find(name)
-            return (found[0], found[1]) if found and isinstance(found[1], ast.ClassDef) else None
-        if isinstance(node, ast.Name):
-            for one in module.tree.body:
-                if isinstance(one, ast.ClassDef) and one.name == node.id:
-                    return module, one
-        return None
 
     def _member(self, module: Module, owner: ast.ClassDef, name: str) -> list[Known]:
         found = [*self._bindings(module).get((owner, f"self.{name}"), ())]

@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["ENVIRONMENT", "HERE", "JOINS", "LIKE_ARGUMENT", "LIKE_OBJECT", "WHOLE"]
 
 # Variables that the machine sets, and how their values begin.
-ENVIRONMENT = {"TPUCTL_OUTPUT": "gs://", "TPUCTL_BUCKET": "gs://", "HOME": "/"}
+ENVIRONMENT = {"TPUCTL_OUTPUT": "gs://", "HOME": "/"}
 # Functions that return a path like one of theirs: the first argument, or the object itself.
 LIKE_ARGUMENT = {
     *("str", "os.fspath", "os.fsencode", "list", "sorted", "tuple", "set", "iter", "next", "repr"),
