@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -133,7 +134,8 @@ def _run(
 ) -> int:
     from tpuctl.api.local_buckets import parse_sample
     from tpuctl.api.rehearsal import SECONDS, STEPS, Wish, rehearse
-    from tpuctl.view.rehearsal import rehearsal_data, show_rehearsal
+    from tpuctl.view.findings import Paper
+    from tpuctl.view.rehearsal import rehearsal_data, rehearsal_lines
 
     wish = Wish(
         steps=STEPS if steps is None else steps,
@@ -144,10 +146,9 @@ def _run(
     )
     tpuctl.emit = _dim(state, tpuctl.emit)
     done = state.wait_for(rehearse(tpuctl, wanted, wish))
-    state.answer(
-        rehearsal_data(done),
-        lambda: show_rehearsal(done, lambda name: f"{state.typed} {name} {typed}"),
-    )
+    paper = Paper.of(sys.stdout, no_color=state.no_color)
+    lines = rehearsal_lines(done, paper, lambda name: f"{state.typed} {name} {typed}")
+    state.answer(rehearsal_data(done), lambda: print("\n".join(lines)))
     if done.is_interrupted:
         state.after_interrupt = ("what was seen until then is above", "")
         raise Interrupted
@@ -200,7 +201,6 @@ def _compile(
 def _dim(state: State, emit: Emit) -> Emit:
     """The script's own words stand back in a terminal with colours."""
     import os
-    import sys
     from dataclasses import replace
 
     from tpuctl.model.events import CommandOutput

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from pathlib import Path
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
-from tpuctl.view.base import indent
-from tpuctl.view.tables import console, facts_table, money
+from tpuctl.preflight.findings import Severity
+from tpuctl.preflight.refusing import shown_path
+from tpuctl.view.findings import COLORS, INDENT, Paper
+from tpuctl.view.tables import money
+from tpuctl.view.wrapping import columns, cut, plain, wrapped
 
 if TYPE_CHECKING:
     from tpuctl.preflight.rehearsal.finding import Finding, Target
-    from tpuctl.preflight.rehearsal.observed import Where
     from tpuctl.preflight.rehearsal.outcome import Rehearsal
 
-__all__ = ["rehearsal_data", "show_rehearsal"]
+__all__ = ["rehearsal_data", "rehearsal_lines"]
 
-STYLES = {"error": "bold red", "cost": "yellow", "risk": "magenta"}
-WORDS = {"error": ("error", "errors"), "cost": ("cost", "costs"), "risk": ("risk", "risks")}
+COMMAND = re.compile(r"(?m)^( +)tpuctl (rehearse.*|check.*)$")
+NAME = 12  # columns of the names of what is said
 
 
 def rehearsal_data(done: Rehearsal) -> dict[str, Any]:
@@ -72,53 +73,78 @@ def rehearsal_data(done: Rehearsal) -> dict[str, Any]:
         "output": done.output,
         "interrupted": done.is_interrupted,
     }
-    return {name: _plain(value) for name, value in data.items()}
+    return {name: _in_json(value) for name, value in data.items()}
 
 
-def show_rehearsal(done: Rehearsal, command: Callable[[str], str]) -> None:
-    """Problems like a linter's, then a line for each thing that is fine or could not be seen.
+def rehearsal_lines(done: Rehearsal, paper: Paper, command: Callable[[str], str]) -> Iterator[str]:
+    """Problems like a linter's, then what is fine or could not be seen, then what to type next.
 
-    `command` gives the line to type for `run` or `rehearse`.
+    `command` gives the line for `run` or `rehearse`.
     """
-    out, target = console(), done.target
-    for one in done.judgement.problems:
-        out.print(_problem(one))
-        if one.detail:
-            out.print(Text(indent(one.detail, "    "), style="dim"), soft_wrap=True)
-        if one.hint:
-            out.print(Text(indent(one.hint, "    "), style="green"))
+    problems, target = done.judgement.problems, done.target
+    for one in problems:
+        yield from _problem_lines(replace(one, hint=_typed(one.hint, command)), paper)
+        if paper.is_terminal:
+            yield ""
     version = f" with TensorFlow {target.tensorflow}" if target.tensorflow else ""
-    title = f"Rehearsed for {target.type}{version}, on this machine's CPU"
-    out.print(Text(f"\n{title}" if done.judgement.problems else title, style="bold"))
+    yield paper.colored(f"Rehearsed for {target.type}{version}, on this machine's CPU", "1")
     rest = [one for one in done.judgement.findings if not one.is_problem]
-    facts = [(one.topic, _fact(one)) for one in rest]
+    facts = [(one.topic, _fact(replace(one, hint=_typed(one.hint, command)))) for one in rest]
     facts += [("left out", text) for text in done.left_out]
-    facts.append(("price", _price(done.target)))
-    facts.append(("log", "\n".join(_near(one.log) for one in done.passes)))
-    out.print(facts_table([(name, text) for name, text in facts if text]))
-    out.print(_sum(done.judgement.problems))
+    facts.append(("price", _price(target)))
+    if any(one.saved for one in done.passes):
+        facts.append(("output", f"{done.output} (local cloud)"))
+    facts.append(("log", "\n".join(str(one.log) for one in done.passes)))
+    for name, text in facts:
+        yield from _fact_lines(name, text, paper)
+    yield ""
+    yield f"{_counted(problems)}." if problems else "No problem found."
     if done.is_interrupted:
         return
-    if done.judgement.has_errors:
-        out.print(f"\nOnce that is mended:\n    {command('rehearse')}", markup=False)
-    else:
-        out.print(f"\nNext:\n    {command('run')}", markup=False)
+    what, name = (
+        ("Once that is mended", "rehearse") if done.judgement.has_errors else ("Next", "run")
+    )
+    yield f"\n{what}:\n{INDENT}{command(name)}"
 
 
-def _problem(one: Finding) -> Text:
-    text = Text()
+def _problem_lines(one: Finding, paper: Paper) -> Iterator[str]:
+    word, head, used = f"{one.severity:<5}", "", 0
     if one.where is not None:
-        text.append(f"{_place(one.where)}: ", style="bold")
-    text.append(one.severity, style=STYLES[one.severity])
-    text.append(f": {one.topic}: {one.message}")
-    if one.where is not None and one.where.text:
-        text.append(f"\n    {one.where.text}", style="dim")
-    return text
+        where = f"{plain(shown_path(one.where.file))}:{one.where.line}"
+        head, used = f"{paper.colored(where, '1')} ", columns(where) + 1
+    head += f"{paper.colored(word, COLORS[Severity(one.severity)])} "
+    used += len(word) + 1
+    yield head + _fitted(f"{one.topic}: {one.message}", paper, used, len(INDENT))
+    if one.where is not None and one.where.text and paper.is_terminal:
+        text, _ = cut(plain(one.where.text), 0, paper.width - 9)
+        yield f"{one.where.line:>6} | {text}"
+    for line in one.detail.splitlines():
+        yield INDENT + paper.colored(plain(line), "2")
+    label = "help: "
+    for line in one.hint.splitlines():
+        is_code = line.startswith(" ")
+        shown = plain(line) if is_code else _fitted(line, paper, len(INDENT) + len(label), 10)
+        yield INDENT + paper.colored(label + shown, "32")
+        label = " " * len(label)
+
+
+def _typed(hint: str, command: Callable[[str], str]) -> str:
+    """With its commands as the user has to type them for this script."""
+    return COMMAND.sub(lambda found: f"{found[1]}{command(found[2])}", hint)
 
 
 def _fact(one: Finding) -> str:
-    parts = [one.message, *(line for line in (one.detail, one.hint) if line)]
-    return "\n".join(parts)
+    return "\n".join(part for part in (one.message, one.detail, one.hint) if part)
+
+
+def _fact_lines(name: str, text: str, paper: Paper) -> Iterator[str]:
+    """A name, and beside it what is said, however many lines that takes."""
+    label = f"{name:<{NAME}}"
+    for line in text.splitlines():
+        before = len(line) - len(line.lstrip())
+        shown = " " * before + _fitted(line, paper, NAME + before, NAME)
+        yield paper.colored(label, "1") + shown
+        label = " " * NAME
 
 
 def _price(target: Target) -> str:
@@ -127,33 +153,24 @@ def _price(target: Target) -> str:
     return f"{money(target.per_hour)} an hour, {target.price_note}"
 
 
-def _sum(problems: Sequence[Finding]) -> str:
-    counts = []
-    for severity, (one, several) in WORDS.items():
-        number = sum(each.severity == severity for each in problems)
-        if number:
-            counts.append(f"{number} {one if number == 1 else several}")
-    return f"\nFound {', '.join(counts)}." if counts else "\nFound no problem."
+def _counted(problems: Sequence[Finding]) -> str:
+    """`1 error, 2 costs`."""
+    numbers = [(sum(one.severity == name for one in problems), name) for name in Severity]
+    return ", ".join(f"{count} {name}{'s' * (count != 1)}" for count, name in numbers if count)
 
 
-def _place(where: Where) -> str:
-    return f"{_near(where.file)}:{where.line}"
+def _fitted(text: str, paper: Paper, used: int, by: int) -> str:
+    """In one line for programs; on a terminal broken between words."""
+    text = plain(" ".join(text.split()))
+    return wrapped(text, paper.width, used=used, indent=" " * by) if paper.is_terminal else text
 
 
-def _near(path: Path) -> str:
-    """Relative where it is below the current folder, from home where it is below that."""
-    for base, prefix in ((Path.cwd(), ""), (Path.home(), "~/")):
-        if path.is_relative_to(base):
-            return f"{prefix}{path.relative_to(base)}"
-    return str(path)
-
-
-def _plain(value: Any) -> Any:
+def _in_json(value: Any) -> Any:
     """The same with NaN and infinities as texts."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
+        return {name: _in_json(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_in_json(each) for each in value]
     return value

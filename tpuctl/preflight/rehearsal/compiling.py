@@ -80,7 +80,7 @@ def dynamic_shapes(one: Pass) -> Iterator[Finding]:
                 "cost",
                 f"{function.name} has shapes that depend on data ({function.dynamic} dimensions): "
                 "each takes the time and memory of the largest it may be",
-                hint="Keep the shape and mask instead. tpuctl check names the lines.",
+                hint="Keep the shape and mask instead. The lines are named by\n    tpuctl check",
                 where=function.compilations[0].where,
             )
 
@@ -176,4 +176,4 @@ def _listed(compilations: Sequence[Compiled]) -> str:
 def _size(size: int) -> str:
     if size >= GIB / 10:
         return f"{size / GIB:.1f} GiB"
-    return f"{size / (1 << 20):.1f} MiB"
+    return f"{size / (1 << 20):.1f} MiB" if size >= 1 << 17 else f"{size / 1024:.1f} KiB"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,12 @@ GUARD = Path(__file__).with_name("guard.py")
 TICK = 0.25
 GRACE_SECONDS = 10.0  # after SIGTERM, when the time is over
 TAIL_BYTES = 1 << 16
+# `2026-11-22 01:54:58.986051: I tensorflow/core/…`, `I0000 00:00:1795311975.651596 …`, and what
+# goes on from the first.
+OWN = re.compile(
+    r"\d{4}-\d\d-\d\d [\d:.]+: [IWE] |[IWE]\d{4} [\d:.]+ |To enable the following instructions"
+    r"|WARNING: All log messages before absl"
+)
 WIDEST = 200  # letters of a line that is shown again
 
 
@@ -81,7 +88,10 @@ async def run(command: Command, folder: Path, *, seconds: float, look: Callable[
 
 
 def last_lines(log: Path, count: int = 8) -> tuple[str, ...]:
-    """The last lines of a log that have something on them; a progress bar's are one."""
+    """The last lines of a log that say something; a progress bar's are one.
+
+    Those of TensorFlow's own machinery are left out, and what stands before a traceback.
+    """
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - TAIL_BYTES))
@@ -89,7 +99,9 @@ def last_lines(log: Path, count: int = 8) -> tuple[str, ...]:
     except OSError:
         return ()
     lines = (line.rstrip("\r").rpartition("\r")[2].rstrip() for line in text.split("\n"))
-    return tuple([line[:WIDEST] for line in lines if line.strip()][-count:])
+    found = [line[:WIDEST] for line in lines if line.strip() and not OWN.match(line)][-count:]
+    begins = [number for number, line in enumerate(found) if line.startswith("Traceback (")]
+    return tuple(found[begins[-1] :] if begins else found)
 
 
 def _equip(folder: Path) -> None:

@@ -1,0 +1,169 @@
+"""A rehearsed script as a process: its output kept, its time limited, nothing of it left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tpuctl.preflight.rehearsal.process import Command, Exit, last_lines, run
+from tpuctl.preflight.rehearsal.surroundings import script_variables, shell_variables
+from tpuctl.waiting import Backoff, wait_until
+
+# It starts a process of its own, in a session of its own, which writes its number and goes on.
+FAMILY = """
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"],
+                         start_new_session=True)
+open("pids", "w").write(f"{os.getpid()} {child.pid} ")
+time.sleep(600)
+"""
+
+
+def script(folder: Path, text: str) -> Command:
+    (folder / "script.py").write_text(text, "utf-8")
+    environment = {"PATH": os.environ["PATH"]}
+    return Command([sys.executable, "script.py"], folder, environment)
+
+
+async def ran(folder: Path, text: str, seconds: float = 60.0) -> Exit:
+    return await run(script(folder, text), folder / "run", seconds=seconds, look=lambda: None)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1]
+    except OSError:
+        return False
+    return state not in (b"Z", b"X")
+
+
+async def soon(claim: Callable[[], bool], what: str) -> None:
+    async def probe() -> bool | None:
+        return claim() or None
+
+    await wait_until(probe, what=what, seconds=60.0, backoff=Backoff(0.05, 0.2))
+
+
+def pids_in(folder: Path) -> list[int]:
+    path = folder / "pids"
+    text = path.read_text("utf-8") if path.exists() else ""
+    return [int(word) for word in text.split()] if text.endswith(" ") else []
+
+
+async def test_output_and_exit_code_are_the_scripts(tmp_path: Path) -> None:
+    text = "import sys; print('said'); print('told', file=sys.stderr); sys.exit(3)"
+    done = await ran(tmp_path, text)
+    assert (done.code, done.stopped) == (3, "")
+    assert set(last_lines(tmp_path / "run" / "log")) == {"said", "told"}
+    assert [one.name for one in (tmp_path / "run").iterdir()] == ["log"]
+
+
+async def test_a_signal_ends_it_as_shells_tell_it(tmp_path: Path) -> None:
+    done = await ran(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    assert done.code == 128 + signal.SIGKILL
+
+
+async def test_it_is_asked_to_end_when_its_time_is_over(tmp_path: Path) -> None:
+    text = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit('saved'))\n"
+        "time.sleep(600)\n"
+    )
+    done = await ran(tmp_path, text, seconds=2.0)
+    assert done.stopped == "timeout"
+    assert last_lines(tmp_path / "run" / "log") == ("saved",)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans are found through /proc")
+async def test_cancelling_ends_everything_that_it_started(tmp_path: Path) -> None:
+    running = asyncio.ensure_future(ran(tmp_path, FAMILY))
+    await soon(lambda: len(pids_in(tmp_path)) == 2, "the script's start")
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert not any(map(is_alive, pids_in(tmp_path)))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans are found through /proc")
+async def test_killing_the_rehearser_ends_everything_that_it_started(tmp_path: Path) -> None:
+    script(tmp_path, FAMILY)
+    program = (
+        "import asyncio, os, pathlib, sys\n"
+        "from tpuctl.preflight.rehearsal.process import Command, run\n"
+        "folder = pathlib.Path(sys.argv[1])\n"
+        "command = Command([sys.executable, 'script.py'], folder, dict(os.environ))\n"
+        "asyncio.run(run(command, folder / 'run', seconds=600, look=lambda: None))\n"
+    )
+    rehearser = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)])
+    try:
+        await soon(lambda: len(pids_in(tmp_path)) == 2, "the script's start")
+    finally:
+        rehearser.kill()
+        rehearser.wait()
+    await soon(lambda: not any(map(is_alive, pids_in(tmp_path))), "the script's end")
+
+
+def test_no_credential_of_the_shell_reaches_the_script() -> None:
+    around = {
+        "PATH": "/bin",
+        "LC_ALL": "C.UTF-8",
+        "HOME": "/home/me",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "GOOGLE_APPLICATION_CREDENTIALS": "/home/me/key.json",
+        "CLOUDSDK_CONFIG": "/home/me/gcloud",
+        "HF_TOKEN": "secret",
+        "PYTHONPATH": "/home/me/code",
+        "GOOGLE_AUTH_TOKEN_FOR_TESTING": "secret",
+    }
+    found = script_variables(
+        shell_variables(around),
+        {"GOOGLE_APPLICATION_CREDENTIALS": "/local/credentials.json", "GONE": None},
+        {"EPOCHS": "3", "GONE": "1", "GOOGLE_APPLICATION_CREDENTIALS": "/home/me/other.json"},
+        home=Path("/cache/home"),
+        shim=Path("/shim"),
+        settings=Path("/settings.json"),
+        programs=("/venv/bin",),
+        modules=("/layer",),
+    )
+    assert not [value for value in found.values() if "secret" in value or "/home/me" in value]
+    assert found["GOOGLE_APPLICATION_CREDENTIALS"] == "/local/credentials.json"
+    assert found["EPOCHS"] == "3"
+    assert "GONE" not in found
+    assert found["PYTHONPATH"].split(os.pathsep) == ["/shim", "/layer"]
+    assert found["PATH"].split(os.pathsep) == ["/venv/bin", "/bin"]
+    assert found["HOME"] == "/cache/home"
+
+
+def test_what_was_rehearsed_is_known_by_its_content(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from tpuctl.preflight.rehearsal.record import Content, Rehearsed
+
+    memory = Rehearsed(tmp_path)
+    content = Content("ab12", "train.py", "v3-8", "tpu-vm-tf-2.18.0", "vm")
+    assert not memory.has(content)
+    memory.note(content, {"errors": False})
+    assert Rehearsed(tmp_path).has(content)
+    for other in ({"digest": "cd"}, {"program": "b.py"}, {"accelerator": "v2-8"}, {"kind": "node"}):
+        assert not memory.has(replace(content, **other))
+    [kept] = (tmp_path / "known").iterdir()
+    assert json.loads(kept.read_text("utf-8"))["digest"] == "ab12"
+
+
+def test_folders_of_old_rehearsals_go(tmp_path: Path) -> None:
+    from tpuctl.preflight.rehearsal.record import KEPT_FOLDERS, Rehearsed
+
+    memory = Rehearsed(tmp_path)
+    for number in range(KEPT_FOLDERS + 3):
+        made = memory.new_folder(f"run-{number:02}")
+        os.utime(made, (number, number))
+    left = {one.name for one in (tmp_path / "runs").iterdir()}
+    assert left == {f"run-{number:02}" for number in range(3, KEPT_FOLDERS + 3)}
