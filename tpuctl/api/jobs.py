@@ -81,14 +81,14 @@ class JobApi(StackApi):
 
         Nothing of it is run; no network. `errors` of the report are what `submission` refuses.
         """
-        from tpuctl.api.checking import check_wanted, target_of
+        from tpuctl.preflight.checking import check_wanted, target_of
         from tpuctl.preflight.command import runnable
 
         return check_wanted(runnable(str(script), form, folder), target_of(self.stack))
 
     def _check(self, wanted: Runnable) -> None:
         """Raise Refused for errors; tell of the rest in short."""
-        from tpuctl.api.checking import check_wanted, target_of
+        from tpuctl.preflight.checking import check_wanted, target_of
         from tpuctl.preflight.refusing import require_no_errors, warning_of
 
         report = check_wanted(wanted, target_of(self.stack))

@@ -119,7 +119,7 @@ def check(
 
 
 def _check_stack(state: State) -> None:
-    facts = _facts(state.tpuctl().stack)
+    facts = _facts(_load(state))
 
     def show() -> None:
         from tpuctl.view.tables import print_facts
@@ -146,7 +146,13 @@ def _stack(context: typer.Context, state: State) -> Stack | None:
     is_named = source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
     if not is_named and not state.stack_file.exists():
         return None
-    return state.tpuctl().stack
+    return _load(state)
+
+
+def _load(state: State) -> Stack:
+    from tpuctl.model.stack import load_stack
+
+    return load_stack(state.stack_file)
 
 
 # Scripts -----------------------------------------------------------------------------------------
@@ -172,7 +178,7 @@ class _Checked:
         module: str | None,
         codes: frozenset[str],
     ) -> _Checked:
-        from tpuctl.api.checking import described, target_of, usual_target
+        from tpuctl.preflight.checking import described, target_of, usual_target
 
         target = target_of(stack) if stack is not None else usual_target()
         name = stack.accelerator.name if stack is not None else ""
@@ -229,12 +235,13 @@ class _Checked:
 
 
 def _look(scripts: Sequence[Path], module: str | None, target: Target) -> Report:
-    from tpuctl.api.checking import check_path, check_wanted
-    from tpuctl.preflight.command import check_runnable, runnable
+    from tpuctl.preflight.checking import check_path, check_wanted
     from tpuctl.preflight.findings import Report
 
     if module is None:
         return Report.joined(check_path(one, target) for one in scripts)
+    from tpuctl.preflight.command import check_runnable, runnable
+
     wanted = runnable(module, "module")
     if wanted.file is None:
         from tpuctl.model.installation import Installation

@@ -161,7 +161,15 @@ def _parse(path: Path, name: str, project: Project) -> Module | None:
             return Module(path, name, text, ast.parse(text, filename=str(path)))
     except SyntaxError as error:
         project.broken.append(Broken(path, error.lineno or 1, error.msg))
-    except (OSError, ValueError, RecursionError) as error:
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        byte = error.object[error.start]
+        project.broken.append(Broken(path, line, f"byte {byte:#x} is no {error.encoding.upper()}"))
+    except OSError as error:
+        project.broken.append(Broken(path, 1, error.strerror or str(error)))
+    except (RecursionError, MemoryError):  # the parser's own limits
+        project.broken.append(Broken(path, 1, "nested too deeply to be read"))
+    except ValueError as error:
         project.broken.append(Broken(path, 1, str(error)))
     return None
 

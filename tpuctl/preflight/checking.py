@@ -1,30 +1,29 @@
-"""The static check as programs use it: what a script is checked for, and what is looked at."""
+"""What a script is checked for, and what is looked at of it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tpuctl.catalog import runtimes
+from tpuctl.preflight.check import check_folder, check_project
+from tpuctl.preflight.findings import Remark, Report, Target
+from tpuctl.preflight.script import other_interpreter
+
 if TYPE_CHECKING:
     from tpuctl.model.stack import Stack
     from tpuctl.preflight.command import Runnable
-    from tpuctl.preflight.findings import Report, Target
 
 __all__ = ["check_path", "check_wanted", "described", "target_of", "usual_target"]
 
 
 def target_of(stack: Stack) -> Target:
     """What a stack's jobs run on."""
-    from tpuctl.preflight.findings import Target
-
     return Target(stack.file.tpu.kind, stack.runtime.tensorflow, stack.accelerator.devices)
 
 
 def usual_target() -> Target:
     """Where nobody says: a TPU VM with the newest TensorFlow that there is a runtime of."""
-    from tpuctl.catalog import runtimes
-    from tpuctl.preflight.findings import Target
-
     return Target("vm", next((one.tensorflow for one in runtimes() if one.tensorflow), None))
 
 
@@ -38,10 +37,6 @@ def described(target: Target, name: str = "") -> str:
 
 def check_path(path: Path, target: Target) -> Report:
     """Check a script with what it imports of its folder, or all files of Python below a folder."""
-    from tpuctl.preflight.check import check_folder, check_project
-    from tpuctl.preflight.findings import Remark, Report
-    from tpuctl.preflight.script import other_interpreter
-
     if path.is_dir():
         return check_folder(path, target)
     if other_interpreter(path):
@@ -52,9 +47,6 @@ def check_path(path: Path, target: Target) -> Report:
 
 def check_wanted(wanted: Runnable, target: Target) -> Report:
     """Check what a job is to run, as far as it is Python of the folder that is shipped."""
-    from tpuctl.preflight.check import check_project
-    from tpuctl.preflight.findings import Report
-
     if wanted.file is None or wanted.form == "shell":
         return Report((), ())
     return check_project(wanted.file, target, wanted.folder)
