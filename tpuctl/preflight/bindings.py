@@ -129,9 +129,9 @@ def argument_of(
     return call.args[number]
 
 
-def returns_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.Return]:
+def returns_of(function: Function) -> Iterator[ast.Return]:
     """What it returns, without what functions defined in it return."""
-    waiting: list[ast.AST] = list(function.body)
+    waiting: list[ast.AST] = [] if isinstance(function, ast.Lambda) else list(function.body)
     while waiting:
         one = waiting.pop(0)
         if isinstance(one, ast.Return):

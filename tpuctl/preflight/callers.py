@@ -29,7 +29,7 @@ class Callers:
         if name == "__init__" and isinstance(around, ast.ClassDef):
             name = around.name
         found, is_all = [], True
-        for where, node in self._mentions.get(name, ()):
+        for where, node in self.mentions.get(name, ()):
             parent = where.parents.get(node)
             if isinstance(parent, ast.Call) and parent.func is node:
                 if isinstance(around, ast.ClassDef) or self._is(where, node, function):
@@ -43,7 +43,7 @@ class Callers:
         return told is not None and told[1] is function
 
     @cached_property
-    def _mentions(self) -> dict[str, list[tuple[Module, ast.AST]]]:
+    def mentions(self) -> dict[str, list[tuple[Module, ast.AST]]]:
         """Where each name is read, as a name or as an attribute."""
         found: dict[str, list[tuple[Module, ast.AST]]] = defaultdict(list)
         for module in self.project:

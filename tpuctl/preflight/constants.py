@@ -101,6 +101,17 @@ class Constants:
                 return found
         return []
 
+    def given(self, module: Module, node: ast.AST) -> list[ast.expr | None]:
+        """The expressions that a name or an attribute of `self` was given."""
+        found: list[Binding] = []
+        if isinstance(node, ast.Name):
+            found = self.bindings(module, node)
+        elif isinstance(node, ast.Attribute) and dotted(node.value) in ("self", "cls"):
+            around = module.class_around(node)
+            if around is not None:
+                found = self._bindings(module).get((around, f"self.{node.attr}"), [])
+        return [None if one.is_element else one.value for one in found]
+
     # How values come about ---------------------------------------------------------------------
 
     def _values(self, module: Module, node: ast.AST) -> Iterable[Known]:

@@ -1,0 +1,115 @@
+"""The share of a batch that each replica takes (TPU404)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tpuctl.preflight.bindings import returns_of
+from tpuctl.preflight.constants import Constants
+from tpuctl.preflight.findings import Finding, Severity, Target
+from tpuctl.preflight.functions import argument, function_of, is_legacy_keras
+from tpuctl.preflight.names import keras_name
+from tpuctl.preflight.places import found_at
+from tpuctl.preflight.scopes import Scopes
+from tpuctl.preflight.source import Module, Project
+
+__all__ = ["find"]
+
+BATCHES = ("batch", "padded_batch")
+DISTRIBUTE = "experimental_distribute_dataset"
+SHARE = "get_per_replica_batch_size"
+HINT = "Multiply the share of a replica: batch_size = 16 * strategy.num_replicas_in_sync"
+
+
+def find(project: Project, target: Target) -> Iterator[Finding]:
+    """Yield batches that replicas cannot share equally; none where their number is unknown."""
+    if target.replicas is not None and target.replicas > 1:
+        yield from _Search(project, target, target.replicas).find()
+
+
+class _Search:
+    def __init__(self, project: Project, target: Target, replicas: int) -> None:
+        self.project, self.target, self.replicas = project, target, replicas
+        self.constants = Constants.of(project)
+        self.scopes = Scopes(project)
+        self.busy: set[ast.AST] = set()
+
+    def find(self) -> Iterator[Finding]:
+        for module in self.project:
+            for call in module.calls:
+                if not isinstance(call.func, ast.Attribute):
+                    continue
+                if call.func.attr == "fit" and module.names.of(call.func) is None:
+                    yield from self._fitted(module, call, call.func.value)
+                elif call.func.attr == DISTRIBUTE:
+                    yield from self._distributed(module, call, Severity.cost)
+                elif call.func.attr == SHARE:
+                    yield from self._judge(module, argument(call, 0, "global_batch_size"))
+
+    def _fitted(self, module: Module, call: ast.Call, model: ast.expr) -> Iterator[Finding]:
+        made = self.scopes.made(module, model, "model")
+        if not any(one.inside for one in made):
+            return
+        severity = Severity.error if self._refuses(made[0].name) else Severity.cost
+        size = argument(call, 2, "batch_size")
+        if size is not None:
+            yield from self._judge(module, size, severity)
+        else:
+            yield from self._distributed(module, call, severity)
+
+    def _refuses(self, name: str) -> bool:
+        """Whether `fit` of that Keras raises."""
+        version = self.target.version
+        is_first = version is not None and version < (2, 2)
+        is_keras = keras_name(name) is not None
+        return is_first or (is_keras and not is_legacy_keras(self.project, name, self.target))
+
+    def _distributed(self, module: Module, call: ast.Call, severity: Severity) -> Iterator[Finding]:
+        given = call.args[0] if call.args else argument(call, 0, "x")
+        found = list(self._batches(module, given))
+        if len(found) == 1:
+            where, one = found[0]
+            yield from self._judge(where, argument(one, 0, "batch_size"), severity)
+
+    def _judge(
+        self, module: Module, size: ast.expr | None, severity: Severity = Severity.error
+    ) -> Iterator[Finding]:
+        known = self.constants.numbers(module, size)
+        sizes = [one.value for one in known if isinstance(one.value, int)]
+        if size is None or not sizes or any(one % self.replicas == 0 for one in sizes):
+            return
+        option = next((one.option for one in known if one.option), "")
+        unless = f" unless {option} says otherwise" if option else ""
+        text = f"a batch of {sizes[0]} cannot be shared equally by {self.replicas} replicas{unless}"
+        if not all(one.is_sure for one in known):
+            severity = Severity.risk
+        yield found_at("TPU404", severity, module, size, text, HINT)
+
+    def _batches(self, module: Module, node: ast.expr | None) -> Iterator[tuple[Module, ast.Call]]:
+        """The calls that put a data set's examples together, followed from where it is used."""
+        if node is None or node in self.busy:
+            return
+        self.busy.add(node)
+        try:
+            if isinstance(node, (ast.Name, ast.Attribute)):
+                for one in self.constants.given(module, node):
+                    yield from self._batches(module, one)
+            elif isinstance(node, ast.Call):
+                yield from self._batches_of_call(module, node)
+        finally:
+            self.busy.discard(node)
+
+    def _batches_of_call(self, module: Module, call: ast.Call) -> Iterator[tuple[Module, ast.Call]]:
+        is_method = isinstance(call.func, ast.Attribute) and module.names.of(call.func) is None
+        if is_method and isinstance(call.func, ast.Attribute):
+            if call.func.attr == "unbatch":
+                return
+            if call.func.attr in BATCHES:
+                yield module, call
+        told = function_of(self.project, module, call.func)
+        if told is not None:
+            for one in returns_of(told[1]):
+                yield from self._batches(told[0], one.value)
+        elif is_method and isinstance(call.func, ast.Attribute):
+            yield from self._batches(module, call.func.value)
