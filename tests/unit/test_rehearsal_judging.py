@@ -156,7 +156,7 @@ def test_what_is_not_in_the_bucket_is_named_with_the_way_to_put_it_there() -> No
     }
     found = the(judged(first(ended, exit_code=1)), "data")
     assert found.severity == "error"
-    assert "--sample FOLDER=gs://data/train/part-0.tfrecord" in found.hint
+    assert "--sample FOLDER=gs://data/train\n" in f"{found.hint}\n"
 
 
 def test_another_failure_that_names_an_object_is_the_scripts_own() -> None:
@@ -334,7 +334,35 @@ def test_none_is_given_where_the_whole_batch_is_not_known() -> None:
     one = first(COMPILED, PLANNED, steps(2.3, 2.2), SAVED, STOPPED)
     found = the(judged(one, operations=492e12 / 8), "estimate")
     assert found.severity == "unknown"
-    assert "$2.44 for 1,000 steps of one second" in found.message
+    assert "1,000 steps cost $2.44 for each second" in found.message
+
+
+def test_of_a_traceback_the_scripts_own_lines_are_shown(tmp_path: Path) -> None:
+    from tpuctl.preflight.rehearsal.process import last_lines
+
+    log = tmp_path / "log"
+    log.write_text(
+        "2026-11-22 01:54:58.98: I tensorflow/core/platform/cpu_feature_guard.cc:210] AVX2\n"
+        "epoch 1\n"
+        "Traceback (most recent call last):\n"
+        '  File "/job/train.py", line 3, in <module>\n'
+        "    model.fit(data)\n"
+        '  File "/images/lib/python3.11/site-packages/keras/fit.py", line 9, in fit\n'
+        "    self.step()\n"
+        "    ^^^^^^^^^^^\n"
+        '  File "/job/model.py", line 5, in call\n'
+        "    raise ValueError\n"
+        "ValueError: no\n",
+        "utf-8",
+    )
+    assert last_lines(log) == (
+        "Traceback (most recent call last):",
+        '  File "/job/train.py", line 3, in <module>',
+        "    model.fit(data)",
+        '  File "/job/model.py", line 5, in call',
+        "    raise ValueError",
+        "ValueError: no",
+    )
 
 
 def test_logs_end_in_lines_not_in_progress_bars(tmp_path: Path) -> None:

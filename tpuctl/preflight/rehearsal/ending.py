@@ -97,7 +97,7 @@ def _failed(one: Pass) -> Finding:
             "error",
             f"{missing[0]} is not in the local cloud, which serves gs:// here",
             tail,
-            SAMPLE.format(missing[0]),
+            SAMPLE.format(_folder(missing[0])),
             error.where if error is not None else None,
         )
     if error is not None:
@@ -106,6 +106,12 @@ def _failed(one: Pass) -> Finding:
         message = "was killed from outside: this machine's memory may not be enough for it"
         return Finding(TOPIC, "unknown", message, tail)
     return Finding(TOPIC, "error", f"ended with exit code {one.exit_code}", tail)
+
+
+def _folder(path: str) -> str:
+    """What a sample is put into: the object's folder, where it is one object."""
+    before, slash, name = path.rstrip("/").rpartition("/")
+    return before if slash and "." in name and not before.endswith("/") else path
 
 
 def _timed_out(one: Pass, asked: int) -> Finding:

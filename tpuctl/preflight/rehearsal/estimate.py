@@ -16,7 +16,16 @@ from dataclasses import dataclass
 
 from tpuctl.model.cost import dollars
 
-__all__ = ["PEAK", "UTILISATION", "Chips", "Estimate", "estimate", "spoken_cost", "spoken_time"]
+__all__ = [
+    "PEAK",
+    "UTILISATION",
+    "Chips",
+    "Estimate",
+    "estimate",
+    "rounded",
+    "spoken_cost",
+    "spoken_time",
+]
 
 # FLOP/s of a chip in bfloat16, which TensorFlow's matrix multiplications on a TPU use for float32
 # as well (docs.cloud.google.com/tpu/docs, the page of each generation, read 2026-11).
@@ -91,8 +100,8 @@ def spoken_time(between: tuple[float, float]) -> str:
     """`2 to 7 hours`."""
     for name, size in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0), ("s", 1.0)):
         if between[1] >= 2 * size:
-            return f"{_round(between[0] / size)} to {_round(between[1] / size)} {name}"
-    return f"{_round(between[0] * 1000)} to {_round(between[1] * 1000)} ms"
+            return f"{rounded(between[0] / size)} to {rounded(between[1] / size)} {name}"
+    return f"{rounded(between[0] * 1000)} to {rounded(between[1] * 1000)} ms"
 
 
 def spoken_cost(between: tuple[float, float]) -> str:
@@ -100,11 +109,11 @@ def spoken_cost(between: tuple[float, float]) -> str:
     low, high = between
     if high < 10:
         return f"{dollars(low)} to {dollars(high)}"
-    return f"${_round(low)} to ${_round(high)}"
+    return f"${rounded(low)} to ${rounded(high)}"
 
 
-def _round(value: float) -> str:
-    """Two digits."""
+def rounded(value: float) -> str:
+    """Two digits: `3,100`, `42`, `2.3`."""
     if value >= 100:
         digits = 10 ** (len(str(int(value))) - 2)
         return f"{round(value / digits) * digits:,}"

@@ -28,6 +28,7 @@ OWN = re.compile(
     r"\d{4}-\d\d-\d\d [\d:.]+: [IWE] |[IWE]\d{4} [\d:.]+ |To enable the following instructions"
     r"|WARNING: All log messages before absl"
 )
+FRAME = re.compile(r'  File "')
 WIDEST = 200  # letters of a line that is shown again
 
 
@@ -90,7 +91,7 @@ async def run(command: Command, folder: Path, *, seconds: float, look: Callable[
 def last_lines(log: Path, count: int = 8) -> tuple[str, ...]:
     """The last lines of a log that say something; a progress bar's are one.
 
-    Those of TensorFlow's own machinery are left out, and what stands before a traceback.
+    Left out are TensorFlow's own, what stands before a traceback, and its frames in libraries.
     """
     try:
         with log.open("rb") as file:
@@ -99,9 +100,22 @@ def last_lines(log: Path, count: int = 8) -> tuple[str, ...]:
     except OSError:
         return ()
     lines = (line.rstrip("\r").rpartition("\r")[2].rstrip() for line in text.split("\n"))
-    found = [line[:WIDEST] for line in lines if line.strip() and not OWN.match(line)][-count:]
-    begins = [number for number, line in enumerate(found) if line.startswith("Traceback (")]
-    return tuple(found[begins[-1] :] if begins else found)
+    said = [line[:WIDEST] for line in lines if line.strip() and not OWN.match(line)]
+    begins = [number for number, line in enumerate(said) if line.startswith("Traceback (")]
+    return tuple(_without_libraries(said[begins[-1] :] if begins else said)[-count:])
+
+
+def _without_libraries(lines: Sequence[str]) -> list[str]:
+    """A traceback's lines but for those of installed packages."""
+    found, is_library = [], False
+    for line in lines:
+        if FRAME.match(line):
+            is_library = "site-packages" in line or "dist-packages" in line
+        elif not line.startswith("    "):
+            is_library = False
+        if not is_library:
+            found.append(line)
+    return found
 
 
 def _equip(folder: Path) -> None:

@@ -6,7 +6,13 @@ import math
 from collections.abc import Iterator
 
 from tpuctl.model.cost import dollars
-from tpuctl.preflight.rehearsal.estimate import UTILISATION, Estimate, spoken_cost, spoken_time
+from tpuctl.preflight.rehearsal.estimate import (
+    UTILISATION,
+    Estimate,
+    rounded,
+    spoken_cost,
+    spoken_time,
+)
 from tpuctl.preflight.rehearsal.finding import Finding, Target
 from tpuctl.preflight.rehearsal.passes import Pass
 
@@ -54,7 +60,7 @@ def pipeline(first: Pass, likely: Estimate) -> Finding:
     share, seconds, examples = first.waited_share, first.step_seconds, first.examples
     if share is None or seconds is None:
         return Finding("data", "unknown", "whether steps wait for it cannot be told")
-    rate = f", {examples / seconds:,.3g} examples/s" if examples else ""
+    rate = f", {rounded(examples / seconds)} examples/s" if examples else ""
     if share >= MUCH:
         return Finding(
             "data",
@@ -66,7 +72,7 @@ def pipeline(first: Pass, likely: Estimate) -> Finding:
     kept = f"keeps up with this machine's steps{rate}; waiting is {share:.0%}"
     if examples and likely.step_seconds is not None:
         wanted = examples / likely.step_seconds[0]
-        kept += f". The TPU may want up to {wanted:,.2g} examples/s"
+        kept += f". The TPU may want up to {rounded(wanted)} examples/s"
     return Finding("data", "fine", kept)
 
 
@@ -128,27 +134,22 @@ def checkpoints(first: Pass, second: Pass | None, target: Target) -> Iterator[Fi
 
 def whole_run(likely: Estimate, target: Target) -> Finding:
     """A range of time and cost, or the price and why there is none."""
-    price = ""
-    if target.per_hour is not None:
-        price = f"{dollars(target.per_hour)} an hour"
     if likely.step_seconds is None:
-        cost = f"; {price}, {_per_step(target)}" if price else ""
+        cost = f". {_per_step(target.per_hour)}" if target.per_hour is not None else ""
         return Finding("estimate", "unknown", f"none: {likely.why_not}{cost}")
     low, high = UTILISATION
     ground = f"where a chip reaches {low:.0%} to {high:.0%} of its peak, as larger models do"
     step = f"a step {spoken_time(likely.step_seconds)}"
     if likely.seconds is None:
-        return Finding("estimate", "fine", f"{step}, {ground}", price and f"{price}")
+        return Finding("estimate", "fine", f"{step}, {ground}")
     whole = f"{likely.steps:,} steps in {spoken_time(likely.seconds)}"
     if likely.dollars is not None:
         whole += f", {spoken_cost(likely.dollars)}"
-    return Finding("estimate", "fine", f"{whole}, {ground}: {step}", price)
+    return Finding("estimate", "fine", f"{whole}, {ground}: {step}")
 
 
-def _per_step(target: Target) -> str:
-    assert target.per_hour is not None
-    each = dollars(target.per_hour / 3.6)
-    return f"so {each} for 1,000 steps of one second"
+def _per_step(per_hour: float) -> str:
+    return f"1,000 steps cost {dollars(per_hour / 3.6)} for each second that one takes"
 
 
 def _spreads(name: str) -> bool:
