@@ -46,7 +46,13 @@ class Places:
 
     def here(self) -> Where | None:
         """The innermost line of the user's that is being executed now."""
-        frame = sys._getframe(1)
+        try:
+            return self._executed()
+        except Exception:  # what is only told is not worth the script
+            return None
+
+    def _executed(self) -> Where | None:
+        frame = sys._getframe(2)
         while frame is not None:
             if CONVERTED in frame.f_code.co_filename:
                 found = self._converted(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)

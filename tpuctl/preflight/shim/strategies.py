@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import math
 import os
 import socket
 from typing import Any
@@ -191,7 +192,7 @@ def _replace_strategies(rehearsal: Rehearsal, tensorflow: Any) -> None:
             return self._tpuctl_resolver
 
     if mode == "compile" and replicas > 1:
-        _pretend_replicas(TPUStrategyV2, replicas)
+        _pretend_replicas(rehearsal, TPUStrategyV2, replicas)
     TPUStrategyV2.__qualname__ = "TPUStrategyV2"
     for name in STRATEGIES:
         _replace(tensorflow, name, TPUStrategyV2)
@@ -201,21 +202,26 @@ def _replace_strategies(rehearsal: Rehearsal, tensorflow: Any) -> None:
             setattr(module, name, TPUStrategyV2)
 
 
-def _pretend_replicas(strategy: Any, replicas: int) -> None:
+def _pretend_replicas(rehearsal: Rehearsal, strategy: Any, replicas: int) -> None:
     distribute = strategy.experimental_distribute_dataset
+    writer = rehearsal.writer
 
     def experimental_distribute_dataset(self: Any, dataset: Any, options: Any = None) -> Any:
-        return distribute(self, _rebatched(dataset, replicas), options)
+        part = writer.attempt("one replica's part of a batch", _part, dataset, replicas)
+        return distribute(self, dataset if part is None else part, options)
 
     strategy.num_replicas_in_sync = property(lambda self: replicas)
     strategy.experimental_distribute_dataset = experimental_distribute_dataset
 
 
-def _rebatched(dataset: Any, replicas: int) -> Any:
+def _part(dataset: Any, replicas: int) -> Any:
     """The dataset with batches of one replica's size, as a strategy of many would split them."""
     module = importlib.import_module("tensorflow.python.data.experimental.ops.distribute")
-    rebatch = module._RebatchDataset
-    size = int(module.compute_batch_size(dataset).numpy())
-    if size <= 0 or size % replicas:
+    size = int(module.compute_batch_size(dataset))
+    nest = importlib.import_module("tensorflow").nest
+    shapes = [getattr(spec, "shape", None) for spec in nest.flatten(dataset.element_spec)]
+    is_static = all(shape is not None and shape[:1].is_fully_defined() for shape in shapes)
+    if size <= 0:
         return dataset
-    return rebatch(dataset, [size // replicas] * replicas)
+    # `rebatch` is undone by what TensorFlow rewrites in a dataset that it distributes.
+    return dataset.unbatch().batch(math.ceil(size / replicas), drop_remainder=is_static)
