@@ -2,16 +2,160 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.findings import Finding, Rule, Target
-from tpuctl.preflight.source import Project
+from tpuctl.preflight.constants import Constants, is_bucket, is_local
+from tpuctl.preflight.findings import Finding, Rule, Severity, Target
+from tpuctl.preflight.functions import argument
+from tpuctl.preflight.known import Known
+from tpuctl.preflight.names import dotted, keras_name
+from tpuctl.preflight.places import found_at
+from tpuctl.preflight.rules import secrets
+from tpuctl.preflight.source import Module, Project
 
 __all__ = ["RULES", "find"]
 
-RULES: tuple[Rule, ...] = ()
+RULES = (
+    Rule(
+        "TPU501",
+        "checkpoint-on-local-disk",
+        Severity.risk,
+        "A checkpoint on the machine's own disk is gone with the machine.",
+        "Preemptible and spot machines are taken away, with their disks; the job's next attempt "
+        "runs on a new one and finds nothing to go on from. A TPU node cannot write there at all. "
+        "The folder in $TPUCTL_OUTPUT is in Cloud Storage, and the same for all attempts of a job.",
+        """import tensorflow as tf
+
+checkpoint = tf.train.Checkpoint(step=tf.Variable(0))
+manager = tf.train.CheckpointManager(checkpoint, "checkpoints", max_to_keep=3)
+""",
+        """import os
+
+import tensorflow as tf
+
+folder = os.path.join(os.environ["TPUCTL_OUTPUT"], "checkpoints")
+checkpoint = tf.train.Checkpoint(step=tf.Variable(0))
+manager = tf.train.CheckpointManager(checkpoint, folder, max_to_keep=3)
+""",
+    ),
+    Rule(
+        "TPU502",
+        "secret-in-source",
+        Severity.risk,
+        "A secret stands in the source.",
+        "The script's folder is copied to the bucket and to every machine, and stays with the "
+        "job's record. Who may read one of them has the secret then. Give it to the job as a "
+        "secret, and read it from the environment.",
+        """DATABASE = "postgresql://trainer:Vq7mZk2pXw9s@db.internal/corpus"
+""",
+        """import os
+
+DATABASE = os.environ["DATABASE_URL"]
+""",
+    ),
+)
+
+# What writes checkpoints: the number and the name of the argument with the path.
+WRITERS = {
+    "tensorflow.train.CheckpointManager": (1, "directory"),
+    "tensorflow.saved_model.save": (1, "export_dir"),
+    "tensorflow.keras.models.save_model": (1, "filepath"),
+    "keras.models.save_model": (1, "filepath"),
+    "keras.saving.save_model": (1, "filepath"),
+    "tensorflow.compat.v1.train.MonitoredTrainingSession": (2, "checkpoint_dir"),
+}
+CALLBACKS = {
+    "callbacks.ModelCheckpoint": (0, "filepath"),
+    "callbacks.BackupAndRestore": (0, "backup_dir"),
+    "callbacks.experimental.BackupAndRestore": (0, "backup_dir"),
+    "callbacks.SwapEMAWeights": (-1, "filepath"),
+}
+# Methods whose names say enough, and those that many things have.
+METHODS = {"save_weights": (0, "filepath"), "save_pretrained": (0, "save_directory")}
+SAVES = ("save", "write", "export")
+MAKERS = ("tensorflow.train.Checkpoint", "tensorflow.compat.v1.train.Saver")
+# What brings files to where they stay.
+UPLOADS: tuple[str, ...] = (
+    "gsutil",
+    "gcloud storage",
+    "google.cloud",
+    "upload_from_filename",
+    "push_to_hub",
+)
+UPLOADS += ("gcsfs", "fsspec", "wandb.save", "log_artifact", "upload_folder", "upload_file")
+COPIES = {
+    "tensorflow.io.gfile.copy",
+    "tensorflow.io.gfile.rename",
+    "tensorflow.compat.v1.gfile.Copy",
+}
+MOUNTED = ("/gcs", "/mnt/", "/media/", "/Volumes/", "/dev/", "/content/drive")
+HINT = 'Save where the job\'s next attempt finds it: os.environ["TPUCTL_OUTPUT"].'
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
     """Yield what breaks these rules."""
-    yield from ()
+    for module in project:
+        yield from secrets.find(module)
+    constants = Constants.of(project)
+    if _is_uploaded(project, constants):
+        return
+    for module in project:
+        for call in module.calls:
+            path = _written(constants, module, call)
+            known = constants.values(module, path)
+            if path is not None and known and all(_is_lost(one) for one in known):
+                shown = known[0].text if known[0].is_whole else f"{known[0].text}…"
+                text = f"`{_short(module, call)}` saves to {shown}, which is gone with the machine"
+                if target.kind == "node":
+                    text = f"`{_short(module, call)}` saves to {shown}, where no TPU node can write"
+                yield found_at("TPU501", Severity.risk, module, call, text, HINT)
+
+
+def _written(constants: Constants, module: Module, call: ast.Call) -> ast.expr | None:
+    """Where a call writes a checkpoint or a model to."""
+    name = module.names.of(call.func)
+    place = WRITERS.get(name or "") or CALLBACKS.get(keras_name(name) or "")
+    if place is not None:
+        return argument(call, *place)
+    if name is not None or not isinstance(call.func, ast.Attribute):
+        return None
+    if call.func.attr in METHODS:
+        return argument(call, *METHODS[call.func.attr])
+    if call.func.attr in SAVES and _is_saved(constants, module, call.func.value):
+        return argument(call, 0, "file_prefix") or argument(call, 0, "filepath")
+    return None
+
+
+def _is_saved(constants: Constants, module: Module, node: ast.expr) -> bool:
+    """Whether it is a model or a checkpoint, as its making or its name tells."""
+    made = [one for one in constants.given(module, node) if one is not None]
+    names = [module.names.called(one) or "" for one in made]
+    if any(name in MAKERS or keras_name(name) is not None for name in names):
+        return True
+    written = (dotted(node) or "").rpartition(".")[2].lower()
+    return written in ("model", "checkpoint", "ckpt") or written.endswith("_model")
+
+
+def _is_lost(one: Known) -> bool:
+    """Whether a path is surely on the machine's own disk, and not for a moment only."""
+    is_mounted = one.text.startswith(MOUNTED)
+    is_passing = one.text == "/tmp/" and not one.is_whole  # of `tempfile`
+    return is_local(one) and one.is_sure and not is_mounted and not is_passing
+
+
+def _is_uploaded(project: Project, constants: Constants) -> bool:
+    """Whether the script itself copies what it saved to where it stays."""
+    for module in project:
+        if any(word in module.text for word in UPLOADS):
+            return True
+        for call in module.calls:
+            if module.names.of(call.func) in COPIES:
+                found = constants.values(module, argument(call, 1, "dst"))
+                if not found or any(is_bucket(one) for one in found):
+                    return True
+    return False
+
+
+def _short(module: Module, call: ast.Call) -> str:
+    return module.segment(call.func).rpartition("(")[2].rpartition(")")[2][-60:]
