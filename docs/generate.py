@@ -261,6 +261,36 @@ def _coverage() -> dict[str, dict[str, dict[str, bool]]]:
     return found
 
 
+def rules_page() -> str:
+    """Every rule of `tpuctl check`, with its examples."""
+    from tpuctl.preflight.rules import RULES
+    from tpuctl.view.rules import rule_markdown
+
+    lines = [GENERATED, "# The rules of the check\n"]
+    lines += [
+        "What [`tpuctl check`](../check.md) looks for. An *error* will not compile on a TPU, or",
+        "not run; a *cost* runs, and takes more time or memory than it needs to; a *risk* may go",
+        "wrong, or was not meant for a TPU. Codes stay as they are. A finding may be milder or",
+        "graver than its rule usually is, where the script says more.\n",
+        "A comment at the end of a line silences rules there: `# tpuctl: ignore[TPU101,TPU103]`.",
+        "Of a statement over several lines, its first or its last one will do. For a whole file",
+        "it is `# tpuctl: ignore-file[TPU501]`, above all code.\n",
+        "| code | name | usually | |",
+        "|---|---|---|---|",
+    ]
+    for rule in RULES.values():
+        anchor = f"{rule.code} {rule.name}".lower().replace(" ", "-")
+        link = f"[{rule.code}](#{anchor})"
+        lines.append(f"| {link} | {rule.name} | {rule.severity.value} | {_cell(rule.summary)} |")
+    for rule in RULES.values():
+        lines.append(f"\n## {rule.code} {rule.name}\n\n{rule_markdown(rule)}")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
 def pages() -> dict[Path, str]:
     """Each generated file with what it should hold."""
     return {
@@ -268,6 +298,7 @@ def pages() -> dict[Path, str]:
         FOLDER / "commands.md": commands_page(),
         FOLDER / "coverage.md": coverage_page(),
         FOLDER / "events.md": events_page(),
+        FOLDER / "rules.md": rules_page(),
         FOLDER / "stack-file.md": stack_page(),
         FOLDER / "stack.schema.json": schema_page(),
     }

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 from bundle import second_bundle
+from check_speed import check_speed
 from commands import help_time
 from fanout import fanout
 from figures import Figure
@@ -27,6 +28,7 @@ from ups import up_real_time, up_time
 
 SECTIONS: dict[str, Callable[[], Iterator[Figure]]] = {
     "help": help_time,
+    "check": check_speed,
     "up": up_time,
     "gcloud": gcloud_time,
     "scripts": scripts_time,

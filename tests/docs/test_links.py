@@ -33,6 +33,7 @@ def test_links_lead_somewhere(page: Path) -> None:
     "name",
     [
         "README.md",
+        "docs/check.md",
         "docs/tutorial.md",
         "docs/jobs.md",
         "docs/local-cloud.md",

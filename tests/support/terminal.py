@@ -67,6 +67,10 @@ class Terminal:
     def press_ctrl_c(self) -> None:
         self._process.send_signal(signal.SIGINT)
 
+    def type(self, text: str) -> None:
+        """Press keys, as an answer to a question."""
+        os.write(self._ours, text.encode())
+
     def end(self, seconds: float = 90.0) -> int:
         """Its exit code."""
         code = self._process.wait(seconds)

@@ -110,7 +110,7 @@ def _meant(word: str, rest: str | None) -> tuple[set[str], str]:
         meant = codes_of(one)
         codes |= meant
         if not meant:
-            like = nearest(one.upper(), RULES, 1)
+            like = nearest(one, (rule.name for rule in RULES.values()), 1)
             unknown.append(f"{one} (did you mean {like[0]}?)" if like else one)
     return codes, f"no such rule as {' and '.join(unknown)}" if unknown else ""
 

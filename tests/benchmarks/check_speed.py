@@ -1,0 +1,93 @@
+"""How long the check of a project of 2,000 lines takes, as the command is typed."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from figures import TPUCTL, Figure, wall
+
+__all__ = ["check_speed"]
+
+FILES = 10
+LINES = 2_000
+HEAD = '''"""A part of a model."""
+
+import tensorflow as tf
+
+from package import {next}
+
+
+'''
+PART = '''class Block{number}(tf.keras.layers.Layer):
+    """Attention and what follows it."""
+
+    def __init__(self, width: int, heads: int, **options):
+        super().__init__(**options)
+        self.attention = tf.keras.layers.MultiHeadAttention(heads, width // heads)
+        self.norm = tf.keras.layers.LayerNormalization(epsilon=1e-6)
+        self.dense = tf.keras.layers.Dense(width, activation="gelu")
+
+    def call(self, inputs, training=False, mask=None):
+        mixed = self.attention(inputs, inputs, attention_mask=mask, training=training)
+        inputs = self.norm(inputs + mixed)
+        if training:
+            inputs = tf.nn.dropout(inputs, rate=0.1)
+        weights = tf.cast(tf.not_equal(inputs, 0.0), tf.float32)
+        return self.norm(inputs + self.dense(inputs) * weights)
+
+
+def loss_{number}(labels, logits):
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    weights = tf.cast(labels > 0, tf.float32)
+    return tf.reduce_sum(losses * weights) / tf.maximum(tf.reduce_sum(weights), 1.0)
+
+
+'''
+SCRIPT = '''"""Trains it."""
+
+import tensorflow as tf
+
+from package import part0
+
+
+@tf.function
+def step(strategy, batch):
+    return strategy.run(part0.loss_0, args=batch)
+
+
+data = tf.data.Dataset.range(1000).batch(128, drop_remainder=True)
+'''
+
+
+def check_speed() -> Iterator[Figure]:
+    """`tpuctl check` against an empty Python and against the command line's own start."""
+    with tempfile.TemporaryDirectory(prefix="tpuctl-bench-") as folder:
+        script = Path(folder) / "train.py"
+        lines = _write(script)
+        bare = wall([sys.executable, "-c", "pass"])
+        start = wall([*TPUCTL, "--version"])
+        ours = wall([*TPUCTL, "check", str(script)])
+    beside = f"{ours / bare:.1f} × python -c pass, {ours / start:.1f} × tpuctl --version"
+    yield Figure(
+        f"tpuctl check, {lines} lines in {FILES + 1} files", f"{ours:.3f} s", beside, "0.5 s"
+    )
+
+
+def _write(script: Path) -> int:
+    """The project of a script; the number of its lines."""
+    package = script.parent / "package"
+    package.mkdir()
+    texts = {package / "__init__.py": "", script: SCRIPT}
+    for number in range(FILES):
+        text = HEAD.format(next=f"part{(number + 1) % FILES}")
+        block = 0
+        while text.count("\n") < LINES // FILES:
+            text += PART.format(number=block)
+            block += 1
+        texts[package / f"part{number}.py"] = text
+    for path, text in texts.items():
+        path.write_text(text, "utf-8")
+    return sum(text.count("\n") for text in texts.values())

@@ -1,0 +1,255 @@
+"""`tpuctl check`, typed in every way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpuctl.cli.app import run
+
+STACK = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-8}\n"
+NODE = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-8, kind: node, runtime: 2.12.0}\n"
+GOOD = "print('nothing here is for a TPU')\n"
+BROKEN = "x = 1\nif x\n    pass\n"
+COSTLY = """import tensorflow as tf
+
+data = tf.data.Dataset.range(100)
+data = data.batch(8)
+"""
+MENDED = COSTLY.replace("batch(8)", "batch(8, drop_remainder=True)")
+FAILS = """import tensorflow as tf
+
+
+@tf.function(autograph=False)
+def step(x):
+    if tf.reduce_sum(x) > 10.0:
+        return x
+    return -x
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    names = ("TPUCTL_CLOUD", "TPUCTL_JSON", "TPUCTL_STACK_FILE", "TPUCTL_YES", "GITHUB_WORKSPACE")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def write(folder: Path, **files: str) -> None:
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text, "utf-8")
+
+
+def envelope(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    code = run([*arguments, "--json"])
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert answer["exit_code"] == code
+    return answer
+
+
+# What is found ------------------------------------------------------------------------------
+
+
+def test_nothing_found_is_one_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(here, train=GOOD)
+    assert run(["check", "train.py"]) == 0
+    told = capsys.readouterr()
+    assert told.err == ""
+    (line,) = told.out.splitlines()
+    assert "Nothing found in 1 file" in line
+    assert "no tpuctl.yaml" in line
+
+
+def test_errors_fail_and_costs_do_not(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(here, costly=COSTLY, fails=FAILS)
+    assert run(["check", "costly.py"]) == 0
+    assert "costly.py:4:" in capsys.readouterr().out
+    assert run(["check", "fails.py"]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("fails.py:6:")
+    assert " TPU001 error " in out
+    assert "1 error in 1 file" in out
+
+
+def test_the_stack_file_says_for_what(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(here, train=GOOD)
+    (here / "tpuctl.yaml").write_text(STACK, "utf-8")
+    assert run(["check", "train.py"]) == 0
+    assert "a TPU VM v3-8 with TensorFlow" in capsys.readouterr().out
+    (here / "tpuctl.yaml").write_text(NODE, "utf-8")
+    assert run(["check", "train.py"]) == 0
+    assert "a TPU node v3-8 with TensorFlow 2.12.0" in capsys.readouterr().out
+
+
+def test_what_a_node_cannot_read_is_told_for_nodes_alone(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(
+        here, train="import tensorflow as tf\n\ndata = tf.data.TFRecordDataset('data/a.tfrecord')\n"
+    )
+    assert run(["check", "train.py", "--select", "TPU3"]) == 0
+    assert "TPU301" not in capsys.readouterr().out
+    (here / "tpuctl.yaml").write_text(NODE, "utf-8")
+    assert run(["check", "train.py", "--select", "TPU3"]) == 1
+    assert "train.py:3:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--stack-file", "absent.yaml"], ["--stack-file=absent.yaml"]]
+)
+def test_a_stack_file_that_is_named_has_to_be_there(
+    here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    write(here, train=GOOD)
+    assert run(["check", "train.py", *arguments]) == 2
+    assert "absent.yaml" in capsys.readouterr().err
+
+
+def test_one_that_the_environment_names_too(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(here, train=GOOD)
+    monkeypatch.setenv("TPUCTL_STACK_FILE", "absent.yaml")
+    assert run(["check", "train.py"]) == 2
+    assert "absent.yaml" in capsys.readouterr().err
+
+
+def test_a_stack_file_that_is_wrong(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(here, train=GOOD)
+    (here / "tpuctl.yaml").write_text("stack: bert\nproject: {id: my-project}\n", "utf-8")
+    assert run(["check", "train.py"]) == 2
+    assert "tpuctl.yaml" in capsys.readouterr().err
+
+
+# What is looked at --------------------------------------------------------------------------
+
+
+def test_imports_are_followed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    package = here / "package"
+    package.mkdir()
+    write(here, train="def main():\n    from package import parts\n")
+    write(package, __init__="", parts=BROKEN)
+    assert run(["check", "train.py"]) == 1
+    assert f"{Path('package/parts.py')}:2:1 TPU000 error" in capsys.readouterr().out
+
+
+def test_several_scripts_and_each_finding_once(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(here, one="import parts\n", two="import parts\n", parts=BROKEN)
+    assert run(["check", "one.py", "two.py"]) == 1
+    out = capsys.readouterr().out
+    assert out.count("TPU000") == 1
+    assert "in 3 files" in out
+
+
+def test_a_folder_is_all_in_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    environment, hidden, package = here / "env", here / ".hidden", here / "src" / "package"
+    for folder in (environment, hidden, package):
+        folder.mkdir(parents=True)
+        write(folder, broken=BROKEN)
+    (environment / "pyvenv.cfg").write_text("", "utf-8")
+    write(here, train=GOOD)
+    assert run(["check", "."]) == 1
+    out = capsys.readouterr().out
+    assert out.count("TPU000") == 1
+    assert "src/package/broken.py:2" in out
+
+
+def test_a_module(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    package = here / "package"
+    package.mkdir()
+    write(package, __init__="", train="from package import parts\n", parts=BROKEN)
+    assert run(["check", "-m", "package.train"]) == 1
+    assert "package/parts.py:2" in capsys.readouterr().out
+    assert run(["check", "-m", "package.trian"]) == 2
+    assert "package.train?" in capsys.readouterr().err
+    assert run(["check", "-m", "json.tool"]) == 2
+    assert "no file of this folder" in capsys.readouterr().err
+
+
+def test_paths_are_relative_to_where_one_is(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = here / "below"
+    below.mkdir()
+    write(here, train=BROKEN)
+    monkeypatch.chdir(below)
+    assert run(["check", "../train.py"]) == 1
+    assert capsys.readouterr().out.startswith("../train.py:2:1 ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["absent.py"], "absent.py does not exist"),
+        (["train.py", "absent.py"], "absent.py does not exist"),
+        (["notes.ipynb"], "notebook"),
+        (["broken-link.py"], "leads nowhere"),
+        (["/dev/null"], "neither a file nor a folder"),
+        (["train.py", "-m", "train"], "Options contradict"),
+        (["train.py", "--json", "--format", "sarif"], "Options contradict"),
+        (["train.py", "--explain", "TPU101"], "Options contradict"),
+        (["--fix"], "Nothing to check"),
+        (["--format", "sarif"], "Nothing to check"),
+        (["--explain", "TPU999"], "No such rule"),
+        (["--explain", ""], "No such rule"),
+        (["train.py", "--select", "TPU100,XYZ"], "No such rule"),
+        (["train.py", "--ignore", ","], "--ignore"),
+        (["train.py", "--format", "xml"], "xml"),
+        (["-m", "train.py"], "Not a module's name"),
+    ],
+)
+def test_what_is_mistyped(
+    here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    write(here, train=GOOD)
+    (here / "notes.ipynb").write_text("{}", "utf-8")
+    (here / "broken-link.py").symlink_to("nowhere.py")
+    assert run(["check", *arguments]) == 2
+    told = capsys.readouterr()
+    assert words in told.out + told.err
+    assert "Traceback" not in told.err
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"x = '\xff\xfe'\n", "TPU000"),
+        (b"x = 1\0\n", "TPU000"),
+        (b"# coding: nonesuch\nx = 1\n", "TPU000"),
+        (b"# coding: euc-kr\nx = '\xc7\xd1'\n", "Nothing found"),
+        (b"\xef\xbb\xbfx = 1\r\nif x:\r\n\tpass\r\n", "Nothing found"),
+        (b"", "Nothing found"),
+        (b"x = '\\d'\n", "Nothing found"),
+        (b"x = " + b"(" * 500 + b")" * 500, "TPU000"),
+        (b"x = " + b"-" * 50_000 + b"1\n", "TPU000"),
+        (b"#!/bin/bash\necho $((1+1\n", "no Python"),
+    ],
+    ids=[
+        "bytes",
+        "null",
+        "unknown",
+        "korean",
+        "windows",
+        "empty",
+        "escape",
+        "deep",
+        "long",
+        "bash",
+    ],
+)
+def test_files_of_every_kind(
+    here: Path, capsys: pytest.CaptureFixture[str], data: bytes, words: str
+) -> None:
+    (here / "train.py").write_bytes(data)
+    assert run(["check", "train.py"]) == (1 if words == "TPU000" else 0)
+    told = capsys.readouterr()
+    assert words in told.out
+    assert told.err == ""
+    assert "Errno" not in told.out

@@ -1,0 +1,278 @@
+"""How `tpuctl check` tells what it found, what `--fix` and `run` make of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from terminal import Terminal
+
+from tpuctl.api import Tpuctl
+from tpuctl.cli.app import run
+from tpuctl.errors import Refused
+from tpuctl.model.events import Event, Warned
+
+STACK = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-8}\n"
+NODE = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-8, kind: node, runtime: 2.12.0}\n"
+GOOD = "print('nothing here is for a TPU')\n"
+BROKEN = "x = 1\nif x\n    pass\n"
+COSTLY = """import tensorflow as tf
+
+data = tf.data.Dataset.range(100)
+data = data.batch(8)
+"""
+MENDED = COSTLY.replace("batch(8)", "batch(8, drop_remainder=True)")
+FAILS = """import tensorflow as tf
+
+
+@tf.function(autograph=False)
+def step(x):
+    if tf.reduce_sum(x) > 10.0:
+        return x
+    return -x
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    names = ("TPUCTL_CLOUD", "TPUCTL_JSON", "TPUCTL_STACK_FILE", "TPUCTL_YES", "GITHUB_WORKSPACE")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def write(folder: Path, **files: str) -> None:
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text, "utf-8")
+
+
+def envelope(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    code = run([*arguments, "--json"])
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert answer["exit_code"] == code
+    return answer
+
+
+# How it is told -----------------------------------------------------------------------------
+
+
+def test_in_an_envelope(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(here, train=FAILS)
+    (here / "tpuctl.yaml").write_text(STACK, "utf-8")
+    answer = envelope(capsys, "check", "train.py")
+    assert (answer["status"], answer["exit_code"]) == ("failed", 1)
+    (found,) = answer["data"]["findings"]
+    assert (found["code"], found["severity"], found["line"]) == ("TPU001", "error", 6)
+    assert Path(found["file"]) == here / "train.py"
+    assert answer["data"]["type"] == "v3-8"
+    (told,) = answer["diagnostics"]
+    assert told["summary"].startswith("TPU001 ")
+    assert told["where"].startswith("train.py:6:")
+
+
+def test_rules_are_chosen(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(here, train=FAILS + COSTLY)
+    codes = {
+        (): {"TPU001", "TPU201"},
+        ("--select", "TPU2"): {"TPU201"},
+        ("--select", "tpu001, TPU201"): {"TPU001", "TPU201"},
+        ("--select", "TPU001", "--select", "TPU2"): {"TPU001", "TPU201"},
+        ("--ignore", "TPU001"): {"TPU201"},
+        ("--select", "TPU", "--ignore", "TPU2"): {"TPU001"},
+    }
+    for options, wanted in codes.items():
+        answer = envelope(capsys, "check", "train.py", *options)
+        assert {one["code"] for one in answer["data"]["findings"]} == wanted, options
+
+
+def test_what_cannot_be_read_is_told_whatever_is_chosen(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(here, train=BROKEN)
+    assert run(["check", "train.py", "--select", "TPU1"]) == 1
+    assert "TPU000" in capsys.readouterr().out
+    assert run(["check", "train.py", "--ignore", "TPU000"]) == 0
+
+
+@pytest.mark.parametrize("format", ["github", "sarif"])
+def test_formats_are_all_that_stdout_has(
+    here: Path, capsys: pytest.CaptureFixture[str], format: str
+) -> None:
+    write(here, train=BROKEN)
+    assert run(["check", "train.py", "--format", format]) == 1
+    told = capsys.readouterr()
+    assert told.err == ""
+    if format == "github":
+        assert told.out.startswith("::error file=train.py,line=2,col=1,title=TPU000")
+    else:
+        (run_,) = json.loads(told.out)["runs"]
+        assert [one["ruleId"] for one in run_["results"]] == ["TPU000"]
+
+
+def test_a_comment_that_does_nothing_is_told_of(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(here, train="x = 1  # tpuctl: ignore[TPU999]\n")
+    assert run(["check", "train.py"]) == 0
+    assert "train.py:1 note  no such rule as TPU999" in capsys.readouterr().out
+
+
+def test_a_rule_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", "--explain", "tpu201"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("TPU201 ")
+    assert "# tpuctl: ignore[TPU201]" in out
+    assert run(["check", "--explain", "TPU2"]) == 0
+    assert [line[:6] for line in capsys.readouterr().out.splitlines()] == [
+        f"TPU20{number}" for number in (1, 2, 3, 4)
+    ]
+
+
+def test_on_a_terminal_the_caret_stands_under_its_place(here: Path) -> None:
+    text = "import tensorflow as tf\n\n\ndef f():\n\t한국어 = tf.data.Dataset.range(9).batch(4)\n"
+    write(here, train=text)
+    with Terminal(here, "check", "train.py", "--no-color") as terminal:
+        assert terminal.end() == 0
+        shown = terminal.shown.splitlines()
+    assert "\x1b" not in terminal.shown
+    place = next(number for number, line in enumerate(shown) if line.strip().endswith("^"))
+    source, caret = shown[place - 1], shown[place]
+    assert source.endswith("| 한국어 = tf.data.Dataset.range(9).batch(4)")
+    _, _, column = shown[place - 2].split(" ")[0].split(":")
+    before = text.splitlines()[4][1 : int(column) - 1]
+    # Each of the three letters before it takes two columns.
+    assert caret.index("^") == source.index("한") + len(before) + 3
+
+
+@pytest.mark.parametrize("name", ["NO_COLOR", "TERM"])
+def test_without_colours(here: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    write(here, train=BROKEN)
+    with Terminal(here, "check", "train.py") as terminal:
+        assert terminal.end() == 1
+        assert "\x1b[" in terminal.shown
+    monkeypatch.setenv(name, "dumb")
+    with Terminal(here, "check", "train.py") as terminal:
+        assert terminal.end() == 1
+        assert "\x1b" not in terminal.shown
+
+
+def test_a_source_moves_no_cursor(here: Path) -> None:
+    (here / "train.py").write_bytes(b"if x  # \x1b[31m\x07\n    pass\n")
+    with Terminal(here, "check", "train.py", "--no-color") as terminal:
+        assert terminal.end() == 1
+        assert "\x1b" not in terminal.shown
+        assert "\x07" not in terminal.shown
+
+
+# --fix --------------------------------------------------------------------------------------
+
+
+def test_rewrites_need_a_yes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(here, train=COSTLY)
+    assert run(["check", "train.py"]) == 0
+    assert "1 can be fixed:\n    tpuctl check train.py --fix" in capsys.readouterr().out
+    assert run(["check", "train.py", "--fix"]) == 2
+    told = capsys.readouterr()
+    assert "+data = data.batch(8, drop_remainder=True)" in told.err
+    assert "--yes" in told.err
+    assert (here / "train.py").read_text("utf-8") == COSTLY
+
+
+def test_rewrites_are_made(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(here, train=COSTLY)
+    assert run(["check", "train.py", "--fix", "--yes"]) == 0
+    told = capsys.readouterr()
+    assert "Changed train.py: TPU201" in told.err
+    assert "Nothing found" in told.out
+    assert (here / "train.py").read_text("utf-8") == MENDED
+    assert run(["check", "train.py", "--fix"]) == 0, "there is nothing to ask for"
+
+
+def test_rewrites_of_chosen_rules_alone(here: Path) -> None:
+    write(here, train=COSTLY)
+    assert run(["check", "train.py", "--fix", "--yes", "--ignore", "TPU2"]) == 0
+    assert (here / "train.py").read_text("utf-8") == COSTLY
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_rewrites_are_shown_and_asked_for(here: Path, answer: str) -> None:
+    write(here, train=COSTLY)
+    with Terminal(here, "check", "train.py", "--fix") as terminal:
+        terminal.wait_for("Change 1 file?")
+        assert "+data = data.batch(8, drop_remainder=True)" in terminal.shown
+        assert (here / "train.py").read_text("utf-8") == COSTLY
+        terminal.type(f"{answer}\n")
+        assert terminal.end() == (0 if answer == "y" else 130)
+    assert (here / "train.py").read_text("utf-8") == (MENDED if answer == "y" else COSTLY)
+
+
+# Before a job -------------------------------------------------------------------------------
+
+
+def test_a_job_with_errors_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(here, train=FAILS + FAILS.replace("step", "other"))
+    (here / "tpuctl.yaml").write_text(STACK, "utf-8")
+    assert run(["run", "train.py"]) == 65
+    told = capsys.readouterr().err
+    assert "train.py:6:" in told
+    assert "train.py:15:" in told, "all are told at once"
+    assert "--no-check" in told
+    assert "# tpuctl: ignore[TPU001]" in told
+
+
+def test_a_job_with_costs_is_told_of_them_in_short(here: Path) -> None:
+    write(here, train=COSTLY)
+    (here / "tpuctl.yaml").write_text(STACK, "utf-8")
+    seen: list[Event] = []
+    stack = Tpuctl("tpuctl.yaml", emit=seen.append)
+    assert stack.submission("train.py").file == Path("train.py")
+    (event,) = seen
+    assert isinstance(event, Warned)
+    assert event.diagnostic.detail == "1 cost"
+    assert "    tpuctl check train.py" in event.diagnostic.hint
+    assert [one.code for one in stack.check("train.py").findings] == ["TPU201"]
+
+
+def test_a_job_is_sent_as_it_is_when_that_is_wanted(here: Path) -> None:
+    write(here, train=FAILS)
+    (here / "tpuctl.yaml").write_text(STACK, "utf-8")
+    seen: list[Event] = []
+    stack = Tpuctl("tpuctl.yaml", emit=seen.append)
+    with pytest.raises(Refused):
+        stack.submission("train.py")
+    stack.submission("train.py", check=False)
+    assert seen == []
+
+
+# Speed: what makes it slow is not there -----------------------------------------------------
+
+
+def test_it_imports_nothing_heavy(here: Path) -> None:
+    write(here, train=COSTLY)
+    program = (
+        "import sys\n"
+        "from tpuctl.cli.app import run\n"
+        "code = run(['check', 'train.py'])\n"
+        "print(' '.join(sorted(sys.modules)), file=sys.stderr)\n"
+        "sys.exit(code)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stderr.splitlines()[-1].split())
+    heavy = {"tensorflow", "keras", "numpy", "google", "grpc", "asyncssh", "aiohttp", "pydantic"}
+    heavy |= {"yaml", "requests", "cryptography", "rich.console", "asyncio"}
+    assert not heavy & loaded
+    assert not {name for name in loaded if name.startswith(("tpuctl.flows", "tpuctl.emulator"))}
+
+
+def test_nothing_of_the_script_is_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(here, train="import parts\nopen('made', 'w')\n", parts="open('made too', 'w')\n")
+    assert run(["check", "train.py"]) == 0
+    assert sorted(one.name for one in here.iterdir()) == ["parts.py", "train.py"]

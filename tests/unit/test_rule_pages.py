@@ -1,0 +1,90 @@
+"""Every rule has a page, and its examples are what the page says."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tpuctl.preflight.check import check_project
+from tpuctl.preflight.findings import Rule, Severity
+from tpuctl.preflight.rules import RULES
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+CODES = {
+    *("TPU000", "TPU001", "TPU002", "TPU003", "TPU004", "TPU005", "TPU006"),
+    *("TPU101", "TPU102", "TPU103", "TPU104", "TPU105", "TPU106"),
+    *("TPU201", "TPU202", "TPU203", "TPU204"),
+    *("TPU301", "TPU302", "TPU303", "TPU304"),
+    *("TPU401", "TPU402", "TPU403", "TPU404", "TPU405", "TPU406"),
+    *("TPU501", "TPU502", "TPU503", "TPU504"),
+}
+# Of what is no program, the file that the examples are.
+FILES = {"TPU503": "requirements.txt", "TPU504": "requirements.txt"}
+
+
+def found(folder: Path, rule: Rule, text: str) -> list[str]:
+    """The codes that are told of an example, which lies beside an empty script if it is none."""
+    script = folder / "train.py"
+    name = FILES.get(rule.code, script.name)
+    script.write_text("import tensorflow as tf\n" if name != script.name else "", "utf-8")
+    (folder / name).write_text(text, "utf-8")
+    return [one.code for one in check_project(script, rule.target).findings]
+
+
+def test_all_codes_are_there() -> None:
+    assert set(RULES) == CODES
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_its_texts_are_whole(rule: Rule) -> None:
+    assert re.fullmatch(r"[a-z]+(-[a-z0-9]+)+", rule.name), rule.name
+    assert len({one.name for one in RULES.values()}) == len(RULES)
+    assert "\n" not in rule.summary
+    for text in (rule.summary, rule.why):
+        assert text[0].isupper() or text[0] == "`", text
+        assert text.endswith("."), text
+    assert len(rule.summary) <= 100
+    assert len(rule.why) > len(rule.summary)
+    assert rule.severity in Severity
+    assert rule.bad != rule.good
+    for text in (rule.bad, rule.good):
+        assert max(map(len, text.splitlines())) <= 88, "read on a page"
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_the_bad_example_is_found(tmp_path: Path, rule: Rule) -> None:
+    assert set(found(tmp_path, rule, rule.bad)) == {rule.code}
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_nothing_is_found_in_the_good_example(tmp_path: Path, rule: Rule) -> None:
+    assert found(tmp_path, rule, rule.good) == []
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_its_comment_silences_it(tmp_path: Path, rule: Rule) -> None:
+    if rule.code == "TPU000":
+        pytest.skip("a file that cannot be read has no comments")
+    text = f"# tpuctl: ignore-file[{rule.code}]\n{rule.bad}"
+    assert found(tmp_path, rule, text) == []
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_a_line_of_it_is_silenced(tmp_path: Path, rule: Rule) -> None:
+    if rule.code == "TPU000":
+        pytest.skip("a file that cannot be read has no comments")
+    assert found(tmp_path, rule, rule.bad)
+    report = check_project(tmp_path / "train.py", rule.target)
+    lines = rule.bad.splitlines()
+    for one in report.findings:
+        lines[one.line - 1] += f"  # tpuctl: ignore[{one.code}]"
+    assert found(tmp_path, replace(rule), "\n".join(lines) + "\n") == []
+
+
+@pytest.mark.parametrize("code", sorted(CODES))
+def test_it_is_documented(code: str) -> None:
+    page = (DOCS / "reference" / "rules.md").read_text("utf-8")
+    assert re.search(rf"^## {code} ", page, re.MULTILINE)
