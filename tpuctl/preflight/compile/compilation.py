@@ -21,6 +21,7 @@ from tpuctl.preflight.compile.report import (
     place,
 )
 from tpuctl.preflight.compile.search import MOST, guess, largest, room_of, too_much
+from tpuctl.preflight.rehearsal.observed import ShimFailed, read
 from tpuctl.preflight.rehearsal.process import Command, Exit, last_lines, run
 
 __all__ = ["LOWERED_WITH", "Wanted", "compile_step", "settings_of"]
@@ -28,6 +29,8 @@ __all__ = ["LOWERED_WITH", "Wanted", "compile_step", "settings_of"]
 LOWERED_WITH = "2.18.0"
 BEFORE_STEP_SECONDS = 1800.0  # until the step is there: data may have to be read
 TICK_SECONDS = 1.0
+OBSERVATIONS = "observations.jsonl"
+UNKNOWN = 32  # a core's batch, where the script does not say one
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ def settings_of(
 ) -> dict[str, Any]:
     """What the shim in the script's process is told."""
     return {
-        "observations": str(folder / "observations.jsonl"),
+        "observations": str(folder / OBSERVATIONS),
         "mode": "compile",
         "steps": 1,
         "replicas": wanted.replicas,
@@ -106,7 +109,7 @@ async def _first(
             if running.done() and not coming.done():
                 await asyncio.wait({coming}, timeout=TICK_SECONDS)
                 if not coming.done():
-                    raise _ended(running.result(), log)
+                    raise _ended(running.result(), log, log.parents[1] / OBSERVATIONS)
             lines = last_lines(log, 1)
             if lines:
                 report(lines[0][:100])
@@ -126,7 +129,11 @@ async def _first(
     return told
 
 
-def _ended(ended: Exit, log: Path) -> OperationFailed | Refused:
+def _ended(ended: Exit, log: Path, observations: Path) -> OperationFailed | Refused:
+    failed = [one for one in read(observations) if isinstance(one, ShimFailed)]
+    if failed:
+        words = f"{failed[-1].what}\n{failed[-1].traceback.strip()}"
+        return OperationFailed("Step cannot be taken", words, hint="This is an error of tpuctl.")
     if ended.code == 0:
         return Refused(
             "No training step was found",
@@ -173,7 +180,11 @@ class _Compilation:
             inputs=tuple((kind, tuple(shape)) for kind, shape in told["inputs"]),
         )
         batch = told["batch"] if wanted.batch is None else wanted.batch // wanted.replicas
-        if told["batch"] is None and wanted.batch is not None:
+        if told["has_batch"] and batch is None:
+            batch = UNKNOWN
+            note = f"the script's batches are not all of one size: {batch} a core was asked about"
+            found = replace(found, notes=(*found.notes, note))
+        if not told["has_batch"] and wanted.batch is not None:
             raise Usage(
                 "The step has no batch", "none of its arguments is a tensor", where="--batch"
             )

@@ -32,8 +32,8 @@ def take(
     function: Callable[..., Any],
     arguments: Iterable[Any] = (),
     keywords: dict[str, Any] | None = None,
-    *,
     replicas: int = 1,
+    *,
     where: Where | None = None,
     batched: Sequence[bool] | None = None,
 ) -> NoReturn:
@@ -87,18 +87,17 @@ class Step:
             batched or (bool(one.shape.rank) and one.shape[0] == first for one in tensors)
         )
         self.tensors = tensors
-        unknown = [
-            one for one in tensors if None in (one.shape[1:] if one.shape.rank else one.shape)
-        ]
-        if unknown or any(not one.shape.rank and one.shape.rank != 0 for one in tensors):
-            shapes = ", ".join(str(one.shape) for one in unknown)
-            raise Unlowered(f"shapes of the step's arguments are not known: {shapes}", "tpuctl")
+        unknown = [str(one.shape) for one in tensors if not _is_known(one.shape)]
+        if unknown:
+            message = f"shapes of the step's arguments are not known: {', '.join(unknown)}"
+            raise Unlowered(message, "tpuctl")
 
     def about(self, places: Places, where: Where | None) -> dict[str, Any]:
         return {
             "function": getattr(self.function, "__name__", type(self.function).__name__),
-            "where": where or places.of(self.function),
+            "where": where or places.of(self.function) or places.here(),
             "batch": self.batch,
+            "has_batch": any(self.batched),
             "inputs": [[one.dtype.name, one.shape.as_list()] for one in self.tensors],
             "tensorflow": tf.__version__,
         }
@@ -113,8 +112,15 @@ class Step:
         return arguments, keywords
 
 
+def _is_known(shape: Any) -> bool:
+    """Whether all is known but the batch."""
+    return shape.rank is not None and None not in shape.as_list()[1:]
+
+
 def _spec(value: Any) -> Any:
-    """A tensor's spec; what else there is, as it is."""
+    """A tensor's spec, the first replica's where each has one; what else there is, as it is."""
+    if isinstance(value, tf.distribute.DistributedValues):
+        return _spec(value._values[0])
     if isinstance(value, tf.data.Iterator):
         message = "the step takes an iterator, and what it takes from it is not known before"
         raise Unlowered(message, "tpuctl")

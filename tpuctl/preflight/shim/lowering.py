@@ -5,12 +5,15 @@ Needs the edition of TensorFlow for TPUs, which brings them.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf  # type: ignore[import-untyped, import-not-found, unused-ignore]
+from tensorflow.python import pywrap_tfe  # type: ignore[import-untyped, import-not-found, unused-ignore]
+from tensorflow.python.distribute import distribute_lib  # type: ignore[import-untyped, import-not-found, unused-ignore]
 from tensorflow.python.framework import kernels  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
 from .functional import FunctionOfValues, NotOfValues, bodies, needed
@@ -70,9 +73,12 @@ def lower(
 ) -> Lowered:
     """Lower what a replica runs; tensors are given as TensorSpec. Raises Unlowered."""
     try:
-        concrete = tf.function(function, jit_compile=True).get_concrete_function(
-            *arguments, **keywords
-        )
+        with contextlib.ExitStack() as stack:
+            _enter_replica(stack)
+            # Where a step is taken out of a graph, tapes stand still.
+            pywrap_tfe.TFE_Py_TapeSetRestartOnThread()
+            traced = tf.function(function, jit_compile=True)
+            concrete = traced.get_concrete_function(*arguments, **keywords)
     except Exception as error:
         raise Unlowered(_short(error), "script", places.of_exception(error)) from error
     values = FunctionOfValues(concrete)
@@ -95,8 +101,20 @@ def lower(
     )
 
 
+def _enter_replica(stack: contextlib.ExitStack) -> None:
+    """Be one of a strategy's replicas, where the script works within its scope."""
+    if tf.distribute.has_strategy() and tf.distribute.in_cross_replica_context():
+        strategy = tf.distribute.get_strategy()
+        replica = distribute_lib.ReplicaContext(strategy, replica_id_in_sync_group=0)
+        stack.enter_context(replica)
+
+
 def _short(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+    """Its last paragraph: what AutoGraph puts before it are the lines of libraries."""
+    words = [one for one in str(error).strip().split("\n\n") if one.strip()]
+    lines = "\n".join(line.strip() for line in words[-1].splitlines()) if words else ""
+    kind = type(error).__name__
+    return lines if lines.startswith(kind) else f"{kind}: {lines}"
 
 
 def _refusal(error: Exception, graph: Any, places: Places) -> Unlowered:
