@@ -252,6 +252,8 @@ def test_a_pipeline_that_is_waited_for_here_is_waited_for_there() -> None:
     assert found.severity == "cost"
     assert "80%" in found.message
     assert the(judged(GOOD), "data").severity == "fine"
+    tiny = [{**one, "seconds": 0.002, "waited": 0.0018} for one in steps(*[2.0, 1.9] * 4)]
+    assert the(judged(first(COMPILED, tiny, SAVED, STOPPED)), "data").severity == "fine"
     unknown = [{**one, "waited": None} for one in steps(*[2.0, 1.9] * 4)]
     assert the(judged(first(COMPILED, unknown, SAVED, STOPPED)), "data").severity == "unknown"
 

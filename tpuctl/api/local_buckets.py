@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tpuctl.errors import Usage
+from tpuctl.engine.step import step
+from tpuctl.errors import Unreachable, Usage
 
 if TYPE_CHECKING:
     from tpuctl.cloud.clients import Cloud
+    from tpuctl.model.events import Emit
 
-__all__ = ["Sample", "buckets_in", "make_buckets", "parse_sample", "put_sample"]
+__all__ = ["Sample", "buckets_in", "make_buckets", "open_cloud", "parse_sample", "put_sample"]
 
 BUCKET = re.compile(r"gs://([a-z0-9][a-z0-9._-]{1,220}[a-z0-9])(?=[/\s'\"`,;)]|$)")
 Sample = tuple[Path, str, str]  # a folder here, a bucket, a prefix without slashes at its ends
@@ -44,6 +46,35 @@ def buckets_in(texts: Iterable[str], sources: Iterable[Path] = ()) -> set[str]:
         with suppress(OSError):
             found |= set(BUCKET.findall(path.read_text("utf-8", "replace")))
     return found
+
+
+async def open_cloud(
+    buckets: Iterable[str], samples: Sequence[Sample], emit: Emit, *, location: str
+) -> dict[str, str | None]:
+    """The local cloud with these buckets and samples, started if need be.
+
+    The answer are the variables that lead a script there; None means to unset one.
+    """
+    import os
+
+    from tpuctl.api.local import running_endpoint
+    from tpuctl.cloud.clients import Cloud
+    from tpuctl.emulator import control
+    from tpuctl.emulator.projects import DEFAULT_PROJECT
+    from tpuctl.emulator.shell import environment_for
+    from tpuctl.preflight.rehearsal.surroundings import shell_variables
+
+    endpoint = running_endpoint(emit)
+    running = control.status(control.default_home())
+    if running is None:
+        raise Unreachable("The local cloud did not answer", "it went away just now")
+    cloud = Cloud(endpoint, DEFAULT_PROJECT)
+    await make_buckets(cloud, {*buckets, *(bucket for _, bucket, _ in samples)}, location)
+    for sample in samples:
+        with step(emit, f"gs://{sample[1]}/{sample[2]}", "copy") as copying:
+            counts = await put_sample(cloud, sample, copying.report)
+            copying.result = f"{counts['sent']} files, {counts['there']} there already"
+    return environment_for(running, shell_variables(os.environ))
 
 
 async def make_buckets(cloud: Cloud, names: Iterable[str], location: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tpuctl.api.stack import StackApi
     from tpuctl.flows.submission import Submission
     from tpuctl.jobs.bundle import Bundle
+    from tpuctl.model.events import Emit
     from tpuctl.model.job import JobRecord
     from tpuctl.model.stack import Stack
     from tpuctl.preflight.rehearsal.finding import Target
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from tpuctl.preflight.rehearsal.passes import Pass
     from tpuctl.preflight.rehearsal.record import Content, Rehearsed
 
-__all__ = ["Wish", "rehearse", "rehearsed_before", "was_rehearsed"]
+__all__ = ["Wish", "rehearse", "rehearsed_before", "variables_for", "was_rehearsed"]
 
 STEPS = 8
 SECONDS = 600.0  # for each pass
@@ -50,7 +52,6 @@ async def rehearse(stack_api: StackApi, wanted: Submission, wish: Wish) -> Rehea
     from tpuctl.api.rehearsing import Rehearsing
     from tpuctl.preflight.rehearsal.judging import judge
     from tpuctl.preflight.rehearsal.outcome import Rehearsal
-    from tpuctl.preflight.rehearsal.record import new_name
 
     if wanted.form == "shell":
         raise Refused(
@@ -74,7 +75,7 @@ async def rehearse(stack_api: StackApi, wanted: Submission, wish: Wish) -> Rehea
             replace(_target(stack), tensorflow=version),
             stack_api.emit,
             home=memory.folder / "home",
-            folder=memory.new_folder(new_name(datetime.now(UTC), secrets.token_hex(2))),
+            folder=memory.new_folder(new_name()),
             scratch=Path(scratch),
         )
         await one.prepare()
@@ -95,6 +96,30 @@ async def rehearse(stack_api: StackApi, wanted: Submission, wish: Wish) -> Rehea
     return done
 
 
+async def variables_for(
+    wanted: Submission | None, location: str, samples: Sequence[Sample], emit: Emit
+) -> dict[str, str]:
+    """What leads a script that only comes up to its first step to the local cloud.
+
+    Without a stack there is a bucket of that cloud's own.
+    """
+    from tpuctl.api.local_buckets import buckets_in, open_cloud
+    from tpuctl.api.rehearsing import job_variables, output_of
+
+    name = new_name()
+    bucket = wanted.bucket if wanted is not None else "tpuctl-rehearsals"
+    named = [] if wanted is None else [*wanted.args, *wanted.env.values()]
+    sources = [wanted.script] if wanted is not None and wanted.script is not None else []
+    cloud = await open_cloud(
+        {bucket, *buckets_in(named, sources)}, samples, emit, location=location
+    )
+    output = output_of(bucket, name)
+    own = {"TPUCTL_OUTPUT": output, "TPUCTL_BUCKET": bucket}
+    if wanted is not None:
+        own |= job_variables(wanted, name, "", output)
+    return {**own, **{name: value for name, value in cloud.items() if value is not None}}
+
+
 def was_rehearsed(stack: Stack, record: JobRecord) -> bool:
     """Whether what the record names was rehearsed here, with the same content, for this stack."""
     return _memory().has(_content(stack, record.bundle, record.script))
@@ -105,6 +130,11 @@ def rehearsed_before(stack: Stack, record: JobRecord) -> bool:
     if record.form == "shell" or stack.runtime.tensorflow is None:
         return True
     return was_rehearsed(stack, record)
+
+
+def new_name() -> str:
+    """A name for one rehearsal: `20261122-014500-ab12`."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
 def _memory() -> Rehearsed:

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tpuctl.api.local_buckets import buckets_in, open_cloud
 from tpuctl.engine.step import step
-from tpuctl.errors import Unreachable
 from tpuctl.model.events import CommandOutput, Emit
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tpuctl.preflight.rehearsal.passes import Mode, Pass
     from tpuctl.preflight.rehearsal.requirements import Packages
 
-__all__ = ["Rehearsing"]
+__all__ = ["Rehearsing", "job_variables", "output_of"]
 
 Report = Callable[[str, float | None], None]
 GRACE = 20.0  # seconds that a script may take for saving, asked to end
@@ -59,7 +59,7 @@ class Rehearsing:
         root = wanted.root or (wanted.script.parent if wanted.script else Path())
         self.root = root.resolve()
         self.program = wanted.program or bundle.script
-        self.output = f"gs://{wanted.bucket}/tpuctl/rehearsals/{folder.name}/output"
+        self.output = output_of(wanted.bucket, folder.name)
         self.packages: Packages | None = None
         self.cloud: Mapping[str, str | None] = {}
 
@@ -91,28 +91,13 @@ class Rehearsing:
         self.packages = await self._install(image)
 
     async def _open_cloud(self) -> None:
-        from tpuctl.api.local import running_endpoint
-        from tpuctl.api.local_buckets import buckets_in, make_buckets, put_sample
-        from tpuctl.cloud.clients import Cloud
-        from tpuctl.emulator import control
-        from tpuctl.emulator.projects import DEFAULT_PROJECT
-        from tpuctl.emulator.shell import environment_for
-        from tpuctl.preflight.rehearsal.surroundings import shell_variables
-
-        endpoint = running_endpoint(self.emit)
-        running = control.status(control.default_home())
-        if running is None:
-            raise Unreachable("The local cloud did not answer", "it went away just now")
-        self.cloud = environment_for(running, shell_variables(os.environ))
-        cloud = Cloud(endpoint, DEFAULT_PROJECT)
         texts = [*self.wanted.args, *self.wanted.env.values()]
-        wanted = buckets_in(texts, self._sources())
-        wanted |= {self.wanted.bucket, *(bucket for _, bucket, _ in self.wish.samples)}
-        await make_buckets(cloud, wanted, self.stack.bucket_location)
-        for sample in self.wish.samples:
-            with step(self.emit, f"gs://{sample[1]}/{sample[2]}", "copy") as copying:
-                counts = await put_sample(cloud, sample, copying.report)
-                copying.result = f"{counts['sent']} files, {counts['there']} there already"
+        self.cloud = await open_cloud(
+            {self.wanted.bucket, *buckets_in(texts, self._sources())},
+            self.wish.samples,
+            self.emit,
+            location=self.stack.bucket_location,
+        )
 
     def _sources(self) -> list[Path]:
         from tpuctl.jobs.selection import selected
@@ -234,7 +219,7 @@ class Rehearsing:
         found = script_variables(
             shell_variables(os.environ),
             self.cloud,
-            self._job_variables(),
+            job_variables(self.wanted, self.folder.name, self.program, self.output),
             home=self.home,
             shim=Path(tpuctl.preflight.__file__).parent / "shim",
             settings=settings,
@@ -245,31 +230,36 @@ class Rehearsing:
             found["VIRTUAL_ENV"] = str(packages.home)
         return found
 
-    def _job_variables(self) -> dict[str, str]:
-        """As the supervisor of the first worker sets them."""
-        from tpuctl.flows.submission import worker_environment
-        from tpuctl.model.job import JobRecord
 
-        wanted = self.wanted
-        record = JobRecord(
-            id=self.folder.name,
-            stack=wanted.stack,
-            project=wanted.project,
-            zone=wanted.zone,
-            node=wanted.node,
-            bucket=wanted.bucket,
-            script=self.program,
-            bundle=self.bundle.digest,
-            worker_count=wanted.worker_count,
-            workers=wanted.workers,
-            submitted=datetime.now(UTC),
-        )
-        return {
-            **wanted.env,
-            **worker_environment(wanted, record, wanted.workers[0]),
-            "TPUCTL_OUTPUT": self.output,
-            **wanted.secrets.values,
-        }
+def job_variables(wanted: Submission, name: str, program: str, output: str) -> dict[str, str]:
+    """As the supervisor of the first worker sets them."""
+    from tpuctl.flows.submission import worker_environment
+    from tpuctl.model.job import JobRecord
+
+    record = JobRecord(
+        id=name,
+        stack=wanted.stack,
+        project=wanted.project,
+        zone=wanted.zone,
+        node=wanted.node,
+        bucket=wanted.bucket,
+        script=program,
+        bundle="",
+        worker_count=wanted.worker_count,
+        workers=wanted.workers,
+        submitted=datetime.now(UTC),
+    )
+    return {
+        **wanted.env,
+        **worker_environment(wanted, record, wanted.workers[0]),
+        "TPUCTL_OUTPUT": output,
+        **wanted.secrets.values,
+    }
+
+
+def output_of(bucket: str, name: str) -> str:
+    """Where what a rehearsal of this name saves goes."""
+    return f"gs://{bucket}/tpuctl/rehearsals/{name}/output"
 
 
 class _Showing:

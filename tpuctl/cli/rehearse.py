@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tpuctl.flows.submission import Submission
     from tpuctl.model.events import Emit, Event
     from tpuctl.model.job import Form
+    from tpuctl.preflight.compile.report import CompileReport
 
 __all__ = ["register"]
 
@@ -106,9 +107,9 @@ def rehearse(
         script, module, arguments or (), context.meta[AFTER_DASHES], "rehearse"
     )
     if compile_it:
-        given = {"--steps": steps, "--timeout": timeout, "--sample": sample, "-m": module}
+        given = {"--steps": steps, "--timeout": timeout, "--tensorflow": tensorflow}
         _refuse(given, "says how to run, and --compile runs nothing")
-        return _compile(state, what, form, words, type_name, batch)
+        return _compile(state, what, form, words, type_name, batch, sample or (), not no_check)
     _refuse({"--type": type_name, "--batch": batch}, "is for --compile alone")
     tpuctl = state.tpuctl()
     wanted = tpuctl.submission(
@@ -169,11 +170,20 @@ def _refuse(given: Mapping[str, object], why: str) -> None:
 
 
 def _compile(
-    state: State, what: str, form: Form, words: Sequence[str], type_name: str, batch: int | None
+    state: State,
+    what: str,
+    form: Form,
+    words: Sequence[str],
+    type_name: str,
+    batch: int | None,
+    samples: Sequence[str],
+    check: bool,
 ) -> int:
     from pathlib import Path
 
     from tpuctl.api.compiling import compile_script
+    from tpuctl.api.local_buckets import parse_sample
+    from tpuctl.api.rehearsal import variables_for
     from tpuctl.view.compiling import compiled_lines
 
     if form != "script":
@@ -183,19 +193,25 @@ def _compile(
             hint="Name the file itself:\n    tpuctl rehearse --compile SCRIPT",
         )
     tpuctl = state.tpuctl()
+    put = tuple(map(parse_sample, samples))
     has_stack = tpuctl.stack_file.exists() or not type_name
-    report = state.wait_for(
-        compile_script(
+    wanted = tpuctl.submission(what, words, form=form, check=check) if has_stack else None
+    location = tpuctl.stack.bucket_location if has_stack else "us-central1"
+
+    async def work() -> CompileReport:
+        return await compile_script(
             Path(what),
             words,
             tpuctl.stack if has_stack else None,
             tpuctl.emit,
             type_name=type_name or None,
             batch=batch,
+            variables=await variables_for(wanted, location, put, tpuctl.emit),
         )
-    )
+
+    report = state.wait_for(work())
     state.answer(report.as_dict(), lambda: print("\n".join(compiled_lines(report))))
-    return int(report.exit_code)
+    return report.exit_code
 
 
 def _dim(state: State, emit: Emit) -> Emit:

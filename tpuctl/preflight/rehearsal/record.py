@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 __all__ = ["Content", "Rehearsed"]
@@ -64,11 +63,6 @@ class Rehearsed:
         made = runs / name
         made.mkdir()
         return made
-
-
-def new_name(now: datetime, suffix: str) -> str:
-    """`20261122-014500-ab12`."""
-    return f"{now.astimezone(UTC):%Y%m%d-%H%M%S}-{suffix}"
 
 
 def _oldest(folder: Path, keep: int) -> list[Path]:

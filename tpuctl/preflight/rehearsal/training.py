@@ -19,6 +19,7 @@ from tpuctl.preflight.rehearsal.passes import Pass
 __all__ = ["checkpoints", "loss", "pipeline", "replicas", "whole_run"]
 
 MUCH = 0.3  # of a step, spent on waiting for data
+SHORT = 0.005  # seconds for a batch, below which the call itself is what is measured
 BACKUP = (
     "Save to the job's folder in the bucket, and go on from there:\n"
     '    tf.keras.callbacks.BackupAndRestore(os.environ["TPUCTL_OUTPUT"] + "/backup")'
@@ -61,6 +62,9 @@ def pipeline(first: Pass, likely: Estimate) -> Finding:
     if share is None or seconds is None:
         return Finding("data", "unknown", "whether steps wait for it cannot be told")
     rate = f", {rounded(examples / seconds)} examples/s" if examples else ""
+    each = share * seconds
+    if share >= MUCH and each < SHORT:
+        return Finding("data", "fine", f"a batch is there within {each * 1000:.1f} ms{rate}")
     if share >= MUCH:
         return Finding(
             "data",

@@ -1,0 +1,225 @@
+"""`rehearse`: scripts run for a few steps on this machine, in the runtime's own environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpuctl.api import Tpuctl
+from tpuctl.model.events import Event, Note
+from tpuctl.waiting import Backoff, wait_until
+
+pytestmark = pytest.mark.tensorflow
+
+BEGINNING = """
+import os
+
+import tensorflow as tf
+
+resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=os.environ["TPU_NAME"])
+tf.config.experimental_connect_to_cluster(resolver)
+tf.tpu.experimental.initialize_tpu_system(resolver)
+strategy = tf.distribute.TPUStrategy(resolver)
+batch = 8 * strategy.num_replicas_in_sync
+"""
+GOOD = f"""{BEGINNING}
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.layers.Input((32,)), tf.keras.layers.Dense(10)])
+    model.compile("adam", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+x = tf.random.stateless_normal((4096, 32), (1, 2))
+pairs = tf.data.Dataset.from_tensor_slices((x, tf.argmax(x[:, :10], axis=1))).repeat()
+model.fit(
+    pairs.batch(batch, drop_remainder=True),
+    epochs=20,
+    steps_per_epoch=100,
+    callbacks=[
+        tf.keras.callbacks.BackupAndRestore(os.environ["TPUCTL_OUTPUT"] + "/backup", save_freq=2)
+    ],
+    verbose=2,
+)
+"""
+# Without TensorFlow: what it finds around it goes to its log.
+AROUND = """
+import json, os, sys
+
+print("AROUND", json.dumps([sys.argv, os.getcwd(), dict(os.environ)]))
+"""
+ENDLESS = """
+import os, subprocess, sys, time
+
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+with open(sys.argv[1], "w") as file:
+    file.write(f"{os.getpid()} {child.pid} ")
+time.sleep(600)
+"""
+RUNTIME = "tpu-vm-tf-2.18.0-pjrt-v5p-and-below"
+
+
+class Typed:
+    """Commands in a stack's folder, as a person types them."""
+
+    def __init__(self, stack: Tpuctl) -> None:
+        self.folder = stack.stack_file.parent
+
+    def write(self, text: str, name: str = "train.py") -> None:
+        (self.folder / name).write_text(text, "utf-8")
+
+    def start(self, *words: str, **variables: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tpuctl", "--cloud", "local", "rehearse", *words],
+            cwd=self.folder,
+            env={**os.environ, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        started = self.start(*words, **variables)
+        out, told = started.communicate()
+        return subprocess.CompletedProcess(words, started.returncode, out, told)
+
+    def data(self, *words: str, **variables: str) -> tuple[int, Any]:
+        done = self.run("--json", *words, **variables)
+        answer = json.loads(done.stdout)
+        assert answer["exit_code"] == done.returncode
+        assert answer["data"] is not None, answer["diagnostics"]
+        return done.returncode, answer["data"]
+
+
+@pytest.fixture
+def typed(make_stack: Callable[..., Tpuctl]) -> Typed:
+    return Typed(make_stack(runtime=RUNTIME, extra="job: {env: {EPOCHS: '3'}}\n"))
+
+
+def the(data: Any, topic: str) -> Any:
+    [found] = [one for one in data["findings"] if one["topic"] == topic]
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """A zombie waits for nobody but the system's first process."""
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_bytes().rpartition(b") ")[2][:1] not in (b"Z", b"X")
+
+
+def around(data: Any) -> Any:
+    log = Path(data["runs"][0]["log"]).read_text("utf-8")
+    [line] = [line for line in log.splitlines() if line.startswith("AROUND ")]
+    return json.loads(line.removeprefix("AROUND "))
+
+
+@pytest.mark.timeout(900)  # the first time, the image is downloaded
+def test_a_good_script_has_no_problem_and_goes_on_from_its_checkpoint(typed: Typed) -> None:
+    typed.write(GOOD)
+    code, data = typed.data("--steps", "4", "train.py")
+    problems = [one for one in data["findings"] if one["severity"] in ("error", "cost", "risk")]
+    assert (code, problems) == (0, [])
+    assert data["measured"]["steps"] == 4
+    assert data["measured"]["planned_steps"] == 2000
+    assert [one["compilations"] for one in data["measured"]["functions"]] == [1]
+    assert data["measured"]["examples"] == 8
+    assert data["measured"]["replica_examples"] == 64
+    assert the(data, "compiling")["severity"] == "fine"
+    assert the(data, "loss")["severity"] == "fine"
+    assert the(data, "checkpoint")["severity"] == "fine"
+    assert not (typed.folder / "__pycache__").exists()
+
+
+def test_a_script_finds_a_workers_surroundings_the_sample_and_no_way_to_google(
+    typed: Typed, make_stack: Callable[..., Tpuctl]
+) -> None:
+    typed.write(AROUND)
+    (typed.folder / "data" / "inner").mkdir(parents=True)
+    (typed.folder / "data" / "inner" / "one.txt").write_text("1", "utf-8")
+    bucket = f"samples-{typed.folder.name}"
+    code, data = typed.data(
+        *("--sample", f"data=gs://{bucket}/train", "train.py", "--", "--rate", "1e-4"),
+        HF_TOKEN="mine",
+        GOOGLE_APPLICATION_CREDENTIALS="/home/me/key.json",
+    )
+    argv, folder, variables = around(data)
+    assert code == 0
+    assert argv == ["train.py", "--rate", "1e-4"]
+    assert folder == str(typed.folder.resolve())
+    assert variables["EPOCHS"] == "3"
+    assert variables["TPUCTL_WORKER"] == "0"
+    assert variables["TPU_NAME"] == "local"
+    assert variables["TPUCTL_OUTPUT"] == data["output"]
+    assert "HF_TOKEN" not in variables
+    home = Path(os.environ["TPUCTL_LOCAL_HOME"])
+    assert Path(variables["GOOGLE_APPLICATION_CREDENTIALS"]).is_relative_to(home)
+    assert Path(variables["CLOUDSDK_CONFIG"]).is_relative_to(home)
+    assert "127.0.0.1" in variables["https_proxy"]
+    assert the(data, "script")["severity"] == "unknown"  # there was no TensorFlow to see
+    client = make_stack().cloud.client("storage")
+    assert client.bucket(bucket).blob("train/inner/one.txt").download_as_bytes() == b"1"
+
+
+def test_a_script_that_fails_says_where_and_ends_with_1(typed: Typed) -> None:
+    typed.write("import json\n\njson.loads('no')\n")
+    done = typed.run("train.py")
+    assert done.returncode == 1
+    assert "train.py:3 error script: " in done.stdout
+    assert "JSONDecodeError" in done.stdout
+    assert "rehearse train.py" in done.stdout.splitlines()[-1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
+async def test_ctrl_c_ends_everything_and_says_so(typed: Typed) -> None:
+    pids = typed.folder / "pids"
+    typed.write(ENDLESS)
+    started = typed.start("train.py", "--", str(pids))
+
+    async def written() -> bool | None:
+        return (pids.exists() and pids.read_text("utf-8").endswith(" ")) or None
+
+    await wait_until(written, what="the script's start", seconds=120, backoff=Backoff(0.1, 0.3))
+    started.send_signal(signal.SIGINT)
+    _, told = started.communicate(timeout=120)
+    assert started.returncode == 130, told
+    assert "Interrupted" in told
+    assert not any(map(is_alive, map(int, pids.read_text("utf-8").split())))
+
+
+def test_a_command_is_refused(typed: Typed) -> None:
+    typed.write("#!/bin/sh\n", "train.sh")
+    (typed.folder / "train.sh").chmod(0o755)
+    done = typed.run("train.sh")
+    assert done.returncode == 65
+    assert "Only Python can be rehearsed" in done.stderr
+
+
+async def test_run_offers_a_rehearsal_until_there_was_one(
+    make_stack: Callable[..., Tpuctl], events: list[Event]
+) -> None:
+    from tpuctl.api.rehearsal import Wish, rehearse
+
+    stack = make_stack(runtime=RUNTIME)
+    script = stack.stack_file.parent / "job" / "train.py"
+    script.parent.mkdir()
+    script.write_text("print('trained')\n", "utf-8")
+    await stack.up()
+
+    async def offers() -> list[str]:
+        events.clear()
+        record = await stack.submit(script, ["--steps", "1"])
+        assert await stack.follow(record) == 0
+        notes = [one.text for one in events if isinstance(one, Note)]
+        return [text for text in notes if "tpuctl rehearse" in text]
+
+    [offer] = await offers()
+    assert offer.endswith(f"    tpuctl rehearse {script} -- --steps 1")
+    await rehearse(stack, stack.submission(script), Wish())
+    assert await offers() == []
+    script.write_text("print('trained otherwise')\n", "utf-8")
+    assert len(await offers()) == 1
+    await stack.down(delete_bucket=True)
