@@ -212,12 +212,10 @@ def _operations(first: Pass) -> float | None:
     from tpuctl.preflight.rehearsal.arithmetic import operations_of
 
     functions = first.functions
-    if not functions:
-        return None
-    program = getattr(functions[0].compilations[0], "program", None)
-    if not program:
+    named = functions[0].compilations[0].program if functions else None
+    if named is None:
         return None
     try:
-        return operations_of(Path(program).read_text("utf-8", "replace"))
+        return operations_of(Path(named).read_text("utf-8", "replace"))
     except OSError:
         return None

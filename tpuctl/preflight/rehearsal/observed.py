@@ -132,6 +132,8 @@ class Compiled(Observation):
     shapes: tuple[Shape, ...] = ()
     dynamic: int | None = None  # bounded dynamic dimensions in the program before optimisation
     peak: int | None = None  # bytes: arguments, results and temporaries
+    program: str | None = None  # a file with its text; of a function's first compilation alone
+    trains: bool = True  # it computes gradients; False for evaluation, prediction and others
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import re
 import shutil
 from typing import Any
 
-from .rehearsal import Rehearsal
+from .rehearsal import Rehearsal, Trace
 
 __all__ = ["Dumps"]
 
@@ -39,6 +39,7 @@ class Dumps:
         self.rehearsal = rehearsal
         self.folder = f"{rehearsal.settings.observations}.xla-{os.getpid()}"
         self.seen: set[str] = set()
+        self.kept: set[str] = set()
 
     def install(self) -> None:
         """Ask for the texts; before TensorFlow reads its environment."""
@@ -78,22 +79,34 @@ class Dumps:
         times = [os.stat(place).st_mtime for place in places if os.path.exists(place)]
         assignment = [name for name in texts if name.endswith("-buffer-assignment.txt")]
         total = TOTAL.search(self._text(assignment[0]))
-        name, where, shapes = self._traced(function)
+        known = self._traced(function)
+        shapes = [] if known.shapes is None else _parameters(program)[: len(known.shapes)]
         self.rehearsal.writer.write(
             "compiled",
-            function=name,
-            where=where,
+            function=known.name,
+            where=known.where,
             seconds=round(max(times) - min(times), 3),
-            shapes=_parameters(program)[: len(shapes)] if shapes is not None else [],
+            shapes=shapes,
+            trains=known.trains,
             dynamic=_dynamic(program),
             peak=int(total["bytes"]) if total else None,
+            program=self._kept(name, before),
         )
 
-    def _traced(self, function: str) -> tuple[str, Any, list[Any] | None]:
+    def _traced(self, function: str) -> Trace:
         for key, known in self.rehearsal.traced.items():
             if re.sub(r"\W", "_", key) == function:
                 return known
-        return re.sub(r"_\d+$", "", function), None, None
+        return Trace(re.sub(r"_\d+$", "", function))
+
+    def _kept(self, function: str, before: str) -> str | None:
+        """Where the first program of each function is left for the host to read, and remove."""
+        if function in self.kept:
+            return None
+        self.kept.add(function)
+        place = f"{self.folder}-{len(self.kept)}.hlo"
+        shutil.copyfile(os.path.join(self.folder, before), place)
+        return place
 
     def _text(self, name: str) -> str:
         with open(os.path.join(self.folder, name), encoding="utf-8", errors="replace") as file:
