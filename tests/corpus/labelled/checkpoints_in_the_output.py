@@ -1,0 +1,20 @@
+import os
+
+import tensorflow as tf
+
+OUTPUT = os.environ["TPUCTL_OUTPUT"]
+
+resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
+tf.config.experimental_connect_to_cluster(resolver)
+tf.tpu.experimental.initialize_tpu_system(resolver)
+strategy = tf.distribute.TPUStrategy(resolver)
+
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.layers.Dense(64, activation="relu"), tf.keras.layers.Dense(10)])
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss, metrics=["accuracy"])
+
+path = os.path.join(OUTPUT, "checkpoints", "{epoch:02d}.weights.h5")
+save = tf.keras.callbacks.ModelCheckpoint(path, save_weights_only=True)
+resume = tf.keras.callbacks.BackupAndRestore(OUTPUT + "/backup")
+model.fit(tf.zeros([1024, 64]), tf.zeros([1024]), batch_size=128, epochs=3, callbacks=[save, resume])

@@ -1,0 +1,2 @@
+BUCKET = "gs://my-bucket"
+TRAIN = BUCKET + "/train.tfrecord"

@@ -1,0 +1,3 @@
+import tensorflow as tf
+
+print(tf.contrib.layers.xavier_initializer())

@@ -1,0 +1,20 @@
+import tensorflow as tf
+
+
+def build(width):
+    inputs = tf.keras.Input((64,))
+    x = tf.keras.layers.Dense(width, activation="relu")(inputs)
+    return tf.keras.Model(inputs, tf.keras.layers.Dense(10)(x))
+
+
+def main():
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect(tpu="local")
+    strategy = tf.distribute.TPUStrategy(resolver)
+    model = build(128)
+    with strategy.scope():
+        model.compile("adam", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.fit(tf.zeros([256, 64]), tf.zeros([256]), batch_size=64)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,3 @@
+from tensorflow.keras.utils import multi_gpu_model
+
+print(multi_gpu_model)

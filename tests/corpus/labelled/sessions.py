@@ -1,0 +1,7 @@
+import tensorflow as tf
+
+x = tf.placeholder(tf.float32, [None, 10])
+w = tf.get_variable("w", [10, 2])
+with tf.Session() as session:
+    session.run(tf.global_variables_initializer())
+    print(session.run(tf.matmul(x, w), {x: [[0.0] * 10]}))
