@@ -22,6 +22,12 @@ def is_guarded(module: Module, node: ast.AST) -> bool:
     for one in module.around(node):
         if isinstance(one, ast.Try) and before in one.body and _catches(one):
             return True
+        if (
+            isinstance(one, ast.Call)
+            and isinstance(one.func, ast.Name)
+            and one.func.id == "getattr"
+        ):
+            return True
         if isinstance(one, ast.ExceptHandler) and _names(one) & CATCHES:
             return True
         if isinstance(one, (ast.If, ast.IfExp)) and _asks(module, one.test):

@@ -208,13 +208,18 @@ class _Search:
     def _is_cache(self, module: Module, node: ast.expr) -> bool:
         """Whether it is the method of a data set, as far as is seen."""
         is_named = isinstance(node, ast.Attribute) and node.attr == "cache"
+        return is_named and self._is_dataset(module, node, set())
+
+    def _is_dataset(self, module: Module, node: ast.AST | None, seen: set[ast.AST]) -> bool:
         while isinstance(node, (ast.Attribute, ast.Call)):
             if (module.names.of(node) or "").startswith("tensorflow.data."):
-                return is_named
+                return True
             node = node.func if isinstance(node, ast.Call) else node.value
-        found = self.constants.bindings(module, node) if isinstance(node, ast.Name) else []
-        names = (module.names.called(one.value) or "" for one in found if one.value is not None)
-        return is_named and any(name.startswith("tensorflow.data.") for name in names)
+        if not isinstance(node, ast.Name) or node in seen:
+            return False
+        seen.add(node)
+        given = self.constants.given(module, node)
+        return any(self._is_dataset(module, one, seen) for one in given)
 
     def _known(self, module: Module, given: list[ast.expr]) -> list[Known]:
         """The local paths that elements of a data set are; none where they may be anything."""

@@ -109,7 +109,6 @@ model.fit(tf.ones([1024, 4]), tf.ones([1024, 1]), batch_size=batch_size)
 INITIALISE = ("initialize_tpu_system", "TPUClusterResolver.connect")
 CONNECTS = ("connect_to_cluster", "experimental_connect_to_host", "TPUClusterResolver.connect")
 NOT_TPU = ("gpu", "cpu", "tpu", "strategy", "replica", "accelerator", "xla")
-LEGACY_WITH_VARIABLES = (2, 11)  # from then on optimizers make some as soon as they are made
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
@@ -168,6 +167,8 @@ def _uninitialised(
     project: Project, target: Target, strategies: list[tuple[Module, ast.Call]]
 ) -> Iterator[Finding]:
     hint = "Before the strategy is made:\n    tf.tpu.experimental.initialize_tpu_system(resolver)"
+    if _asks_for_devices(project):
+        return
     starts = _calls(project, INITIALISE)
     for module, call in strategies:
         later = [one for where, one in starts if where is module and _is_after(module, one, call)]
@@ -176,12 +177,20 @@ def _uninitialised(
             if not starts:
                 text = f"`{dotted(call.func)}` is made of a TPU that nothing initialises"
             yield found_at("TPU403", Severity.error, module, call, text, hint)
-    if target.kind != "node" or _calls(project, CONNECTS):
+    if target.kind != "node" or _calls(project, CONNECTS) or (strategies and not starts):
         return
     for module, call in _calls(project, ("TPUClusterResolver",)):
         text = "nothing connects to the TPU node that is resolved"
         hint = "Then:\n    tf.config.experimental_connect_to_cluster(resolver)"
         yield found_at("TPU403", Severity.error, module, call, text, hint)
+
+
+def _asks_for_devices(project: Project) -> bool:
+    """Whether the script looks if TPUs are there already: it expects another to make them so."""
+    return any(
+        any(isinstance(part, ast.Constant) and part.value == "TPU" for part in call.args)
+        for _, call in _calls(project, ("list_logical_devices",))
+    )
 
 
 def _calls(project: Project, endings: tuple[str, ...]) -> list[tuple[Module, ast.Call]]:
@@ -284,11 +293,8 @@ class _Outside:
         return is_legacy_keras(self.project, name, self.target)
 
     def _has_variables(self, name: str) -> bool:
-        """Whether an optimizer of that name has some before it is used."""
-        if ".legacy." in name:
-            return False
-        version = self.target.version
-        return not self._is_legacy(name) or version is None or version >= LEGACY_WITH_VARIABLES
+        """Whether an optimizer of that name is bound to where it was made: Keras 2 binds none."""
+        return not self._is_legacy(name)
 
 
 def _are_outside(made: list[Made]) -> bool:

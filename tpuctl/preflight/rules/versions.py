@@ -177,13 +177,10 @@ def _named(project: Project, module: Module, node: Naming) -> Iterator[tuple[str
     elif isinstance(node, ast.ImportFrom):
         if not node.level and (node.module or "").startswith("tensorflow"):
             yield from ((f"{node.module}.{one.name}", one.name) for one in node.names)
-    elif not isinstance(module.parents.get(node), ast.Attribute):
+    elif not isinstance(module.parents.get(node), ast.Attribute) and isinstance(node.ctx, ast.Load):
         name, written = module.names.of(node), dotted(node) or ""
         if name is not None:
-            first = module.names.known.get(written.partition(".")[0], "")
-            # What was imported under that name is told of at the import.
-            if _known(first) is None:
-                yield name, written
+            yield name, written
         elif isinstance(module.parents.get(node), ast.Call):
             yield from _method(project, module, node)
 
@@ -191,10 +188,19 @@ def _named(project: Project, module: Module, node: Naming) -> Iterator[tuple[str
 def _method(project: Project, module: Module, node: ast.Attribute) -> Iterator[tuple[str, str]]:
     """The table's name of a method, where what it is called on is what the table means."""
     is_strategy = node.attr == "run" and _is_strategy(project, module, node.value)
-    if node.attr in PLAIN_METHODS or is_strategy:
+    is_plain = node.attr in PLAIN_METHODS and not _is_defined(project, node.attr)
+    if is_plain or is_strategy:
         for name in table():
             if name.endswith(f".{node.attr}") and table()[name].is_method:
                 yield name, node.attr
+
+
+def _is_defined(project: Project, name: str) -> bool:
+    """Whether the project has a method of that name itself."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return any(
+        isinstance(node, kinds) and node.name == name for module in project for node in module.nodes
+    )
 
 
 def _is_strategy(project: Project, module: Module, node: ast.expr) -> bool:
@@ -205,14 +211,22 @@ def _is_strategy(project: Project, module: Module, node: ast.expr) -> bool:
     )
 
 
-def _known(name: str) -> Name | None:
-    """The table's line of a name, or of what it is a part of."""
-    while name:
-        found = table().get(name)
-        if found is not None:
-            return found
-        name = name.rpartition(".")[0]
-    return None
+def _known(name: str, version: Version | None) -> Name | None:
+    """The table's line of a name, or of what it is a part of: the first that a version lacks."""
+    parts = name.split(".")
+    several = [".".join(parts[:count]) for count in range(2, len(parts) + 1)]
+    found = [table()[one] for one in several if one in table()]
+    missing = (one for one in found if version is not None and not one.is_in(version))
+    return next(missing, found[-1] if found else None)
+
+
+def _is_told_at_import(module: Module, node: Naming, one: Name) -> bool:
+    """Whether what is missing is what was imported already."""
+    if not isinstance(node, ast.Attribute):
+        return False
+    first = (dotted(node) or "").partition(".")[0]
+    imported = module.names.known.get(first, "")
+    return f"{imported}.".startswith(f"{one.name}.")
 
 
 def _judge(
@@ -221,9 +235,9 @@ def _judge(
     if name == OLD_STRATEGY:
         yield from _old_strategy(module, node, target)
         return
-    one = _known(name)
     version = target.version
-    if one is None or is_guarded(module, node):
+    one = _known(name, version)
+    if one is None or _is_told_at_import(module, node, one) or is_guarded(module, node):
         return
     code = "TPU405" if one.name in STRATEGIES else "TPU406"
     edits = _edits(module, node, one.name)
