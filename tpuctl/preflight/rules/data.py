@@ -153,6 +153,7 @@ PYTHON = {
     "tensorflow.py_func",
     "tensorflow.compat.v1.py_func",
 }
+KEEPS = {"cache", "snapshot", "save"}
 FLOWS = {"flow", "flow_from_directory", "flow_from_dataframe"}
 GENERATORS = {"utils.Sequence", "utils.PyDataset"}
 STEPS = {"map", "flat_map", "interleave", "filter", "apply", "take_while", "scan", "reduce"}
@@ -197,7 +198,7 @@ class _Search:
             known = [one for one in self._known(module, call.args) if "/" in one.text]
             if known and self._reads_elements(module, call):
                 yield self._unreadable(module, call, known)
-        elif call.args and self._is_cache(module, call.func):
+        elif call.args and self._is_kept(module, call.func):
             yield from self._read(module, call, call.args[0])
 
     def _read(self, module: Module, call: ast.Call, paths: ast.expr | None) -> Iterator[Finding]:
@@ -205,9 +206,9 @@ class _Search:
         if known and all(is_local(one) for one in known):
             yield self._unreadable(module, call, list(known))
 
-    def _is_cache(self, module: Module, node: ast.expr) -> bool:
-        """Whether it is the method of a data set, as far as is seen."""
-        is_named = isinstance(node, ast.Attribute) and node.attr == "cache"
+    def _is_kept(self, module: Module, node: ast.expr) -> bool:
+        """Whether it is a method of a data set, as far as is seen, that keeps it in files."""
+        is_named = isinstance(node, ast.Attribute) and node.attr in KEEPS
         return is_named and self._is_dataset(module, node, set())
 
     def _is_dataset(self, module: Module, node: ast.AST | None, seen: set[ast.AST]) -> bool:

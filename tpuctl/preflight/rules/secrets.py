@@ -50,11 +50,10 @@ HINT += "tpuctl run --secret NAME …"
 
 def find(module: Module) -> Iterator[Finding]:
     """Yield the secrets of a file, each once."""
-    seen: set[tuple[int, int]] = set()
-    for one in [*_keys(module), *_logins(module), *_named(module)]:
-        if (one.line, one.column) not in seen:
-            seen.add((one.line, one.column))
-            yield one
+    shaped = [*_keys(module), *_logins(module)]
+    lines = {one.line for one in shaped}
+    yield from dict.fromkeys(shaped)
+    yield from (one for one in _named(module) if one.line not in lines)
 
 
 def _keys(module: Module) -> Iterator[Finding]:

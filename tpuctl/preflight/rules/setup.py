@@ -206,7 +206,11 @@ def _calls(project: Project, endings: tuple[str, ...]) -> list[tuple[Module, ast
 def _is_after(module: Module, node: ast.Call, other: ast.Call) -> bool:
     """Whether it stands behind another in the same function."""
     is_same = module.function_around(node) is module.function_around(other)
-    return is_same and (node.lineno, node.col_offset) > (other.lineno, other.col_offset)
+    return (
+        is_same
+        and other not in module.around(node)
+        and (node.lineno, node.col_offset) > (other.lineno, other.col_offset)
+    )
 
 
 # TPU402 ---------------------------------------------------------------------------------------

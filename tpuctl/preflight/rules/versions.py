@@ -247,9 +247,9 @@ def _judge(
             text = "`experimental_run_v2` is gone from TensorFlow 2.4 on"
             yield found_at(code, Severity.risk, module, node, text, hint, edits)
         return
-    if one.is_legacy and is_legacy_keras(project, one.name, target):
-        return
     if one.until is not None and version[:2] >= one.until:
+        if one.is_legacy and is_legacy_keras(project, one.name, target):
+            return
         ended = ".".join(str(part) for part in one.until)
         story = "only TensorFlow 1 has it" if one.until == (2, 0) else f"it was gone with {ended}"
     else:
