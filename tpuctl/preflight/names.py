@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable
+from functools import cache
 
 __all__ = ["KERAS", "Names", "dotted", "keras_name"]
 
@@ -24,12 +25,12 @@ class Names:
     Imports within functions count for the whole file.
     """
 
-    def __init__(self, tree: ast.Module, package: str = "") -> None:
+    def __init__(self, nodes: Iterable[ast.AST], package: str = "") -> None:
         self.known: dict[str, str] = {}
         self.imported: list[str] = []  # modules, as dotted names
         self.stars: list[str] = []  # modules from which all names are taken
         aliases: list[ast.Assign] = []
-        for node in ast.walk(tree):
+        for node in nodes:
             if isinstance(node, ast.Import):
                 self._import(node)
             elif isinstance(node, ast.ImportFrom):
@@ -103,17 +104,16 @@ def keras_name(name: str | None) -> str | None:
 
 def dotted(node: ast.AST) -> str | None:
     """`a.b.c` as it is written; None for anything but names and attributes of them."""
-    parts = list(_parts(node))
-    return None if "" in parts else ".".join(reversed(parts))
-
-
-def _parts(node: ast.AST) -> Iterator[str]:
+    parts = []
     while isinstance(node, ast.Attribute):
-        yield node.attr
+        parts.append(node.attr)
         node = node.value
-    yield node.id if isinstance(node, ast.Name) else ""
+    if not isinstance(node, ast.Name):
+        return None
+    return ".".join([node.id, *reversed(parts)])
 
 
+@cache
 def _canonical(name: str) -> str:
     for other, one in _SAME:
         if name == other[:-1]:

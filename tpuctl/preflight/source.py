@@ -16,6 +16,7 @@ from tpuctl.preflight.names import Names
 __all__ = ["Broken", "Function", "Module", "Project", "load"]
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+BARE = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 SOURCES = ("", "src")  # where a project keeps its packages; workers look there too
 
 
@@ -45,12 +46,13 @@ class Module:
     def names(self) -> Names:
         """What its names stand for."""
         package = self.name if self.path.name == "__init__.py" else self.name.rpartition(".")[0]
-        return Names(self.tree, package)
+        return Names(self.nodes, package)
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """Every part of the tree, those around before those within."""
-        return list(ast.walk(self.tree))
+        """Every part of the tree, those around before those within; without operators and the
+        like, which carry nothing of their own."""
+        return [self.tree, *self.parents]
 
     @cached_property
     def calls(self) -> list[ast.Call]:
@@ -64,7 +66,16 @@ class Module:
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
         """Around what each part of the tree stands."""
-        return {child: parent for parent in self.nodes for child in ast.iter_child_nodes(parent)}
+        found: dict[ast.AST, ast.AST] = {}
+        waiting: list[ast.AST] = [self.tree]
+        for node in waiting:  # it grows; much quicker than `ast.walk`
+            for name in node._fields:
+                value = getattr(node, name, None)
+                for one in value if isinstance(value, list) else (value,):
+                    if isinstance(one, ast.AST) and not isinstance(one, BARE):
+                        found[one] = node
+                        waiting.append(one)
+        return found
 
     def around(self, node: ast.AST) -> Iterator[ast.AST]:
         """What a part stands in, the nearest first."""
