@@ -14,10 +14,11 @@ from tpuctl.engine.step import step
 from tpuctl.errors import Refused, Usage
 
 if TYPE_CHECKING:
+    from tpuctl.api.local_buckets import Sample
     from tpuctl.model.events import Emit
     from tpuctl.model.stack import Stack
     from tpuctl.preflight.compile.compilation import Wanted
-    from tpuctl.preflight.compile.environments import Environments
+    from tpuctl.preflight.compile.environments import Environments, Kind
     from tpuctl.preflight.compile.report import CompileReport
     from tpuctl.preflight.rehearsal.requirements import Packages
 
@@ -36,12 +37,14 @@ async def compile_script(
     type_name: str | None = None,
     batch: int | None = None,
     variables: Mapping[str, str] | None = None,
+    samples: Sequence[Sample] = (),
 ) -> CompileReport:
     """Compile the script's training step for one core of the stack's type, or of `type_name`.
 
     The script runs, unmodified, up to its first step; nothing of it is sent anywhere. `batch` is
-    over all replicas: it alone is asked about then. `variables` are added to the script's own.
-    The environments are made where they are missing. Raises Usage for what cannot be asked,
+    over all replicas: it alone is asked about then. `variables` are added to the script's own,
+    `samples` put into the local cloud, which serves gs:// where the script speaks of it. The
+    environments are made where they are missing. Raises Usage for what cannot be asked,
     Refused for a machine on which it cannot be, OperationFailed where the script does not come to
     its step.
     """
@@ -65,7 +68,9 @@ async def compile_script(
         settings = folder / "settings.json"
         told = settings_of(wanted, folder, script.resolve(), root, kind)
         settings.write_text(json.dumps(told), "utf-8")
-        environment = _environment(stack, wanted, packages, settings, folder, variables or {})
+        job = _job_variables(stack, wanted, variables or {})
+        cloud = await _cloud(script, arguments, stack, job, samples, emit)
+        environment = _environment(job, cloud, packages, settings, folder)
         argv = [str(packages.python), script.name, *arguments]
         program = Path(_shim().parent, "compile", "compiler.py")
         return await compile_step(
@@ -129,10 +134,7 @@ def _wanted(script: Path, stack: Stack | None, type_name: str | None, batch: int
     )
 
 
-async def _made(environments: Environments, kind: object, emit: Emit) -> Path:
-    from tpuctl.preflight.compile.environments import Kind
-
-    assert isinstance(kind, Kind)
+async def _made(environments: Environments, kind: Kind, emit: Emit) -> Path:
     if environments.is_made(kind):
         return environments.python(kind)
     with step(emit, f"environment/{kind.name}", "make", f"{kind.what}, once") as making:
@@ -181,19 +183,37 @@ async def _packages(
         )
 
 
-def _environment(
+async def _cloud(
+    script: Path,
+    arguments: Sequence[str],
     stack: Stack | None,
-    wanted: Wanted,
-    packages: Packages,
-    settings: Path,
-    folder: Path,
-    variables: Mapping[str, str],
-) -> dict[str, str]:
-    """The script's variables: a worker's, as far as there is a stack, and none that lead away."""
-    from tpuctl.preflight.rehearsal.surroundings import script_variables, shell_variables
+    job: Mapping[str, str],
+    samples: Sequence[Sample],
+    emit: Emit,
+) -> Mapping[str, str | None]:
+    """What leads the script to the local cloud, with the buckets that it names; nothing where it
+    names none."""
+    from tpuctl.api.local_buckets import buckets_in, open_cloud
+    from tpuctl.jobs.selection import selected
 
-    home = folder / "home"
-    home.mkdir()
+    chosen = stack.file.job if stack is not None else None
+    entries = selected(
+        script.resolve().parent,
+        chosen.include if chosen is not None else (),
+        chosen.exclude if chosen is not None else (),
+    )
+    sources = [one.path for one in entries if one.kind == "file" and one.name.endswith(".py")]
+    buckets = buckets_in([*arguments, *job.values()], sources)
+    if not buckets and not samples:
+        return {}
+    location = stack.bucket_location if stack is not None else "us-central1"
+    return await open_cloud(buckets, samples, emit, location=location)
+
+
+def _job_variables(
+    stack: Stack | None, wanted: Wanted, variables: Mapping[str, str]
+) -> dict[str, str]:
+    """As on the first worker, as far as there is a stack."""
     job = {
         # The import would wait for minutes for a TPU.
         "TPU_LIBRARY_PATH": "/nonexistent",
@@ -201,15 +221,34 @@ def _environment(
         "FORCE_TF_AVAILABLE": "1",
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "TPU_NAME": "local",
+        "TPUCTL_WORKER": "0",
+        "TPUCTL_WORKERS": "1",
     }
     if wanted.runtime is not None and _numbers(wanted.runtime) < KERAS_3:
         job["TF_USE_LEGACY_KERAS"] = "1"  # as the runtime's tf.keras is
     if stack is not None:
+        job["TPUCTL_BUCKET"] = stack.bucket
+        job["TPUCTL_OUTPUT"] = f"gs://{stack.bucket}/tpuctl/compile/output"
         job |= stack.file.job.env
+    return job | dict(variables)
+
+
+def _environment(
+    job: Mapping[str, str],
+    cloud: Mapping[str, str | None],
+    packages: Packages,
+    settings: Path,
+    folder: Path,
+) -> dict[str, str]:
+    """The script's variables: a worker's, and none that lead away from here."""
+    from tpuctl.preflight.rehearsal.surroundings import script_variables, shell_variables
+
+    home = folder / "home"
+    home.mkdir()
     return script_variables(
         shell_variables(os.environ),
-        {},
-        {**job, **variables},
+        cloud,
+        job,
         home=home,
         shim=_shim(),
         settings=settings,

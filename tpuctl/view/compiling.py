@@ -10,7 +10,6 @@ if TYPE_CHECKING:
 
 __all__ = ["compiled_lines"]
 
-WIDTH = 100
 WORDS = 12  # lines of a compiler that talks on
 BY = {
     "script": "the step failed as TensorFlow traced it",
@@ -69,10 +68,13 @@ def _refused(refusal: Refusal) -> Iterator[str]:
     if not refusal.obstacles and refusal.where is not None:
         yield f"  where     {refusal.where}"
         yield f"            {refusal.where.text}"
+    places: dict[tuple[str, str], list[str]] = {}
     for one in refusal.obstacles:
-        yield f"  {one.where or 'in a library'}: {one.operation}"
-        if one.where is not None and one.where.text:
-            yield f"            {one.where.text}"
+        text = f"\n            {one.where.text}" if one.where is not None else ""
+        shown = f"  {one.where or 'in a library'}: ", text
+        places.setdefault(shown, []).append(one.operation)
+    for (before, text), operations in places.items():
+        yield from f"{before}{', '.join(operations)}{text}".split("\n")
 
 
 def _sizes(report: CompileReport, asked: Answer) -> Iterator[str]:
@@ -81,11 +83,15 @@ def _sizes(report: CompileReport, asked: Answer) -> Iterator[str]:
         yield f"  batch     {batch}: refused, {asked.refused}"
         return
     room = "" if report.room is None else f" of {report.room / 1e9:.1f} GB"
-    yield f"  batch     {batch}: {asked.sizes.peak / 1e9:.2f} GB{room} of a core"
+    yield f"  batch     {batch}: {_size(asked.sizes.peak)}{room} of a core"
     yield (
-        f"            variables {report.variables / 1e9:.2f} GB, what lies between "
-        f"{asked.sizes.temporary / 1e9:.2f} GB, program {asked.sizes.code / 1e9:.2f} GB"
+        f"            variables {_size(report.variables)}, what lies between "
+        f"{_size(asked.sizes.temporary)}, program {_size(asked.sizes.code)}"
     )
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.2f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
 
 
 def _largest(report: CompileReport) -> str:
