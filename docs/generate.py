@@ -264,7 +264,7 @@ def _coverage() -> dict[str, dict[str, dict[str, bool]]]:
 def rules_page() -> str:
     """Every rule of `tpuctl check`, with its examples."""
     from tpuctl.preflight.rules import RULES
-    from tpuctl.view.rules import rule_markdown
+    from tpuctl.view.rules import rule_markdown, sentence
 
     lines = [GENERATED, "# The rules of the check\n"]
     lines += [
@@ -281,14 +281,11 @@ def rules_page() -> str:
     for rule in RULES.values():
         anchor = f"{rule.code} {rule.name}".lower().replace(" ", "-")
         link = f"[{rule.code}](#{anchor})"
-        lines.append(f"| {link} | {rule.name} | {rule.severity.value} | {_cell(rule.summary)} |")
+        cell = sentence(rule.summary).replace("|", "\\|")
+        lines.append(f"| {link} | {rule.name} | {rule.severity.value} | {cell} |")
     for rule in RULES.values():
         lines.append(f"\n## {rule.code} {rule.name}\n\n{rule_markdown(rule)}")
     return "\n".join(lines) + "\n"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 def pages() -> dict[Path, str]:

@@ -9,7 +9,7 @@ from tpuctl.view.wrapping import wrapped
 if TYPE_CHECKING:
     from tpuctl.preflight.findings import Rule, Target
 
-__all__ = ["rule_data", "rule_markdown", "rule_text"]
+__all__ = ["rule_data", "rule_markdown", "rule_text", "sentence"]
 
 MEANING = {
     "error": "will not compile on a TPU, or not run",
@@ -34,7 +34,7 @@ def rule_text(rule: Rule, width: int) -> str:
     """At most so many columns wide, but for the code."""
     parts = [
         f"{rule.code} {rule.name} ({_severity(rule)})",
-        wrapped(rule.summary, width),
+        wrapped(sentence(rule.summary), width),
         wrapped(f"{_about(rule.target)}{rule.why}", width),
         f"Bad:\n{_indented(rule.bad)}",
         f"Good:\n{_indented(rule.good)}",
@@ -49,13 +49,18 @@ def rule_markdown(rule: Rule) -> str:
     severity = rule.severity.value
     return "\n\n".join(
         [
-            rule.summary,
+            sentence(rule.summary),
             f"**{severity.capitalize()}**: {MEANING[severity]}. {_about(rule.target)}{rule.why}",
             f"Bad:\n\n```python\n{rule.bad.strip()}\n```",
             f"Good:\n\n```python\n{rule.good.strip()}\n```",
             f"To silence it, end the line with `{_comment(rule)}`.",
         ]
     )
+
+
+def sentence(text: str) -> str:
+    """With its full stop."""
+    return f"{text.rstrip('.')}."
 
 
 def _severity(rule: Rule) -> str:

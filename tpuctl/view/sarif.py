@@ -15,7 +15,7 @@ from tpuctl import __version__
 from tpuctl.preflight.findings import Edit, Finding, Remark, Report, Severity
 from tpuctl.preflight.rules import RULES
 from tpuctl.view.places import uri
-from tpuctl.view.rules import rule_markdown, rule_text
+from tpuctl.view.rules import rule_markdown, rule_text, sentence
 from tpuctl.view.sources import Sources
 
 __all__ = ["sarif"]
@@ -57,8 +57,8 @@ def _driver() -> dict[str, Any]:
         "rules": [
             {
                 "id": rule.code,
-                "name": "".join(part.capitalize() for part in rule.name.split("-")),
-                "shortDescription": {"text": rule.summary},
+                "name": "".join(part[:1].upper() + part[1:] for part in rule.name.split("-")),
+                "shortDescription": {"text": sentence(rule.summary)},
                 "fullDescription": {"text": rule.why},
                 "help": {"text": rule_text(rule, WIDTH), "markdown": rule_markdown(rule)},
                 "defaultConfiguration": {"level": LEVELS[rule.severity]},

@@ -19,4 +19,9 @@ __all__ = ["FAMILIES", "RULES"]
 
 _MODULES = (control, operations, shapes, batches, data, setup, versions, hygiene)
 FAMILIES: tuple[Find, ...] = tuple(one.find for one in _MODULES)
-RULES: dict[str, Rule] = {rule.code: rule for one in (reading, *_MODULES) for rule in one.RULES}
+RULES: dict[str, Rule] = {
+    rule.code: rule
+    for rule in sorted(
+        (rule for one in (reading, *_MODULES) for rule in one.RULES), key=lambda rule: rule.code
+    )
+}
