@@ -7,7 +7,14 @@ from abc import abstractmethod
 from collections import defaultdict
 from dataclasses import replace
 
-from tpuctl.preflight.functions import argument, class_of, function_of, method_of, several
+from tpuctl.preflight.functions import (
+    argument,
+    class_of,
+    function_of,
+    method_of,
+    own_nodes,
+    several,
+)
 from tpuctl.preflight.kinds import (
     OBJECT,
     STATIC,
@@ -33,6 +40,8 @@ PLAIN = {"len", "isinstance", "hasattr", "str", "repr", "print", "type", "id", "
 PASSES = {"int", "float", "abs", "sum", "max", "min", "round", "pow", "divmod", "iter", "next",
           "reversed", "sorted", "list", "tuple", "set"}  # fmt: skip
 STRUCTURE = Value(Kind.TENSOR, is_structure=True)
+NUMBERS = {"int", "float", "len", "round", "range"}  # Python's own, unless autograph converts them
+TYPE = "type "  # begins the name of a class itself, not of an object of it
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -46,7 +55,12 @@ class Expressions:
         self.hosts: dict[tuple[ast.AST, str], Value] = {}
         self.assigned: dict[ast.AST, dict[str, list[ast.AST]]] = {}
         self.called: dict[str, list[tuple[Module, ast.Call]]] | None = None
+        self.heirs: dict[ast.AST, list[tuple[Module, ast.ClassDef]]] | None = None
+        self.calling: dict[ast.AST, list[tuple[Module, ast.Call]]] = {}
+        self.hosting = 0  # how deep in what plain Python runs
         self.members: dict[ast.AST, dict[str, list[tuple[ast.expr, ast.AST]]]] = {}
+
+    is_converted = True  # whether autograph converts what is looked at
 
     @abstractmethod
     def call(self, closure: Closure, given: list[Value], named: dict[str, Value]) -> Value:
@@ -169,6 +183,8 @@ class Expressions:
             "map",
             "dict",
         }:
+            if func.id in NUMBERS and not self.is_converted:
+                return STATIC
             return _builtin(func.id, given)
         if value is None:
             value = self.outside(scope.module, func)
@@ -208,6 +224,8 @@ class Expressions:
         """Calling what a name or an attribute is."""
         if value.closure is not None:
             return self.call(value.closure, given, named)
+        if value.name.startswith(TYPE):
+            return Value(Kind.OBJECT, name=value.name.removeprefix(TYPE))
         owned = self._owned(value)
         if owned is not None:
             method = self.member(*owned, "call")
@@ -225,7 +243,7 @@ class Expressions:
         self, module: Module, node: ast.AST, given: list[Value], named: dict[str, Value]
     ) -> Value:
         if isinstance(node, ast.ClassDef):
-            return Value(Kind.OBJECT, closure=None, name=self._class_key(module, node))
+            return Value(Kind.OBJECT, name=self._class_key(module, node))
         assert isinstance(node, FUNCTIONS)
         return self.call(Closure(module, node, None), given, named)
 
@@ -235,7 +253,8 @@ class Expressions:
         if told is not None:
             if isinstance(told[1], FUNCTIONS):
                 return Value(Kind.OBJECT, closure=Closure(told[0], told[1]))
-            return Value(Kind.OBJECT, name=name)
+            assert isinstance(told[1], ast.ClassDef)
+            return Value(Kind.OBJECT, name=TYPE + self._class_key(told[0], told[1]))
         where, _, last = name.rpartition(".")
         there = self.project.modules.get(where)
         if there is not None:
@@ -409,7 +428,7 @@ class Expressions:
                 closure = Closure(module, one, around, (module, owner) if owner else None)
                 made.append(Value(Kind.OBJECT, closure=closure))
             elif isinstance(one, ast.ClassDef):
-                made.append(Value(Kind.OBJECT, name=self._class_key(module, one)))
+                made.append(Value(Kind.OBJECT, name=TYPE + self._class_key(module, one)))
             elif isinstance(one, ast.For):
                 made.append(_captured(self.host_value(module, one.iter).inner))
             elif isinstance(one, ast.With):
@@ -423,13 +442,35 @@ class Expressions:
     def host_scope(self, module: Module, node: ast.AST) -> Scope | None:
         """The names of the functions around one, as plain Python leaves them."""
         around = module.function_around(node)
-        return None if around is None else _Host(self, module, around)
+        return None if around is None else Host(self, module, around)
 
     def host_value(self, module: Module, node: ast.expr) -> Value:
         """What an expression outside of traced functions is."""
         around = module.function_around(node)
-        scope = Scope(module, module.tree) if around is None else _Host(self, module, around)
-        return self.value(node, scope)
+        scope = Scope(module, module.tree) if around is None else Host(self, module, around)
+        return self.host(node, scope)
+
+    def host(self, node: ast.expr, scope: Scope) -> Value:
+        self.hosting += 1
+        try:
+            return self.value(node, scope)
+        finally:
+            self.hosting -= 1
+
+    def host_result(self, closure: Closure) -> Value:
+        """What a function that plain Python calls returns."""
+        node = closure.node
+        key = (node, "return")
+        if key not in self.hosts:
+            self.hosts[key] = UNKNOWN
+            if isinstance(node, ast.Lambda):
+                found: list[ast.expr] = [node.body]
+            else:
+                returns = (one for one in own_nodes(node) if isinstance(one, ast.Return))
+                found = [one.value for one in returns if one.value is not None]
+            scope = Host(self, closure.module, node, closure.owner)
+            self.hosts[key] = joined(*(self.host(one, scope) for one in found[:4]))
+        return self.hosts[key]
 
     # Classes ----------------------------------------------------------------------------------
 
@@ -441,9 +482,8 @@ class Expressions:
     def _owned(self, value: Value) -> tuple[Module, ast.ClassDef] | None:
         if value.kind is not Kind.OBJECT or not value.name:
             return None
-        found: tuple[Module, ast.ClassDef] | None = self.project.known.get(("class", value.name))
-        if found is None and (told := self.project.find(value.name)) is not None:
-            found = (told[0], told[1]) if isinstance(told[1], ast.ClassDef) else None
+        key = ("class", value.name.removeprefix(TYPE))
+        found: tuple[Module, ast.ClassDef] | None = self.project.known.get(key)
         return found
 
     def member(self, module: Module, owner: ast.ClassDef, name: str) -> Value:
@@ -469,8 +509,8 @@ class Expressions:
             self.members[owner] = _members(owner)
         made = []
         for value, function in self.members[owner].get(name, [])[:4]:
-            scope = _Host(self, module, function, (module, owner))
-            made.append(_captured(self.value(value, scope)))
+            scope = Host(self, module, function, (module, owner))
+            made.append(_captured(self.host(value, scope)))
         if made:
             return joined(*made)
         for base in owner.bases:
@@ -479,9 +519,44 @@ class Expressions:
                 return self.member(*told, name)
         return UNKNOWN
 
+    def derived(self, owner: ast.ClassDef) -> list[tuple[Module, ast.ClassDef]]:
+        """The project's classes that derive from one, at once or by others."""
+        if self.heirs is None:
+            self.heirs = defaultdict(list)
+            for module in self.project:
+                for one in module.classes.values():
+                    for base in one.bases:
+                        told = class_of(self.project, module, base)
+                        if told is not None and told[1] is not one:
+                            self.heirs[told[1]].append((module, one))
+        found: list[tuple[Module, ast.ClassDef]] = []
+        waiting = list(self.heirs.get(owner, []))
+        while waiting:
+            one_of = waiting.pop()
+            if one_of not in found and one_of[1] is not owner:
+                found.append(one_of)
+                waiting.extend(self.heirs.get(one_of[1], []))
+        return found
+
     # Who calls --------------------------------------------------------------------------------
 
-    def callers(self, one: Traced) -> list[tuple[Module, ast.Call]]:
+    def host_parameter(self, node: Function, name: str) -> Value:
+        """What a function of plain Python is given by those who call it."""
+        parameters = _all_arguments(node)
+        place = [one.arg for one in parameters].index(name)
+        annotation = parameters[place].annotation
+        if annotation is not None and ast.unparse(annotation) in ("int", "bool", "float", "str"):
+            return STATIC
+        if parameters[0].arg == "self":
+            place -= 1
+        made = []
+        for module, call in self.callers(node)[:4]:
+            given = argument(call, place, name)
+            if given is not None and not isinstance(given, ast.Starred):
+                made.append(self.host_value(module, given))
+        return joined(*made)
+
+    def callers(self, node: Function) -> list[tuple[Module, ast.Call]]:
         """Calls of a function by plain Python."""
         if self.called is None:
             self.called = defaultdict(list)
@@ -490,16 +565,30 @@ class Expressions:
                     path = dotted(call.func)
                     if path is not None:
                         self.called[path.rpartition(".")[2]].append((module, call))
-        name = getattr(one.node, "name", "")
-        found = []
-        for module, call in self.called.get(name, []):
-            told = function_of(self.project, module, call.func)
-            if told is not None and told[1] is one.node:
-                found.append((module, call))
-        return found
+        name = getattr(node, "name", "")
+        if name not in self.called or not name:
+            return []
+        if node not in self.calling:
+            self.calling[node] = [
+                (module, call)
+                for module, call in self.called[name]
+                if self._is_call_of(module, call, node)
+            ]
+        return self.calling[node]
+
+    def _is_call_of(self, module: Module, call: ast.Call, node: Function) -> bool:
+        told = function_of(self.project, module, call.func)
+        if told is None and isinstance(call.func, ast.Attribute):
+            # A method of an object: its name is all there is to go by.
+            return (
+                module.names.of(call.func) is None
+                and node.args.args[:1] != []
+                and (node.args.args[0].arg == "self")
+            )
+        return told is not None and told[1] is node
 
 
-class _Host(Scope):
+class Host(Scope):
     """The names of a function that plain Python runs."""
 
     def __init__(
@@ -521,7 +610,7 @@ class _Host(Scope):
                 hosts[key] = UNKNOWN
                 found = self.expressions._assigned(self.module, scope, name)
                 if found is None and name in {one.arg for one in _all_arguments(scope)}:
-                    found = _of_host_parameter(scope, name)
+                    found = self.expressions.host_parameter(scope, name)
                 if found is None:
                     del hosts[key]
                 else:
@@ -536,15 +625,6 @@ def _all_arguments(node: Function) -> list[ast.arg]:
     one = node.args
     extra = [part for part in (one.vararg, one.kwarg) if part is not None]
     return [*one.posonlyargs, *one.args, *one.kwonlyargs, *extra]
-
-
-def _of_host_parameter(node: Function, name: str) -> Value:
-    for parameter in _all_arguments(node):
-        if parameter.arg == name and parameter.annotation is not None:
-            text = ast.unparse(parameter.annotation)
-            if text in ("int", "bool", "float", "str"):
-                return STATIC
-    return UNKNOWN
 
 
 def _assignments(scope: ast.AST) -> dict[str, list[ast.AST]]:

@@ -87,7 +87,6 @@ class Inference(Expressions):
         owner = module.class_around(node)
         is_method = isinstance(module.parents.get(node), ast.ClassDef)
         scope = self.host_scope(module, node)
-        closure = Closure(module, node, scope, (module, owner) if owner is not None else None)
         parameters = _parameters(node)
         given: dict[str, Value] = {}
         for place, parameter in enumerate(parameters):
@@ -95,7 +94,9 @@ class Inference(Expressions):
                 given[parameter.arg] = OBJECT
             else:
                 given[parameter.arg] = self._guess(one, parameter, place - is_method)
-        self._run(closure, one, given)
+        owners = [] if owner is None else [(module, owner), *self.derived(owner)]
+        for who in owners[:CONTEXTS] or [None]:
+            self._run(Closure(module, node, scope, who), one, given)
 
     def _guess(self, one: Traced, parameter: ast.arg, place: int) -> Value:
         """What a parameter is of a function with which tracing begins."""
@@ -121,7 +122,7 @@ class Inference(Expressions):
     def _given_by_callers(self, one: Traced, name: str, place: int) -> Value | None:
         """What plain Python hands to a function, where all who call it say so."""
         told: list[Value] = []
-        for module, call in self.callers(one):
+        for module, call in self.callers(one.node):
             given = next((key.value for key in call.keywords if key.arg == name), None)
             if given is None and len(call.args) > place >= 0:
                 given = call.args[place]
@@ -134,14 +135,19 @@ class Inference(Expressions):
             if not isinstance(everything, ast.Tuple) or len(everything.elts) <= place:
                 return None
             told.append(self.host_value(module, everything.elts[place]))
-        if told and all(value.kind in (Kind.STATIC, Kind.OBJECT) for value in told):
-            return joined(*told)
-        return None
+        if not told or any(value.kind is Kind.UNKNOWN for value in told):
+            return None
+        made = joined(*told)
+        if not made.is_symbolic:
+            return made
+        return replace(made, kind=Kind.TENSOR, is_boolean=made.is_boolean or is_boolean_name(name))
 
     def call(self, closure: Closure, given: list[Value], named: dict[str, Value]) -> Value:
         """What a function of the project's own returns for these arguments."""
         node = closure.node
-        if node in self.active or len(self.active) > DEPTH or not self.current:
+        if self.hosting or not self.current:
+            return self.host_result(closure)
+        if node in self.active or len(self.active) > DEPTH:
             return UNKNOWN
         given = [*closure.bound, *given]
         bound: dict[str, Value] = {}
@@ -180,6 +186,7 @@ class Inference(Expressions):
             scope.names[arguments.kwarg.arg] = container([UNKNOWN])
         self.active.append(node)
         self.current.append(one)
+        self.is_converted = one.autograph
         self.returned.append([])
         try:
             if isinstance(node, ast.Lambda):
@@ -191,6 +198,7 @@ class Inference(Expressions):
             self.active.pop()
             self.current.pop()
             self.returned.pop()
+            self.is_converted = not self.current or self.current[-1].autograph
 
     # Statements -------------------------------------------------------------------------------
 

@@ -105,12 +105,9 @@ class Scope:
     owner: Any = None  # the class whose method it is, with its module
 
     def find(self, name: str) -> Value | None:
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.names:
-                return scope.names[name]
-            scope = scope.around
-        return None
+        if name in self.names:
+            return self.names[name]
+        return None if self.around is None else self.around.find(name)
 
 
 @dataclass(frozen=True)

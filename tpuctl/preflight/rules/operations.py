@@ -291,7 +291,7 @@ def _first_tensor(known: Inference, node: ast.Call) -> ast.expr | None:
 
 
 def _holds(value: Value) -> bool:
-    return any(item.is_tensor for item in value.items or (value.inner,))
+    return any(item.is_symbolic for item in value.items or (value.inner,))
 
 
 def _builtin(known: Inference, one: Traced, node: ast.Call, name: str) -> Iterator[Finding]:
@@ -347,7 +347,10 @@ def _lost(known: Inference, one: Traced, node: ast.Call) -> Iterator[Finding]:
     if not is_check or last == "enable_check_numerics":
         return
     parts = [known.of(part) for part in node.args[:2]]
-    if parts and not any(part.is_computed or part.is_structure for part in parts):
+    if all(
+        part.kind in (Kind.STATIC, Kind.KNOWN) and not (part.is_container and _holds(part))
+        for part in parts
+    ):
         return  # known while it is traced
     message = f"{shown(one.module, node.func)} is left out on a TPU"
     hint = "Return what it looks at from the step, and check it on the host."

@@ -1,0 +1,176 @@
+"""Python numbers that are given to what is compiled, and change (TPU204)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tpuctl.preflight.bindings import parameters_of
+from tpuctl.preflight.findings import Finding, Severity
+from tpuctl.preflight.inference import Inference
+from tpuctl.preflight.rules.places import at, shown
+from tpuctl.preflight.source import Function, Module, Project
+from tpuctl.preflight.traced import root_of
+
+__all__ = ["find_retraced"]
+
+LOOPS = (ast.For, ast.While, ast.AsyncFor)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+NUMBERS = {"int", "float", "len", "round", "abs", "min", "max", "pow", "sum"}
+DEPTH = 5
+
+
+def find_retraced(project: Project, known: Inference) -> Iterator[Finding]:
+    """Yield the calls in loops that hand a number of Python's to a `tf.function`."""
+    for module in project:
+        for node in module.calls:
+            loop = _loop_around(module, node)
+            if loop is None or not (node.args or node.keywords):
+                continue
+            changing = _changing(loop)
+            given = [*node.args, *(key.value for key in node.keywords if key.arg)]
+            numbers = [
+                one
+                for one in given
+                if _mentions(one, changing) and _is_number(module, loop, one, 0)
+            ]
+            if not numbers:
+                continue
+            function = _program(known, module, node)
+            if function is None:
+                continue
+            for one in numbers:
+                if _is_typed(function, node, one):
+                    continue
+                message = (
+                    f"the number {shown(module, one)} changes from round to round, and "
+                    f"{shown(module, node.func)} is compiled anew for each"
+                )
+                hint = f"Give it as a tensor: tf.constant({module.segment(one)})"
+                yield at(module, node, "TPU204", Severity.cost, message, hint)
+
+
+def _loop_around(module: Module, node: ast.AST) -> ast.For | ast.While | ast.AsyncFor | None:
+    """The loop of plain Python that a call is repeated by."""
+    found: ast.For | ast.While | ast.AsyncFor | None = None
+    for one in module.around(node):
+        if isinstance(one, FUNCTIONS):
+            is_program = root_of(module, one) is not None
+            return None if is_program else found
+        if isinstance(one, LOOPS):
+            found = one  # the outermost: all that changes in it changes
+    return found
+
+
+def _changing(loop: ast.AST) -> set[str]:
+    return {
+        part.id
+        for part in ast.walk(loop)
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+    }
+
+
+def _mentions(node: ast.AST, names: set[str]) -> bool:
+    return any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))
+
+
+def _is_number(module: Module, loop: ast.AST, node: ast.expr, depth: int) -> bool:
+    """Whether it surely is a Python number."""
+    if depth > DEPTH:
+        return False
+    if isinstance(node, ast.Constant):
+        return type(node.value) in (int, float)
+    if isinstance(node, ast.UnaryOp):
+        return _is_number(module, loop, node.operand, depth + 1)
+    if isinstance(node, ast.BinOp):
+        both = (node.left, node.right)
+        return all(_is_number(module, loop, one, depth + 1) for one in both)
+    if isinstance(node, ast.IfExp):
+        both = (node.body, node.orelse)
+        return all(_is_number(module, loop, one, depth + 1) for one in both)
+    if isinstance(node, ast.Call):
+        name = module.names.of(node.func) or ""
+        if name.startswith("math."):
+            return True
+        is_plain = isinstance(node.func, ast.Name) and node.func.id in NUMBERS
+        if is_plain and node.func.id in ("int", "float", "len", "round"):  # type: ignore[attr-defined]
+            return True
+        return is_plain and all(_is_number(module, loop, one, depth + 1) for one in node.args)
+    if isinstance(node, ast.Name):
+        return _is_named_number(module, node, depth)
+    return False
+
+
+def _is_named_number(module: Module, node: ast.Name, depth: int) -> bool:
+    around = module.function_around(node) or module.tree
+    found: list[bool] = []
+    for one in ast.walk(around):
+        if isinstance(one, ast.For):
+            found += _counted(one, node.id)
+        elif isinstance(one, ast.Assign):
+            for target in one.targets:
+                if isinstance(target, ast.Name) and target.id == node.id:
+                    found.append(_is_number(module, around, one.value, depth + 1))
+                elif _stores(target, node.id):
+                    found.append(False)
+        elif isinstance(one, ast.AugAssign) and _stores(one.target, node.id):
+            found.append(_is_number(module, around, one.value, depth + 1))
+    if not found and around is not module.tree:
+        for statement in module.tree.body:
+            if isinstance(statement, ast.Assign) and any(
+                _stores(target, node.id) for target in statement.targets
+            ):
+                found.append(_is_number(module, around, statement.value, depth + 1))
+    return bool(found) and all(found)
+
+
+def _counted(one: ast.For, name: str) -> list[bool]:
+    """Whether a loop counts a name up; nothing where the loop has no such name."""
+    if not _stores(one.target, name):
+        return []
+    call = one.iter
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        return [False]
+    if call.func.id in ("range", "trange"):
+        return [True]
+    if call.func.id == "tqdm" and call.args:
+        inner = call.args[0]
+        is_range = isinstance(inner, ast.Call) and getattr(inner.func, "id", "") == "range"
+        return [is_range]
+    if call.func.id == "enumerate" and isinstance(one.target, ast.Tuple):
+        return [getattr(one.target.elts[0], "id", "") == name]
+    return [False]
+
+
+def _stores(node: ast.AST, name: str) -> bool:
+    return any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(node))
+
+
+def _program(known: Inference, module: Module, node: ast.Call) -> Function | None:
+    """The `tf.function` of the project's own that a call calls."""
+    closure = known.host_value(module, node.func).closure
+    if closure is None:
+        return None
+    told = known.traced.get(closure.node)
+    made = root_of(closure.module, closure.node)
+    if made is None and (told is None or not told.is_own_program):
+        return None
+    for decorator in getattr(closure.node, "decorator_list", []):
+        for key in getattr(decorator, "keywords", []):
+            if key.arg == "input_signature":
+                return None
+    return closure.node
+
+
+def _is_typed(function: Function, call: ast.Call, given: ast.expr) -> bool:
+    """Whether the parameter is declared to be a tensor, which makes one of a number."""
+    name = next((key.arg for key in call.keywords if key.value is given), None)
+    parameters = [one for one in parameters_of(function) if one.arg not in ("self", "cls")]
+    if name is None and given in call.args:
+        place = call.args.index(given)
+        parameters = parameters[place : place + 1]
+    else:
+        parameters = [one for one in parameters if one.arg == name]
+    return any(
+        one.annotation is not None and "Tensor" in ast.unparse(one.annotation) for one in parameters
+    )
