@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -93,7 +94,7 @@ class Beginning:
         self.rehearsal.writer.write(
             "started",
             tensorflow=version,
-            keras=_version("keras") or _version("tf_keras"),
+            keras=_keras_version(),
             devices=devices,
             script=" ".join(getattr(sys, "argv", [])),
             others=self.others,
@@ -105,6 +106,13 @@ class Beginning:
         is_helper = any(name in word for word in started for name in HELPERS)
         if not self.is_told and not is_helper:
             self._tell(None)
+
+
+def _keras_version() -> str | None:
+    """Of the Keras that TensorFlow's is: the older one where the environment asks for it."""
+    if os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true"):
+        return _version("tf_keras") or _version("keras")
+    return _version("keras") or _version("tf_keras")
 
 
 def _version(name: str) -> str | None:

@@ -21,12 +21,7 @@ PARAMETER = re.compile(r"(?P<type>[a-z]+\d*)\[(?P<dims>[^\]]*)\]")
 TOTAL = re.compile(r"^Total bytes used: (?P<bytes>\d+)", re.MULTILINE)
 DYNAMIC = re.compile(r"<=\d+")
 SHAPE = re.compile(r"\[[\d,<=]*<=[\d,<=]*\]")
-TYPES = {
-    **{"pred": "bool", "s8": "int8", "s16": "int16", "s32": "int32", "s64": "int64"},
-    **{"u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64", "bf16": "bfloat16"},
-    **{"f16": "float16", "f32": "float32", "f64": "float64"},
-    **{"c64": "complex64", "c128": "complex128"},
-}
+KINDS = {"s": "int", "u": "uint", "f": "float", "c": "complex", "bf": "bfloat"}
 
 
 class Dumps:
@@ -90,7 +85,7 @@ class Dumps:
             trains=known.trains,
             dynamic=_dynamic(program),
             peak=int(total["bytes"]) if total else None,
-            program=self._kept(name, before),
+            program=self._kept(known.name, before),
         )
 
     def _traced(self, function: str) -> Trace:
@@ -118,11 +113,21 @@ def _parameters(program: str) -> list[list[Any]]:
     found = PARAMETER.finditer(layout["parameters"]) if layout else ()
     return [
         [
-            TYPES.get(one["type"], one["type"]),
+            _type(one["type"]),
             [int(dim.lstrip("<=")) for dim in one["dims"].split(",") if dim],
         ]
         for one in found
     ]
+
+
+def _type(name: str) -> str:
+    """TensorFlow's name of a type of XLA's.
+
+    >>> _type("s32"), _type("bf16"), _type("pred")
+    ('int32', 'bfloat16', 'bool')
+    """
+    kind = name.rstrip("0123456789")
+    return "bool" if name == "pred" else KINDS.get(kind, kind) + name[len(kind) :]
 
 
 def _dynamic(program: str) -> int:

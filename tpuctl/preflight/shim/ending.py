@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import signal
 import sys
@@ -29,6 +30,7 @@ class Ending:
         self.where: Any = None  # finds the user's line of an exception
         self.last: list[Any] = []  # called before the end, whatever it is
         self._is_written = False
+        self._status: int | None = None  # as far as it is known
         self._leave = os._exit
 
     def install(self) -> None:
@@ -56,7 +58,14 @@ class Ending:
             self.write(status)
             self._leave(status)
 
-        os._exit = leave  # type: ignore[assignment]
+        os._exit = leave
+        stop = sys.exit
+
+        def leave_python(status: Any = None) -> NoReturn:
+            self._status = 0 if status is None else status if isinstance(status, int) else 1
+            stop(status)
+
+        sys.exit = leave_python
 
     def begin(self) -> None:
         """End the script: SIGTERM to itself now, and hard when the grace is over.
@@ -85,23 +94,25 @@ class Ending:
         for function in self.last:
             self.writer.attempt("the end", function)
         reason = "steps" if self.has_begun else "failed" if self.error else "finished"
-        error = None if self.has_begun else self.error
-        self.writer.write("ended", reason=reason, exit=status, error=error, hard=hard)
+        self.writer.write("ended", reason=reason, exit=status, error=self.error, hard=hard)
 
     def _terminated(self, number: int, frame: FrameType | None) -> None:
         if self.has_begun:
+            self._status = EXIT
             raise SystemExit(EXIT)
         self.write(EXIT)  # somebody else wants the script to end
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _at_exit(self) -> None:
-        status = EXIT if self.has_begun else 1 if self.error else None
+        status = 1 if self.error else self._status
+        if self.has_begun and status is None:
+            status = 0
         self.write(status)
         if self.has_begun and os.getpid() == self.writer.process:
             # Taking TensorFlow apart in the middle of its work can hang or abort.
             self._flush()
-            self._leave(EXIT)
+            self._leave(status or 0)
 
     def _end_hard(self) -> None:
         time.sleep(self.grace)
@@ -119,7 +130,5 @@ class Ending:
 
     def _flush(self) -> None:
         for stream in (sys.stdout, sys.stderr):
-            try:
+            with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
-            except (OSError, ValueError, AttributeError):
-                pass

@@ -117,7 +117,7 @@ class Fitting:
         return result if repeated is None else repeated
 
     def _repeat(self, result: Any, rows: int) -> Any:
-        import numpy
+        numpy: Any = importlib.import_module("numpy")
 
         def repeat(array: Any) -> Any:
             return numpy.resize(array, (rows, *array.shape[1:]))

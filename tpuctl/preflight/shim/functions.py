@@ -202,48 +202,58 @@ class Functions:
     def _run(
         self, strategy: Any, fn: Any, args: Any, kwargs: Any, execute: Callable[..., Any]
     ) -> Any:
-        rehearsal, eager = self.rehearsal, self.graphs.is_eager()
-        attempt = rehearsal.writer.attempt
+        rehearsal = self.rehearsal
+        rehearsal.writer.attempt("a function's place", self._define, fn)
         key = fn if _is_hashable(fn) else id(fn)
-        function, before = fn, rehearsal.gradients
-        attempt("a function's place", self._define, fn)
-        if self._is_one(strategy) and rehearsal.is_xla and not _is_keras(fn):
-            function = attempt("XLA", self._wrapped, key, fn) or fn
-        do = functools.partial(execute, function)
-        if eager and is_stand_in(strategy) and function is fn and not _is_keras(fn):
-            # As on a TPU, where nothing is executed operation by operation.
-            wrapper = attempt("strategy.run", self._in_function, key, fn, execute)
-            if wrapper is not None:
-                do = functools.partial(self.call, wrapper, args, kwargs)
+        before, is_eager = rehearsal.gradients, self.graphs.is_eager()
         self.running += 1
         try:
-            if eager and rehearsal.is_compile:
-                attempt("strategy.run", self._trace, key, fn, execute, args, kwargs)
-                if rehearsal.gradients > before:
-                    hand_over(rehearsal, fn, args, kwargs, strategy.num_replicas_in_sync)
-            if eager:
-                rehearsal.steps.begin()
-            result = do()
-        except Exception as error:
-            if eager:
-                attempt("a refusal", self.refusals.note, error, fn)
-                rehearsal.steps.abandon()
-            raise
+            if is_eager:
+                result = self._executed(strategy, key, fn, args, kwargs, execute)
+            else:
+                result = execute(self._chosen(strategy, key, fn))
         finally:
             self.running -= 1
         if rehearsal.gradients > before:
             self.training.add(key)
-        if key not in self.training:
-            if eager:
-                rehearsal.steps.abandon()
-            return result
-        if rehearsal.is_compile:
-            hand_over(rehearsal, fn, args, kwargs, strategy.num_replicas_in_sync)
-        if eager:
-            attempt("a step", self._ran, strategy, result, (args, kwargs))
-        else:
-            attempt("a step's mark", self._mark, strategy, result, (args, kwargs))
+        if key in self.training:
+            if rehearsal.is_compile:
+                hand_over(rehearsal, fn, args, kwargs, strategy.num_replicas_in_sync)
+            note = self._ran if is_eager else self._mark
+            rehearsal.writer.attempt("a step", note, strategy, result, (args, kwargs))
+        elif is_eager:
+            rehearsal.steps.abandon()
         return result
+
+    def _chosen(self, strategy: Any, key: Any, fn: Any) -> Any:
+        """What the strategy is to run: the function compiled by XLA, where that is asked for."""
+        if self._is_one(strategy) and self.rehearsal.is_xla and not _is_keras(fn):
+            return self.rehearsal.writer.attempt("XLA", self._wrapped, key, fn) or fn
+        return fn
+
+    def _executed(
+        self, strategy: Any, key: Any, fn: Any, args: Any, kwargs: Any, execute: Callable[..., Any]
+    ) -> Any:
+        """Run it now, in a graph as a TPU does, where nothing is executed by operations."""
+        rehearsal, attempt = self.rehearsal, self.rehearsal.writer.attempt
+        function = self._chosen(strategy, key, fn)
+        do = functools.partial(execute, function)
+        if is_stand_in(strategy) and function is fn and not _is_keras(fn):
+            wrapper = attempt("strategy.run", self._in_function, key, fn, execute)
+            if wrapper is not None:
+                do = functools.partial(self.call, wrapper, args, kwargs)
+        if rehearsal.is_compile:
+            before = rehearsal.gradients
+            attempt("strategy.run", self._trace, key, fn, execute, args, kwargs)
+            if rehearsal.gradients > before:
+                hand_over(rehearsal, fn, args, kwargs, strategy.num_replicas_in_sync)
+        rehearsal.steps.begin()
+        try:
+            return do()
+        except Exception as error:
+            attempt("a refusal", self.refusals.note, error, fn)
+            rehearsal.steps.abandon()
+            raise
 
     def _is_one(self, strategy: Any) -> bool:
         """Whether a strategy leaves a function as it is, so that XLA can have the whole."""
@@ -291,8 +301,8 @@ class Functions:
         def stepped(loss: Any, examples: Any) -> None:
             steps.end(float(loss) if has_loss else None, int(examples) if has_examples else None)
 
-        done = [leaf for leaf in tensorflow.nest.flatten(result, expand_composites=True)]
-        done = [leaf for leaf in done if hasattr(leaf, "op")]
+        leaves = tensorflow.nest.flatten(result, expand_composites=True)
+        done = [leaf for leaf in leaves if hasattr(leaf, "op")]
         with tensorflow.control_dependencies(done):
             values = (loss if has_loss else nothing, examples if has_examples else nothing)
             self.graphs.mark(stepped, *values)

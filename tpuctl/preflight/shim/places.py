@@ -137,5 +137,5 @@ def _code(function: Any) -> CodeType | None:
             break
         function = following
     if not hasattr(function, "__code__"):
-        function = getattr(type(function), "__call__", None)
+        function = vars(type(function)).get("__call__")  # an object that is called
     return getattr(function, "__code__", None)

@@ -24,7 +24,8 @@ FUNCTION = re.compile(r"__inference_(?P<name>\w+?)_\d+\b")
 TRACING = ("OperatorNotAllowedInGraphError", "SymbolicTensorError", "InaccessibleTensorError")
 EAGER_ONLY = re.compile(
     r"has no attribute 'numpy'|numpy\(\) is only available|a symbolic (?:tf\.)?Tensor"
-    r"|NotImplementedError: Cannot convert a symbolic|is not allowed: AutoGraph|is not allowed in Graph"
+    r"|NotImplementedError: Cannot convert a symbolic"
+    r"|is not allowed: AutoGraph|is not allowed in Graph"
 )
 
 
@@ -79,9 +80,9 @@ class Refusals:
                 continue
             operation = self._operation(kind, name)
             where = operation and self.rehearsal.places.of_operation(operation)
-            kind = kind or (operation.type if operation is not None else name)
+            shown = kind or (operation.type if operation is not None else name)
             line = (where["file"], where["line"]) if where else None
-            found.setdefault((kind, line), {"operation": kind, "where": where})
+            found.setdefault((shown, line), {"operation": shown, "where": where})
         if len(found) == 1:
             for one in found.values():
                 one["where"] = one["where"] or self.rehearsal.places.printed(message)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from .ending import Ending
 from .places import Places
@@ -10,7 +10,16 @@ from .settings import Settings
 from .stepping import Steps
 from .writing import Writer
 
-__all__ = ["Rehearsal"]
+__all__ = ["Rehearsal", "Trace"]
+
+
+class Trace(NamedTuple):
+    """A function that was traced; its own name, and the shapes that it was traced for."""
+
+    name: str
+    where: Any = None
+    shapes: list[Any] | None = None
+    trains: bool = False
 
 
 class Rehearsal:
@@ -26,8 +35,8 @@ class Rehearsal:
         self.fitting = 0  # how many calls of Keras' fit are under way
         self.gradients = 0  # how often a gradient was asked for, in graphs and without
 
-        # By the name that XLA knows a function by: its own name, the user's line, its shapes.
-        self.traced: dict[str, tuple[str, Any, list[Any]]] = {}
+        # By the name that XLA knows a function by: what is known of it.
+        self.traced: dict[str, Trace] = {}
         self.defined: dict[str, Any] = {}  # the user's functions by name: where they stand
         self.tried: list[dict[str, Any]] | None = None  # traces that may be made anew for XLA
         self._is_eager = False

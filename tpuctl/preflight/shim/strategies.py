@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import math
 import os
@@ -47,10 +48,9 @@ def deny(module: Any, name: str) -> None:
 
 def _replace(tensorflow: Any, name: str, value: Any) -> None:
     *path, last = name.split(".")
-    for holder in (tensorflow, getattr(tensorflow.compat, "v2", None)):
+    for root in (tensorflow, getattr(tensorflow.compat, "v2", None)):
         try:
-            for part in path:
-                holder = getattr(holder, part)
+            holder = functools.reduce(getattr, path, root)
             getattr(holder, last)
         except AttributeError:
             continue  # this version has it not

@@ -8,7 +8,7 @@ from typing import Any
 
 from .graphs import Graphs
 from .refusals import Refusals
-from .rehearsal import Rehearsal
+from .rehearsal import Rehearsal, Trace
 from .tensors import shape_of
 
 __all__ = ["install"]
@@ -61,8 +61,10 @@ def _note(rehearsal: Rehearsal, concrete: Any) -> None:
     name = str(graph.name)
     where = rehearsal.defined.get(name) or rehearsal.places.here()
     key = concrete.name.decode() if isinstance(concrete.name, bytes) else str(concrete.name)
-    rehearsal.traced[key.removeprefix("__inference_")] = (name, where, shapes)
-    if not getattr(graph, "_tpuctl_trains", False):
+    trains = bool(getattr(graph, "_tpuctl_trains", False))
+    known = Trace(name, where, shapes, trains)
+    rehearsal.traced[key.removeprefix("__inference_")] = known
+    if not trains:
         return
     trace = {"function": name, "where": where, "shapes": shapes}
     if rehearsal.tried is not None:

@@ -1,0 +1,53 @@
+"""A loop of several steps within one tf.function, as TPUs like it, which saves when told to end."""
+
+import signal
+import sys
+
+import tensorflow as tf
+
+resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
+tf.config.experimental_connect_to_cluster(resolver)
+tf.tpu.experimental.initialize_tpu_system(resolver)
+strategy = tf.distribute.TPUStrategy(resolver)
+replicas = strategy.num_replicas_in_sync
+assert isinstance(strategy, tf.distribute.TPUStrategy)
+assert type(strategy).__name__.startswith("TPUStrategy")
+print("TPU devices:", len(tf.config.list_logical_devices("TPU")))
+
+with strategy.scope():
+    weights = tf.Variable(tf.zeros([4, 1]))
+    taken = tf.Variable(0, dtype=tf.int64)
+checkpoint = tf.train.Checkpoint(weights=weights, taken=taken)
+manager = tf.train.CheckpointManager(checkpoint, "checkpoints", max_to_keep=1)
+if manager.latest_checkpoint:
+    checkpoint.restore(manager.latest_checkpoint)
+print("from step", int(taken.numpy()))
+
+examples = tf.data.Dataset.from_tensors((tf.ones([4]), tf.ones([1]))).repeat()
+batches = examples.batch(8 * replicas, drop_remainder=True)
+iterator = iter(strategy.experimental_distribute_dataset(batches))
+
+
+def step_fn(batch):
+    x, y = batch
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((tf.matmul(x, weights) - y) ** 2)
+    gradient = tape.gradient(loss, weights)
+    gradient = tf.distribute.get_replica_context().all_reduce("mean", gradient)
+    weights.assign_sub(0.05 * gradient)
+    return {"seen": tf.constant(3), "loss": loss}
+
+
+@tf.function
+def several_steps(iterator, count):
+    for _ in tf.range(count):
+        strategy.run(step_fn, args=(next(iterator),))
+    taken.assign_add(tf.cast(count, tf.int64))
+
+
+told = []
+signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))
+while not told:
+    several_steps(iterator, tf.constant(2))
+print("saved", manager.save(checkpoint_number=int(taken.numpy())))
+sys.exit(0)

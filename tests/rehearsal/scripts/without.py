@@ -1,0 +1,16 @@
+"""A script that does without TensorFlow, starts another, and has modules of any name."""
+
+import os
+import subprocess
+import sys
+
+import writing
+
+print(writing.TEXT, " ".join(sys.argv[1:]))
+print("shim on the path:", any("preflight" in entry for entry in sys.path))
+if sys.argv[1:2] == ["parent"]:
+    subprocess.run([sys.executable, __file__, "child"], check=True)
+    if os.fork() == 0:
+        os._exit(0)
+    os.wait()
+    os._exit(7)

@@ -1,0 +1,225 @@
+"""Unmodified scripts with real TensorFlow, watched from within for a few steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpuctl.preflight.rehearsal.observed import (
+    Checkpoint,
+    Compiled,
+    Eager,
+    Ended,
+    Planned,
+    Refused,
+    Resolver,
+    Shape,
+    Started,
+    Step,
+    Strategy,
+    Traced,
+)
+
+pytestmark = pytest.mark.tensorflow
+Rehearse = Callable[..., Any]
+
+
+def geometric(first: float, factor: float, count: int) -> list[Any]:
+    """The losses of a step that takes the same part of the error away each time."""
+    return [pytest.approx(first * factor**number, rel=1e-3) for number in range(count)]
+
+
+def check_loop(rehearse: Rehearse, python: Path, replicas: int) -> None:
+    """The loop of several steps in one call, told to end within the second of its calls."""
+    mode = "replicas" if replicas > 1 else "xla"
+    asked: dict[str, Any] = {"python": python, "mode": mode, "replicas": replicas, "steps": 3}
+    first = rehearse("loop.py", **asked)
+    assert first.code == 0, first.output
+    assert "from step 0" in first.output
+    assert f"TPU devices: {replicas}" in first.output
+    strategy = first.one(Strategy)
+    assert (strategy.name, strategy.replicas, strategy.stands_in) == ("TPUStrategy", replicas, True)
+    assert strategy.where.line == first.line("tf.distribute.TPUStrategy(resolver)")
+    made, initialised = first.all(Resolver)
+    assert made.where.line == first.line("TPUClusterResolver(")
+    assert initialised.initialised.line == first.line("initialize_tpu_system")
+    steps = first.all(Step)
+    assert [step.number for step in steps] == [1, 2, 3, 4]  # the call that was under way ends
+    assert [step.loss for step in steps] == geometric(1.0, 0.36, 4)
+    assert {step.examples for step in steps} == {8 * replicas}
+    assert all(0 <= step.waited <= step.seconds for step in steps)
+    saved = first.one(Checkpoint)
+    assert (saved.action, saved.path, saved.step) == ("saved", "checkpoints/ckpt-4", 4)
+    assert saved.where.line == first.line("manager.save")
+    ended = first.one(Ended)
+    assert (ended.reason, ended.exit, ended.error, ended.hard) == ("steps", 0, None, False)
+    if replicas == 1:
+        compiled = first.one(Compiled)
+        assert compiled.function == "step_fn"
+        assert compiled.where.line == first.line("def step_fn")
+        assert compiled.shapes == (Shape("float32", (8, 4)), Shape("float32", (8, 1)))
+        assert (compiled.dynamic, compiled.trains) == (0, True)
+
+
+def test_a_loop_of_steps_in_one_call_is_counted_compiled_and_told_to_end(
+    rehearse: Rehearse, tensorflow: Path
+) -> None:
+    check_loop(rehearse, tensorflow, 1)
+
+
+@pytest.mark.soak
+def test_a_loop_over_replicas_gives_their_common_loss(rehearse: Rehearse, tensorflow: Path) -> None:
+    check_loop(rehearse, tensorflow, 2)
+
+
+@pytest.mark.soak
+def test_a_second_run_is_seen_to_go_on_from_the_checkpoint_of_the_first(
+    rehearse: Rehearse, tensorflow: Path
+) -> None:
+    rehearse("loop.py", python=tensorflow, steps=1)
+    second = rehearse("loop.py", python=tensorflow, steps=1)
+    assert "from step 2" in second.output
+    restored, saved = second.all(Checkpoint)
+    assert (restored.action, restored.path) == ("restored", "checkpoints/ckpt-2")
+    assert restored.where.line == second.line("checkpoint.restore")
+    assert (saved.action, saved.path) == ("saved", "checkpoints/ckpt-4")
+
+
+@pytest.mark.soak
+def test_a_script_that_ignores_its_end_is_ended_after_the_grace(
+    rehearse: Rehearse, tensorflow: Path
+) -> None:
+    rehearsed = rehearse("stubborn.py", python=tensorflow, grace=1)
+    assert rehearsed.code == 143
+    ended = rehearsed.one(Ended)
+    assert (ended.reason, ended.hard) == ("steps", True)
+    assert "never" not in rehearsed.output
+
+
+def test_each_shape_is_a_compilation_and_a_boolean_mask_a_dynamic_dimension(
+    rehearse: Rehearse, tensorflow: Path
+) -> None:
+    rehearsed = rehearse("shapes.py", python=tensorflow)
+    assert rehearsed.code == 143, rehearsed.output
+    assert rehearsed.output.splitlines()[-2:] == ["finally was run", "atexit was run"]
+    assert rehearsed.output.count("loss ") == 3  # the fourth step was the last
+    compiled = rehearsed.all(Compiled)
+    assert [one.shapes for one in compiled] == [
+        (Shape("int32", (4, length)), Shape("int32", (4,))) for length in (3, 5)
+    ]
+    for one in compiled:
+        assert one.function == "train_step"
+        assert one.where.line == rehearsed.line("def train_step")
+        assert one.dynamic > 0
+        assert one.peak > 50 * 8 * 4  # the table alone
+    assert len(rehearsed.all(Traced)) == 2
+    steps = rehearsed.all(Step)
+    assert [step.examples for step in steps] == [4] * 4
+    assert all(math.isfinite(step.loss) for step in steps)
+    assert [step.waited for step in steps] == [None] * 4  # no data of TensorFlow's
+    assert rehearsed.one(Ended).reason == "steps"
+    assert rehearsed.all(Resolver) == rehearsed.all(Strategy) == rehearsed.all(Eager) == []
+
+
+def check_fit(rehearse: Rehearse, python: Path, replicas: int = 1, **more: Any) -> None:
+    mode = "replicas" if replicas > 1 else "xla"
+    rehearsed = rehearse("fit.py", python=python, mode=mode, replicas=replicas, **more)
+    assert rehearsed.code == 0, rehearsed.output
+    said = rehearsed.output.splitlines()
+    assert f"replicas {replicas}" in said
+    assert any(line.startswith("epochs 1 ") and "val_loss" in line for line in said)
+    assert "rows (960, 1)" in said
+    assert said[-1] == "finished"
+    planned = rehearsed.one(Planned)
+    assert (planned.steps, planned.epochs) == (300, 5)
+    assert planned.where.line == rehearsed.line("history = model.fit")
+    steps = rehearsed.all(Step)
+    assert [step.loss for step in steps] == geometric(4.0, 0.82**2, 4)
+    assert [step.examples for step in steps] == [16] * 4
+    assert all(0 <= step.waited <= step.seconds for step in steps)
+    saved, restored = rehearsed.all(Checkpoint)
+    assert (saved.action, saved.path, saved.step) == ("saved", "best.weights.h5", 4)
+    assert (restored.action, restored.path) == ("restored", "best.weights.h5")
+    assert restored.where.line == rehearsed.line("model.load_weights")
+    training = [one for one in rehearsed.all(Compiled) if one.trains]
+    shapes = (Shape("float32", (16, 8)), Shape("float32", (16, 1)))
+    assert [one.shapes for one in training] == ([shapes] if replicas == 1 else [])
+    ended = rehearsed.one(Ended)
+    assert (ended.reason, ended.error) == ("finished", None)
+
+
+def test_fit_is_cut_to_the_steps_and_the_script_goes_on(
+    rehearse: Rehearse, tensorflow: Path
+) -> None:
+    check_fit(rehearse, tensorflow)
+
+
+@pytest.mark.soak
+def test_fit_runs_over_replicas(rehearse: Rehearse, tensorflow: Path) -> None:
+    check_fit(rehearse, tensorflow, 2)
+
+
+@pytest.mark.soak
+def test_a_second_fit_beyond_the_steps_ends_the_script(
+    rehearse: Rehearse, tensorflow: Path
+) -> None:
+    rehearsed = rehearse("fit.py", "again", python=tensorflow)
+    assert rehearsed.code == 143
+    assert "went on" not in rehearsed.output
+    assert rehearsed.one(Ended).reason == "steps"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("version", ["2.12.0", "2.15.0"])
+def test_older_versions_are_watched_as_well(
+    rehearse: Rehearse, older: Callable[[str], Path], tmp_path: Path, version: str
+) -> None:
+    python = older(version)
+    check_loop(rehearse, python, 1)
+    check_fit(rehearse, python, folder=tmp_path / "fit")
+    check_fit(rehearse, python, 2, folder=tmp_path / "replicas")
+
+
+@pytest.mark.soak
+def test_keras_2_beside_keras_3_is_watched_as_well(
+    rehearse: Rehearse, job_python: Path, tmp_path: Path
+) -> None:
+    older = {"TF_USE_LEGACY_KERAS": "1"}
+    check_fit(rehearse, job_python, environment=older)
+    check_fit(rehearse, job_python, 2, environment=older, folder=tmp_path / "replicas")
+
+
+def test_refusals_name_the_operation_and_the_line(
+    rehearse: Rehearse, tensorflow: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "saving.py").write_text("def save(value): pass\n", "utf-8")
+    rehearsed = rehearse("refused.py", python=tensorflow)
+    assert rehearsed.code == 1
+    assert "LookupError: at the end" in rehearsed.output
+    refused = rehearsed.all(Refused)
+    assert [one.where.line for one in refused] == [
+        rehearsed.line(text)
+        for text in (
+            "tf.numpy_function(",
+            "gradient = tape.gradient(loss, weight)",
+            "if loss > 1:",
+            "loss.numpy()",
+            "# in the layer",
+        )
+    ]
+    [operation] = refused[0].operations
+    assert operation.operation == "PyFunc"
+    assert operation.where == refused[0].where
+    assert refused[0].function == "with_python"
+    assert "fixed tensor list size" in refused[1].message
+    assert rehearsed.one(Eager).where.line == rehearsed.line("run_eagerly=True")
+    assert [step.examples for step in rehearsed.all(Step)] == [32, 32]  # the eager model's
+    ended = rehearsed.one(Ended)
+    assert (ended.reason, ended.exit) == ("failed", 1)
+    assert (ended.error.type, ended.error.message) == ("LookupError", "at the end")
+    assert ended.error.where.line == rehearsed.line("raise LookupError")
+    assert rehearsed.one(Started).tensorflow == "2.18.0"

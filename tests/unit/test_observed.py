@@ -1,0 +1,121 @@
+"""What the shim wrote, read as values."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from tpuctl.preflight.rehearsal.observed import (
+    Checkpoint,
+    Compiled,
+    Ended,
+    Failure,
+    Operation,
+    Refused,
+    Shape,
+    ShimFailed,
+    Started,
+    Step,
+    Where,
+    read,
+)
+
+
+def written(tmp_path: Path, *lines: dict[str, Any] | str, tail: str = "") -> Path:
+    path = tmp_path / "observations.jsonl"
+    texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    path.write_text("".join(text + "\n" for text in texts) + tail, "utf-8")
+    return path
+
+
+def test_nothing_was_observed_where_there_is_no_file(tmp_path: Path) -> None:
+    assert read(tmp_path / "none.jsonl") == []
+    assert read(written(tmp_path)) == []
+
+
+def test_each_kind_is_a_value_of_its_own(tmp_path: Path) -> None:
+    where = {"file": "/job/train.py", "line": 7, "text": "x = f(x)"}
+    path = written(
+        tmp_path,
+        {"kind": "started", "process": 5, "at": 2.5, "tensorflow": "2.18.0", "devices": ["CPU:0"]},
+        {
+            "kind": "compiled",
+            "function": "step",
+            "where": where,
+            "seconds": 1.5,
+            "shapes": [["float32", [8, None]], ["int32", []], ["variant", None]],
+            "dynamic": 2,
+            "peak": 1024,
+        },
+        {
+            "kind": "refused",
+            "function": "step",
+            "where": None,
+            "message": "no",
+            "operations": [{"operation": "PyFunc", "where": where}, {"operation": "Unique"}],
+        },
+        {"kind": "checkpoint", "action": "saved", "path": "gs://b/c", "step": 3, "where": where},
+        {
+            "kind": "ended",
+            "reason": "failed",
+            "exit": 1,
+            "error": {"type": "ValueError", "message": "bad", "where": where},
+        },
+    )
+    line = Where(Path("/job/train.py"), 7, "x = f(x)")
+    assert read(path) == [
+        Started(process=5, at=2.5, tensorflow="2.18.0", devices=("CPU:0",)),
+        Compiled(
+            function="step",
+            where=line,
+            seconds=1.5,
+            shapes=(Shape("float32", (8, None)), Shape("int32", ()), Shape("variant", None)),
+            dynamic=2,
+            peak=1024,
+        ),
+        Refused(
+            function="step",
+            message="no",
+            operations=(Operation("PyFunc", line), Operation("Unique")),
+        ),
+        Checkpoint(action="saved", path="gs://b/c", step=3, where=line),
+        Ended(reason="failed", exit=1, error=Failure("ValueError", "bad", line)),
+    ]
+    assert str(line) == "/job/train.py:7"
+    assert [str(shape) for shape in read(path)[1].shapes] == [  # type: ignore[attr-defined]
+        "float32[8,?]",
+        "int32[]",
+        "variant[...]",
+    ]
+
+
+def test_a_loss_that_is_no_number_is_kept(tmp_path: Path) -> None:
+    path = written(tmp_path, '{"kind": "step", "number": 1, "seconds": 0.5, "loss": NaN}')
+    [step] = read(path)
+    assert isinstance(step, Step)
+    assert step.loss is not None and math.isnan(step.loss)
+    assert step.waited is None
+
+
+def test_a_line_that_is_being_written_is_left_for_later(tmp_path: Path) -> None:
+    step = {"kind": "step", "number": 1, "seconds": 0.5}
+    path = written(tmp_path, step, tail='{"kind": "step", "num')
+    assert read(path) == [Step(number=1, seconds=0.5)]
+    path = written(tmp_path, step, tail=json.dumps({**step, "number": 2}))
+    assert read(path) == [Step(number=1, seconds=0.5)]
+
+
+def test_what_cannot_be_understood_is_told_and_hides_nothing(tmp_path: Path) -> None:
+    step = {"kind": "step", "number": 1, "seconds": 0.5}
+    bad = ["not JSON", "[1]", '{"kind": "unheard-of"}', '{"kind": "step"}', "{}"]
+    bad.append('{"kind": "resolver", "where": {"line": 3}}')
+    bad.append('{"kind": "compiled", "function": "f", "shapes": 3}')
+    seen = read(written(tmp_path, *bad, "", step))
+    assert [type(one) for one in seen] == [ShimFailed] * len(bad) + [Step]
+
+
+def test_fields_of_a_newer_shim_are_left_out(tmp_path: Path) -> None:
+    path = written(tmp_path, {"kind": "step", "number": 1, "seconds": 0.5, "colour": "blue"})
+    assert read(path) == [Step(number=1, seconds=0.5)]
