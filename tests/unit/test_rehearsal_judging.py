@@ -374,3 +374,17 @@ def test_logs_end_in_lines_not_in_progress_bars(tmp_path: Path) -> None:
     log.write_bytes(b"one\n\r1/8 loss\r2/8 loss\rlast of it\n\n  \nlast\n")
     assert last_lines(log) == ("one", "last of it", "last")
     assert last_lines(tmp_path / "none") == ()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"error": {"type": "OSError", "message": "no room", "where": HERE}}, "no room"),
+        ({"hard": True}, "went on after SIGTERM"),
+    ],
+)
+def test_a_script_that_ends_badly_when_asked_to_is_a_risk(more: dict[str, Any], said: str) -> None:
+    one = first(COMPILED, steps(*[2.0, 1.9] * 4), SAVED, {**STOPPED, **more})
+    found = the(judged(one), "script")
+    assert found.severity == "risk"
+    assert said in found.message

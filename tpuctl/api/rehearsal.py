@@ -208,11 +208,11 @@ async def _bundle(wanted: Submission, scratch: Path) -> Bundle:
 
 
 def _operations(first: Pass) -> float | None:
-    """The arithmetic of the training step: of the function that took longest to compile."""
+    """The arithmetic of the training step, where that could be counted."""
     from tpuctl.preflight.rehearsal.arithmetic import operations_of
 
-    functions = first.functions
-    named = functions[0].compilations[0].program if functions else None
+    step = first.training_step
+    named = step.compilations[0].program if step is not None else None
     if named is None:
         return None
     try:

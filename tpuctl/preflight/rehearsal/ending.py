@@ -58,7 +58,7 @@ def of_first(one: Pass, asked: int) -> Iterator[Finding]:
     elif len(one.steps) < asked:
         yield Finding(TOPIC, "fine", f"ran to its end in {_count(len(one.steps), 'step')}")
     else:
-        yield Finding(TOPIC, "fine", f"ran, and was stopped after {len(one.steps)} steps")
+        yield _stopped(one)
 
 
 def of_second(one: Pass, first: Pass) -> Iterator[Finding]:
@@ -112,6 +112,19 @@ def _folder(path: str) -> str:
     """What a sample is put into: the object's folder, where it is one object."""
     before, slash, name = path.rstrip("/").rpartition("/")
     return before if slash and "." in name and not before.endswith("/") else path
+
+
+def _stopped(one: Pass) -> Finding:
+    """After the steps asked for: as a machine that is taken away ends it."""
+    after = f"stopped after {len(one.steps)} steps"
+    ended = one.ended
+    if ended is not None and ended.error is not None:
+        message = f"{after}, it fails while it ends: {_first_line(ended.error)}"
+        return Finding(TOPIC, "risk", message, "\n".join(one.tail), where=ended.error.where)
+    if ended is not None and ended.hard:
+        message = f"{after}, it went on after SIGTERM: a machine that is taken away waits 30 s"
+        return Finding(TOPIC, "risk", message)
+    return Finding(TOPIC, "fine", f"ran, and was {after}")
 
 
 def _timed_out(one: Pass, asked: int) -> Finding:

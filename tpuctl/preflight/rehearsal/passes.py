@@ -117,6 +117,13 @@ class Pass:
         return max(self.of(Strategy), key=lambda one: one.replicas, default=None)
 
     @property
+    def training_step(self) -> Function | None:
+        """The function that computes gradients; of several, what took longest to compile."""
+        functions = self.functions
+        training = [one for one in functions if any(each.trains for each in one.compilations)]
+        return next(iter(training), None)
+
+    @property
     def functions(self) -> list[Function]:
         return functions_of(self.of(Compiled))
 
