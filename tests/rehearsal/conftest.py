@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -63,6 +63,7 @@ def rehearse(tmp_path: Path) -> Callable[..., Rehearsed]:
         command: list[str] | None = None,
         folder: Path = tmp_path,
         environment: dict[str, str] | None = None,
+        path: Sequence[Path] = (),
         **settings: Any,
     ) -> Rehearsed:
         folder.mkdir(exist_ok=True)
@@ -86,7 +87,7 @@ def rehearse(tmp_path: Path) -> Callable[..., Rehearsed]:
             started,
             env={
                 **clean_environment(),
-                "PYTHONPATH": str(SHIM),
+                "PYTHONPATH": os.pathsep.join(str(one) for one in (SHIM, *path)),
                 "TPUCTL_REHEARSAL": str(folder / "settings.json"),
                 **(environment or {}),
             },

@@ -6,8 +6,8 @@ import sys
 
 import writing
 
-print(writing.TEXT, " ".join(sys.argv[1:]))
-print("shim on the path:", any("preflight" in entry for entry in sys.path))
+print(writing.TEXT, " ".join(sys.argv[1:]), flush=True)
+print("shim on the path:", any("preflight" in entry for entry in sys.path), flush=True)
 if sys.argv[1:2] == ["parent"]:
     subprocess.run([sys.executable, __file__, "child"], check=True)
     if os.fork() == 0:
