@@ -99,7 +99,13 @@ class Module:
 
     def segment(self, node: ast.AST) -> str:
         """The source of a part, in one line."""
-        return " ".join((ast.get_source_segment(self.text, node) or "").split())
+        first, last = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
+        if first is None or last is None:
+            return ""
+        lines = [text.encode() for text in self.lines[first - 1 : last]]
+        lines[-1] = lines[-1][: getattr(node, "end_col_offset", None)]
+        lines[0] = lines[0][getattr(node, "col_offset", 0) :]
+        return b" ".join(b" ".join(lines).split()).decode("utf-8", "replace")
 
 
 @dataclass(eq=False)

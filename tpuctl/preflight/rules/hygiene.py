@@ -73,8 +73,10 @@ CALLBACKS = {
 }
 # Methods whose names say enough, and those that many things have.
 METHODS = {"save_weights": (0, "filepath"), "save_pretrained": (0, "save_directory")}
-SAVES = ("save", "write", "export")
-MAKERS = ("tensorflow.train.Checkpoint", "tensorflow.compat.v1.train.Saver")
+OF_MODELS = {"save": (0, "filepath"), "export": (0, "filepath")}
+OF_CHECKPOINTS = {"save": (0, "file_prefix"), "write": (0, "file_prefix")}
+MODELS = ("Model", "Sequential", "models.Model", "models.Sequential", "models.load_model")
+CHECKPOINTS = ("tensorflow.train.Checkpoint", "tensorflow.compat.v1.train.Saver")
 # What brings files to where they stay.
 UPLOADS: tuple[str, ...] = (
     "gsutil",
@@ -106,9 +108,10 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
             known = constants.values(module, path)
             if path is not None and known and all(_is_lost(one) for one in known):
                 shown = known[0].text if known[0].is_whole else f"{known[0].text}…"
-                text = f"`{_short(module, call)}` saves to {shown}, which is gone with the machine"
-                if target.kind == "node":
-                    text = f"`{_short(module, call)}` saves to {shown}, where no TPU node can write"
+                why = "which is gone with the machine"
+                if target.kind == "node" and _is_written_by_node(call, known):
+                    why = "where no TPU node can write"
+                text = f"`{_short(module, call)}` saves to {shown}, {why}"
                 yield found_at("TPU501", Severity.risk, module, call, text, HINT)
 
 
@@ -122,19 +125,26 @@ def _written(constants: Constants, module: Module, call: ast.Call) -> ast.expr |
         return None
     if call.func.attr in METHODS:
         return argument(call, *METHODS[call.func.attr])
-    if call.func.attr in SAVES and _is_saved(constants, module, call.func.value):
-        return argument(call, 0, "file_prefix") or argument(call, 0, "filepath")
+    place = OF_MODELS.get(call.func.attr)
+    if place is not None and _is_saved(constants, module, call.func.value, "model"):
+        return argument(call, *place)
+    place = OF_CHECKPOINTS.get(call.func.attr)
+    if place is not None and _is_saved(constants, module, call.func.value, "checkpoint"):
+        return argument(call, *place)
     return None
 
 
-def _is_saved(constants: Constants, module: Module, node: ast.expr) -> bool:
+def _is_saved(constants: Constants, module: Module, node: ast.expr, what: str) -> bool:
     """Whether it is a model or a checkpoint, as its making or its name tells."""
     made = [one for one in constants.given(module, node) if one is not None]
-    names = [module.names.called(one) or "" for one in made]
-    if any(name in MAKERS or keras_name(name) is not None for name in names):
-        return True
+    for name in (module.names.called(one) for one in made):
+        if what == "checkpoint" and name in CHECKPOINTS:
+            return True
+        keras = keras_name(name) or ""
+        if what == "model" and (keras.startswith("applications.") or keras in MODELS):
+            return True
     written = (dotted(node) or "").rpartition(".")[2].lower()
-    return written in ("model", "checkpoint", "ckpt") or written.endswith("_model")
+    return written == what or written.endswith(f"_{what}")
 
 
 def _is_lost(one: Known) -> bool:
@@ -142,6 +152,13 @@ def _is_lost(one: Known) -> bool:
     is_mounted = one.text.startswith(MOUNTED)
     is_passing = one.text == "/tmp/" and not one.is_whole  # of `tempfile`
     return is_local(one) and one.is_sure and not is_mounted and not is_passing
+
+
+def _is_written_by_node(call: ast.Call, known: tuple[Known, ...]) -> bool:
+    """Whether operations of TensorFlow write it, on the node's host, and not Python."""
+    is_python = any(one.text.endswith((".h5", ".hdf5", ".keras")) for one in known)
+    is_hugging_face = isinstance(call.func, ast.Attribute) and call.func.attr == "save_pretrained"
+    return not is_python and not is_hugging_face
 
 
 def _is_uploaded(project: Project, constants: Constants) -> bool:

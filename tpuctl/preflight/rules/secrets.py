@@ -13,20 +13,20 @@ from tpuctl.preflight.source import Module
 
 __all__ = ["find"]
 
-# What keys look like, by those who give them out.
+# What keys look like, by those who give them out, with what each has in it.
 KEYS = (
-    ("a key of a Google API", re.compile(r"(?<![\w-])AIza[\w-]{35}(?![\w-])")),
-    ("a client secret of Google's", re.compile(r"(?<![\w-])GOCSPX-[\w-]{28}(?![\w-])")),
-    ("an access token of Google's", re.compile(r"(?<![\w.])ya29\.[\w-]{30,}")),
-    ("a token of Hugging Face", re.compile(r"(?<!\w)(?:hf|api_org)_[A-Za-z0-9]{30,40}(?!\w)")),
-    ("a key of AWS", re.compile(r"(?<![A-Z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9])")),
-    ("a token of GitHub", re.compile(r"(?<!\w)gh[pousr]_[A-Za-z0-9]{36,}(?!\w)")),
-    ("a token of GitHub", re.compile(r"(?<!\w)github_pat_\w{60,}")),
-    ("a token of GitLab", re.compile(r"(?<!\w)glpat-[\w-]{20,}")),
-    ("a token of Slack", re.compile(r"(?<!\w)xox[abprs]-[A-Za-z0-9-]{20,}")),
-    ("a key of OpenAI", re.compile(r"(?<!\w)sk-(?:proj-)?[A-Za-z0-9_-]{40,}(?!\w)")),
-    ("a token of PyPI", re.compile(r"(?<!\w)pypi-[\w-]{60,}")),
-    ("a private key", re.compile(r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----")),
+    ("a key of a Google API", ("AIza",), re.compile(r"(?<![\w-])AIza[\w-]{35}(?![\w-])")),
+    ("a client secret of Google"s", ("GOCSPX-",), re.compile(r"(?<![\w-])GOCSPX-[\w-]{28}(?![\w-])")),
+    ("an access token of Google"s", ("ya29.",), re.compile(r"(?<![\w.])ya29\.[\w-]{30,}")),
+    ("a token of Hugging Face", ("hf_", "api_org_"), re.compile(r"(?<!\w)(?:hf|api_org)_[A-Za-z0-9]{30,40}(?!\w)")),
+    ("a key of AWS", ("AKIA", "ASIA"), re.compile(r"(?<![A-Z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9])")),
+    ("a token of GitHub", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), re.compile(r"(?<!\w)gh[pousr]_[A-Za-z0-9]{36,}(?!\w)")),
+    ("a token of GitHub", ("github_pat_",), re.compile(r"(?<!\w)github_pat_\w{60,}")),
+    ("a token of GitLab", ("glpat-",), re.compile(r"(?<!\w)glpat-[\w-]{20,}")),
+    ("a token of Slack", ("xox",), re.compile(r"(?<!\w)xox[abprs]-[A-Za-z0-9-]{20,}")),
+    ("a key of OpenAI", ("sk-",), re.compile(r"(?<!\w)sk-(?:proj-)?[A-Za-z0-9_-]{40,}(?!\w)")),
+    ("a token of PyPI", ("pypi-",), re.compile(r"(?<!\w)pypi-[\w-]{60,}")),
+    ("a private key", ("PRIVATE KEY-----",), re.compile(r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----")),
 )
 LOGIN = re.compile(r"[a-z][a-z0-9+.-]*://([^\s/:@'\"]*):([^\s/@'\"]+)@[\w.-]+", re.IGNORECASE)
 NAMES = re.compile(
@@ -57,16 +57,16 @@ def find(module: Module) -> Iterator[Finding]:
 
 
 def _keys(module: Module) -> Iterator[Finding]:
-    for number, text in enumerate(module.lines, 1):
-        if len(text) < 16:
-            continue
-        for what, pattern in KEYS:
+    patterns = [(what, one) for what, parts, one in KEYS if any(it in module.text for it in parts)]
+    if "wandb" in module.text.lower():
+        patterns.append(("a key of Weights & Biases", WANDB))
+    for number, text in enumerate(module.lines, 1) if patterns else ():
+        for what, pattern in patterns:
+            if pattern is WANDB and "wandb" not in text.lower():
+                continue
             for found in pattern.finditer(text):
                 if not NOT_KEYS.search(found[0]) and _is_mixed(found[0]):
                     yield _told(module, number, found.start(), what)
-        if "wandb" in text.lower():
-            for found in WANDB.finditer(text):
-                yield _told(module, number, found.start(), "a key of Weights & Biases")
 
 
 def _logins(module: Module) -> Iterator[Finding]:

@@ -157,14 +157,28 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     for module in project:
         if not is_of_tensorflow(module):
             continue
+        private = _private(module)
         for node in module.nodes:
             if isinstance(node, (ast.Attribute, ast.Import, ast.ImportFrom)):
                 for one, shown in _named(project, module, node):
-                    yield from _judge(project, module, node, one, shown, target)
+                    if shown.partition(".")[0] not in private:
+                        yield from _judge(project, module, node, one, shown, target)
 
 
 def is_of_tensorflow(module: Module) -> bool:
     return any(name.startswith(("tensorflow", "keras")) for name in module.names.known.values())
+
+
+def _private(module: Module) -> set[str]:
+    """Names for parts of TensorFlow that are not public, of which the table knows nothing."""
+    return {
+        alias.asname or alias.name.partition(".")[0]
+        for node in module.nodes
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in node.names
+        if f"{getattr(node, 'module', None) or alias.name}.".startswith("tensorflow.python.")
+        and (alias.asname or isinstance(node, ast.ImportFrom))
+    }
 
 
 Naming = ast.Attribute | ast.Import | ast.ImportFrom
