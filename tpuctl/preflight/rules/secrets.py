@@ -16,17 +16,37 @@ __all__ = ["find"]
 # What keys look like, by those who give them out, with what each has in it.
 KEYS = (
     ("a key of a Google API", ("AIza",), re.compile(r"(?<![\w-])AIza[\w-]{35}(?![\w-])")),
-    ("a client secret of Google"s", ("GOCSPX-",), re.compile(r"(?<![\w-])GOCSPX-[\w-]{28}(?![\w-])")),
-    ("an access token of Google"s", ("ya29.",), re.compile(r"(?<![\w.])ya29\.[\w-]{30,}")),
-    ("a token of Hugging Face", ("hf_", "api_org_"), re.compile(r"(?<!\w)(?:hf|api_org)_[A-Za-z0-9]{30,40}(?!\w)")),
-    ("a key of AWS", ("AKIA", "ASIA"), re.compile(r"(?<![A-Z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9])")),
-    ("a token of GitHub", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), re.compile(r"(?<!\w)gh[pousr]_[A-Za-z0-9]{36,}(?!\w)")),
+    (
+        "a client secret of Google's",
+        ("GOCSPX-",),
+        re.compile(r"(?<![\w-])GOCSPX-[\w-]{28}(?![\w-])"),
+    ),
+    ("an access token of Google's", ("ya29.",), re.compile(r"(?<![\w.])ya29\.[\w-]{30,}")),
+    (
+        "a token of Hugging Face",
+        ("hf_", "api_org_"),
+        re.compile(r"(?<!\w)(?:hf|api_org)_[A-Za-z0-9]{30,40}(?!\w)"),
+    ),
+    (
+        "a key of AWS",
+        ("AKIA", "ASIA"),
+        re.compile(r"(?<![A-Z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9])"),
+    ),
+    (
+        "a token of GitHub",
+        ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
+        re.compile(r"(?<!\w)gh[pousr]_[A-Za-z0-9]{36,}(?!\w)"),
+    ),
     ("a token of GitHub", ("github_pat_",), re.compile(r"(?<!\w)github_pat_\w{60,}")),
     ("a token of GitLab", ("glpat-",), re.compile(r"(?<!\w)glpat-[\w-]{20,}")),
     ("a token of Slack", ("xox",), re.compile(r"(?<!\w)xox[abprs]-[A-Za-z0-9-]{20,}")),
     ("a key of OpenAI", ("sk-",), re.compile(r"(?<!\w)sk-(?:proj-)?[A-Za-z0-9_-]{40,}(?!\w)")),
     ("a token of PyPI", ("pypi-",), re.compile(r"(?<!\w)pypi-[\w-]{60,}")),
-    ("a private key", ("PRIVATE KEY-----",), re.compile(r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----")),
+    (
+        "a private key",
+        ("PRIVATE KEY-----",),
+        re.compile(r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----"),
+    ),
 )
 LOGIN = re.compile(r"[a-z][a-z0-9+.-]*://([^\s/:@'\"]*):([^\s/@'\"]+)@[\w.-]+", re.IGNORECASE)
 NAMES = re.compile(
