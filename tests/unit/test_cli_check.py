@@ -19,7 +19,6 @@ COSTLY = """import tensorflow as tf
 data = tf.data.Dataset.range(100)
 data = data.batch(8)
 """
-MENDED = COSTLY.replace("batch(8)", "batch(8, drop_remainder=True)")
 FAILS = """import tensorflow as tf
 
 

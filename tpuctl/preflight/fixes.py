@@ -21,6 +21,7 @@ __all__ = ["Fixes", "Left", "Rewrite", "difference", "propose", "write"]
 
 LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
 BREAK = re.compile(r"\r\n|\r|\n")
+BREAK_AT_END = re.compile(r"(?:\r\n|\r|\n)\Z")
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,8 @@ def write(rewrite: Rewrite) -> str:
 def difference(rewrite: Rewrite, name: str) -> list[str]:
     """As `diff -u` shows it, a line each, without line ends."""
     before, after = (
-        BREAK.split(data.decode(rewrite.encoding)) for data in (rewrite.before, rewrite.after)
+        BREAK.split(BREAK_AT_END.sub("", data.decode(rewrite.encoding)))
+        for data in (rewrite.before, rewrite.after)
     )
     found = difflib.unified_diff(before, after, name, f"{name} (fixed)", lineterm="")
     return list(found)
