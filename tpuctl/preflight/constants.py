@@ -8,7 +8,6 @@ attributes, and what joins paths and texts.
 from __future__ import annotations
 
 import ast
-import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -26,11 +25,12 @@ from tpuctl.preflight.bindings import (
 from tpuctl.preflight.callers import Callers
 from tpuctl.preflight.functions import class_of, function_of
 from tpuctl.preflight.known import (
+    UNKNOWN,
     Known,
     as_text,
     begun,
-    both,
-    bounded,
+    below,
+    calculated,
     cast,
     is_bucket,
     is_local,
@@ -39,22 +39,20 @@ from tpuctl.preflight.known import (
 )
 from tpuctl.preflight.names import dotted
 from tpuctl.preflight.options import Option, declared, function_options
-from tpuctl.preflight.paths import ENVIRONMENT, HERE, JOINS, LIKE_ARGUMENT, LIKE_OBJECT, WHOLE
+from tpuctl.preflight.paths import (
+    BELOW,
+    ENVIRONMENT,
+    HERE,
+    JOINS,
+    LIKE_ARGUMENT,
+    LIKE_OBJECT,
+    WHOLE,
+)
 from tpuctl.preflight.source import Module, Project
 
 __all__ = ["Constants", "Known", "is_bucket", "is_local"]
 
 DEPTH = 24
-NUMBERS: dict[type[ast.operator], Callable[[float, float], float]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Div: operator.truediv,
-    ast.Mod: operator.mod,
-    ast.Pow: lambda a, b: operator.pow(a, bounded(b)),
-    ast.LShift: lambda a, b: int(a) << int(bounded(b)),
-}
 
 
 class Constants:
@@ -175,7 +173,7 @@ class Constants:
         if not some:
             return []
         if not others:
-            return [replace(one, is_whole=False) for one in some if isinstance(one.value, str)]
+            others = [UNKNOWN]
         if len(some) * len(others) > 16:
             return []
         found = [join(one, other) for one in some for other in others]
@@ -191,20 +189,7 @@ class Constants:
             if isinstance(node.op, ast.Mod):
                 return [begun(one, "%") for one in left]
             return []
-        kind = NUMBERS.get(type(node.op))
-        if kind is None or not left or not right:
-            return []
-
-        def calculated(one: Known, other: Known) -> Known | None:
-            a, b = one.value, other.value
-            if not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
-                return None
-            try:
-                return both(one, other, kind(a, b))
-            except (ArithmeticError, ValueError):
-                return None
-
-        return self._pairs(left, right, calculated)
+        return self._pairs(left, right, calculated(node.op)) if left and right else []
 
     # Names ------------------------------------------------------------------------------------
 
@@ -375,7 +360,9 @@ class Constants:
                 found = self.values(module, node.func.value)
                 if node.func.attr in WHOLE:
                     return found
-                return [begun(one, "{") for one in found]
+                begins = [begun(one, "{") for one in found]
+                is_below = node.func.attr in BELOW
+                return [below(one) for one in found] if is_below else begins
         return self._returned(module, node)
 
     def _path(self, module: Module, parts: list[ast.expr]) -> list[Known]:

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import ast
+import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-__all__ = ["Known", "as_text", "begun", "both", "bounded", "cast", "is_bucket", "is_local"]
+__all__ = [
+    "UNKNOWN",
+    "Known",
+    "as_text",
+    "begun",
+    "below",
+    "both",
+    "bounded",
+    "cast",
+    "is_bucket",
+    "is_local",
+]
 __all__ += ["joined_paths", "joined_texts"]
 
 Value = str | int | float | bool | None
@@ -25,6 +38,9 @@ class Known:
     @property
     def text(self) -> str:
         return self.value if isinstance(self.value, str) else ""
+
+
+UNKNOWN = Known(None, is_whole=False)  # nobody can tell what it is
 
 
 def is_bucket(known: Known) -> bool:
@@ -62,8 +78,8 @@ def joined_texts(one: Known, other: Known) -> Known | None:
     """A text, and another behind it."""
     if not one.is_whole:
         return one
-    if not isinstance(other.value, str):
-        return replace(one, is_whole=False)
+    if not isinstance(other.value, str) or not isinstance(one.value, str):
+        return replace(one, is_whole=False) if isinstance(one.value, str) else None
     return both(one, other, one.text + other.text, other.is_whole)
 
 
@@ -76,9 +92,16 @@ def joined_paths(one: Known, other: Known) -> Known | None:
     if not one.is_whole:
         return one
     if not isinstance(other.value, str):
-        return replace(one, is_whole=False)
+        return below(one)
     middle = "" if not one.text or one.text.endswith("/") else "/"
     return both(one, other, one.text + middle + other.text, other.is_whole)
+
+
+def below(one: Known) -> Known:
+    """A path below another."""
+    if not one.is_whole or not one.text or one.text.endswith("/"):
+        return replace(one, is_whole=False)
+    return replace(one, value=f"{one.text}/", is_whole=False)
 
 
 def begun(one: Known, mark: str) -> Known:
@@ -86,11 +109,39 @@ def begun(one: Known, mark: str) -> Known:
     return replace(one, value=one.text.partition(mark)[0], is_whole=False)
 
 
+def calculated(sign: ast.operator) -> Callable[[Known, Known], Known | None]:
+    """What makes a number of two; nothing where they are none."""
+
+    def make(one: Known, other: Known) -> Known | None:
+        kind = NUMBERS.get(type(sign))
+        a, b = one.value, other.value
+        if kind is None or not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
+            return None
+        try:
+            return both(one, other, kind(a, b))
+        except (ArithmeticError, ValueError):
+            return None
+
+    return make
+
+
 def bounded(number: float) -> float:
     """The same; raises where a power of it would take long."""
     if not 0 <= number < 64:
         raise OverflowError
     return number
+
+
+NUMBERS: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv,
+    ast.Mod: operator.mod,
+    ast.Pow: lambda a, b: operator.pow(a, bounded(b)),
+    ast.LShift: lambda a, b: int(a) << int(bounded(b)),
+}
 
 
 def cast(one: Known, kind: Callable[[str | int | float], int | float]) -> Known | None:

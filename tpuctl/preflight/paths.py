@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ENVIRONMENT", "HERE", "JOINS", "LIKE_ARGUMENT", "LIKE_OBJECT", "WHOLE"]
+__all__ = ["BELOW", "ENVIRONMENT", "HERE", "JOINS", "LIKE_ARGUMENT", "LIKE_OBJECT", "WHOLE"]
 
 # Variables that the machine sets, and how their values begin.
 ENVIRONMENT = {"TPUCTL_OUTPUT": "gs://", "HOME": "/"}
@@ -14,6 +14,7 @@ LIKE_ARGUMENT = {
     *("tensorflow.compat.as_str", "tensorflow.io.matching_files", "tensorflow.strings.join"),
     *("tensorflow.train.latest_checkpoint", "tensorflow.compat.v1.gfile.Glob"),
 }
+BELOW = {"glob", "rglob", "iterdir"}
 WHOLE = {
     "str",
     "os.fspath",

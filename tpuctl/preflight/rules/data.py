@@ -7,6 +7,7 @@ files nor the Python of the one that the script runs on. On a TPU VM both are th
 from __future__ import annotations
 
 import ast
+import shlex
 from collections.abc import Iterator
 
 from tpuctl.preflight.constants import Constants, Known, is_local
@@ -237,7 +238,7 @@ class _Search:
         unless = f" unless {option} says otherwise" if option else ""
         sure = all(other.is_sure for other in known)
         text = f"`{_called(module, call)}` reads {shown}, which a TPU node cannot{unless}"
-        where = shown if one.is_whole and "*" not in shown else "FOLDER"
+        where = shlex.quote(shown) if one.is_whole and "*" not in shown else "FOLDER"
         severity = Severity.error if sure else Severity.risk
         return found_at("TPU301", severity, module, call, text, TO_BUCKET.format(where))
 

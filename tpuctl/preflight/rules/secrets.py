@@ -14,6 +14,8 @@ from tpuctl.preflight.source import Module
 __all__ = ["find"]
 
 # What keys look like, by those who give them out, with what each has in it.
+PRIVATE = "a private key"
+BODY = re.compile(r"[A-Za-z0-9+/=]{16,}")
 KEYS = (
     ("a key of a Google API", ("AIza",), re.compile(r"(?<![\w-])AIza[\w-]{35}(?![\w-])")),
     (
@@ -43,7 +45,7 @@ KEYS = (
     ("a key of OpenAI", ("sk-",), re.compile(r"(?<!\w)sk-(?:proj-)?[A-Za-z0-9_-]{40,}(?!\w)")),
     ("a token of PyPI", ("pypi-",), re.compile(r"(?<!\w)pypi-[\w-]{60,}")),
     (
-        "a private key",
+        PRIVATE,
         ("PRIVATE KEY-----",),
         re.compile(r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----"),
     ),
@@ -63,7 +65,9 @@ PLACEHOLDER = re.compile(
     r"abcdef|<.*>|\$|\{|%\(|%s|^env|^projects/|^secret:|[\s/\[\]]",
     re.IGNORECASE,
 )
-NOT_KEYS = re.compile(r"example|x{6}|0{8}|\*{3}|placeholder|redacted|your.?key", re.IGNORECASE)
+NOT_KEYS = re.compile(
+    r"example|0123456789|x{6}|0{8}|\*{3}|placeholder|redacted|your.?key", re.IGNORECASE
+)
 HINT = "Give it to the job as a secret, and read it from the environment:\n    "
 HINT += "tpuctl run --secret NAME …"
 
@@ -85,8 +89,16 @@ def _keys(module: Module) -> Iterator[Finding]:
             if pattern is WANDB and "wandb" not in text.lower():
                 continue
             for found in pattern.finditer(text):
+                if what == PRIVATE and not _has_body(module, number, found.end()):
+                    continue
                 if not NOT_KEYS.search(found[0]) and _is_mixed(found[0]):
                     yield _told(module, number, found.start(), what)
+
+
+def _has_body(module: Module, line: int, column: int) -> bool:
+    """Whether more than the mark that keys begin with is there."""
+    rest = module.lines[line - 1][column:] + "\n" + "".join(module.lines[line : line + 1])
+    return BODY.search(rest) is not None
 
 
 def _logins(module: Module) -> Iterator[Finding]:
