@@ -63,7 +63,7 @@ async def rehearse(stack_api: StackApi, wanted: Submission, wish: Wish) -> Rehea
         raise Usage("No such script", str(wanted.script), hint="Name a file that exists.")
     stack = stack_api.stack
     version = wish.tensorflow or stack.runtime.tensorflow
-    _require_image(stack, version)
+    _require_image(stack, version, is_asked=wish.tensorflow is not None)
     memory = _memory()
     with tempfile.TemporaryDirectory(prefix="tpuctl-rehearsal-") as scratch:
         bundle = await _bundle(wanted, Path(scratch))
@@ -168,7 +168,7 @@ def _target(stack: Stack) -> Target:
     )
 
 
-def _require_image(stack: Stack, version: str | None) -> None:
+def _require_image(stack: Stack, version: str | None, *, is_asked: bool) -> None:
     from tpuctl.emulator.machines.images import INTERPRETER, ImageStore
 
     offered = ImageStore().offered()
@@ -181,13 +181,13 @@ def _require_image(stack: Stack, version: str | None) -> None:
             hint="Run tpuctl with another Python, such as 3.11.",
         )
     newest = list(offered)[-1]
+    what = f"TensorFlow {version}" if is_asked else f"{stack.runtime.version}: TensorFlow {version}"
     raise Refused(
         "No image of this TensorFlow",
-        f"{stack.runtime.version} has TensorFlow {version}; for Python {INTERPRETER} there are "
-        f"{', '.join(offered)}",
+        f"{what}. For Python {INTERPRETER} there are {', '.join(offered)}",
         hint="Rehearse with another one, which may behave otherwise:\n"
-        f"    tpuctl rehearse --tensorflow {newest}\nOr run tpuctl with another Python.",
-        where="tpu.runtime",
+        f"    tpuctl rehearse --tensorflow {newest} SCRIPT\nOr run tpuctl with another Python.",
+        where="--tensorflow" if is_asked else "tpu.runtime",
     )
 
 
