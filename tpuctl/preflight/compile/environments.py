@@ -35,14 +35,16 @@ class Kind:
     what: str
     download: int  # bytes
     disk: int
-
-    @property
-    def lock(self) -> Path:
-        return Path(__file__).with_name(f"{self.name}.lock")
+    lock: Path
 
 
-LOWERING = Kind("lowering", "TensorFlow 2.18 for TPUs", 800_000_000, 1_800_000_000)
-COMPILER = Kind("compiler", "the TPU's compiler", 350_000_000, 1_000_000_000)
+HERE = Path(__file__).parent
+LOWERING = Kind(
+    "lowering", "TensorFlow 2.18 for TPUs", 400_000_000, 1_900_000_000, HERE / "lowering.lock"
+)
+COMPILER = Kind(
+    "compiler", "the TPU's compiler", 300_000_000, 1_000_000_000, HERE / "compiler.lock"
+)
 
 
 def require_machine() -> None:

@@ -1,0 +1,146 @@
+"""Scripts whose step the TPU's own compiler compiles, or refuses, without a TPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.soak  # gigabytes of others' programs, made once
+
+STRATEGY = """
+import os
+import tensorflow as tf
+resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
+tf.config.experimental_connect_to_cluster(resolver)
+tf.tpu.experimental.initialize_tpu_system(resolver)
+strategy = tf.distribute.TPUStrategy(resolver)
+"""
+KERAS = f"""{STRATEGY}
+with strategy.scope():
+    model = tf.keras.Sequential([
+        tf.keras.Input([28, 28, 1]), tf.keras.layers.Conv2D(64, 3),
+        tf.keras.layers.BatchNormalization(), tf.keras.layers.Dropout(0.1),
+        tf.keras.layers.Flatten(), tf.keras.layers.Dense(10),
+    ])
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss, metrics=["accuracy"])
+images, labels = tf.zeros([512, 28, 28, 1]), tf.zeros([512], tf.int32)
+data = tf.data.Dataset.from_tensor_slices((images, labels)).batch(256, drop_remainder=True)
+model.fit(data, epochs=2)
+print("not reached")
+"""
+LOOP = f"""{STRATEGY}
+with strategy.scope():
+    weights = tf.Variable(tf.random.normal([16, 4]))
+    optimizer = tf.keras.optimizers.SGD(0.1, momentum=0.9)
+
+
+def step(batch):
+    examples, labels = batch
+    with tf.GradientTape() as tape:
+        logits = examples @ weights
+        loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        loss = tf.reduce_sum(loss) / 64
+        tf.print("loss", loss)
+    gradient = tape.gradient(loss, weights)
+    gradient = tf.py_function(lambda one: one, [gradient], tf.float32)
+    gradient.set_shape(weights.shape)
+    optimizer.apply_gradients([(gradient, weights)])
+
+
+@tf.function
+def train(iterator):
+    for _ in tf.range(4):
+        strategy.run(step, args=(next(iterator),))
+
+
+data = tf.data.Dataset.from_tensors((tf.ones([16]), 1)).repeat().batch(64, drop_remainder=True)
+train(iter(strategy.experimental_distribute_dataset(data)))
+"""
+TRANSFORMERS = f"""{STRATEGY.replace("import tensorflow", "os.environ['TF_USE_LEGACY_KERAS'] = '1'; import tensorflow")}
+from transformers import BertConfig, TFBertForSequenceClassification, create_optimizer
+with strategy.scope():
+    config = BertConfig(
+        vocab_size=100, hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=64,
+    )
+    model = TFBertForSequenceClassification(config)
+    optimizer, _ = create_optimizer(1e-4, num_train_steps=100, num_warmup_steps=10)
+    model.compile(optimizer=optimizer)
+words = {{"input_ids": tf.ones([128, 16], tf.int32)}}
+data = tf.data.Dataset.from_tensor_slices((words, tf.zeros([128], tf.int32)))
+model.fit(data.batch(64, drop_remainder=True))
+"""
+WITHOUT = f"""{STRATEGY}
+print(tf.reduce_sum(tf.ones([3])).numpy())
+"""
+
+
+def rehearsed(folder: Path, text: str, *options: str) -> dict[str, Any]:
+    (folder / "train.py").write_text(text, "utf-8")
+    command = (sys.executable, "-m", "tpuctl", "--json", "rehearse", "--compile")
+    done = subprocess.run(
+        [*command, *options, "train.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=1500,
+        check=False,
+    )
+    answer: dict[str, Any] = json.loads(done.stdout)
+    assert answer["exit_code"] == done.returncode, done.stderr
+    return answer
+
+
+def test_fit_of_keras_3_compiles_as_it_is(tmp_path: Path) -> None:
+    answer = rehearsed(tmp_path, KERAS, "--type", "v5litepod-8", "--batch", "512")
+    assert answer["exit_code"] == 0, answer
+    found = answer["data"]
+    assert (found["batch_per_core"], found["batch"], found["generation"]) == (64, 512, "v5e")
+    assert found["inputs"][0][1][1:] == [28, 28, 1]
+    # The weights, Adam's two averages of each, and not much else.
+    weights = 64 * 9 + 64 + 4 * 64 + 26 * 26 * 64 * 10 + 10
+    assert 3 * 4 * (weights - 128) <= found["variables"] <= 3 * 4 * weights + 4096
+    assert found["variables"] < found["asked"]["peak"] < found["room"]
+    assert 15 << 30 < found["room"] < 16 << 30
+    assert found["dynamic"] == 0
+
+
+def test_what_is_too_much_is_refused_in_the_compilers_numbers(tmp_path: Path) -> None:
+    answer = rehearsed(tmp_path, KERAS, "--type", "v2-8", "--batch", str(8 << 18))
+    assert answer["exit_code"] == 1
+    asked = answer["data"]["asked"]
+    assert asked["sizes"] is None
+    assert asked["refused"].endswith("G of 7.48G")
+    assert "RESOURCE_EXHAUSTED" in asked["words"]
+
+
+def test_all_that_a_tpu_has_not_is_named_at_once_with_its_line(tmp_path: Path) -> None:
+    answer = rehearsed(tmp_path, LOOP, "--type", "v3-8")
+    assert answer["exit_code"] == 1
+    refusal = answer["data"]["refusal"]
+    assert refusal["by"] == "compiler"
+    lines = {(one["operation"], one["where"]["text"].split("(")[0]) for one in refusal["obstacles"]}
+    assert lines == {
+        ("PrintV2", "tf.print"),
+        ("StringFormat", "tf.print"),
+        ("EagerPyFunc", "gradient = tf.py_function"),
+    }
+
+
+def test_fit_of_transformers_compiles_as_it_is(tmp_path: Path) -> None:
+    answer = rehearsed(tmp_path, TRANSFORMERS, "--type", "v3-8", "--batch", "64")
+    assert answer["exit_code"] == 0, answer
+    # Gradients of embeddings go through `unique`, whose size is not known before.
+    assert answer["data"]["dynamic"] > 0
+
+
+def test_a_script_without_a_step_is_refused_with_what_would_be_one(tmp_path: Path) -> None:
+    answer = rehearsed(tmp_path, WITHOUT, "--type", "v3-8")
+    assert answer["exit_code"] == 65
+    assert answer["diagnostics"][0]["summary"] == "No training step was found"

@@ -1,0 +1,98 @@
+"""The environments of a compilation: made once, whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tpuctl.errors import OperationFailed, Refused
+from tpuctl.preflight.compile import environments
+from tpuctl.preflight.compile.environments import COMPILER, LOWERING, Environments, Kind
+
+NOWHERE = "nothing-there @ file:///nowhere/nothing_there-1.0-py3-none-any.whl --hash=sha256:" + (
+    "0" * 64
+)
+
+
+def empty(folder: Path, text: str = "# nothing\n") -> Kind:
+    lock = folder / "list.lock"
+    lock.write_text(text, "utf-8")
+    return Kind("test", "nothing", 0, 0, lock)
+
+
+def unheard(_: str) -> None:
+    pass
+
+
+@pytest.mark.parametrize("kind", [LOWERING, COMPILER], ids=lambda kind: kind.name)
+def test_every_package_is_pinned_with_hashes(kind: Kind) -> None:
+    text = kind.lock.read_text("utf-8")
+    blocks = re.split(r"\n(?=[a-z0-9])", text)
+    packages = [block for block in blocks if re.match(r"[a-z0-9][\w.-]*==", block)]
+    assert len(packages) > 5
+    assert all("--hash=sha256:" in block for block in packages)
+
+
+def test_both_have_what_they_are_named_after() -> None:
+    assert re.search(r"^tensorflow-tpu==2\.18\.", LOWERING.lock.read_text("utf-8"), re.MULTILINE)
+    assert not re.search(r"^tensorflow==", LOWERING.lock.read_text("utf-8"), re.MULTILINE)
+    assert re.search(r"^libtpu==", COMPILER.lock.read_text("utf-8"), re.MULTILINE)
+
+
+async def test_two_at_once_make_it_once(tmp_path: Path) -> None:
+    kind, store = empty(tmp_path), Environments(tmp_path / "cache")
+    assert not store.is_made(kind)
+    told: list[str] = []
+    both = await asyncio.gather(
+        store.ensure(kind, told.append), Environments(store.cache).ensure(kind, told.append)
+    )
+    assert both[0] == both[1] and store.is_made(kind)
+    assert sum("on disk" in line for line in told) == 1
+    assert any("waiting" in line for line in told)
+    subprocess.run([both[0], "-c", "pass"], check=True)
+
+
+async def test_what_fails_leaves_nothing_and_says_why(tmp_path: Path) -> None:
+    kind, store = empty(tmp_path, NOWHERE), Environments(tmp_path / "cache")
+    with pytest.raises(OperationFailed, match="nowhere"):
+        await store.ensure(kind, unheard)
+    assert not store.is_made(kind)
+    assert not store.home(kind).exists()
+
+
+async def test_what_is_interrupted_leaves_nothing_half_made(tmp_path: Path) -> None:
+    kind, store = empty(tmp_path), Environments(tmp_path / "cache")
+    making = asyncio.ensure_future(store.ensure(kind, unheard))
+    while not store.home(kind).exists():
+        assert not making.done()
+        await asyncio.sleep(0.01)
+    making.cancel()
+    with suppress(asyncio.CancelledError):
+        await making
+    assert not store.home(kind).exists()
+
+
+async def test_a_full_disk_is_told_before_anything_is_fetched(tmp_path: Path) -> None:
+    free = shutil.disk_usage(tmp_path).free
+    kind = Kind("test", "nothing", 0, free, empty(tmp_path).lock)
+    with pytest.raises(Refused, match="No room on the disk"):
+        await Environments(tmp_path / "cache").ensure(kind, unheard)
+
+
+def test_another_list_is_another_environment(tmp_path: Path) -> None:
+    store = Environments(tmp_path)
+    first = store.home(empty(tmp_path))
+    assert first == store.home(empty(tmp_path))
+    assert first != store.home(empty(tmp_path, "# something\n"))
+
+
+def test_other_machines_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environments.platform, "system", lambda: "Darwin")
+    with pytest.raises(Refused, match="Darwin"):
+        environments.require_machine()

@@ -1,0 +1,138 @@
+"""A script up to its first step: what it says, how it ends, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tpuctl.api.compiling import compile_script
+from tpuctl.errors import OperationFailed, Refused, Usage
+from tpuctl.model.events import Event
+from tpuctl.preflight.compile.compilation import Wanted, compile_step, settings_of
+from tpuctl.preflight.compile.conversation import Compiler, HungUp
+from tpuctl.preflight.compile.report import CompileReport
+from tpuctl.preflight.rehearsal.process import Command
+
+WANTED = Wanted("train.py", "v3-8", "v3", 8, "2.18.0")
+# Says what the shim says of a script without a step.
+NOTHING = """
+import json, os, socket
+folder = json.load(open(os.environ["TPUCTL_REHEARSAL"]))["compile"]["folder"]
+host = socket.socket(socket.AF_UNIX)
+host.connect(folder + "/conversation")
+told = {"kind": "nothing", "looked_for": ["strategy.run", "fit"]}
+host.sendall(json.dumps(told).encode() + b"\\n")
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a path that is short enough for a socket's."""
+    with TemporaryDirectory(prefix="tpuctl-test-") as name:
+        yield Path(name)
+
+
+def unheard(_: Event) -> None:
+    pass
+
+
+async def compiled(folder: Path, text: str) -> CompileReport:
+    script = folder / "train.py"
+    script.write_text(text, "utf-8")
+    settings = folder / "settings.json"
+    settings.write_text(json.dumps(settings_of(WANTED, folder, script, folder, "vm")), "utf-8")
+    environment = {"PATH": os.environ["PATH"], "TPUCTL_REHEARSAL": str(settings)}
+    command = Command((sys.executable, str(script)), folder, environment)
+    no_compiler = (sys.executable, "-c", "raise SystemExit('nobody asks')")
+    return await compile_step(WANTED, command, no_compiler, folder, unheard)
+
+
+async def test_a_script_that_fails_before_its_step_is_told_with_its_last_words(
+    folder: Path,
+) -> None:
+    with pytest.raises(OperationFailed, match="Script ended before its first step") as caught:
+        await compiled(folder, "print('reading'); raise SystemExit('no data there')")
+    assert "no data there" in caught.value.diagnostics[0].detail
+    assert "it ended with 1" in caught.value.diagnostics[0].detail
+
+
+async def test_a_script_without_a_step_is_told_how_to_have_one(folder: Path) -> None:
+    with pytest.raises(Refused, match="No training step was found") as caught:
+        await compiled(folder, "print('done')")
+    assert "strategy.run" in caught.value.diagnostics[0].hint
+
+
+async def test_what_was_looked_for_is_told(folder: Path) -> None:
+    with pytest.raises(Refused, match=r"strategy\.run; fit"):
+        await compiled(folder, NOTHING)
+
+
+async def test_ctrl_c_ends_the_script_and_what_it_started(folder: Path) -> None:
+    text = f"""
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+open({str(folder / "pids.part")!r}, "w").write(f"{{__import__('os').getpid()}} {{child.pid}}")
+__import__("os").rename({str(folder / "pids.part")!r}, {str(folder / "pids")!r})
+time.sleep(600)
+"""
+    under_way = asyncio.ensure_future(compiled(folder, text))
+    while not (folder / "pids").exists():
+        assert not under_way.done()
+        await asyncio.sleep(0.05)
+    under_way.cancel()
+    with suppress(asyncio.CancelledError):
+        await under_way
+    for process in map(int, (folder / "pids").read_text().split()):
+        with pytest.raises(ProcessLookupError):
+            os.kill(process, 0)
+
+
+async def test_a_compiler_that_is_killed_is_told_by_its_signal(folder: Path) -> None:
+    program = "import os, signal; input(); os.kill(os.getpid(), signal.SIGKILL)"
+    tpu = Compiler((sys.executable, "-c", program), {}, folder / "log")
+    with pytest.raises(HungUp, match="signal 9"):
+        await tpu.ask(generation="v3")
+
+
+async def test_a_compiler_answers_one_question_after_another(folder: Path) -> None:
+    program = "import sys\nfor line in sys.stdin: print(line, end='', flush=True)"
+    tpu = Compiler((sys.executable, "-c", program), {}, folder / "log")
+    try:
+        assert await tpu.ask(generation="v3") == {"generation": "v3"}
+        assert await tpu.ask(generation="v2", batch=8) == {"generation": "v2", "batch": 8}
+    finally:
+        await tpu.end()
+
+
+@pytest.mark.parametrize(
+    ("type_name", "batch", "summary"),
+    [
+        (None, None, "No TPU type to compile for"),
+        ("v3-9", None, "No such TPU type"),
+        ("tpu7x-8", None, "The compiler does not know this type"),
+        ("v3-8", 12, "Not a batch for this type"),
+        ("v3-8", 0, "Not a batch for this type"),
+        ("v3-8", -8, "Not a batch for this type"),
+    ],
+)
+async def test_what_cannot_be_asked_is_told_before_anything_is_made(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    type_name: str | None,
+    batch: int | None,
+    summary: str,
+) -> None:
+    monkeypatch.setenv("TPUCTL_IMAGE_CACHE", str(tmp_path / "cache"))
+    script = tmp_path / "train.py"
+    script.write_text("print()", "utf-8")
+    with pytest.raises(Usage, match=summary):
+        await compile_script(script, (), None, unheard, type_name=type_name, batch=batch)
+    assert not (tmp_path / "cache").exists()

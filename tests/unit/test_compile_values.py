@@ -1,0 +1,31 @@
+"""What is lowered for the TPU computes what the script's step does."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import tpuctl.preflight
+from tpuctl.emulator.machines.images import ImageStore
+
+TENSORFLOW = "2.18.0"
+
+
+@pytest.mark.tensorflow
+def test_a_step_of_values_does_what_the_step_of_variables_does(tmp_path: Path) -> None:
+    image = asyncio.run(ImageStore().ensure(TENSORFLOW, print))
+    shim = Path(tpuctl.preflight.__file__).parent / "shim"
+    check = Path(__file__).parent / "checks" / "step_values.py"
+    checked = subprocess.run(
+        [image / "bin" / "python3", check, shim],
+        cwd=tmp_path,
+        env={"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert checked.stdout.splitlines()[-1:] == ["checked 17"], checked.stdout + checked.stderr
