@@ -175,6 +175,16 @@ def test_a_script_that_fails_on_several_replicas_alone_is_an_error() -> None:
     assert "12 is not divisible" in errors[0].message
 
 
+def test_a_failure_of_what_the_script_starts_is_its_own_affair() -> None:
+    error = {"type": "ImportError", "message": "no such module", "where": HERE}
+    child = {"kind": "ended", "process": 2, "reason": "failed", "exit": 1, "error": error}
+    finished = {"kind": "ended", "process": 1, "reason": "finished", "exit": 0}
+    good = (COMPILED, steps(2.0, 1.9), SAVED)
+    assert not judged(first(*good, child, finished, exit_code=0)).has_errors
+    bad = judged(first(*good, finished, child, exit_code=1))
+    assert "no such module" in the(bad, "script").message
+
+
 def test_no_step_within_the_time_is_an_error() -> None:
     judgement = judged(first(stopped="timeout", seconds=60.0))
     assert judgement.has_errors

@@ -49,23 +49,24 @@ class Pass:
 
     @property
     def ended(self) -> Ended | None:
-        """How the script ended: a failure, where one of its processes had one, else the last."""
+        """How the script ended: where it ended badly, the failure that was told, else the last.
+
+        What a process that it started fails with is its own affair while it ends well itself.
+        """
         found = self.of(Ended)
-        failed = [one for one in found if one.reason == "failed"]
+        failed = [one for one in found if one.reason == "failed" and self.exit_code != 0]
         chosen = failed or found
         return chosen[-1] if chosen else None
 
     @property
     def has_failed(self) -> bool:
         """Whether the script came to a bad end of its own."""
-        if self.stopped:
+        found = self.of(Ended)
+        if self.stopped or any(one.reason == "steps" for one in found):
             return False
-        ended = self.ended
-        if ended is None:
-            return bool(self.exit_code)
-        if ended.reason == "steps":
-            return False
-        return ended.reason == "failed" or bool(self.exit_code)
+        if self.exit_code is None:
+            return any(one.reason == "failed" for one in found)
+        return bool(self.exit_code)
 
     @property
     def losses(self) -> list[float]:
