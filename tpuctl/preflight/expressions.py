@@ -96,6 +96,9 @@ class Expressions:
             return found
         return self.outside(scope.module, node)
 
+    def _of_constant(self, node: ast.Constant, _: Scope) -> Value:
+        return replace(STATIC, is_boolean=isinstance(node.value, bool))
+
     def _of_attribute(self, node: ast.Attribute, scope: Scope) -> Value:
         name = scope.module.names.of(node)
         if name is not None and scope.find(name.partition(".")[0]) is None:
@@ -295,11 +298,8 @@ class Expressions:
         if left.is_container and not right.is_symbolic:
             return left
         strong = left if left.kind >= right.kind else right
-        weak = right if strong is left else left
         if not strong.is_symbolic:
             return STATIC if strong.kind is Kind.STATIC else UNKNOWN
-        if strong.kind is Kind.KNOWN and weak.kind is Kind.UNKNOWN:
-            return UNKNOWN
         is_boolean = left.is_boolean and right.is_boolean
         return Value(strong.kind, is_boolean=is_boolean)
 
@@ -325,8 +325,6 @@ class Expressions:
         strong = joined(*parts)
         if not strong.is_symbolic or strong.is_container:
             return STATIC if strong.kind is Kind.STATIC else UNKNOWN
-        if strong.kind is Kind.KNOWN and any(one.kind is Kind.UNKNOWN for one in parts):
-            return UNKNOWN
         return Value(strong.kind, is_boolean=True)
 
     def _of_ifexp(self, node: ast.IfExp, scope: Scope) -> Value:

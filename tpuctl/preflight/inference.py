@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -30,10 +31,15 @@ __all__ = ["Inference", "inferred"]
 CONTEXTS = 6  # kinds of arguments for which a function is looked through
 DEPTH = 25
 PLAIN_TYPES = {"int", "bool", "str", "float", "Callable", "Optional[int]", "list[int]"}
+CONTAINERS = {"list", "tuple", "dict", "Mapping", "Sequence"}
+NUMBERS = {"int", "float", "bool", "str"}
 PLAIN_NAMES = {"training", "is_training", "mode", "name", "axis", "config", "deterministic"}
 OBJECTS = {"model", "optimizer", "network", "strategy", "tape", "net", "generator", "discriminator",
            "loss_fn", "loss_object", "criterion", "metrics", "metric", "student", "teacher",
            "encoder", "decoder", "args", "params", "hparams", "flags"}  # fmt: skip
+
+# Parameters that may be left out, and are tensors where they are not.
+OPTIONAL = re.compile(r"mask|weight|label|target|ids|inputs?$|lengths|^x$|^y$")
 
 
 def inferred(project: Project, target: Target) -> Inference:
@@ -57,9 +63,13 @@ class Inference(Expressions):
         self.current: list[Traced] = []
         self.returned: list[list[Value]] = []
         self._sites: list[tuple[Traced, ast.AST]] | None = None
+        self.certain: set[ast.AST] = set()  # of which all arguments are known
         roots = [one for one in self.traced.values() if one.is_root]
-        for one in roots:
-            self._root(one)
+        # Steps before layers, and those before what they are made of: what calls says most.
+        layers = sorted(filter(_is_layer, roots), key=lambda one: one.node.lineno)
+        for one in [one for one in roots if not _is_layer(one)] + layers[::-1]:
+            if one.node not in self.certain:
+                self._root(one)
         for one in list(self.traced.values()):
             if one.node not in self.contexts:
                 self._root(one)
@@ -109,6 +119,8 @@ class Inference(Expressions):
         name = parameter.arg
         if annotation.removesuffix(" | None") in PLAIN_TYPES or name in PLAIN_NAMES:
             return STATIC
+        if default is not None and not OPTIONAL.search(name):
+            return UNKNOWN
         if name in OBJECTS or annotation.endswith(("Model", "Optimizer", "Layer")):
             return OBJECT
         if not one.is_root:
@@ -170,6 +182,8 @@ class Inference(Expressions):
             told = replace(caller, module=closure.module, node=node, is_root=False, calls=())
             told = self.callee(caller, told)
             self.traced[node] = told
+        if all(value.kind is not Kind.UNKNOWN for value in bound.values()):
+            self.certain.add(node)
         result = self._run(closure, told, bound)
         self.results[key] = result
         return result
@@ -258,6 +272,7 @@ class Inference(Expressions):
     def _branches(self, one: ast.If, scope: Scope) -> bool:
         self.value(one.test, scope)
         before = dict(scope.names)
+        self._narrow(one.test, scope)
         is_reached = self.run_body(one.body, scope)
         after = scope.names
         scope.names = dict(before)
@@ -269,6 +284,25 @@ class Inference(Expressions):
         elif is_reached:
             scope.names = after
         return is_reached or is_other_reached
+
+    def _narrow(self, test: ast.expr, scope: Scope) -> None:
+        """What a name is where `isinstance` says that it is a list or dictionary."""
+        if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+            for part in test.values:
+                self._narrow(part, scope)
+        if not isinstance(test, ast.Call) or not isinstance(test.func, ast.Name):
+            return
+        if test.func.id != "isinstance" or len(test.args) != 2:
+            return
+        name, kinds = test.args
+        plain = kinds.elts if isinstance(kinds, ast.Tuple) else [kinds]
+        if isinstance(name, ast.Name) and name.id in scope.names:
+            value = scope.names[name.id]
+            words = {getattr(one, "id", getattr(one, "attr", "")) for one in plain}
+            if words & CONTAINERS and not value.is_container:
+                scope.names[name.id] = container([value])
+            elif words <= NUMBERS:
+                scope.names[name.id] = STATIC
 
     def _loop(self, one: ast.For | ast.AsyncFor | ast.While, scope: Scope) -> None:
         before = dict(scope.names)
@@ -296,6 +330,10 @@ class Inference(Expressions):
                 known = scope.names.get(part.target.id)
                 if known is not None and not known.is_container:
                     scope.names[part.target.id] = _carried(known)
+
+
+def _is_layer(one: Traced) -> bool:
+    return getattr(one.node, "name", "") in ("call", "__call__")
 
 
 def _carried(value: Value) -> Value:

@@ -30,7 +30,7 @@ class Kind(IntEnum):
     STATIC = 0  # a Python value
     OBJECT = 1  # a layer, a data set, an optimizer: not a tensor
     UNKNOWN = 2  # nobody knows
-    KNOWN = 3  # a tensor whose value the compiler knows, as `tf.shape(x)[0]`
+    KNOWN = 3  # a tensor whose value the compiler may know, as `tf.shape(x)[0]`
     TENSOR = 4
     SPARSE = 5
     RAGGED = 6

@@ -118,8 +118,8 @@ def result_of(
     everything = [*given, *named.values()]
     if name.startswith("numpy."):
         return STATIC
-    if name.startswith("transformers.") and name.endswith("shape_list"):
-        return container([KNOWN])
+    if name.endswith("shape_list"):
+        return container([STATIC])  # numbers, but for what nobody knows
     if name.startswith(PYTHON_TENSORS) and any(one.is_symbolic for one in everything):
         return STRUCTURE
     last = name.rpartition(".")[2]
@@ -170,20 +170,9 @@ def _of_arguments(
     everything = [*given, *named.values()]
     is_random = name.startswith("random.") or last.startswith(("random_", "sample_"))
     symbolic = [_flat(one) for one in everything]
-    if not is_random and all(one.kind in (Kind.STATIC, Kind.KNOWN) for one in symbolic):
+    if not is_random and all(one.kind <= Kind.KNOWN for one in symbolic):
         return replace(KNOWN, is_boolean=is_boolean)
-    if not is_random and all(one.kind <= Kind.KNOWN for one in symbolic) and last != "where":
-        # A tensor of something that nobody knows: it is one, and no more is sure.
-        return (
-            Value(Kind.UNKNOWN, is_boolean=is_boolean)
-            if _is_shape(last)
-            else replace(TENSOR, is_boolean=is_boolean)
-        )
     return replace(TENSOR, is_boolean=is_boolean)
-
-
-def _is_shape(last: str) -> bool:
-    return last in ("range", "zeros", "ones", "fill", "constant", "cast", "convert_to_tensor")
 
 
 def _flat(value: Value) -> Value:

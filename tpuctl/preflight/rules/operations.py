@@ -290,6 +290,12 @@ def _first_tensor(known: Inference, node: ast.Call) -> ast.expr | None:
     return None
 
 
+def _is_computed(value: Value) -> bool:
+    if value.is_container:
+        return any(item.kind >= Kind.TENSOR for item in value.items or (value.inner,))
+    return value.kind >= Kind.TENSOR
+
+
 def _holds(value: Value) -> bool:
     return any(item.is_symbolic for item in value.items or (value.inner,))
 
@@ -347,10 +353,7 @@ def _lost(known: Inference, one: Traced, node: ast.Call) -> Iterator[Finding]:
     if not is_check or last == "enable_check_numerics":
         return
     parts = [known.of(part) for part in node.args[:2]]
-    if all(
-        part.kind in (Kind.STATIC, Kind.KNOWN) and not (part.is_container and _holds(part))
-        for part in parts
-    ):
+    if not any(_is_computed(part) for part in parts):
         return  # known while it is traced
     message = f"{shown(one.module, node.func)} is left out on a TPU"
     hint = "Return what it looks at from the step, and check it on the host."

@@ -18,25 +18,36 @@ LOOPS = (ast.For, ast.While, ast.AsyncFor)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 NUMBERS = {"int", "float", "len", "round", "abs", "min", "max", "pow", "sum"}
 DEPTH = 5
+Numbers = dict[tuple[ast.AST, str], bool]  # whether a function's name is one
 
 
-def find_retraced(project: Project, known: Inference) -> Iterator[Finding]:
+def find_retraced(project: Project, inference: Inference) -> Iterator[Finding]:
     """Yield the calls in loops that hand a number of Python's to a `tf.function`."""
+    if not any(one.is_own_program for one in inference.traced.values()) and not any(
+        module.names.of(call.func) == "tensorflow.function"
+        for module in project
+        for call in module.calls
+    ):
+        return
+    told: Numbers = {}
+    changed: dict[ast.AST, set[str]] = {}
     for module in project:
         for node in module.calls:
             loop = _loop_around(module, node)
             if loop is None or not (node.args or node.keywords):
                 continue
-            changing = _changing(loop)
+            if loop not in changed:
+                changed[loop] = _changing(loop)
+            changing = changed[loop]
             given = [*node.args, *(key.value for key in node.keywords if key.arg)]
             numbers = [
                 one
                 for one in given
-                if _mentions(one, changing) and _is_number(module, loop, one, 0)
+                if _mentions(one, changing) and _is_number(module, one, told, 0)
             ]
             if not numbers:
                 continue
-            function = _program(known, module, node)
+            function = _program(inference, module, node)
             if function is None:
                 continue
             for one in numbers:
@@ -74,20 +85,20 @@ def _mentions(node: ast.AST, names: set[str]) -> bool:
     return any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))
 
 
-def _is_number(module: Module, loop: ast.AST, node: ast.expr, depth: int) -> bool:
+def _is_number(module: Module, node: ast.expr, known: Numbers, depth: int) -> bool:
     """Whether it surely is a Python number."""
     if depth > DEPTH:
         return False
     if isinstance(node, ast.Constant):
         return type(node.value) in (int, float)
     if isinstance(node, ast.UnaryOp):
-        return _is_number(module, loop, node.operand, depth + 1)
+        return _is_number(module, node.operand, known, depth + 1)
     if isinstance(node, ast.BinOp):
         both = (node.left, node.right)
-        return all(_is_number(module, loop, one, depth + 1) for one in both)
+        return all(_is_number(module, one, known, depth + 1) for one in both)
     if isinstance(node, ast.IfExp):
         both = (node.body, node.orelse)
-        return all(_is_number(module, loop, one, depth + 1) for one in both)
+        return all(_is_number(module, one, known, depth + 1) for one in both)
     if isinstance(node, ast.Call):
         name = module.names.of(node.func) or ""
         if name.startswith("math."):
@@ -95,33 +106,41 @@ def _is_number(module: Module, loop: ast.AST, node: ast.expr, depth: int) -> boo
         is_plain = isinstance(node.func, ast.Name) and node.func.id in NUMBERS
         if is_plain and node.func.id in ("int", "float", "len", "round"):  # type: ignore[attr-defined]
             return True
-        return is_plain and all(_is_number(module, loop, one, depth + 1) for one in node.args)
+        return is_plain and all(_is_number(module, one, known, depth + 1) for one in node.args)
     if isinstance(node, ast.Name):
-        return _is_named_number(module, node, depth)
+        return _is_named_number(module, node, known, depth)
     return False
 
 
-def _is_named_number(module: Module, node: ast.Name, depth: int) -> bool:
+def _is_named_number(module: Module, node: ast.Name, known: Numbers, depth: int) -> bool:
     around = module.function_around(node) or module.tree
-    found: list[bool] = []
-    for one in ast.walk(around):
+    key = (around, node.id)
+    if key not in known:
+        known[key] = False  # where it is made of itself
+        found = list(_given(module, around, node.id, known, depth))
+        if not found and around is not module.tree:
+            found = list(_given(module, module.tree, node.id, known, depth))
+        known[key] = bool(found) and all(found)
+    return known[key]
+
+
+def _given(
+    module: Module, around: ast.AST, name: str, known: Numbers, depth: int
+) -> Iterator[bool]:
+    """Whether each thing is a number that a name is given in a function or a file."""
+    parts = ast.walk(around) if around is not module.tree else iter(module.tree.body)
+    for one in parts:
         if isinstance(one, ast.For):
-            found += _counted(one, node.id)
+            yield from _counted(one, name)
         elif isinstance(one, ast.Assign):
             for target in one.targets:
-                if isinstance(target, ast.Name) and target.id == node.id:
-                    found.append(_is_number(module, around, one.value, depth + 1))
-                elif _stores(target, node.id):
-                    found.append(False)
-        elif isinstance(one, ast.AugAssign) and _stores(one.target, node.id):
-            found.append(_is_number(module, around, one.value, depth + 1))
-    if not found and around is not module.tree:
-        for statement in module.tree.body:
-            if isinstance(statement, ast.Assign) and any(
-                _stores(target, node.id) for target in statement.targets
-            ):
-                found.append(_is_number(module, around, statement.value, depth + 1))
-    return bool(found) and all(found)
+                if isinstance(target, ast.Name) and target.id == name:
+                    yield _is_number(module, one.value, known, depth + 1)
+                elif _stores(target, name):
+                    yield False
+        elif isinstance(one, ast.AugAssign) and _stores(one.target, name):
+            is_itself = _mentions(one.value, {name})
+            yield is_itself or _is_number(module, one.value, known, depth + 1)
 
 
 def _counted(one: ast.For, name: str) -> list[bool]:
