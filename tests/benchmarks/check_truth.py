@@ -1,0 +1,170 @@
+"""How often `tpuctl check` is right, the real compiler being the judge."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from figures import Figure
+
+from tpuctl.preflight.check import check_project
+from tpuctl.preflight.findings import Finding, Severity, Target
+
+__all__ = [
+    "Count",
+    "Judged",
+    "alarms",
+    "check_truth",
+    "exact",
+    "judged",
+    "labelled",
+    "severities",
+]
+
+CORPUS = Path(__file__).resolve().parents[1] / "corpus"
+COMPILED = ("TPU0", "TPU1", "TPU2")  # rules about what the compiler does
+RUNTIME = "2.18.0"  # what the corpus is compiled with
+
+
+@dataclass(frozen=True)
+class Count:
+    """What was to be found against what was."""
+
+    right: frozenset[str]
+    missed: frozenset[str]
+    wrong: frozenset[str]
+
+    @classmethod
+    def of(cls, wanted: Iterable[str], found: Iterable[str]) -> Count:
+        there, said = frozenset(wanted), frozenset(found)
+        return cls(there & said, there - said, said - there)
+
+    @property
+    def precision(self) -> float:
+        """The share of what was found that is there; 1 where nothing was."""
+        found = len(self.right) + len(self.wrong)
+        return len(self.right) / found if found else 1.0
+
+    @property
+    def recall(self) -> float:
+        """The share of what is there that was found; 1 where nothing is."""
+        there = len(self.right) + len(self.missed)
+        return len(self.right) / there if there else 1.0
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A program, the compiler's verdict of it, and what the check says: its worst, all places."""
+
+    file: str
+    verdict: str
+    said: str
+    labels: frozenset[str]
+    places: frozenset[str]
+
+
+def judged() -> list[Judged]:
+    """Check all programs that the compiler has judged."""
+    labels = {row["file"]: row["codes"] for row in read(CORPUS / "labels.toml")}
+    return [
+        checked(row["file"], row["verdict"], labels[row["file"]])
+        for row in read(CORPUS / "verdicts.toml")
+    ]
+
+
+def checked(file: str, verdict: str, labels: list[str]) -> Judged:
+    program = CORPUS / "programs" / file
+    report = check_project(program, Target(tensorflow=RUNTIME))
+    found = [one for one in report.findings if one.code.startswith(COMPILED)]
+    order = list(Severity)
+    worst = min((one.severity for one in found), key=order.index, default="good")
+    places = {f"{file}:{one.code}:{place(one, program)}" for one in found}
+    wanted = {f"{file}:{label}" for label in labels}
+    return Judged(file, verdict, str(worst), frozenset(wanted), frozenset(places))
+
+
+def place(finding: Finding, program: Path) -> str:
+    """Return the line as a label has it, behind the file's name where another one has it."""
+    if finding.path == program:
+        return str(finding.line)
+    return f"{finding.path.relative_to(program.parent).as_posix()}:{finding.line}"
+
+
+def alarms(programs: list[Judged]) -> Count:
+    """Which programs are warned of, against those that are refused, pay for it or lose checks."""
+    return Count.of(
+        (one.file for one in programs if one.verdict != "good"),
+        (one.file for one in programs if one.said != "good"),
+    )
+
+
+def severities(programs: list[Judged]) -> Count:
+    """Which programs are given the compiler's own verdict; all others are missed."""
+    same = {one.file for one in programs if one.said == one.verdict}
+    return Count.of((one.file for one in programs), same)
+
+
+def exact(programs: list[Judged]) -> Count:
+    """Which codes stand on which lines, against the labels."""
+    return Count.of(
+        (place for one in programs for place in one.labels),
+        (place for one in programs for place in one.places),
+    )
+
+
+def labelled() -> Count:
+    """The same for rules that no compiler can judge, each program in the contexts it is for."""
+    folder = CORPUS / "labelled"
+    wanted: set[str] = set()
+    found: set[str] = set()
+    for row in read(folder / "labels.toml"):
+        program, target = folder / row["file"], Target(**row.get("context", {}))
+        case = f"{row['file']} ({target.kind}, {target.tensorflow}, {target.replicas})"
+        findings = check_project(program, target).findings
+        wanted |= {f"{case} {code}" for code in row["codes"]}
+        found |= {f"{case} {one.code}:{place(one, program)}" for one in findings}
+    return Count.of(wanted, found)
+
+
+def check_truth() -> Iterator[Figure]:
+    """The report's lines."""
+    programs = judged()
+    good = sum(one.verdict == "good" for one in programs)
+    what = f"check against XLA, {len(programs)} programs, {good} of them good"
+    yield from shares(what, alarms(programs), precision=0.95, recall=0.9)
+    same = severities(programs)
+    yield Figure("check: as bad as the compiler says", f"{same.recall:.3f}", told(same))
+    yield from shares("check: rule and line, against labels", exact(programs))
+    if (CORPUS / "labelled" / "labels.toml").exists():
+        yield from shares("check: rules of no compiler, against labels", labelled())
+
+
+def shares(
+    what: str, count: Count, precision: float | None = None, recall: float | None = None
+) -> Iterator[Figure]:
+    rows: list[tuple[str, float, float | None, Callable[[Count], str]]] = [
+        ("precision", count.precision, precision, lambda one: listed("wrong", one.wrong)),
+        ("recall", count.recall, recall, lambda one: listed("missed", one.missed)),
+    ]
+    for name, value, goal, beside in rows:
+        yield Figure(f"{what}: {name}", f"{value:.3f}", beside(count), f"≥ {goal}" if goal else "")
+
+
+def told(count: Count) -> str:
+    return listed("not", count.missed)
+
+
+def listed(word: str, names: Iterable[str]) -> str:
+    """Return a few of the names, and how many there are."""
+    ordered = sorted(names)
+    if not ordered:
+        return ""
+    more = f" and {len(ordered) - 3} more" if len(ordered) > 3 else ""
+    return f"{word}: {', '.join(ordered[:3])}{more}"
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return list(tomllib.loads(path.read_text("utf-8")).get("program", []))

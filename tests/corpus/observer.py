@@ -1,0 +1,356 @@
+"""What XLA says of the corpus's programs; runs inside an environment that has TensorFlow.
+
+    observer.py cpu|tpu PROGRAM… > LINES
+
+`cpu` runs each program with XLA forced on, wherever a TPU would compile: a step called from plain
+Python, what a TPU strategy runs, and what Keras trains. `tpu` runs it without, then lowers each of
+its steps against the operations that a TPU has. A line of JSON answers for each program. Every
+program has a process of its own, forked from one that has TensorFlow imported already.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+os.environ.update(
+    TF_CPP_MIN_LOG_LEVEL="3",
+    TOKENIZERS_PARALLELISM="false",
+    CUDA_VISIBLE_DEVICES="",
+    FORCE_TF_AVAILABLE="1",  # transformers does not know the package of a TPU's TensorFlow
+    TPU_LIBRARY_PATH="/nonexistent",  # that TensorFlow waits for a TPU otherwise
+)
+
+import importlib.util
+import json
+import re
+import signal
+import tempfile
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.autograph.core import ag_ctx
+from tensorflow.python.autograph.impl import api as autograph_api
+from tensorflow.python.framework import func_graph
+
+MODE = sys.argv[1]
+LIMIT = 150  # seconds for one program
+CHECKS = ("Assert", "CheckNumerics", "CheckNumericsV2")
+DUMPED = re.compile(r"module_\d+\.(.+?)\.\d*\.?before_optimizations\.txt$")
+# What names a traced function: its own, and a number that each trace has anew.
+TRACED = re.compile(r"^a_inference_(.+?)_\d+(?:__.*)?$")
+UNKNOWN = 8  # examples, where a pipeline says none
+KEPT: list[Any] = []  # owners of methods, which are lowered when the program has let go of them
+plain_function = tf.function
+
+
+class Step:
+    """A function of the program that a TPU would compile when plain Python calls it."""
+
+    def __init__(self, function: Any, options: dict[str, Any], recorded: list[Any]) -> None:
+        options = {key: value for key, value in options.items() if key != "jit_compile"}
+        self.traced = plain_function(function, **options)
+        self.compiled = plain_function(function, jit_compile=True, **options)
+        self.recorded = recorded
+        self.__wrapped__ = function
+        self.__name__ = getattr(function, "__name__", "step")
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        if not tf.executing_eagerly():
+            return self.traced(*arguments, **named)
+        results = (self.compiled if MODE == "cpu" else self.traced)(*arguments, **named)
+        if not any(one[0] is self.traced for one in self.recorded):
+            self.recorded.append((self.traced, arguments, named))
+        return results
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        if owner is None:
+            return self
+        bound = f"_bound_{self.__name__}_{id(self)}"
+        if bound not in owner.__dict__:
+            method = Step.__new__(Step)
+            method.traced = self.traced.__get__(owner, kind)
+            method.compiled = self.compiled.__get__(owner, kind)
+            method.recorded, method.__name__ = self.recorded, self.__name__
+            KEPT.append(owner)
+            object.__setattr__(owner, bound, method)
+        return owner.__dict__[bound]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["traced"], name)
+
+
+class Strategy(tf.distribute.OneDeviceStrategy):
+    """A TPU's strategy with one replica; what it runs is compiled, as a TPU's does."""
+
+    recorded: list[Any]
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        super().__init__("CPU:0")
+        self.steps: dict[Any, Any] = {}
+
+    def run(self, fn: Any, args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
+        known = self.steps.get(fn)
+        if known is None:
+            converted = autograph_api.tf_convert(fn, ag_ctx.control_status_ctx())
+            named = getattr(fn, "__name__", "step")
+            known = plain_function(converted, autograph=False, jit_compile=MODE == "cpu")
+            known._name = named
+            self.steps[fn] = known
+            self.recorded.append((converted, args, kwargs or {}))
+        return super().run(known, args, kwargs)
+
+
+class Resolver:
+    """A resolver that finds no TPU and says so to nobody."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    @staticmethod
+    def connect(*_: Any, **__: Any) -> Resolver:
+        return Resolver()
+
+    def master(self) -> str:
+        return ""
+
+
+def observe(program: Path) -> dict[str, Any]:
+    """Run one program in this process, which is good for nothing else afterwards."""
+    import keras
+
+    source = program.read_text("utf-8")
+    recorded: list[Any] = []
+    lost: set[str] = set()
+    stand_in_for_tpu(recorded)
+    note_lost_checks(program, lost)
+    if "TPUStrategy" not in source:
+        force_functions(program.stem, recorded)
+    force_keras(source, recorded)
+    with tempfile.TemporaryDirectory() as dumps:
+        if MODE == "cpu":
+            flags = (
+                f"--xla_dump_to={dumps} --xla_dump_hlo_as_text --xla_backend_optimization_level=0"
+            )
+            os.environ["XLA_FLAGS"] = flags
+        said: dict[str, Any] = {}
+        keras.utils.set_random_seed(7)
+        try:
+            load(program).train()
+        except Exception as error:  # whatever a program raises is an answer
+            said |= refusal(error, program) if MODE == "cpu" else not_lowered(error)
+        if MODE == "cpu":
+            said |= compilations(Path(dumps))
+        if not {"refused", "unlowered"} & set(said):
+            said |= lowered(recorded, program, said.get("dynamic", 0))
+    return said | {"lost": sorted(lost)}
+
+
+def stand_in_for_tpu(recorded: list[Any]) -> None:
+    Strategy.recorded = recorded
+    tf.distribute.TPUStrategy = tf.distribute.experimental.TPUStrategy = Strategy
+    tf.distribute.cluster_resolver.TPUClusterResolver = Resolver
+    tf.config.experimental_connect_to_cluster = lambda *_, **__: None
+    tf.tpu.experimental.initialize_tpu_system = lambda *_, **__: None
+
+
+def note_lost_checks(program: Path, lost: set[str]) -> None:
+    """Watch for the program's own checks in what is compiled; a pipeline keeps its."""
+    create = func_graph.FuncGraph._create_op_internal
+
+    def noted(graph: Any, op_type: str, *arguments: Any, **named: Any) -> Any:
+        operation = create(graph, op_type, *arguments, **named)
+        if op_type in CHECKS and is_of(program, [one.filename for one in operation.traceback]):
+            lost.add(op_type)
+        return operation
+
+    func_graph.FuncGraph._create_op_internal = noted
+
+
+def is_of(program: Path, files: list[str]) -> bool:
+    """Whether the program's folder, no library, asked for it, and not in a pipeline."""
+    if any("/tensorflow/python/data/" in file for file in files):
+        return False
+    own = [file for file in files if "/tensorflow/" not in file and file != __file__]
+    return bool(own) and program.parent in Path(own[-1]).parents
+
+
+def force_functions(module: str, recorded: list[Any]) -> None:
+    def function(func: Any = None, **options: Any) -> Any:
+        if sys._getframe(1).f_globals.get("__name__") != module:
+            return plain_function(func, **options)
+        if func is None:
+            return lambda one: Step(one, options, recorded)
+        return Step(func, options, recorded)
+
+    tf.function = function
+
+
+def force_keras(source: str, recorded: list[Any]) -> None:
+    import keras
+
+    kinds = [keras.Model]
+    if "tf_keras" in source or "transformers" in source:
+        import tf_keras
+
+        kinds.append(tf_keras.Model)
+    for kind in kinds:
+        compile_, fit = kind.compile, kind.fit
+
+        def compiled(self: Any, *arguments: Any, _of: Any = compile_, **options: Any) -> Any:
+            options |= {"jit_compile": MODE == "cpu", "run_eagerly": False}
+            return _of(self, *arguments, **options)
+
+        def fitted(self: Any, *arguments: Any, _of: Any = fit, **options: Any) -> Any:
+            self.train_step = noted_step(self.train_step, recorded)
+            return _of(self, *arguments, **options | {"verbose": 0})
+
+        kind.compile, kind.fit = compiled, fitted
+
+
+def noted_step(train_step: Any, recorded: list[Any]) -> Any:
+    """Return the same with a note of what it is traced with first."""
+    known: list[Any] = []
+
+    def noted(data: Any) -> Any:
+        if train_step not in known:
+            known.append(train_step)
+            converted = autograph_api.tf_convert(train_step, ag_ctx.control_status_ctx())
+            recorded.append((converted, (data,), {}))
+        return train_step(data)
+
+    return noted
+
+
+def load(program: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(program.stem, program)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[program.stem] = module
+    sys.path.insert(0, str(program.parent))
+    spec.loader.exec_module(module)
+    return module
+
+
+def refusal(error: Exception, program: Path) -> dict[str, Any]:
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename) == program
+    ]
+    text = str(error)
+    lines += [int(one) for one in re.findall(re.escape(str(program)) + r'", line (\d+)', text)]
+    return {"refused": f"{type(error).__name__}: {text}", "line": lines[-1] if lines else None}
+
+
+def compilations(dumps: Path) -> dict[str, Any]:
+    """Count what was compiled, for the function that was most often, and dimensions unknown."""
+    counted: dict[str, int] = {}
+    dynamic = 0
+    for path in sorted(dumps.glob("*before_optimizations.txt")):
+        match = DUMPED.search(path.name)
+        named = TRACED.match(match.group(1)) if match else None
+        if named is None:
+            continue
+        counted[named.group(1)] = counted.get(named.group(1), 0) + 1
+        dynamic = max(dynamic, path.read_text("utf-8", "replace").count("<="))
+    return {"compilations": counted, "dynamic": dynamic}
+
+
+def lowered(recorded: list[Any], program: Path, dynamic: int) -> dict[str, Any]:
+    """Lower what the program compiles with arguments of which only the shapes are known.
+
+    So a TPU has them; what is compiled for this machine's CPU may make constants of their values.
+    """
+    for function, arguments, named in recorded:
+        try:
+            ask = asked_for(function, arguments, named)
+        except Exception as error:
+            return not_lowered(error)
+        try:
+            text = ask(stage="hlo", **({"platform_name": "TPU"} if MODE == "tpu" else {}))
+        except Exception as error:
+            return refusal(error, program)
+        dynamic = max(dynamic, text.count("<="))
+    return {"lowered": len(recorded), "dynamic": dynamic}
+
+
+def asked_for(function: Any, arguments: Any, named: Any) -> Any:
+    """Return what lowers the function; for a TPU that is not there variables become arguments."""
+    leaves = tf.nest.flatten((arguments, named))
+    tensors = [index for index, one in enumerate(leaves) if is_array(one)]
+    specs = [spec_of(leaves[index]) for index in tensors]
+
+    def flat(*values: Any) -> Any:
+        given = list(leaves)
+        for index, value in zip(tensors, values, strict=True):
+            given[index] = value
+        packed, packed_named = tf.nest.pack_sequence_as((arguments, named), given)
+        return [one for one in tf.nest.flatten(function(*packed, **packed_named)) if is_array(one)]
+
+    whole = plain_function(flat, jit_compile=True, autograph=False)
+    if MODE == "cpu":
+        return whole.experimental_get_compiler_ir(*specs)
+    from functional import FunctionOfValues
+
+    step = FunctionOfValues(plain_function(flat, autograph=False).get_concrete_function(*specs))
+    for node in step.graph.node:
+        node.attr.pop("_class", None)  # beside which other node it belongs: of a graph that was
+    values = [tf.TensorSpec(one.shape, one.dtype) for one in step.variables]
+    compiled = plain_function(step, jit_compile=True, autograph=False)
+    return compiled.experimental_get_compiler_ir(*values, *specs)
+
+
+def not_lowered(error: Exception) -> dict[str, Any]:
+    return {"unlowered": f"{type(error).__name__}: {error}"}
+
+
+def is_array(value: Any) -> bool:
+    return tf.is_tensor(value) or hasattr(value, "__array__")
+
+
+def spec_of(value: Any) -> tf.TensorSpec:
+    tensor = value if tf.is_tensor(value) else tf.convert_to_tensor(value)
+    shape = [UNKNOWN if size is None else size for size in tensor.shape]
+    return tf.TensorSpec(shape, tensor.dtype)
+
+
+def answer(program: Path) -> dict[str, Any]:
+    """Observe in a process of its own and return what it wrote."""
+    with tempfile.TemporaryDirectory() as folder:
+        written = Path(folder, "said.json")
+        child = os.fork()
+        if child == 0:
+            try:
+                signal.alarm(LIMIT)
+                quiet = os.open(Path(folder, "log"), os.O_WRONLY | os.O_CREAT)
+                os.dup2(quiet, 1)
+                os.dup2(quiet, 2)
+                written.write_text(json.dumps(observe(program)), "utf-8")
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if written.exists():
+            return dict(json.loads(written.read_text("utf-8")))
+        log = Path(folder, "log").read_text("utf-8", "replace")
+        return {"crashed": f"status {status}: {log[-1500:]}"}
+
+
+def main(programs: list[Path]) -> None:
+    import keras  # noqa: F401  (once for all that are forked)
+
+    sources = "".join(one.read_text("utf-8") for one in programs)
+    if "tf_keras" in sources or "transformers" in sources:
+        import tf_keras  # noqa: F401
+    if "transformers" in sources:
+        import transformers  # noqa: F401
+    for program in programs:
+        print(json.dumps({"program": program.name, **answer(program)}), flush=True)
+
+
+if __name__ == "__main__":
+    main([Path(one).resolve() for one in sys.argv[2:]])

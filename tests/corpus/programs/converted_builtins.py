@@ -1,0 +1,22 @@
+import tensorflow as tf
+
+weights = tf.Variable(tf.random.normal([5, 2]))
+
+
+@tf.function
+def step(x, y):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(x @ weights - y))
+        loss = loss + float(tf.reduce_sum(tf.cast(y > 0, tf.int32))) * 1e-3
+        loss = loss / len(x) + abs(loss) * 1e-3
+    weights.assign_sub(0.1 * tape.gradient(loss, weights))
+    return int(loss)
+
+
+def train():
+    for _ in range(2):
+        step(tf.random.normal([4, 5]), tf.random.normal([4, 2]))
+
+
+if __name__ == "__main__":
+    train()
