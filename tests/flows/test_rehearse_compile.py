@@ -13,7 +13,6 @@ import pytest
 pytestmark = pytest.mark.soak  # gigabytes of others' programs, made once
 
 STRATEGY = """
-import os
 import tensorflow as tf
 resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
 tf.config.experimental_connect_to_cluster(resolver)
@@ -62,7 +61,10 @@ def train(iterator):
 data = tf.data.Dataset.from_tensors((tf.ones([16]), 1)).repeat().batch(64, drop_remainder=True)
 train(iter(strategy.experimental_distribute_dataset(data)))
 """
-TRANSFORMERS = f"""{STRATEGY.replace("import tensorflow", "os.environ['TF_USE_LEGACY_KERAS'] = '1'; import tensorflow")}
+TRANSFORMERS = f"""
+import os
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+{STRATEGY}
 from transformers import BertConfig, TFBertForSequenceClassification, create_optimizer
 with strategy.scope():
     config = BertConfig(
