@@ -52,7 +52,7 @@ from tpuctl.preflight.source import Module, Project
 
 __all__ = ["Constants", "Known", "is_bucket", "is_local"]
 
-DEPTH = 24
+DEPTH = 24  # of what is followed
 
 
 class Constants:
@@ -360,9 +360,8 @@ class Constants:
                 found = self.values(module, node.func.value)
                 if node.func.attr in WHOLE:
                     return found
-                begins = [begun(one, "{") for one in found]
                 is_below = node.func.attr in BELOW
-                return [below(one) for one in found] if is_below else begins
+                return [below(one) if is_below else begun(one, "{") for one in found]
         return self._returned(module, node)
 
     def _path(self, module: Module, parts: list[ast.expr]) -> list[Known]:

@@ -1,0 +1,200 @@
+"""Names of other versions of TensorFlow, and TensorFlow among what is installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.checked import Checked
+from tpuctl.preflight.findings import Target
+from tpuctl.preflight.rules import versions
+from tpuctl.preflight.rules.pins import allows
+
+HEAD = "import os\nimport subprocess\nimport sys\n\nimport tensorflow as tf\n\n"
+
+
+def of(version: str | None) -> Target:
+    return Target("vm", version, 8)
+
+
+@pytest.mark.parametrize(
+    ("source", "version"),
+    [
+        ("s = tf.distribute.TPUStrategy()  # TPU405 error", "2.1.0"),
+        ("s = tf.distribute.TPUStrategy()  # TPU405 error", "2.2.0"),
+        ("s = tf.distribute.TPUStrategy()", "2.3.0"),
+        ("s = tf.distribute.experimental.TPUStrategy()", "2.2.0"),
+        ("s = tf.distribute.experimental.TPUStrategy()  # TPU405 risk", "2.3.0"),
+        ("s = tf.distribute.experimental.TPUStrategy()  # TPU405 risk", "2.18.0"),
+        ("s = tf.distribute.experimental.TPUStrategy()", None),
+        ("strategy = tf.distribute.get_strategy()\nstrategy.run(print)  # TPU405 error", "2.1.0"),
+        ("strategy = tf.distribute.get_strategy()\nstrategy.run(print)", "2.2.0"),
+        ("subprocess.run([])\nclass A:\n    def run(self):\n        pass\nA().run()", "2.1.0"),
+        ("s = tf.distribute.get_strategy()\ns.experimental_run_v2(print)", "2.1.0"),
+        ("s = tf.distribute.get_strategy()\ns.experimental_run_v2(print)  # TPU405 risk", "2.3.0"),
+        ("s = tf.distribute.get_strategy()\ns.experimental_run_v2(print)  # TPU405 risk", None),
+        ("s = tf.distribute.get_strategy()\ns.experimental_run_v2(print)  # TPU405 error", "2.4.0"),
+        ("tf.contrib.layers.fully_connected(1)  # TPU406 error", "2.18.0"),
+        ("tf.placeholder(tf.float32)  # TPU406 error", "2.18.0"),
+        ("tf.compat.v1.placeholder(tf.float32)", "2.18.0"),
+        ("from tensorflow.contrib import layers  # TPU406 error\nlayers.dense(1)", "2.18.0"),
+        ("import tensorflow.contrib.slim as slim  # TPU406 error", "2.18.0"),
+        ("tf.keras.optimizers.experimental.AdamW()  # TPU406 error", "2.18.0"),
+        ("tf.keras.optimizers.AdamW()", "2.18.0"),
+        ("tf.keras.optimizers.AdamW()  # TPU406 error", "2.3.0"),
+        ("tf.data.experimental.AUTOTUNE", "2.18.0"),
+        ("tf.data.AUTOTUNE  # TPU406 error", "2.3.0"),
+        ("tf.data.AUTOTUNE", "2.4.0"),
+        ("tf.data.AUTOTUNE", None),
+        ("m = tf.keras.Sequential([])\nm.fit_generator([])  # TPU406 error", "2.18.0"),
+        ("import keras\nm = keras.Model()\nm.fit([])", "2.18.0"),
+        ("tf.log = tf.math.log", "2.18.0"),
+        ("from tensorflow.python.framework import ops\nops.get_default_graph()", "2.18.0"),
+    ],
+)
+def test_names_by_version(tmp_path: Path, source: str, version: str | None) -> None:
+    Checked(tmp_path, versions.find).marked(HEAD + source, of(version))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "try:\n    a = tf.data.AUTOTUNE\nexcept AttributeError:\n    a = -1",
+        "try:\n    from tensorflow.contrib import layers\nexcept ImportError:\n    layers = None",
+        "if hasattr(tf.data, 'AUTOTUNE'):\n    a = tf.data.AUTOTUNE",
+        "a = tf.data.AUTOTUNE if hasattr(tf.data, 'AUTOTUNE') else -1",
+        "a = hasattr(tf.data, 'AUTOTUNE') and tf.data.AUTOTUNE",
+        "if tf.__version__ >= '2.4':\n    a = tf.data.AUTOTUNE",
+        "NEW = tf.__version__ >= '2.4'\nif NEW:\n    a = tf.data.AUTOTUNE",
+        "s = getattr(tf.distribute, 'TPUStrategy', tf.distribute.experimental.TPUStrategy)()",
+        "a = getattr(tf.data, 'AUTOTUNE', -1)",
+        "def f():\n    if not hasattr(tf.data, 'AUTOTUNE'):\n        return -1\n"
+        "    return tf.data.AUTOTUNE",
+    ],
+)
+def test_uses_that_ask_before(tmp_path: Path, source: str) -> None:
+    for version in ("2.3.0", "2.18.0"):
+        assert Checked(tmp_path, versions.find).findings(HEAD + source, of(version), {}) == []
+
+
+def test_guards_of_other_things_are_none(tmp_path: Path) -> None:
+    for source in (
+        "try:\n    a = tf.data.AUTOTUNE  # TPU406 error\nexcept ValueError:\n    a = -1",
+        "if input():\n    a = tf.data.AUTOTUNE  # TPU406 error",
+        "a = tf.data.AUTOTUNE  # TPU406 error\nif hasattr(tf, 'x'):\n    a = 1",
+    ):
+        Checked(tmp_path, versions.find).marked(HEAD + source, of("2.3.0"))
+
+
+def test_keras_2_in_later_versions(tmp_path: Path) -> None:
+    name = "tf.keras.layers.experimental.preprocessing.Rescaling(1)"
+    checked = Checked(tmp_path, versions.find)
+    checked.marked(f"{HEAD}{name}  # TPU406 error", of("2.18.0"))
+    checked.marked(f"{HEAD}os.environ['TF_USE_LEGACY_KERAS'] = '1'\n{name}", of("2.18.0"))
+    checked.marked(f"{HEAD}{name}", of("2.15.1"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("s.experimental_run_v2(f, args=(x,))", "s.run(f, args=(x,))"),
+        ("s = tf.distribute.experimental.TPUStrategy(r)", "s = tf.distribute.TPUStrategy(r)"),
+        (
+            "s = tf.distribute.experimental.TPUStrategy(r, device_assignment=d)",
+            "s = tf.distribute.experimental.TPUStrategy(r, device_assignment=d)",
+        ),
+    ],
+)
+def test_new_names_are_written(tmp_path: Path, before: str, after: str) -> None:
+    assert Checked(tmp_path, versions.find).fixed(HEAD + before, of("2.18.0")) == HEAD + after
+
+
+REQUIREMENTS = """# what the job needs
+tensorflow==2.12.0  # TPU503 error
+tensorflow >= 2.12, < 2.16  # TPU503 error
+tensorflow[and-cuda]~=2.12.0  # TPU503 error
+tensorflow==2.18.0
+tensorflow>=2.15
+tensorflow
+TensorFlow_CPU==2.18.0  # TPU504 risk
+tf-nightly  # TPU504 risk
+tensorflow-datasets==4.9
+tf-keras
+tensorflow==2.12; python_version < "3.8"
+"""
+
+
+def test_requirements(tmp_path: Path) -> None:
+    checked = Checked(tmp_path, versions.find)
+    checked.marked(HEAD, of("2.18.0"), **{"requirements.txt": REQUIREMENTS})
+    # A runtime without TensorFlow has nothing that could be replaced.
+    assert checked.findings(HEAD, of(None), {}) == []
+
+
+def test_requirements_in_other_files(tmp_path: Path) -> None:
+    files = {
+        "requirements.txt": "-r base.txt\n-r ../elsewhere.txt\n-r requirements.txt\n",
+        "base.txt": "numpy\ntensorflow==2.12.0  # TPU503 error\n",
+    }
+    Checked(tmp_path, versions.find).marked(HEAD, of("2.18.0"), **files)
+
+
+def test_dependencies_of_a_project(tmp_path: Path) -> None:
+    text = '[project]\nname = "a"\ndependencies = [\n  "numpy",\n  "tensorflow==2.12",\n]\n'
+    checked = Checked(tmp_path, versions.find)
+    (one,) = checked.findings(HEAD, of("2.18.0"), {"pyproject.toml": text})
+    assert (one.path.name, one.line, one.column, one.code) == ("pyproject.toml", 5, 3, "TPU503")
+    # With requirements, those alone are installed.
+    assert checked.findings(HEAD, of("2.18.0"), {"requirements.txt": "numpy\n"}) == []
+    for text in ("not TOML", "project = 1", "[project]\ndependencies = 1"):
+        (tmp_path / "requirements.txt").unlink(missing_ok=True)
+        assert checked.findings(HEAD, of("2.18.0"), {"pyproject.toml": text}) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "subprocess.run([sys.executable, '-m', 'pip', 'install', 'tensorflow==2.12'])"
+        "  # TPU503 error",
+        "os.system('pip install tensorflow==2.12.0')  # TPU503 error",
+        "subprocess.check_call('pip3 install -q tensorflow-cpu', shell=True)  # TPU504 risk",
+        "os.system('pip install -U tensorflow')  # TPU504 risk",
+        "os.system('pip install tensorflow')",
+        "os.system('pip install tensorflow==2.18.0')",
+        "os.system('pip install tensorflow-datasets')",
+        "os.system('echo tensorflow==2.12.0')",
+        "os.system(input())",
+    ],
+)
+def test_what_a_script_installs(tmp_path: Path, source: str) -> None:
+    Checked(tmp_path, versions.find).marked(HEAD + source, of("2.18.0"))
+
+
+@pytest.mark.parametrize(
+    ("clauses", "allowed"),
+    [
+        ("", True),
+        ("==2.18.0", True),
+        ("==2.18", True),
+        ("==2.18.1", False),
+        ("==2.18.*", True),
+        ("==2.1.*", False),
+        ("===2.18.0", True),
+        ("!=2.18.0", False),
+        ("~=2.15", True),
+        ("~=2.15.0", False),
+        ("~=2.18.0", True),
+        (">=2.16", True),
+        (">2.18", False),
+        ("<2.18", False),
+        ("<=2.18", True),
+        (">=2.12,<3", True),
+        (">=2.12,<2.16", False),
+        (">=2.9", True),
+        ("<3", True),
+        ("what is this", True),
+    ],
+)
+def test_clauses_mean_what_pip_means(clauses: str, allowed: bool) -> None:
+    assert allows(clauses, "2.18.0") is allowed
