@@ -196,6 +196,7 @@ def test_paths_are_relative_to_where_one_is(
         (["train.py", "--explain", "TPU101"], "Options contradict"),
         (["--fix"], "Nothing to check"),
         (["--format", "sarif"], "Nothing to check"),
+        (["empty"], "no file of Python is in empty"),
         (["--explain", "TPU999"], "No such rule"),
         (["--explain", ""], "No such rule"),
         (["train.py", "--select", "TPU100,XYZ"], "No such rule"),
@@ -209,6 +210,7 @@ def test_what_is_mistyped(
 ) -> None:
     write(here, train=GOOD)
     (here / "notes.ipynb").write_text("{}", "utf-8")
+    (here / "empty").mkdir()
     (here / "broken-link.py").symlink_to("nowhere.py")
     assert run(["check", *arguments]) == 2
     told = capsys.readouterr()

@@ -239,7 +239,13 @@ def _look(scripts: Sequence[Path], module: str | None, target: Target) -> Report
     from tpuctl.preflight.findings import Report
 
     if module is None:
-        return Report.joined(check_path(one, target) for one in scripts)
+        report = Report.joined(check_path(one, target) for one in scripts)
+        if not report.files:
+            detail = f"no file of Python is in {shlex.join(map(str, scripts))}"
+            raise Usage(
+                "Nothing to check", detail, hint="Environments and hidden folders are not read."
+            )
+        return report
     from tpuctl.preflight.command import check_runnable, runnable
 
     wanted = runnable(module, "module")
