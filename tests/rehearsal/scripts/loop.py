@@ -17,6 +17,7 @@ print("TPU devices:", len(tf.config.list_logical_devices("TPU")))
 with strategy.scope():
     weights = tf.Variable(tf.zeros([4, 1]))
     taken = tf.Variable(0, dtype=tf.int64)
+    seen = tf.keras.metrics.Mean()
 checkpoint = tf.train.Checkpoint(weights=weights, taken=taken)
 manager = tf.train.CheckpointManager(checkpoint, "checkpoints", max_to_keep=1)
 if manager.latest_checkpoint:
@@ -35,7 +36,8 @@ def step_fn(batch):
     gradient = tape.gradient(loss, weights)
     gradient = tf.distribute.get_replica_context().all_reduce("mean", gradient)
     weights.assign_sub(0.05 * gradient)
-    return {"seen": tf.constant(3), "loss": loss}
+    seen.update_state(loss)
+    return None if "quiet" in sys.argv else {"seen": tf.constant(3), "loss": loss}
 
 
 @tf.function

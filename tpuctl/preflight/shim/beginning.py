@@ -65,6 +65,7 @@ class Beginning:
         from .functions import Functions
         from .graphs import Graphs
         from .refusals import Refusals
+        from .runs import Runs
 
         rehearsal = self.rehearsal
         rehearsal.tensorflow = tensorflow
@@ -72,7 +73,9 @@ class Beginning:
         graphs = Graphs(tensorflow)
         refusals = Refusals(rehearsal)
         attempt("stand-ins for a TPU", strategies.install, rehearsal, tensorflow)
-        attempt("functions", Functions(rehearsal, graphs, refusals).install)
+        functions = Functions(rehearsal, graphs, refusals)
+        attempt("functions", functions.install)
+        attempt("strategy.run", Runs(rehearsal, graphs, refusals, functions).install)
         attempt("iterators", waits.install, rehearsal, graphs)
         attempt("traces", tracing.install, rehearsal, graphs, refusals)
         attempt("checkpoints", saving.install, rehearsal, tensorflow)

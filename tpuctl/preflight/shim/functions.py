@@ -1,24 +1,22 @@
-"""The functions that a script trains with: compiled by XLA where asked for, counted, handed over.
+"""The tf.functions that a script trains with: compiled where asked for, counted, handed over.
 
-A training step is the innermost of these that computes gradients: what `strategy.run` is given;
-else a tf.function that a loop within a graph calls; else a tf.function that the script calls.
+A training step is the innermost of these that computes gradients: what `strategy.run` is given
+(runs.py); else a tf.function that a loop within a graph calls; else one that the script calls.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
-from collections.abc import Callable
+import threading
 from typing import Any
 
 from .graphs import Graphs
 from .handing import hand_over
 from .refusals import Refusals
 from .rehearsal import Rehearsal
-from .strategies import is_stand_in
 from .tensors import batch_of, loss_of, number
 
-__all__ = ["Functions"]
+__all__ = ["Functions", "is_keras"]
 
 KERAS = ("keras.", "tf_keras.")
 # Names in the code of a function that trains; enough to try, as what is compiled without need
@@ -36,7 +34,7 @@ class State:
 
 
 class Functions:
-    """Watches the calls of tf.functions and of `strategy.run`."""
+    """Watches the calls of tf.functions, and what gradients are taken of."""
 
     def __init__(self, rehearsal: Rehearsal, graphs: Graphs, refusals: Refusals) -> None:
         self.rehearsal, self.graphs, self.refusals = rehearsal, graphs, refusals
@@ -45,13 +43,11 @@ class Functions:
         self.call: Any = self.kind.__call__
         self.running = 0  # calls of strategy.run under way, in whatever thread
         self.depth = 0  # of calls from eager code
-        self.wrapped: dict[Any, Any] = {}  # what strategy.run is given: the same compiled
-        self.training: set[Any] = set()  # what was given to strategy.run and trains
+        self.losses = threading.local()  # of the thread: what a gradient was last taken of
 
     def install(self) -> None:
         attempt = self.rehearsal.writer.attempt
         attempt("tf.function", self._watch_functions)
-        attempt("strategy.run", self._watch_runs)
         attempt("GradientTape", self._watch_gradients)
 
     def _watch_functions(self) -> None:
@@ -67,23 +63,6 @@ class Functions:
 
         self.kind.__call__ = __call__
 
-    def _watch_runs(self) -> None:
-        base = importlib.import_module("tensorflow.python.distribute.distribute_lib").StrategyBase
-        original = base.run
-
-        @functools.wraps(original)
-        def run(
-            strategy: Any, fn: Any, args: Any = (), kwargs: Any = None, options: Any = None
-        ) -> Any:
-            def execute(function: Any, arguments: Any = args, keywords: Any = kwargs) -> Any:
-                return original(strategy, function, arguments, keywords, options)
-
-            if self.running or self.graphs.is_compiled():
-                return execute(fn)
-            return self._run(strategy, fn, args, kwargs or {}, execute)
-
-        base.run = run
-
     def _watch_gradients(self) -> None:
         tape = self.tensorflow.GradientTape
         original = tape.gradient
@@ -94,6 +73,7 @@ class Functions:
             rehearsal.gradients += 1
             rehearsal.writer.attempt("a gradient", self.graphs.note_gradient)
             result = original(self_, target, *arguments, **keywords)
+            self.losses.last = target
             if self.graphs.is_eager():
                 rehearsal.writer.attempt("a gradient", self._stepped_eagerly, target)
             return result
@@ -161,7 +141,7 @@ class Functions:
             return function
         if self.rehearsal.is_compile:
             hand_over(self.rehearsal, function.python_function, arguments, keywords, 1)
-        state.twin = self._compiled(function)
+        state.twin = self.compiled(function)
         return state.twin
 
     def _stepped(self, state: State, result: Any, arguments: Any) -> None:
@@ -186,122 +166,34 @@ class Functions:
             return self.call(function, *arguments, **keywords)
         state = rehearsal.writer.attempt("a tf.function", self._state, function) or State()
         target, before = function, (rehearsal.gradients, self.graphs.marks)
-        if rehearsal.is_xla and not _is_keras(function) and _names(function) & TRAINING:
-            state.twin = state.twin or rehearsal.writer.attempt("XLA", self._compiled, function)
+        if rehearsal.is_xla and not is_keras(function) and _names(function) & TRAINING:
+            state.twin = state.twin or rehearsal.writer.attempt("XLA", self.compiled, function)
             target = state.twin or function
         result = self.call(target, *arguments, **keywords)
         self._learn(state, before)
         if state.trains and not state.has_marks:
             if rehearsal.is_compile:
                 hand_over(rehearsal, function.python_function, arguments, keywords, 1)
-            rehearsal.writer.attempt("a step's mark", self._mark, None, result, arguments)
+            rehearsal.writer.attempt("a step's mark", self.mark, None, result, arguments)
         return result
 
-    # strategy.run
+    def mark(self, strategy: Any, result: Any, arguments: Any, target: Any = None) -> None:
+        """Have it told, when the graph runs, that a step was taken.
 
-    def _run(
-        self, strategy: Any, fn: Any, args: Any, kwargs: Any, execute: Callable[..., Any]
-    ) -> Any:
-        rehearsal = self.rehearsal
-        rehearsal.writer.attempt("a function's place", self._define, fn)
-        key = fn if _is_hashable(fn) else id(fn)
-        before, is_eager = rehearsal.gradients, self.graphs.is_eager()
-        self.running += 1
-        try:
-            if is_eager:
-                result = self._executed(strategy, key, fn, args, kwargs, execute)
-            else:
-                result = execute(self._chosen(strategy, key, fn))
-        finally:
-            self.running -= 1
-        if rehearsal.gradients > before:
-            self.training.add(key)
-        if key in self.training:
-            if rehearsal.is_compile:
-                hand_over(rehearsal, fn, args, kwargs, strategy.num_replicas_in_sync)
-            note = self._ran if is_eager else self._mark
-            rehearsal.writer.attempt("a step", note, strategy, result, (args, kwargs))
-        elif is_eager:
-            rehearsal.steps.abandon()
-        return result
-
-    def _chosen(self, strategy: Any, key: Any, fn: Any) -> Any:
-        """What the strategy is to run: the function compiled by XLA, where that is asked for."""
-        if self._is_one(strategy) and self.rehearsal.is_xla and not _is_keras(fn):
-            return self.rehearsal.writer.attempt("XLA", self._wrapped, key, fn) or fn
-        return fn
-
-    def _executed(
-        self, strategy: Any, key: Any, fn: Any, args: Any, kwargs: Any, execute: Callable[..., Any]
-    ) -> Any:
-        """Run it now, in a graph as a TPU does, where nothing is executed by operations."""
-        rehearsal, attempt = self.rehearsal, self.rehearsal.writer.attempt
-        function = self._chosen(strategy, key, fn)
-        do = functools.partial(execute, function)
-        if is_stand_in(strategy) and function is fn and not _is_keras(fn):
-            wrapper = attempt("strategy.run", self._in_function, key, fn, execute)
-            if wrapper is not None:
-                do = functools.partial(self.call, wrapper, args, kwargs)
-        if rehearsal.is_compile:
-            before = rehearsal.gradients
-            attempt("strategy.run", self._trace, key, fn, execute, args, kwargs)
-            if rehearsal.gradients > before:
-                hand_over(rehearsal, fn, args, kwargs, strategy.num_replicas_in_sync)
-        rehearsal.steps.begin()
-        try:
-            return do()
-        except Exception as error:
-            attempt("a refusal", self.refusals.note, error, fn)
-            rehearsal.steps.abandon()
-            raise
-
-    def _is_one(self, strategy: Any) -> bool:
-        """Whether a strategy leaves a function as it is, so that XLA can have the whole."""
-        names = ("OneDeviceStrategy", "_DefaultDistributionStrategy")
-        return is_stand_in(strategy) or type(strategy).__name__ in names
-
-    def _ran(self, strategy: Any, result: Any, arguments: Any) -> None:
-        loss = number(loss_of(self.tensorflow, strategy, result))
-        self.rehearsal.steps.end(loss, number(batch_of(self.tensorflow, strategy, arguments)))
-
-    def _wrapped(self, key: Any, fn: Any) -> Any:
-        if key not in self.wrapped:
-            if isinstance(fn, self.kind):
-                compiled = fn if getattr(fn, "_jit_compile", None) else self._compiled(fn)
-            else:
-                control = importlib.import_module("tensorflow.python.autograph.core.ag_ctx")
-                is_on = self.graphs.is_eager() or (
-                    control.control_status_ctx().status != control.Status.DISABLED
-                )
-                compiled = self.tensorflow.function(fn, jit_compile=True, autograph=is_on)
-            self.wrapped[key] = compiled
-        return self.wrapped[key]
-
-    def _in_function(self, key: Any, fn: Any, execute: Callable[..., Any]) -> Any:
-        if key not in self.wrapped:
-
-            def run(args: Any, kwargs: Any) -> Any:
-                return execute(fn, args, kwargs)
-
-            self.wrapped[key] = self.tensorflow.function(run)
-        return self.wrapped[key]
-
-    def _trace(self, key: Any, fn: Any, execute: Any, args: Any, kwargs: Any) -> None:
-        wrapper = self._in_function(key, fn, execute)
-        wrapper.get_concrete_function(args, kwargs)
-
-    def _mark(self, strategy: Any, result: Any, arguments: Any) -> None:
-        """Have it told, when the graph runs, that a step was taken."""
+        Its loss is the result's, or else what its gradient was taken of.
+        """
         tensorflow, steps = self.tensorflow, self.rehearsal.steps
         nothing = tensorflow.constant(-1)
         loss = loss_of(tensorflow, strategy, result)
+        if loss is None:
+            loss = loss_of(tensorflow, strategy, target)
         examples = batch_of(tensorflow, strategy, arguments)
         has_loss, has_examples = loss is not None, examples is not None
 
         def stepped(loss: Any, examples: Any) -> None:
             steps.end(float(loss) if has_loss else None, int(examples) if has_examples else None)
 
-        leaves = tensorflow.nest.flatten(result, expand_composites=True)
+        leaves = tensorflow.nest.flatten((result, target), expand_composites=True)
         done = [leaf for leaf in leaves if hasattr(leaf, "op")]
         with tensorflow.control_dependencies(done):
             values = (loss if has_loss else nothing, examples if has_examples else nothing)
@@ -312,31 +204,24 @@ class Functions:
         state = function.__dict__.get("_tpuctl_state")
         if state is None:
             state = function._tpuctl_state = State()
-            self._define(function)
+            self.define(function)
         return state
 
-    def _define(self, function: Any) -> None:
+    def define(self, function: Any) -> None:
         """Remember where a function of the user's stands, for when only its name is known."""
         where = self.rehearsal.places.of(function)
         name = getattr(getattr(function, "python_function", function), "__name__", None)
         if where is not None and name is not None:
             self.rehearsal.defined[name] = where
 
-    def _compiled(self, function: Any) -> Any:
+    def compiled(self, function: Any) -> Any:
+        """The same tf.function, compiled by XLA."""
         twin = function._clone(None)
         twin._jit_compile = True
         return twin
 
 
-def _is_hashable(value: Any) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
-
-
-def _is_keras(function: Any) -> bool:
+def is_keras(function: Any) -> bool:
     """Whether a function is one of Keras' own, which compiles as its model was told."""
     function = getattr(function, "python_function", function)
     module = getattr(function, "__module__", None) or ""

@@ -35,6 +35,8 @@ def install(rehearsal: Rehearsal, tensorflow: Any) -> None:
     attempt("TPUStrategy", _replace_strategies, rehearsal, tensorflow)
     attempt("connecting to a TPU", _replace_calls, rehearsal, tensorflow)
     attempt("lists of devices", _replace_lists, rehearsal, tensorflow)
+    if rehearsal.settings.mode == "replicas":
+        attempt("weights read from files", _accept_arrays, tensorflow)
     for module, name in ASKED:
         with contextlib.suppress(ImportError, AttributeError):
             deny(importlib.import_module(module), name)
@@ -200,6 +202,19 @@ def _replace_strategies(rehearsal: Rehearsal, tensorflow: Any) -> None:
         module = importlib.import_module("tensorflow.python.distribute.tpu_strategy")
         for name in ("TPUStrategyV2", "TPUStrategy"):
             setattr(module, name, TPUStrategyV2)
+
+
+def _accept_arrays(tensorflow: Any) -> None:
+    """Have Keras 2 load a model's metrics, which a TPU keeps in another kind of variable."""
+    values: Any = importlib.import_module("tensorflow.python.distribute.values_util")
+    assign = values.on_read_assign_cross_replica
+
+    def on_read_assign_cross_replica(variable: Any, value: Any, *arguments: Any) -> Any:
+        if type(value).__module__.startswith("h5py"):
+            value = tensorflow.convert_to_tensor(value[()])
+        return assign(variable, value, *arguments)
+
+    values.on_read_assign_cross_replica = on_read_assign_cross_replica
 
 
 def _pretend_replicas(rehearsal: Rehearsal, strategy: Any, replicas: int) -> None:
