@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["compiled_lines"]
 
 WORDS = 12  # lines of a compiler that talks on
+LONGEST = 300
 BY = {
     "script": "the step failed as TensorFlow traced it",
     "compiler": "the TPU's compiler refuses the step",
@@ -61,7 +62,7 @@ def _verdict(report: CompileReport) -> str:
 
 
 def _refused(refusal: Refusal) -> Iterator[str]:
-    lines = refusal.message.strip().splitlines()
+    lines = [line[:LONGEST] for line in refusal.message.strip().splitlines()]
     yield f"  refused   {lines[0]}"
     for line in lines[1:WORDS]:
         yield f"            {line}"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tpuctl.engine.step import step
+from tpuctl.engine.step import Step, step
 from tpuctl.errors import OperationFailed, Refused, Usage
 from tpuctl.model.events import Emit
 from tpuctl.preflight.compile.conversation import Compiler, Door, HungUp
@@ -29,6 +29,7 @@ __all__ = ["LOWERED_WITH", "Wanted", "compile_step", "settings_of"]
 LOWERED_WITH = "2.18.0"
 BEFORE_STEP_SECONDS = 1800.0  # until the step is there: data may have to be read
 TICK_SECONDS = 1.0
+TOLD_SECONDS = 10.0
 OBSERVATIONS = "observations.jsonl"
 UNKNOWN = 32  # a core's batch, where the script does not say one
 
@@ -213,7 +214,7 @@ class _Compilation:
         notes = found.notes
         if following in self.refusals:
             why = self.refusals[following]
-            notes += (f"{following} a core cannot be lowered: {why.message.splitlines()[0]}",)
+            notes += (f"{following} a core was refused: {why.message.splitlines()[0][:300]}",)
         return replace(
             found,
             largest=most,
@@ -232,8 +233,7 @@ class _Compilation:
             return self.answers.get(batch)
         shown = "as it is" if batch is None else str(batch)
         with step(self.emit, f"batch/{shown}", "compile", self._where()) as asking:
-            asking.report("lowering")
-            told = await self.door.ask(batch)
+            told = await _timed("lowering", self.door.ask(batch), asking)
             if told["kind"] == "refused":
                 self.refusals[batch] = _refusal(told)
                 asking.result = "cannot be lowered"
@@ -241,14 +241,14 @@ class _Compilation:
             if told["kind"] != "lowered":
                 raise OperationFailed("Step cannot be lowered", str(told.get("traceback", told)))
             self.lowered = told
-            asking.report("compiling: a quarter of a minute to several")
             program = Path(told["program"])
-            said = await self.tpu.ask(
+            compiling = self.tpu.ask(
                 generation=self.wanted.generation,
                 program=str(program),
                 results=told["results"],
                 changed=told["changed"],
             )
+            said = await _timed("compiling", compiling, asking)
             program.unlink(missing_ok=True)
             if "failed" in said:
                 self.refusals[batch] = Refusal(said["failed"], "compiler")
@@ -265,6 +265,24 @@ class _Compilation:
 
     def _where(self) -> str:
         return f"one core of {self.wanted.type}"
+
+
+async def _timed(
+    what: str, answering: Coroutine[Any, Any, dict[str, Any]], asking: Step
+) -> dict[str, Any]:
+    """Tell now and then how long it has been at it."""
+    answer = asyncio.ensure_future(answering)
+    try:
+        asking.report(what)
+        began = asking.seconds
+        while not answer.done():
+            await asyncio.wait({answer}, timeout=TOLD_SECONDS)
+            if not answer.done():
+                asking.report(f"{what} for {asking.seconds - began:.0f} s")
+        return answer.result()
+    finally:
+        answer.cancel()
+        await asyncio.gather(answer, return_exceptions=True)
 
 
 def _refusal(told: dict[str, Any]) -> Refusal:
