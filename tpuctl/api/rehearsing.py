@@ -28,6 +28,7 @@ __all__ = ["Rehearsing", "job_variables", "output_of"]
 
 Report = Callable[[str, float | None], None]
 GRACE = 20.0  # seconds that a script may take for saving, asked to end
+AGAIN = 3  # steps of the second run, which is to show that it begins, and goes on
 MOST_REPLICAS = 8  # logical devices: more say nothing new, and take this machine's time
 
 
@@ -154,12 +155,14 @@ class Rehearsing:
 
     async def run(self) -> list[Pass]:
         """The first pass, and where that went well the second one."""
-        first = await self._pass("xla", 1)
+        steps = self.wish.steps
+        first = await self._pass("xla", 1, steps)
         if not first.steps or first.has_failed or first.stopped == "interrupted":
             return [first]
-        return [first, await self._pass("replicas", min(self.target.replicas, MOST_REPLICAS))]
+        replicas = min(self.target.replicas, MOST_REPLICAS)
+        return [first, await self._pass("replicas", replicas, min(steps, AGAIN))]
 
-    async def _pass(self, mode: Mode, replicas: int) -> Pass:
+    async def _pass(self, mode: Mode, replicas: int, steps: int) -> Pass:
         from tpuctl.preflight.rehearsal.observed import read
         from tpuctl.preflight.rehearsal.passes import Pass
         from tpuctl.preflight.rehearsal.process import Command, Exit, last_lines, run
@@ -168,10 +171,11 @@ class Rehearsing:
         folder.mkdir()
         observations = folder / "observations.jsonl"
         settings = folder / "settings.json"
-        settings.write_text(json.dumps(self._settings(observations, mode, replicas)), "utf-8")
+        told = self._settings(observations, mode, replicas, steps)
+        settings.write_text(json.dumps(told), "utf-8")
         command = Command(self._argv(), self.root, self._environment(settings))
         with step(self.emit, f"rehearsal/{mode}", "run") as running:
-            showing = _Showing(folder, self.wish, running.report, self.emit)
+            showing = _Showing(folder, steps, self.wish.is_verbose, running.report, self.emit)
             try:
                 ended = await run(command, folder, seconds=self.wish.seconds, look=showing.look)
             except asyncio.CancelledError:
@@ -189,12 +193,14 @@ class Rehearsing:
             running.result = _told(done)
         return done
 
-    def _settings(self, observations: Path, mode: Mode, replicas: int) -> dict[str, Any]:
+    def _settings(
+        self, observations: Path, mode: Mode, replicas: int, steps: int
+    ) -> dict[str, Any]:
         script = self.root / self.program if self.wanted.form == "script" else ""
         return {
             "observations": str(observations),
             "mode": mode,
-            "steps": self.wish.steps,
+            "steps": steps,
             "replicas": replicas,
             "script": str(script),
             "root": str(self.root),
@@ -265,10 +271,13 @@ def output_of(bucket: str, name: str) -> str:
 class _Showing:
     """How far a pass is, and its output where that is wanted."""
 
-    def __init__(self, folder: Path, wish: Wish, report: Report, emit: Emit) -> None:
+    def __init__(
+        self, folder: Path, steps: int, is_verbose: bool, report: Report, emit: Emit
+    ) -> None:
         self.observations = folder / "observations.jsonl"
         self.log = folder / "log"
-        self.wish = wish
+        self.steps = steps
+        self.is_verbose = is_verbose
         self.report = report
         self.emit = emit
         self.seen = self.shown = 0
@@ -276,7 +285,7 @@ class _Showing:
     def look(self) -> None:
         from tpuctl.preflight.rehearsal.observed import Compiled, Step, read
 
-        if self.wish.is_verbose:
+        if self.is_verbose:
             self._show()
         size = self.observations.stat().st_size if self.observations.exists() else 0
         if size == self.seen:
@@ -285,8 +294,8 @@ class _Showing:
         found = read(self.observations)
         steps = [one for one in found if isinstance(one, Step)]
         if steps:
-            taken = min(len(steps), self.wish.steps)
-            self.report(f"step {taken} of {self.wish.steps}", taken / self.wish.steps)
+            taken = min(len(steps), self.steps)
+            self.report(f"step {taken} of {self.steps}", taken / self.steps)
         elif any(isinstance(one, Compiled) for one in found):
             self.report("compiled", None)
 
