@@ -17,6 +17,7 @@ from tpuctl.preflight.kinds import (
     UNKNOWN,
     Closure,
     Kind,
+    Owner,
     Scope,
     Value,
     container,
@@ -104,7 +105,9 @@ class Inference(Expressions):
                 given[parameter.arg] = OBJECT
             else:
                 given[parameter.arg] = self._guess(one, parameter, place - is_method)
-        owners = [] if owner is None else [(module, owner), *self.derived(owner)]
+        owners: list[Owner | None] = []
+        if owner is not None:
+            owners += [(module, owner), *self.derived(owner)]
         for who in owners[:CONTEXTS] or [None]:
             self._run(Closure(module, node, scope, who), one, given)
 
@@ -221,47 +224,73 @@ class Inference(Expressions):
         return all(self._statement(one, scope) for one in body)
 
     def _statement(self, one: ast.stmt, scope: Scope) -> bool:
-        if isinstance(one, ast.Assign):
-            value = self.value(one.value, scope)
-            for target in one.targets:
-                self.assign(target, value, scope)
-        elif isinstance(one, ast.AnnAssign) and one.value is not None:
+        method = getattr(self, f"_on_{type(one).__name__.lower()}", None)
+        if method is None:
+            self._expressions(one, scope)
+            return True
+        is_reached: bool = method(one, scope)
+        return is_reached
+
+    def _on_assign(self, one: ast.Assign, scope: Scope) -> bool:
+        value = self.value(one.value, scope)
+        for target in one.targets:
+            self.assign(target, value, scope)
+        return True
+
+    def _on_annassign(self, one: ast.AnnAssign, scope: Scope) -> bool:
+        if one.value is not None:
             self.assign(one.target, self.value(one.value, scope), scope)
-        elif isinstance(one, ast.AugAssign):
-            value = self.combined(self.value(one.target, scope), self.value(one.value, scope))
-            self.assign(one.target, value, scope)
-        elif isinstance(one, ast.Return):
-            if one.value is not None:
-                self.returned[-1].append(self.value(one.value, scope))
-            return False
-        elif isinstance(one, (ast.Raise, ast.Continue, ast.Break)):
-            self._expressions(one, scope)
-            return False
-        elif isinstance(one, ast.If):
-            return self._branches(one, scope)
-        elif isinstance(one, (ast.For, ast.AsyncFor, ast.While)):
-            self._loop(one, scope)
-        elif isinstance(one, (ast.With, ast.AsyncWith)):
-            for item in one.items:
-                value = self.value(item.context_expr, scope)
-                if item.optional_vars is not None:
-                    self.assign(item.optional_vars, value, scope)
-            return self.run_body(one.body, scope)
-        elif isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            made = Closure(scope.module, one, scope, scope.owner)
-            scope.names[one.name] = Value(Kind.OBJECT, closure=made)
-        elif isinstance(one, (ast.Try, ast.TryStar)):
-            self.run_body(one.body, scope)
-            for handler in one.handlers:
-                self.run_body(handler.body, scope)
-            self.run_body(one.orelse, scope)
-            self.run_body(one.finalbody, scope)
-        elif isinstance(one, ast.Match):
-            self.value(one.subject, scope)
-            for case in one.cases:
-                self.run_body(case.body, scope)
-        else:
-            self._expressions(one, scope)
+        return True
+
+    def _on_augassign(self, one: ast.AugAssign, scope: Scope) -> bool:
+        value = self.combined(self.value(one.target, scope), self.value(one.value, scope))
+        self.assign(one.target, value, scope)
+        return True
+
+    def _on_return(self, one: ast.Return, scope: Scope) -> bool:
+        if one.value is not None:
+            self.returned[-1].append(self.value(one.value, scope))
+        return False
+
+    def _on_raise(self, one: ast.Raise, scope: Scope) -> bool:
+        self._expressions(one, scope)
+        return False
+
+    def _on_continue(self, _: ast.stmt, __: Scope) -> bool:
+        return False
+
+    _on_break = _on_continue
+
+    def _on_with(self, one: ast.With | ast.AsyncWith, scope: Scope) -> bool:
+        for item in one.items:
+            value = self.value(item.context_expr, scope)
+            if item.optional_vars is not None:
+                self.assign(item.optional_vars, value, scope)
+        return self.run_body(one.body, scope)
+
+    _on_asyncwith = _on_with
+
+    def _on_functiondef(self, one: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> bool:
+        made = Closure(scope.module, one, scope, scope.owner)
+        scope.names[one.name] = Value(Kind.OBJECT, closure=made)
+        return True
+
+    _on_asyncfunctiondef = _on_functiondef
+
+    def _on_try(self, one: ast.Try | ast.TryStar, scope: Scope) -> bool:
+        self.run_body(one.body, scope)
+        for handler in one.handlers:
+            self.run_body(handler.body, scope)
+        self.run_body(one.orelse, scope)
+        self.run_body(one.finalbody, scope)
+        return True
+
+    _on_trystar = _on_try
+
+    def _on_match(self, one: ast.Match, scope: Scope) -> bool:
+        self.value(one.subject, scope)
+        for case in one.cases:
+            self.run_body(case.body, scope)
         return True
 
     def _expressions(self, one: ast.stmt, scope: Scope) -> None:
@@ -269,7 +298,7 @@ class Inference(Expressions):
             if isinstance(part, ast.expr):
                 self.value(part, scope)
 
-    def _branches(self, one: ast.If, scope: Scope) -> bool:
+    def _on_if(self, one: ast.If, scope: Scope) -> bool:
         self.value(one.test, scope)
         before = dict(scope.names)
         self._narrow(one.test, scope)
@@ -304,7 +333,7 @@ class Inference(Expressions):
             elif words <= NUMBERS:
                 scope.names[name.id] = STATIC
 
-    def _loop(self, one: ast.For | ast.AsyncFor | ast.While, scope: Scope) -> None:
+    def _on_for(self, one: ast.For | ast.AsyncFor | ast.While, scope: Scope) -> bool:
         before = dict(scope.names)
         for _ in range(2):  # what the first round changes, the second one sees
             if isinstance(one, ast.While):
@@ -322,6 +351,10 @@ class Inference(Expressions):
             if is_symbolic:
                 self._carry_counters(one, scope)
         self.run_body(one.orelse, scope)
+        return True
+
+    _on_asyncfor = _on_for
+    _on_while = _on_for
 
     def _carry_counters(self, one: ast.AST, scope: Scope) -> None:
         """What a loop of XLA's counts is no Python number any more."""

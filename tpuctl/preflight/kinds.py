@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any
 
 from tpuctl.preflight.source import Function, Module
 
@@ -17,11 +16,15 @@ __all__ = [
     "UNKNOWN",
     "Closure",
     "Kind",
+    "Owner",
     "Scope",
     "Value",
     "container",
     "joined",
 ]
+
+
+Owner = tuple[Module, ast.ClassDef]
 
 
 class Kind(IntEnum):
@@ -102,7 +105,7 @@ class Scope:
     node: ast.AST
     names: dict[str, Value] = field(default_factory=dict)
     around: Scope | None = None
-    owner: Any = None  # the class whose method it is, with its module
+    owner: Owner | None = None  # the class whose method it is
 
     def find(self, name: str) -> Value | None:
         if name in self.names:
@@ -117,7 +120,7 @@ class Closure:
     module: Module
     node: Function
     scope: Scope | None = None
-    owner: Any = None
+    owner: Owner | None = None
     bound: tuple[Value, ...] = ()  # the first arguments, where they are given already
 
 

@@ -29,12 +29,13 @@ PLAIN = {
     "get_static_value", "is_tensor", "is_symbolic_tensor", "executing_eagerly", "inside_function",
     "as_dtype", "TensorShape", "TensorSpec", "RaggedTensorSpec", "name_scope", "device",
     "control_dependencies", "no_op", "group", "type_spec_from_value", "broadcast_static_shape",
-    "init_scope", "print", "stop", "ensure", "random.set_seed", "get_logger", "compat.as_str",
-    "compat.as_bytes", "compat.as_text", "py_function.name", "debugging.assert_shapes",
-    "nest.assert_same_structure", "nest.is_nested", "Assert", "math.__name__",
+    "init_scope", "print", "random.set_seed", "get_logger", "compat.as_str", "compat.as_bytes",
+    "compat.as_text", "nest.assert_same_structure", "nest.is_nested", "Assert",
 }  # fmt: skip
-PLAIN_MODULES = ("debugging.assert", "config.", "io.gfile.", "summary.", "profiler.", "version.",
-                 "autograph.", "dtypes.", "experimental.dtensor.", "sysconfig.", "test.")  # fmt: skip
+PLAIN_MODULES = (
+    "debugging.assert", "config.", "io.gfile.", "summary.", "profiler.", "version.",
+    "autograph.", "dtypes.", "experimental.dtensor.", "sysconfig.", "test.",
+)  # fmt: skip
 LISTS = {
     "split", "unstack", "meshgrid", "nest.flatten", "dynamic_partition", "gradients",
     "broadcast_dynamic_list", "linalg.svd", "linalg.qr", "linalg.eigh", "nn.moments",
@@ -49,8 +50,7 @@ BOOLEANS = {
     "logical_or", "logical_not", "logical_xor", "is_nan", "is_inf", "is_finite", "isnan", "isinf",
     "isfinite", "reduce_any", "reduce_all", "in_top_k", "is_non_decreasing", "sequence_mask",
     "is_strictly_increasing", "approximate_equal", "regex_full_match", "any", "all", "isclose",
-    "bitwise_left", "size_of", "logical_any",
-} - {"size_of", "bitwise_left", "logical_any"}  # fmt: skip
+}  # fmt: skip
 # These keep what they are given of whether it is boolean.
 KEEPS = {
     "reshape", "squeeze", "expand_dims", "transpose", "gather", "gather_nd", "tile", "identity",
@@ -69,10 +69,12 @@ SPARSES = {
     "sparse.minimum", "sparse.maximum", "sparse.map_values", "sparse.expand_dims",
     "sets.intersection", "sets.union", "sets.difference", "sparse.bincount",
 }  # fmt: skip
-STATIC_ATTRIBUTES = {"shape", "dtype", "ndim", "name", "device", "graph", "rank", "itemsize", "op",
-                     "dtypes", "ragged_rank", "__name__", "dense_shape_static"}  # fmt: skip
-STATIC_METHODS = {"get_shape", "set_shape", "as_list", "is_fully_defined", "keys", "numpy",
-                  "bounding_shape_static", "item", "tolist", "_keras_shape", "startswith"}  # fmt: skip
+STATIC_ATTRIBUTES = {
+    "shape", "dtype", "ndim", "name", "device", "graph", "rank", "op", "dtypes", "ragged_rank",
+}  # fmt: skip
+STATIC_METHODS = {
+    "get_shape", "set_shape", "as_list", "is_fully_defined", "keys", "numpy", "item", "tolist",
+}  # fmt: skip
 # What models' results are called where they have names.
 RESULTS = {
     "loss", "logits", "last_hidden_state", "pooler_output", "hidden_states", "attentions",

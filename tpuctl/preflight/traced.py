@@ -43,7 +43,14 @@ METHODS = {
 }
 # Keras 2 converts these; what else it traces, it takes as it is, like Keras 3 everything.
 CONVERTED = {"call", "update_state"}
-PARENTS = ("layers.", "models.", "losses.", "metrics.", "optimizers.", "regularizers.")
+PARENTS: tuple[str, ...] = (
+    "layers.",
+    "models.",
+    "losses.",
+    "metrics.",
+    "optimizers.",
+    "regularizers.",
+)
 PARENTS += ("constraints.",)
 PARENT_NAMES = ("Model", "Layer", "Loss", "Metric", "Optimizer", "Sequential", "Regularizer")
 # What traces a function that it is given: its name, and the numbers of such arguments.
@@ -62,7 +69,12 @@ TRACE_ARGUMENTS = {
     "tensorflow.nest.map_structure": (0,),
 }
 # Keywords of layers that take a function of tensors.
-LAYER_FUNCTIONS = ("activation", "kernel_regularizer", "bias_regularizer", "kernel_constraint")
+LAYER_FUNCTIONS: tuple[str, ...] = (
+    "activation",
+    "kernel_regularizer",
+    "bias_regularizer",
+    "kernel_constraint",
+)
 LAYER_FUNCTIONS += ("activity_regularizer", "embeddings_regularizer", "recurrent_activation")
 # Methods of data sets whose functions run on the host.
 HOST_METHODS = {"map", "filter", "flat_map", "interleave", "from_generator", "reduce", "scan"}

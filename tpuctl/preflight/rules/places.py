@@ -7,7 +7,7 @@ import ast
 from tpuctl.preflight.findings import Finding, Severity
 from tpuctl.preflight.source import Module
 
-__all__ = ["at", "shown"]
+__all__ = ["at", "named_part", "shown"]
 
 LONGEST = 60
 
@@ -25,3 +25,14 @@ def shown(module: Module, node: ast.AST) -> str:
     """A part's source between backticks, cut where it is long."""
     text = module.segment(node)
     return f"`{text}`" if len(text) <= LONGEST else f"`{text[: LONGEST - 1].rstrip()}…`"
+
+
+def named_part(node: ast.Call) -> ast.AST:
+    """Where the method stands, not where its chain of calls begins."""
+    func = node.func
+    assert isinstance(func, ast.Attribute)
+    made = ast.copy_location(ast.Attribute(func.value, func.attr, ast.Load()), node)
+    made.lineno = func.end_lineno or node.lineno
+    made.col_offset = (func.end_col_offset or 0) - len(func.attr)
+    made.end_lineno, made.end_col_offset = node.end_lineno, node.end_col_offset
+    return made

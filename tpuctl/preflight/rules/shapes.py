@@ -12,6 +12,8 @@ from tpuctl.preflight.kinds import Kind, Value
 from tpuctl.preflight.library import is_boolean_name, short
 from tpuctl.preflight.names import keras_name
 from tpuctl.preflight.rules.places import at, shown
+from tpuctl.preflight.rules.raggeds import ragged, ragged_method
+from tpuctl.preflight.rules.weights import by_weights
 from tpuctl.preflight.source import Project
 from tpuctl.preflight.traced import Traced, is_taped
 
@@ -212,11 +214,6 @@ SIZED = {
 SLICED = {"slice": ((2, "size"),), "math.top_k": ((1, "k"),), "nn.top_k": ((1, "k"),)}
 # These take their size from the values where it is not said.
 UNSAID = {"sequence_mask": (1, "maxlen"), "math.confusion_matrix": (2, "num_classes")}
-RAGGED_COSTS = {"boolean_mask"}
-RAGGED_ERRORS = {"to_tensor", "to_sparse", "bounding_shape"}
-RAGGED_FINE = {"shape", "size", "rank", "identity", "cast", "reduce_sum", "reduce_mean"}
-RAGGED_FINE |= {"reduce_max", "reduce_min", "embedding_lookup", "add", "multiply", "constant"}
-RAGGED_REFUSED = {"gather", "concat", "stack", "map_fn", "gather_nd", "tile", "expand_dims"}
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
@@ -236,9 +233,9 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
                 yield from _found(known, one, node, inside)
                 yield from _distinct(known, one, node, inside)
                 yield from _sized(known, one, node, inside)
-                yield from _ragged(known, one, node, inside)
+                yield from ragged(known, one, node, inside)
             elif isinstance(node.func, ast.Attribute):
-                yield from _ragged_method(known, one, node, node.func)
+                yield from ragged_method(known, one, node, node.func)
 
 
 # Masks --------------------------------------------------------------------------------------
@@ -255,7 +252,7 @@ def _masked(known: Inference, one: Traced, node: ast.Call, inside: str) -> Itera
     if data is None or mask is None or _is_plain(known.of(mask)):
         return
     message = f"{shown(one.module, node)} has a shape that depends on values"
-    yield at(one.module, node, "TPU101", Severity.cost, message, _weights(one, node, data, mask))
+    yield at(one.module, node, "TPU101", Severity.cost, message, by_weights(one, node, data, mask))
 
 
 def _is_plain(value: Value) -> bool:
@@ -263,30 +260,6 @@ def _is_plain(value: Value) -> bool:
     if value.is_container:
         return all(item.kind in (Kind.STATIC, Kind.KNOWN) for item in value.items or (value.inner,))
     return value.kind in (Kind.STATIC, Kind.KNOWN)
-
-
-def _weights(one: Traced, node: ast.expr, data: ast.expr, mask: ast.expr) -> str:
-    """The same by weights, in the words of the source."""
-    values, chosen = one.module.segment(data), one.module.segment(mask)
-    dtype = f"{values}.dtype" if isinstance(data, (ast.Name, ast.Attribute)) else "tf.float32"
-    around = one.module.parents.get(node)
-    reduced = ""
-    if isinstance(around, ast.Call) and around.args and around.args[0] is node:
-        reduced = (one.module.names.of(around.func) or "").rpartition(".")[2]
-    name = "loss"
-    holder = one.module.parents.get(around) if around is not None else None
-    target = holder if reduced else around
-    if isinstance(target, ast.Assign) and isinstance(target.targets[0], ast.Name):
-        name = target.targets[0].id
-    if not isinstance(data, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
-        values = f"({values})"
-    total = f"{name} = tf.reduce_sum({values} * weights)"
-    if reduced != "reduce_sum":
-        total += " / tf.reduce_sum(weights)"
-    return (
-        "Keep the whole shape and weigh what is masked with 0:\n"
-        f"    weights = tf.cast({chosen}, {dtype})\n    {total}"
-    )
 
 
 def _indexed(known: Inference, one: Traced, node: ast.Subscript) -> Iterator[Finding]:
@@ -302,7 +275,7 @@ def _indexed(known: Inference, one: Traced, node: ast.Subscript) -> Iterator[Fin
         )
         if is_mask and owner.kind >= Kind.UNKNOWN and not owner.is_container:
             message = f"{shown(one.module, node)} has a shape that depends on values"
-            hint = _weights(one, node, node.value, part)
+            hint = by_weights(one, node, node.value, part)
             yield at(one.module, node, "TPU102", Severity.cost, message, hint)
             return
     if owner.kind < Kind.KNOWN:
@@ -409,45 +382,3 @@ def _is_computed(value: Value) -> bool:
     if value.is_container:
         return any(item.is_computed for item in value.items or ())
     return value.is_computed
-
-
-# Ragged -------------------------------------------------------------------------------------
-
-
-def _ragged(known: Inference, one: Traced, node: ast.Call, inside: str) -> Iterator[Finding]:
-    last = inside.rpartition(".")[2]
-    lacking = {"ragged.range": "RaggedRange", "ragged.cross": "RaggedCross"}
-    if inside == "RaggedTensor.from_tensor" and (
-        {key.arg for key in node.keywords} & {"lengths", "padding"} or len(node.args) > 1
-    ):
-        message = f"{shown(one.module, node)} has rows whose lengths depend on values"
-        hint = "Keep the whole shape and give what is padded the weight 0."
-        yield at(one.module, node, "TPU106", Severity.cost, message, hint)
-    elif inside == "RaggedTensor.from_value_rowids":
-        message = f"{shown(one.module, node)} makes a shape from the largest value"
-        yield at(one.module, node, "TPU106", Severity.error, message, _DENSE)
-    elif inside in lacking:
-        message = f"{shown(one.module, node)} makes {lacking[inside]}, which XLA has not for a TPU"
-        yield at(one.module, node, "TPU106", Severity.error, message, _DENSE)
-    elif last in RAGGED_REFUSED and _takes_ragged(known, node):
-        message = f"{shown(one.module, node)} of a ragged tensor, which XLA has not for a TPU"
-        yield at(one.module, node, "TPU106", Severity.error, message, _DENSE)
-
-
-def _takes_ragged(known: Inference, node: ast.Call) -> bool:
-    values = [known.of(given) for given in node.args]
-    return any(
-        value.kind is Kind.RAGGED or any(item.kind is Kind.RAGGED for item in value.items or ())
-        for value in values
-    )
-
-
-def _ragged_method(
-    known: Inference, one: Traced, node: ast.Call, func: ast.Attribute
-) -> Iterator[Finding]:
-    if known.of(func.value).kind is Kind.RAGGED and func.attr in RAGGED_ERRORS:
-        message = f"{shown(one.module, node)} of a ragged tensor, which XLA has not for a TPU"
-        yield at(one.module, node, "TPU106", Severity.error, message, _DENSE)
-
-
-_DENSE = "Make it dense in dataset.map, on the host: rows.to_tensor(shape=[…])."
