@@ -296,10 +296,22 @@ def test_checkpoints(passes: tuple[Pass, ...], severity: str, said: str) -> None
 
 def test_a_checkpoint_on_the_machines_disk_is_a_risk_though_it_is_gone_on_from() -> None:
     local = {**SAVED, "path": "/tmp/ckpt-8", "where": HERE}
-    judgement = judged(first(COMPILED, steps(2.0, 1.9), local, STOPPED), AGAIN)
+    back = {**RESTORED, "path": "/tmp/ckpt-8"}
+    again = seen("replicas", STARTED, back, steps(1.5, examples=64), STOPPED, replicas=8)
+    judgement = judged(first(COMPILED, steps(2.0, 1.9), local, STOPPED), again)
     found = [one for one in judgement.problems if one.topic == "checkpoint"]
     assert [one.severity for one in found] == ["risk"]
     assert "/tmp/ckpt-8" in found[0].message
+
+
+def test_a_checkpoint_that_is_copied_to_the_bucket_is_safe() -> None:
+    local = {**SAVED, "path": "/tmp/ckpt-8", "where": HERE}
+    copied = {"kind": "wrote", "path": "gs://b/out/ckpt-8.index"}
+    good = (COMPILED, steps(2.0, 1.9), local, STOPPED)
+    again = seen("replicas", STARTED, steps(1.5, examples=64), STOPPED, replicas=8)
+    assert not judged(first(*good), AGAIN).problems  # it came back from there
+    [risk] = judged(first(*good, copied), again).problems
+    assert "begins anew" in risk.message
 
 
 def test_a_gap_of_the_observer_is_no_problem_of_the_script() -> None:

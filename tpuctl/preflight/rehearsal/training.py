@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 from tpuctl.model.cost import dollars
 from tpuctl.preflight.rehearsal.estimate import (
@@ -14,6 +15,7 @@ from tpuctl.preflight.rehearsal.estimate import (
     spoken_time,
 )
 from tpuctl.preflight.rehearsal.finding import Finding, Target
+from tpuctl.preflight.rehearsal.observed import Wrote
 from tpuctl.preflight.rehearsal.passes import Pass
 
 __all__ = ["checkpoints", "loss", "pipeline", "replicas", "whole_run"]
@@ -114,8 +116,8 @@ def checkpoints(first: Pass, second: Pass | None, target: Target) -> Iterator[Fi
         )
         return
     last = saved[-1]
-    local = [one for one in saved if not one.path.startswith("gs://")]
-    if local:
+    local = [one for one in saved if not _is_in_bucket(one.path)]
+    if local and not _is_copied(local[-1].path, first, second):
         message = f"goes to the machine's own disk, and is lost with it: {local[-1].path}"
         yield Finding("checkpoint", "risk", message, hint=BACKUP, where=local[-1].where)
     at = f" at step {last.step}" if last.step is not None else ""
@@ -134,6 +136,19 @@ def checkpoints(first: Pass, second: Pass | None, target: Target) -> Iterator[Fi
             "job's later attempts TPUCTL_OUTPUT is the same.",
             where=last.where,
         )
+
+
+def _is_copied(path: str, first: Pass, second: Pass | None) -> bool:
+    """Whether what was saved on this machine went on to a bucket, or came back from one."""
+    name = PurePosixPath(path).name
+    seen = [one.path for one in first.of(Wrote)]
+    if second is not None:
+        seen += [one.path for one in (*second.restored, *second.of(Wrote))]
+    return any(_is_in_bucket(each) and name in each for each in seen)
+
+
+def _is_in_bucket(path: str) -> bool:
+    return path.startswith("gs://")
 
 
 def whole_run(likely: Estimate, target: Target) -> Finding:
