@@ -35,6 +35,7 @@ BAD = [
     'tf.data.experimental.make_csv_dataset("a.csv", 128)  # TPU301 error',
     'tf.keras.utils.image_dataset_from_directory("images")  # TPU301 error',
     'tf.keras.preprocessing.image_dataset_from_directory("images")  # TPU301 error',
+    'tf.lookup.TextFileInitializer("a", tf.string, 0, tf.int64, 1)  # TPU301 error',
     'tf.io.read_file("a.jpg")  # TPU301 error',
     'tfds.load("mnist", split="train")  # TPU301 error',
     'tfds.load("mnist", data_dir="/data")  # TPU301 error',

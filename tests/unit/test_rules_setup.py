@@ -137,6 +137,11 @@ INSIDE = [
     "model.compile(optimizer)\nmodel.fit(1)",
     "def use(model):\n    model.fit(1)\n\n\nuse(input())",
     "import unknown\nmodel = unknown.build()\nmodel.fit(1)",
+    "def scoped(make):\n    def inner():\n        with strategy.scope():\n"
+    "            return make()\n    return inner\n\n\n"
+    "@scoped\ndef build():\n    return create()\n\n\nmodel = build()\nmodel.fit(1)",
+    "@contextlib.contextmanager\ndef tpu():\n    with strategy.scope():\n        yield\n\n\n"
+    "with tpu():\n    model = create()\nmodel.fit(1)",
     "register = [create]\nmodel = register[0]()\nmodel.fit(1)",
 ]
 
@@ -210,6 +215,7 @@ STRATEGY = "strategy = tf.distribute.TPUStrategy(resolver)"
         (f"def start(resolver):\n    {START}\n{RESOLVER}\nstart(resolver)\n{STRATEGY}", VM),
         ("if tf.config.list_logical_devices('TPU'):\n    s = tf.distribute.TPUStrategy()", VM),
         ("s = tf.distribute.MirroredStrategy()", NODE),
+        ("import others\ns = tf.distribute.TPUStrategy(others.connected())", NODE),
     ],
 )
 def test_a_tpu_is_initialised_first(tmp_path: Path, source: str, target: Target) -> None:

@@ -77,6 +77,8 @@ class Scopes:
     def _is_called_inside(self, module: Module, function: Function) -> bool | None:
         if function in self._busy or isinstance(function, ast.Lambda):
             return None
+        if self._is_wrapped(module, function):
+            return None
         self._busy.add(function)
         try:
             calls, is_all = self.callers.calls_of(module, function)
@@ -88,6 +90,14 @@ class Scopes:
             return True
         if None in states or not (is_all or is_started) or not (calls or is_started):
             return None
+        return False
+
+    def _is_wrapped(self, module: Module, function: Function) -> bool:
+        """Whether a function of the project's own stands around it, which may enter a scope."""
+        for decorator in getattr(function, "decorator_list", []):
+            node = decorator.func if isinstance(decorator, ast.Call) else decorator
+            if function_of(self.project, module, node) is not None:
+                return True
         return False
 
     def _is_started(self, module: Module, function: Function) -> bool:
@@ -108,6 +118,13 @@ class Scopes:
         text = module.segment(item.context_expr).lower()
         if any(word in text for word in WORDS):
             return True
+        if isinstance(item.context_expr, ast.Call):
+            called = item.context_expr.func
+            told = function_of(self.project, module, called) or class_of(
+                self.project, module, called
+            )
+            if told is not None and ".scope()" in told[0].segment(told[1]):
+                return True
         if isinstance(item.context_expr, ast.Name):
             found = self.constants.bindings(module, item.context_expr)
             return any(one.value is not None and _is_scope(one.value) for one in found)
@@ -145,7 +162,7 @@ class Scopes:
         if name is not None:
             return [Made(module, call, name, self.is_inside(module, call))]
         told = function_of(self.project, module, call.func)
-        if told is None or isinstance(told[1], ast.Lambda):
+        if told is None or isinstance(told[1], ast.Lambda) or self._is_wrapped(*told):
             return []
         where, function = told[0], told[1]
         inner: list[Made] = []

@@ -135,6 +135,7 @@ READERS = {
     "tensorflow.data.experimental.CsvDataset": (0, "filenames"),
     "tensorflow.data.experimental.make_csv_dataset": (0, "file_pattern"),
     "tensorflow.data.experimental.make_batched_features_dataset": (0, "file_pattern"),
+    "tensorflow.lookup.TextFileInitializer": (0, "filename"),
     "tensorflow.io.read_file": (0, "filename"),
     "tensorflow.io.matching_files": (0, "pattern"),
     "tensorflow.compat.v1.data.TFRecordDataset": (0, "filenames"),

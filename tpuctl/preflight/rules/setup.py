@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from tpuctl.preflight.constants import Constants
 from tpuctl.preflight.findings import Edit, Finding, Rule, Severity, Target
-from tpuctl.preflight.functions import argument, is_legacy_keras, own_nodes, several
+from tpuctl.preflight.functions import argument, function_of, is_legacy_keras, own_nodes, several
 from tpuctl.preflight.names import dotted, keras_name
 from tpuctl.preflight.places import edit_of, found_at, is_excused, keyword_edit
 from tpuctl.preflight.rules import shares
@@ -171,6 +172,8 @@ def _uninitialised(
         return
     starts = _calls(project, INITIALISE)
     for module, call in strategies:
+        if not starts and _is_given(project, module, call):
+            continue
         later = [one for where, one in starts if where is module and _is_after(module, one, call)]
         if not starts or len(later) == len(starts):
             text = f"`{dotted(call.func)}` is made before the TPU is initialised"
@@ -183,6 +186,20 @@ def _uninitialised(
         text = "nothing connects to the TPU node that is resolved"
         hint = "Then:\n    tf.config.experimental_connect_to_cluster(resolver)"
         yield found_at("TPU403", Severity.error, module, call, text, hint)
+
+
+def _is_given(project: Project, module: Module, call: ast.Call) -> bool:
+    """Whether code that is not seen hands over what the strategy is made for."""
+    node = argument(call, 0, "tpu_cluster_resolver")
+    if node is None or isinstance(node, ast.Constant):
+        return False
+    found = [node] if isinstance(node, ast.Call) else Constants.of(project).given(module, node)
+    for one in found:
+        name = module.names.called(one) if one is not None else None
+        is_own = isinstance(one, ast.Call) and function_of(project, module, one.func) is not None
+        if is_own or (name or "").startswith("tensorflow."):
+            return False
+    return True
 
 
 def _asks_for_devices(project: Project) -> bool:
