@@ -90,6 +90,8 @@ async def rehearse(stack_api: StackApi, wanted: Submission, wish: Wish) -> Rehea
         one.left_out,
         any(each.stopped == "interrupted" for each in passes),
     )
+    for program in one.folder.glob("*/*.hlo"):  # large, and counted by now
+        program.unlink(missing_ok=True)
     if not done.is_interrupted:
         outcome = {"errors": done.judgement.has_errors, "at": datetime.now(UTC).isoformat()}
         memory.note(_content(stack, bundle.digest, one.program), outcome)

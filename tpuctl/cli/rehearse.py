@@ -227,7 +227,9 @@ def _dim(state: State, emit: Emit) -> Emit:
 
     def tell(event: Event) -> None:
         if isinstance(event, CommandOutput):
-            event = replace(event, data=b"\x1b[2m" + event.data + b"\x1b[0m")
+            words = event.data.rstrip(b"\n")  # the line's end comes last, where views look for it
+            ends = event.data[len(words) :]
+            event = replace(event, data=b"\x1b[2m" + words + b"\x1b[0m" + ends)
         emit(event)
 
     return tell
