@@ -44,6 +44,8 @@ def commands_page() -> str:
 def _walk(command: Any, path: str) -> Iterator[tuple[str, Any]]:
     for name, one in command.commands.items():
         if hasattr(one, "commands"):
+            if "Example:" in (one.help or ""):  # it does something by itself
+                yield f"{path} {name}", one
             yield from _walk(one, f"{path} {name}")
         else:
             yield f"{path} {name}", one
