@@ -36,7 +36,7 @@ PLAIN = {"len", "isinstance", "hasattr", "str", "repr", "print", "type", "id", "
 PASSES = {"int", "float", "abs", "sum", "max", "min", "round", "pow", "divmod", "iter", "next",
           "reversed", "sorted", "list", "tuple", "set"}  # fmt: skip
 STRUCTURE = Value(Kind.TENSOR, is_structure=True)
-NUMBERS = {"int", "float", "len", "round", "range"}  # Python's own, unless autograph converts them
+NUMBERS = {"int", "float", "len", "round"}  # Python's own, unless autograph converts them
 
 
 class Expressions(Surroundings):

@@ -17,10 +17,18 @@ from tpuctl.preflight.kinds import (
 )
 from tpuctl.preflight.names import keras_name
 
-__all__ = ["attribute_of", "is_boolean_name", "method_result", "result_of", "short"]
+__all__ = [
+    "CONSTANT_ROWS",
+    "attribute_of",
+    "is_boolean_name",
+    "method_result",
+    "result_of",
+    "short",
+]
 
 BOOLEAN = Value(Kind.TENSOR, is_boolean=True)
 RAGGED = Value(Kind.RAGGED)
+CONSTANT_ROWS = "rows of constant lengths"  # the name of a ragged tensor that has such
 SPARSE = Value(Kind.SPARSE)
 STRUCTURE = Value(Kind.TENSOR, is_structure=True)
 
@@ -43,7 +51,7 @@ LISTS = {
     "image.non_max_suppression_padded", "image.non_max_suppression_with_scores",
     "linalg.slogdet", "linalg.lu", "clip_by_global_norm", "nn.fused_batch_norm", "while_loop",
     "nn.ctc_greedy_decoder", "nn.ctc_beam_search_decoder", "nn.max_pool_with_argmax",
-    "compat.v1.setdiff1d", "image.combined_non_max_suppression", "math.approx_max_k",
+    "setdiff1d", "image.combined_non_max_suppression", "math.approx_max_k",
 }  # fmt: skip
 BOOLEANS = {
     "equal", "not_equal", "greater", "greater_equal", "less", "less_equal", "logical_and",
@@ -138,7 +146,8 @@ def _tensorflow(
     if name in SPARSES:
         return SPARSE
     if name in RAGGED_FUNCTIONS or name.startswith(RAGGEDS):
-        return RAGGED
+        is_known = all(_flat(one).kind is Kind.STATIC for one in given[1:]) and len(given) > 1
+        return replace(RAGGED, name=CONSTANT_ROWS if is_known else "")
     if name in LISTS:
         return container([TENSOR])
     if name == "Variable":

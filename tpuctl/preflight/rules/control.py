@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.functions import argument
 from tpuctl.preflight.inference import Inference, inferred
+from tpuctl.preflight.rules.converted import growing, uneven
 from tpuctl.preflight.rules.places import at, shown
 from tpuctl.preflight.source import Project
 from tpuctl.preflight.traced import Traced, is_taped
@@ -124,6 +125,8 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     for one, node in known.sites():
         if isinstance(node, (ast.If, ast.IfExp)):
             yield from _condition(known, one, node, node.test)
+            if isinstance(node, ast.If) and one.autograph and known.of(node.test).is_tensor:
+                yield from uneven(one, node)
         elif isinstance(node, ast.BoolOp):
             for part in node.values[:-1]:
                 yield from _logical(known, one, node, part)
@@ -135,6 +138,9 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
             yield from _comprehension(known, one, node)
         elif isinstance(node, (ast.For, ast.While)):
             yield from _loop(known, one, node)
+            subject = node.test if isinstance(node, ast.While) else node.iter
+            if one.autograph and known.of(subject).is_tensor:
+                yield from growing(one, node)
         elif isinstance(node, ast.Call):
             yield from _while_loop(one, node)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from tpuctl.preflight.findings import Finding, Severity
 from tpuctl.preflight.inference import Inference
 from tpuctl.preflight.kinds import Kind
+from tpuctl.preflight.library import CONSTANT_ROWS
 from tpuctl.preflight.rules.places import at, shown
 from tpuctl.preflight.traced import Traced
 
@@ -32,6 +33,11 @@ def ragged(known: Inference, one: Traced, node: ast.Call, inside: str) -> Iterat
     elif inside in lacking:
         message = f"{shown(one.module, node)} makes {lacking[inside]}, which XLA has not for a TPU"
         yield at(one.module, node, "TPU106", Severity.error, message, _DENSE)
+    elif last.startswith("reduce_") and (len(node.args) > 1 or node.keywords):
+        value = known.of(node.args[0] if node.args else None)
+        if value.kind is Kind.RAGGED and value.name != CONSTANT_ROWS:
+            message = f"{shown(one.module, node)} makes a shape from the largest value"
+            yield at(one.module, node, "TPU106", Severity.error, message, _DENSE)
     elif last in RAGGED_REFUSED and _takes_ragged(known, node):
         message = f"{shown(one.module, node)} of a ragged tensor, which XLA has not for a TPU"
         yield at(one.module, node, "TPU106", Severity.error, message, _DENSE)

@@ -228,6 +228,8 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
             keras = keras_name(name)
             if inside is None and keras is not None and keras.startswith("ops."):
                 inside = keras.removeprefix("ops.").removeprefix("numpy.")
+            if isinstance(node.func, ast.Name) and node.func.id == "range" and name is None:
+                yield from _sized(known, one, node, "range")
             if inside is not None:
                 yield from _masked(known, one, node, inside)
                 yield from _found(known, one, node, inside)
@@ -380,5 +382,5 @@ def _sized(known: Inference, one: Traced, node: ast.Call, inside: str) -> Iterat
 
 def _is_computed(value: Value) -> bool:
     if value.is_container:
-        return any(item.is_computed for item in value.items or ())
+        return any(_is_computed(item) for item in value.items or ())
     return value.is_computed
