@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from tpuctl.api.stack import StackApi
     from tpuctl.flows.submission import Submission
     from tpuctl.jobs.bundle import Bundle
-    from tpuctl.model.events import Emit
     from tpuctl.model.job import JobRecord
     from tpuctl.model.stack import Stack
     from tpuctl.preflight.rehearsal.finding import Target
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from tpuctl.preflight.rehearsal.passes import Pass
     from tpuctl.preflight.rehearsal.record import Content, Rehearsed
 
-__all__ = ["Wish", "rehearse", "rehearsed_before", "variables_for", "was_rehearsed"]
+__all__ = ["Wish", "rehearse", "rehearsed_before", "was_rehearsed"]
 
 STEPS = 8
 SECONDS = 600.0  # for each pass
@@ -96,30 +94,6 @@ async def rehearse(stack_api: StackApi, wanted: Submission, wish: Wish) -> Rehea
         outcome = {"errors": done.judgement.has_errors, "at": datetime.now(UTC).isoformat()}
         memory.note(_content(stack, bundle.digest, one.program), outcome)
     return done
-
-
-async def variables_for(
-    wanted: Submission | None, location: str, samples: Sequence[Sample], emit: Emit
-) -> dict[str, str]:
-    """What leads a script that only comes up to its first step to the local cloud.
-
-    Without a stack there is a bucket of that cloud's own.
-    """
-    from tpuctl.api.local_buckets import buckets_in, open_cloud
-    from tpuctl.api.rehearsing import job_variables, output_of
-
-    name = new_name()
-    bucket = wanted.bucket if wanted is not None else "tpuctl-rehearsals"
-    named = [] if wanted is None else [*wanted.args, *wanted.env.values()]
-    sources = [wanted.script] if wanted is not None and wanted.script is not None else []
-    cloud = await open_cloud(
-        {bucket, *buckets_in(named, sources)}, samples, emit, location=location
-    )
-    output = output_of(bucket, name)
-    own = {"TPUCTL_OUTPUT": output, "TPUCTL_BUCKET": bucket}
-    if wanted is not None:
-        own |= job_variables(wanted, name, "", output)
-    return {**own, **{name: value for name, value in cloud.items() if value is not None}}
 
 
 def was_rehearsed(stack: Stack, record: JobRecord) -> bool:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tpuctl.flows.submission import Submission
     from tpuctl.model.events import Emit, Event
     from tpuctl.model.job import Form
-    from tpuctl.preflight.compile.report import CompileReport
 
 __all__ = ["register"]
 
@@ -183,7 +182,6 @@ def _compile(
 
     from tpuctl.api.compiling import compile_script
     from tpuctl.api.local_buckets import parse_sample
-    from tpuctl.api.rehearsal import variables_for
     from tpuctl.view.compiling import compiled_lines
 
     if form != "script":
@@ -193,23 +191,19 @@ def _compile(
             hint="Name the file itself:\n    tpuctl rehearse --compile SCRIPT",
         )
     tpuctl = state.tpuctl()
-    put = tuple(map(parse_sample, samples))
-    has_stack = tpuctl.stack_file.exists() or not type_name
+    has_stack = tpuctl.stack_file.exists() or tpuctl.stack_file != Path("tpuctl.yaml")
     wanted = tpuctl.submission(what, words, form=form, check=check) if has_stack else None
-    location = tpuctl.stack.bucket_location if has_stack else "us-central1"
-
-    async def work() -> CompileReport:
-        return await compile_script(
-            Path(what),
-            words,
-            tpuctl.stack if has_stack else None,
-            tpuctl.emit,
-            type_name=type_name or None,
-            batch=batch,
-            variables=await variables_for(wanted, location, put, tpuctl.emit),
-        )
-
-    report = state.wait_for(work())
+    work = compile_script(
+        Path(what),
+        words,
+        tpuctl.stack if has_stack else None,
+        tpuctl.emit,
+        type_name=type_name or None,
+        batch=batch,
+        variables=wanted.secrets.values if wanted is not None else None,
+        samples=tuple(map(parse_sample, samples)),
+    )
+    report = state.wait_for(work)
     state.answer(report.as_dict(), lambda: print("\n".join(compiled_lines(report))))
     return report.exit_code
 

@@ -143,7 +143,8 @@ def _is_copied(path: str, first: Pass, second: Pass | None) -> bool:
     name = PurePosixPath(path).name
     seen = [one.path for one in first.of(Wrote)]
     if second is not None:
-        seen += [one.path for one in (*second.restored, *second.of(Wrote))]
+        seen += [one.path for one in second.restored]
+        seen += [one.path for one in second.of(Wrote)]
     return any(_is_in_bucket(each) and name in each for each in seen)
 
 
