@@ -1,0 +1,130 @@
+"""The table of TensorFlow's names against what was read in the wheels, and against the real one."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import tomllib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tpuctl.emulator.machines.images import ImageStore
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load(name: str) -> ModuleType:
+    place = ROOT / "tests" / "support" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"tpuctl_tests_{name}", place)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+PRESENCE = load("tensorflow_presence")
+ROWS: list[dict[str, Any]] = tomllib.loads(PRESENCE.TABLE.read_text("utf-8"))["name"]
+READ: dict[str, str] = json.loads(PRESENCE.KEPT.read_text("utf-8"))
+KEYS = {"name", "since", "until", "method", "legacy", "raises", "instead"}
+
+LOOK = """
+import json, sys
+import tensorflow
+missing = []
+for name in json.load(sys.stdin):
+    here = tensorflow
+    try:
+        for part in name.split(".")[1:]:
+            here = getattr(here, part)
+    except AttributeError:
+        missing.append(name)
+print(json.dumps([tensorflow.__version__, missing]))
+"""
+CALL = """
+import json, sys
+import tensorflow
+silent = []
+for name in json.load(sys.stdin):
+    here = tensorflow
+    for part in name.split(".")[1:]:
+        here = getattr(here, part)
+    try:
+        here()
+    except ImportError:
+        continue
+    silent.append(name)
+print(json.dumps(silent))
+"""
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
+
+
+def has(row: dict[str, Any], version: str) -> bool:
+    """Whether the table says that a version has a name, even if it only raises."""
+    is_there = numbers(version) >= numbers(row.get("since", "2.1"))
+    until = row.get("until")
+    return is_there and (until is None or "raises" in row or numbers(version) < numbers(until))
+
+
+def ask(python: Path, program: str, names: list[str], **environment: str) -> Any:
+    environment = {"TF_CPP_MIN_LOG_LEVEL": "3", "PATH": "/usr/bin:/bin", **environment}
+    answer = subprocess.run(
+        [python, "-c", program],
+        input=json.dumps(names),
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(answer.stdout)
+
+
+def test_names_are_there_once_with_known_keys() -> None:
+    names = [row["name"] for row in ROWS]
+    assert len(set(names)) == len(names)
+    assert all(set(row) <= KEYS for row in ROWS)
+    assert all("since" in row or "until" in row for row in ROWS)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"].removeprefix("tensorflow."))
+def test_a_name_is_where_the_wheels_have_it(row: dict[str, Any]) -> None:
+    said = [version for version in PRESENCE.VERSIONS if has(row, version)]
+    assert READ[row["name"]].split() == said
+
+
+def disagreements(python: Path, **environment: str) -> list[str]:
+    version, missing = ask(python, LOOK, [row["name"] for row in ROWS], **environment)
+    if environment:
+        wanted = [row["name"] for row in ROWS if row.get("legacy")]
+        return sorted(set(wanted) & set(missing))
+    return sorted(row["name"] for row in ROWS if has(row, version) == (row["name"] in missing))
+
+
+@pytest.mark.tensorflow
+def test_the_image_has_what_the_table_says() -> None:
+    image = ImageStore().path_of("2.18.0") / "bin" / "python3"
+    load("job_environment").job_python()  # makes the image, too
+    assert disagreements(image) == []
+    raising = [row["name"] for row in ROWS if row.get("raises")]
+    assert raising
+    assert ask(image, CALL, raising) == []
+
+
+@pytest.mark.tensorflow
+def test_the_older_keras_beside_it_has_what_only_keras_3_lacks() -> None:
+    python = load("job_environment").job_python()
+    assert disagreements(python, TF_USE_LEGACY_KERAS="1") == []
+
+
+@pytest.mark.soak
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("version", ["2.12.0", "2.15.0"])
+async def test_older_images_have_what_the_table_says(version: str) -> None:
+    image = await ImageStore().ensure(version, lambda line: None)
+    assert disagreements(image / "bin" / "python3") == []

@@ -1,0 +1,93 @@
+"""Whole scripts as people write them are right, and the check raises no false alarm on them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tpuctl.preflight.check import check_project
+from tpuctl.preflight.findings import Finding, Severity, Target
+
+FOLDER = Path(__file__).parent / "scripts"
+ROOT = Path(__file__).resolve().parents[2]
+JOB = ROOT / "templates" / "jobs" / "bert-pretraining"
+SCRIPTS = sorted(path.name for path in FOLDER.glob("*.py"))
+VM = Target(kind="vm", tensorflow="2.18.0", replicas=8)
+# Risks that are there indeed, by script: code and line.
+RISKS: dict[str, list[str]] = {}
+# What another library drives, which the environment does not have.
+OTHERS = {"jax_classifier.py", "keras_on_jax.py", "keras_on_torch.py", "pytorch_images.py"}
+
+
+def told(findings: tuple[Finding, ...]) -> list[str]:
+    return [f"{one.path.name}:{one.line}: {one.code} {one.message}" for one in findings]
+
+
+def test_there_are_enough_of_them_and_they_are_whole() -> None:
+    assert len(SCRIPTS) >= 25
+    lines = {name: len((FOLDER / name).read_text("utf-8").splitlines()) for name in SCRIPTS}
+    assert all(60 <= count <= 200 for count in lines.values()), lines
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_raises_no_false_alarm(script: str) -> None:
+    report = check_project(FOLDER / script, VM)
+    risks = [one for one in report.findings if one.severity is Severity.risk]
+    others = [one for one in report.findings if one.severity is not Severity.risk]
+    assert told(tuple(others)) == []
+    assert [f"{one.code}:{one.line}" for one in risks] == RISKS.get(script, []), told(tuple(risks))
+
+
+@pytest.mark.parametrize("script", ["pretrain.py", "prepare.py"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        VM,
+        Target(kind="vm", tensorflow="2.15.1", replicas=8),
+        Target(kind="node", tensorflow="2.12.1", replicas=8),
+        Target(kind="node", tensorflow="2.3.4", replicas=8),
+    ],
+    ids=lambda target: f"{target.kind}-{target.tensorflow}",
+)
+def test_the_bundled_job_raises_no_false_alarm(script: str, target: Target) -> None:
+    report = check_project(JOB / script, target)
+    assert told(tuple(one for one in report.findings if one.code != "TPU503")) == []
+    assert len(report.files) > 5  # what it imports was looked at too
+
+
+def job_python() -> Path:
+    sys.path.insert(0, str(ROOT / "tests" / "support"))
+    try:
+        from job_environment import job_python as make
+    finally:
+        sys.path.pop(0)
+    return Path(make())
+
+
+@pytest.mark.soak
+@pytest.mark.tensorflow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("script", [name for name in SCRIPTS if name not in OTHERS])
+def test_a_script_really_runs(script: str, tmp_path: Path) -> None:
+    """On this machine's CPU, for a step or two, and keeps what it keeps in the job's output."""
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("TPU")},
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "TPUCTL_OUTPUT": str(tmp_path / "output"),
+    }
+    (tmp_path / "output").mkdir()
+    ran = subprocess.run(
+        [job_python(), FOLDER / script, "--steps", "2"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
