@@ -21,6 +21,9 @@ CODES = {
     *("TPU501", "TPU502", "TPU503", "TPU504"),
 }
 
+# A file that cannot be read has no comments.
+SILENCED = [rule for rule in RULES.values() if rule.code != "TPU000"]
+
 
 def found(folder: Path, rule: Rule, text: str) -> list[str]:
     """The codes that are told of an example."""
@@ -59,18 +62,14 @@ def test_nothing_is_found_in_the_good_example(tmp_path: Path, rule: Rule) -> Non
     assert found(tmp_path, rule, rule.good) == []
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("rule", SILENCED, ids=lambda rule: rule.code)
 def test_its_comment_silences_it(tmp_path: Path, rule: Rule) -> None:
-    if rule.code == "TPU000":
-        pytest.skip("a file that cannot be read has no comments")
     text = f"# tpuctl: ignore-file[{rule.code}]\n{rule.bad}"
     assert found(tmp_path, rule, text) == []
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("rule", SILENCED, ids=lambda rule: rule.code)
 def test_a_line_of_it_is_silenced(tmp_path: Path, rule: Rule) -> None:
-    if rule.code == "TPU000":
-        pytest.skip("a file that cannot be read has no comments")
     assert found(tmp_path, rule, rule.bad)
     report = check_project(tmp_path / "train.py", rule.target)
     lines = rule.bad.splitlines()
