@@ -57,7 +57,7 @@ def _verdict(report: CompileReport) -> str:
         return BY[report.refusal.by]
     assert report.asked is not None
     if report.asked.sizes is None:
-        return "it compiles, but the batch does not fit" if report.largest else "it does not fit"
+        return "not one example fits" if report.largest == 0 else "the batch does not fit"
     return "it compiles, and the batch fits"
 
 
