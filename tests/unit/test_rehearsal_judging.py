@@ -175,6 +175,15 @@ def test_a_script_that_fails_on_several_replicas_alone_is_an_error() -> None:
     assert "12 is not divisible" in errors[0].message
 
 
+def test_a_failure_of_the_observer_is_not_put_down_to_the_script() -> None:
+    error = {"type": "AttributeError", "message": "no attribute 'seen'", "where": HERE}
+    ended = {"kind": "ended", "reason": "failed", "exit": 1, "error": error}
+    tail = ('  File "/job/train.py", line 3', '  File "/x/tpuctl/preflight/shim/a.py", line 1')
+    found = the(judged(first(ended, exit_code=1, tail=tail)), "observing")
+    assert found.severity == "error"
+    assert "bug in tpuctl" in found.message
+
+
 def test_a_failure_of_what_the_script_starts_is_its_own_affair() -> None:
     error = {"type": "ImportError", "message": "no such module", "where": HERE}
     child = {"kind": "ended", "process": 2, "reason": "failed", "exit": 1, "error": error}

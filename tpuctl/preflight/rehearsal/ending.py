@@ -100,6 +100,9 @@ def _failed(one: Pass) -> Finding:
             SAMPLE.format(_folder(missing[0])),
             error.where if error is not None else None,
         )
+    if error is not None and _is_ours(one):
+        message = f"what observes the script failed, which is a bug in tpuctl: {_first_line(error)}"
+        return Finding("observing", "error", message, tail, "Please report it with the log.")
     if error is not None:
         return Finding(TOPIC, "error", _first_line(error), tail, where=error.where)
     if one.exit_code == KILLED:
@@ -138,6 +141,12 @@ def _timed_out(one: Pass, asked: int) -> Finding:
         "\n".join(one.tail),
         "Where it needs longer, say so with\n    tpuctl rehearse --timeout 1h",
     )
+
+
+def _is_ours(one: Pass) -> bool:
+    """Whether the innermost frame of the traceback is the observer's own."""
+    frames = [line for line in one.tail if line.startswith('  File "')]
+    return bool(frames) and "/preflight/shim/" in frames[-1]
 
 
 def _is_of_xla(one: Pass) -> bool:
