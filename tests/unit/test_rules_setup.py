@@ -75,6 +75,10 @@ def test_flags_of_other_machines(tmp_path: Path, source: str) -> None:
         ("f = tf.function(g, jit_compile=True,)", "f = tf.function(g,)"),
         ("d = tf.function(jit_compile=True)", "d = tf.function()"),
         (
+            "d = functools.partial(tf.function, jit_compile=True)",
+            "d = functools.partial(tf.function)",
+        ),
+        (
             "d = tf.function(jit_compile=True, autograph=False)",
             "d = tf.function(autograph=False)",
         ),

@@ -109,6 +109,7 @@ model.fit(tf.ones([1024, 4]), tf.ones([1024, 1]), batch_size=batch_size)
 
 INITIALISE = ("initialize_tpu_system", "TPUClusterResolver.connect")
 CONNECTS = ("connect_to_cluster", "experimental_connect_to_host", "TPUClusterResolver.connect")
+FUNCTIONS = ("tensorflow.function", "functools.partial")
 NOT_TPU = ("gpu", "cpu", "tpu", "strategy", "replica", "accelerator", "xla")
 
 
@@ -139,7 +140,7 @@ def _compiled_twice(project: Project) -> Iterator[Finding]:
                         module,
                         one,
                         f"`{one.arg}=True` is left in: on a TPU all is compiled anyway",
-                        "Take it out for the TPU.",
+                        _instead(module, call),
                         _without_flag(module, call, one),
                     )
 
@@ -153,9 +154,15 @@ def _takes_flag(module: Module, call: ast.Call) -> bool:
     return name == "tensorflow.function" or (is_compile and name is None) or optimizer
 
 
+def _instead(module: Module, call: ast.Call) -> str:
+    if module.names.of(call.func) in FUNCTIONS:
+        return "Take it out for the TPU."
+    return "Write jit_compile=False for the TPU."
+
+
 def _without_flag(module: Module, call: ast.Call, keyword: ast.keyword) -> list[Edit]:
     """Of `tf.function` it is taken out; for Keras it is off, since 3 chooses by itself else."""
-    if keyword.arg == "jit_compile" and module.names.of(call.func) != "tensorflow.function":
+    if keyword.arg == "jit_compile" and module.names.of(call.func) not in FUNCTIONS:
         return [edit_of(module, keyword.value, "False")]
     edit = keyword_edit(module, call, keyword)
     return [edit] if edit is not None else []

@@ -1,0 +1,63 @@
+"""Where parts of a source stand, and what is put in their place."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tpuctl.preflight.places import edit_of, keyword_edit
+from tpuctl.preflight.source import Module
+
+SOURCE = """été = {'ö': f('ä',
+    'x'), 'ü': [1, 2]}
+def g(a, b=(3,
+            4)):
+    return a + b, 'ß' + 'é' \\
+        + 'x'
+"""
+
+
+def parsed(text: str) -> Module:
+    return Module(Path("a.py"), "__main__", text, ast.parse(text))
+
+
+def test_a_segment_is_what_the_parser_read() -> None:
+    module = parsed(SOURCE)
+    parts = [one for one in module.nodes if isinstance(one, (ast.expr, ast.stmt))]
+    assert len(parts) > 20
+    for one in parts:
+        text = ast.get_source_segment(SOURCE, one)
+        assert text is not None
+        assert module.segment(one) == " ".join(text.split())
+    assert module.segment(module.tree) == ""
+
+
+def test_an_edit_counts_characters() -> None:
+    module = parsed("x = 'é' + 'ü'\n")
+    statement = module.tree.body[0]
+    assert isinstance(statement, ast.Assign) and isinstance(statement.value, ast.BinOp)
+    one = edit_of(module, statement.value.right, "'u'")
+    assert (one.line, one.column, one.end_line, one.end_column) == (1, 10, 1, 13)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("f(a, b=1)", "f(a)"),
+        ("f(b=1, c=2)", "f(c=2)"),
+        ("f(b=1)", "f()"),
+        ("f(a, b=1, c=2)", "f(a, c=2)"),
+        ("f(a, b=1, *c)", "f(a, *c)"),
+        ("f('é', b=1)", "f('é')"),
+    ],
+)
+def test_a_keyword_goes_with_its_comma(before: str, after: str) -> None:
+    module = parsed(before)
+    (call,) = module.calls
+    keyword = next(one for one in call.keywords if one.arg == "b")
+    edit = keyword_edit(module, call, keyword)
+    assert edit is not None
+    assert before[: edit.column] + edit.text + before[edit.end_column :] == after
+    ast.parse(after)
