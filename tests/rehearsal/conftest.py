@@ -67,8 +67,10 @@ def rehearse(tmp_path: Path) -> Callable[..., Rehearsed]:
         **settings: Any,
     ) -> Rehearsed:
         folder.mkdir(exist_ok=True)
-        train = folder / "train.py"
-        train.write_text((SCRIPTS / script).read_text("utf-8"), "utf-8")
+        train = Path(script)
+        if not train.is_absolute():
+            train = folder / "train.py"
+            train.write_text((SCRIPTS / script).read_text("utf-8"), "utf-8")
         observations = folder / f"observations-{len(list(folder.iterdir()))}.jsonl"
         asked = {
             "observations": str(observations),
@@ -76,7 +78,7 @@ def rehearse(tmp_path: Path) -> Callable[..., Rehearsed]:
             "steps": 4,
             "replicas": 1,
             "script": str(train),
-            "root": str(folder),
+            "root": str(train.parent),
             "kind": "vm",
             "grace": 60,
             **settings,

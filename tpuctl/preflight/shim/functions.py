@@ -91,24 +91,27 @@ class Functions:
         rehearsal = self.rehearsal
         state = rehearsal.writer.attempt("a tf.function", self._state, function) or State()
         target, before = function, (rehearsal.gradients, self.graphs.marks)
+        steps, taken = rehearsal.steps, rehearsal.steps.seen
         self.depth += 1
         try:
             if self._is_to_be_traced(function, state):
                 trace = (function, state, arguments, keywords)
                 target = rehearsal.writer.attempt("a tf.function", self._prepared, *trace)
                 target = target or function
-            if not state.has_marks:
-                rehearsal.steps.begin()
+            steps.begin()
             result = self.call(target, *arguments, **keywords)
         except Exception as error:
             rehearsal.writer.attempt("a refusal", self.refusals.note, error, function)
-            rehearsal.steps.abandon()
+            steps.abandon()
             raise
         finally:
             self.depth -= 1
         self._learn(state, before)
-        if not self.depth and not self.running:
-            rehearsal.writer.attempt("a step", self._stepped, state, result, arguments)
+        if self.depth or self.running or rehearsal.fitting:
+            return result
+        if state.trains and not state.has_marks and steps.seen == taken:
+            rehearsal.writer.attempt("a step", self._stepped, result, arguments)
+        steps.abandon()
         return result
 
     def _is_to_be_traced(self, function: Any, state: State) -> bool:
@@ -144,13 +147,8 @@ class Functions:
         state.twin = self.compiled(function)
         return state.twin
 
-    def _stepped(self, state: State, result: Any, arguments: Any) -> None:
+    def _stepped(self, result: Any, arguments: Any) -> None:
         steps = self.rehearsal.steps
-        if state.has_marks or self.rehearsal.fitting:
-            return
-        if not state.trains:
-            steps.abandon()
-            return
         examples = number(batch_of(self.tensorflow, None, arguments))
         steps.end(number(loss_of(self.tensorflow, None, result)), examples)
 

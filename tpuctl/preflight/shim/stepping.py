@@ -28,13 +28,19 @@ class Steps:
         self.after: list[Any] = []  # called after each step
         self._lock = threading.RLock()
         self._began: float | None = None
+        self._ended: float | None = None  # the step before, in the same call
         self._waiting = 0
         self._wait_began = 0.0
         self._waited: float | None = None
 
     @property
+    def seen(self) -> int:
+        """How many steps there were, those that are held included."""
+        return self.count + len(self.taken)
+
+    @property
     def remaining(self) -> int:
-        return max(0, self.limit - self.count - len(self.taken))
+        return max(0, self.limit - self.seen)
 
     def begin(self) -> None:
         """A step begins, unless one has."""
@@ -62,7 +68,8 @@ class Steps:
         """A step ends; what comes before the next one begins belongs to neither."""
         with self._lock:
             now = time.monotonic()
-            began = now if self._began is None else self._began
+            began = self._ended if self._began is None else self._began
+            began, self._ended = now if began is None else began, now
             seconds, waited = now - began, self._waited
             step = {
                 "seconds": round(seconds, 6),
@@ -79,9 +86,10 @@ class Steps:
             self.ending.begin()
 
     def abandon(self) -> None:
-        """What began was no step after all: an evaluation, the end of the data."""
+        """What began was no step after all, or no more are to come: the call is over."""
         with self._lock:
-            self._began, self._waited, self._waiting = None, None, 0
+            self._began = self._ended = self._waited = None
+            self._waiting = 0
 
     def settle(self, loss: float | None) -> None:
         """Give the steps that were held their loss, the mean over them, and write them."""

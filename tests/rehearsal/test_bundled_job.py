@@ -1,0 +1,63 @@
+"""The bundled job, unmodified, watched from within as a rehearsal does."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from job_environment import JOB
+
+from tpuctl.preflight.rehearsal.observed import (
+    Checkpoint,
+    Compiled,
+    Ended,
+    Refused,
+    Started,
+    Step,
+    Strategy,
+)
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.soak]
+SMALL = [
+    *("--text", str(JOB / "sample"), "--vocabulary-size", "400", "--sequence-length", "32"),
+    *("--batch", "16", "--steps", "400", "--steps-per-call", "5", "--dropout", "0"),
+]
+TPU_VM = {"TPU_NAME": "local", "TPUCTL_CLOUD": "google", "COLAB_TPU_1VM": "1"}
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_the_bundled_job_is_followed_to_its_checkpoint_and_from_there(
+    rehearse: Callable[..., Any], job_python: Path, tmp_path: Path, replicas: int
+) -> None:
+    asked = {"python": job_python, "steps": 4, "environment": TPU_VM, "replicas": replicas}
+    asked["mode"] = "replicas" if replicas > 1 else "xla"
+    arguments = [*SMALL, "--output", str(tmp_path / "output")]
+    first = rehearse(str(JOB / "pretrain.py"), *arguments, **asked)
+    assert "stopped at step 5 of 400" in first.output, first.output
+    assert first.one(Started).tensorflow == "2.18.0"
+    strategy = first.one(Strategy)
+    assert (strategy.replicas, strategy.where.file.name) == (replicas, "strategy.py")
+    assert first.all(Refused) == []
+    steps = first.all(Step)
+    assert [step.number for step in steps] == [1, 2, 3, 4, 5]
+    assert {step.examples for step in steps} == {16}
+    assert all(math.isfinite(step.loss) for step in steps)
+    assert all(0 <= step.waited <= step.seconds for step in steps)
+    told = [json.loads(line) for line in first.output.splitlines() if line.startswith("{")]
+    assert [row["step"] for row in told] == [1, 5]
+    saved = first.one(Checkpoint)
+    assert (saved.action, Path(saved.path).name, saved.step) == ("saved", "model-5", 5)
+    assert first.one(Ended).reason == "steps"
+    if replicas == 1:
+        assert steps[0].loss == pytest.approx(told[0]["loss"], abs=1e-3)
+        [compiled] = [one for one in first.all(Compiled) if one.trains]
+        assert compiled.dynamic == 0
+        assert {shape.dims[0] for shape in compiled.shapes} == {16}
+    second = rehearse(str(JOB / "pretrain.py"), *arguments, **asked)
+    restored, saved = second.all(Checkpoint)
+    assert (restored.action, Path(restored.path).name) == ("restored", "model-5")
+    assert (saved.action, Path(saved.path).name) == ("saved", "model-10")
