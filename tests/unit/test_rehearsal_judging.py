@@ -182,6 +182,8 @@ def test_a_failure_of_the_observer_is_not_put_down_to_the_script() -> None:
     found = the(judged(first(ended, exit_code=1, tail=tail)), "observing")
     assert found.severity == "error"
     assert "bug in tpuctl" in found.message
+    second = seen("replicas", STARTED, ended, replicas=8, exit_code=1, tail=tail)
+    assert the(judged(GOOD, second), "observing").severity == "unknown"
 
 
 def test_a_failure_of_what_the_script_starts_is_its_own_affair() -> None:

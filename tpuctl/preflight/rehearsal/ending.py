@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tpuctl.preflight.rehearsal.finding import Finding
 from tpuctl.preflight.rehearsal.observed import Failure, Read, Refused, ShimFailed, Started
@@ -65,6 +66,9 @@ def of_second(one: Pass, first: Pass) -> Iterator[Finding]:
     """Of the run on several replicas, where the first run went well."""
     if one.has_failed:
         failed = _failed(one)
+        if failed.topic == "observing":  # the first run says something all the same
+            yield replace(failed, severity="unknown")
+            return
         where = f"on {one.replicas} replicas" if one.replicas > 1 else "when started again"
         yield Finding(
             "replicas",
