@@ -1,0 +1,79 @@
+"""The rules about traced code against what XLA said of some hundred bodies of functions."""
+
+from __future__ import annotations
+
+import subprocess
+import textwrap
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.checked import Checked
+from tpuctl.preflight.findings import Finding, Severity, Target
+from tpuctl.preflight.rules import control, operations, shapes
+from tpuctl.preflight.source import Project
+
+ROOT = Path(__file__).resolve().parents[2]
+FILE = ROOT / "tests" / "cases" / "expressions" / "bodies.toml"
+LOWERING = ROOT / "requirements" / "benchmarks" / "tpu-lowering.lock"
+BODIES: list[dict[str, Any]] = tomllib.loads(FILE.read_text("utf-8"))["body"]
+# XLA's clients compute these before they compile: all that they are given is constant.
+FOLDED = ("tf.random.stateless_binomial", "tf.math.sobol_sample", "tf.strings.length('abc')")
+# A data set made within a function is taken for one of the loops that run on the host.
+HOST = "tf.data.Dataset.range(3)"
+PROGRAM = """import tensorflow as tf
+
+
+@tf.function(autograph={autograph})
+def f(x: tf.Tensor, l: tf.Tensor, n: tf.Tensor, b: tf.Tensor, u: tf.Tensor):
+{body}
+"""
+
+
+def everything(project: Project, target: Target) -> list[Finding]:
+    families = (control.find, operations.find, shapes.find)
+    return [one for find in families for one in find(project, target)]
+
+
+def said(folder: Path, body: dict[str, Any]) -> str:
+    """The check's worst word of a body; checks that are lost do not change what compiles."""
+    text = textwrap.indent(body["source"], "    ")
+    source = PROGRAM.format(autograph=body.get("autograph", True), body=text)
+    checked = Checked(folder, lambda project, target: iter(everything(project, target)))
+    found = checked.findings(source, Target(tensorflow="2.18.0"), {})
+    severities = {one.severity for one in found}
+    if Severity.error in severities:
+        return "error"
+    return "cost" if Severity.cost in severities else "good"
+
+
+def test_the_check_says_what_the_compiler_says(tmp_path: Path) -> None:
+    wrong = [
+        f"{body['verdict']}, not {said(tmp_path, body)}:\n{body['source']}"
+        for body in BODIES
+        if HOST not in body["source"]
+        and not any(one in body["source"] for one in FOLDED)
+        and said(tmp_path, body) != body["verdict"]
+    ]
+    assert len(BODIES) > 250
+    assert not wrong, "\n".join(wrong)
+
+
+def test_there_are_cases_of_each_verdict() -> None:
+    told = [body["verdict"] for body in BODIES]
+    assert min(told.count(verdict) for verdict in ("good", "cost", "error")) >= 15
+
+
+@pytest.mark.soak
+@pytest.mark.tensorflow
+@pytest.mark.timeout(900)
+def test_the_compiler_still_says_so() -> None:
+    from locked_environment import locked_python
+
+    program = ROOT / "tests" / "benchmarks" / "programs" / "expressions.py"
+    done = subprocess.run(
+        [locked_python(LOWERING), program, FILE], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
