@@ -209,10 +209,10 @@ def _accept_arrays(tensorflow: Any) -> None:
     values: Any = importlib.import_module("tensorflow.python.distribute.values_util")
     assign = values.on_read_assign_cross_replica
 
-    def on_read_assign_cross_replica(variable: Any, value: Any, *arguments: Any) -> Any:
+    def on_read_assign_cross_replica(variable: Any, value: Any, **keywords: Any) -> Any:
         if type(value).__module__.startswith("h5py"):
             value = tensorflow.convert_to_tensor(value[()])
-        return assign(variable, value, *arguments)
+        return assign(variable, value, **keywords)
 
     values.on_read_assign_cross_replica = on_read_assign_cross_replica
 
