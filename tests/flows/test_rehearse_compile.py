@@ -126,7 +126,7 @@ def test_what_is_too_much_is_refused_in_the_compilers_numbers(tmp_path: Path) ->
 
 def test_all_that_a_tpu_has_not_is_named_at_once_with_its_line(tmp_path: Path) -> None:
     answer = rehearsed(tmp_path, LOOP, "--type", "v3-8")
-    assert answer["exit_code"] == 1
+    assert answer["exit_code"] == 1 and answer["data"], answer
     refusal = answer["data"]["refusal"]
     assert refusal["by"] == "compiler"
     lines = {(one["operation"], one["where"]["text"].split("(")[0]) for one in refusal["obstacles"]}

@@ -19,6 +19,10 @@ NEW = (
     "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. "
     "Used 18.24G of 15.48G hbm. Exceeded hbm capacity by 2.76G."
 )
+ONE_PART = (
+    "RESOURCE_EXHAUSTED: Allocation (size=1610612736) would exceed memory (size=1073741824) :: "
+    "#allocation148 [shape = 'u32[…"
+)
 
 
 @pytest.mark.parametrize("first", [1, 2, 16, 256, 4096])
@@ -72,6 +76,7 @@ def test_a_refusal_says_how_much_smaller_a_batch_would_fit() -> None:
     [
         (OLD, "8.29G of 7.48G"),
         (NEW, "18.24G of 15.48G"),
+        (ONE_PART, "1.50G of 1.00G"),
         ("INTERNAL: something else\nmore", "INTERNAL: something else"),
     ],
 )
@@ -81,6 +86,7 @@ def test_a_refusal_is_told_in_the_compilers_numbers(words: str, said: str) -> No
 
 def test_the_room_is_what_the_compiler_says_in_units_of_1024() -> None:
     assert room_of("Used 256.00G of 0.50G hbm") == 1 << 29
+    assert room_of(ONE_PART) == 1 << 30
     assert room_of(OLD) == int(7.48 * 1024**3)
     assert room_of("INTERNAL: something else") is None
 

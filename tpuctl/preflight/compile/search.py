@@ -11,8 +11,11 @@ __all__ = ["MOST", "guess", "largest", "power_of_two", "room_of", "too_much"]
 
 MOST = 1 << 16  # a core's batch; beyond, nobody asks
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-# The compiler's words for too much, by age.
-REFUSED = re.compile(r"Used ([\d.]+[KMG]) of ([\d.]+[KMG]) hbm|([\d.]+[KMG]) > ([\d.]+[KMG])")
+# The compiler's words for too much: as they are now, of old, and where one part alone is too large.
+REFUSED = re.compile(
+    r"Used ([\d.]+[KMG]) of ([\d.]+[KMG]) hbm|([\d.]+[KMG]) > ([\d.]+[KMG])|"
+    r"\(size=(\d+)\) would exceed memory \(size=(\d+)\)"
+)
 
 
 async def largest(fits: Callable[[int], Awaitable[bool]], first: int) -> int:
@@ -40,9 +43,9 @@ def power_of_two(number: float) -> int:
 def guess(answer: Answer, room: int | None) -> int:
     """Where to begin, by what was said of one batch, if what lies between grew with it."""
     batch = answer.batch or 1
-    match = REFUSED.search(answer.words)
-    if answer.sizes is None and match is not None:
-        used, there = (_bytes(one) for one in match.groups() if one)
+    amounts = _amounts(answer.words)
+    if answer.sizes is None and amounts is not None:
+        used, there = map(_bytes, amounts)
         return power_of_two(batch * there / used)
     if room is None or answer.sizes is None or answer.sizes.temporary <= 0:
         return min(power_of_two(batch), MOST)
@@ -54,21 +57,27 @@ def guess(answer: Answer, room: int | None) -> int:
 
 def too_much(words: str) -> str:
     """The compiler's numbers: `16.59G of 15.48G`; without any, its first line."""
-    match = REFUSED.search(words)
-    if match is None:
+    amounts = _amounts(words)
+    if amounts is None:
         return words.strip().splitlines()[0][:120]
-    used, room = (one for one in match.groups() if one)
+    used, room = (one if one[-1] in UNITS else f"{int(one) / UNITS['G']:.2f}G" for one in amounts)
     return f"{used} of {room}"
 
 
 def room_of(words: str) -> int | None:
     """How many bytes a program can have, by the compiler's refusal of one that is too large."""
+    amounts = _amounts(words)
+    return None if amounts is None else _bytes(amounts[1])
+
+
+def _amounts(words: str) -> tuple[str, str] | None:
     match = REFUSED.search(words)
     if match is None:
         return None
-    _, room = (_bytes(one) for one in match.groups() if one)
-    return room
+    used, room = (one for one in match.groups() if one)
+    return used, room
 
 
 def _bytes(text: str) -> int:
-    return int(float(text[:-1]) * UNITS[text[-1]])
+    unit = UNITS.get(text[-1])
+    return int(text) if unit is None else int(float(text[:-1]) * unit)
