@@ -91,3 +91,28 @@ def test_a_script_really_runs(script: str, tmp_path: Path) -> None:
         timeout=500,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def site_packages() -> Path:
+    command = [job_python(), "-c", "import transformers; print(transformers.__path__[0])"]
+    asked = subprocess.run(command, capture_output=True, text=True, check=True)
+    return Path(asked.stdout.strip()).parent
+
+
+@pytest.mark.soak
+@pytest.mark.tensorflow
+@pytest.mark.timeout(900)
+def test_others_sources_are_survived() -> None:
+    """The models of transformers and the layers of Keras: no crash, and no error.
+
+    What such sources do is right: they run in training programs everywhere.
+    """
+    packages = site_packages()
+    files = sorted(packages.glob("transformers/models/*/modeling_tf_*.py"))
+    files += sorted(packages.glob("tf_keras/src/layers/**/*.py"))
+    assert len(files) > 100
+    errors = []
+    for path in files:
+        report = check_project(path, VM)
+        errors += [one for one in report.errors if one.path == path]
+    assert told(tuple(errors)) == []

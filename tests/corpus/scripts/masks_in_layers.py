@@ -4,6 +4,7 @@ import argparse
 
 import numpy as np
 import tensorflow as tf
+from keras import ops
 from tensorflow import keras
 from tensorflow.keras import layers
 
@@ -20,7 +21,7 @@ class TemporalSplit(layers.Layer):
     def compute_mask(self, inputs, mask=None):
         if mask is None:
             return None
-        return tf.split(mask, 2, axis=1)
+        return ops.split(mask, 2, axis=1)
 
 
 class CustomEmbedding(layers.Layer):
@@ -37,7 +38,7 @@ class CustomEmbedding(layers.Layer):
     def compute_mask(self, inputs, mask=None):
         if not self.mask_zero:
             return None
-        return tf.not_equal(inputs, 0)
+        return ops.not_equal(inputs, 0)
 
 
 class Activation(layers.Layer):

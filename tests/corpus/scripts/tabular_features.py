@@ -58,7 +58,7 @@ def main():
 
     def prepare(row, label):
         columns = [preprocessing[name](row[name][:, tf.newaxis]) for name in NUMBERS]
-        columns += [preprocessing[name](row[name]) for name in WORDS]
+        columns += [tf.cast(preprocessing[name](row[name]), tf.float32) for name in WORDS]
         return tf.concat(columns, axis=-1), label
 
     dataset = tf.data.Dataset.from_tensor_slices((table, label)).shuffle(512, seed=2)
