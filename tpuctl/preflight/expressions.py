@@ -293,7 +293,7 @@ class Expressions(Surroundings):
             return STATIC
         strong = joined(*parts)
         if not strong.is_symbolic or strong.is_container:
-            return STATIC if strong.kind is Kind.STATIC else UNKNOWN
+            return UNKNOWN if strong.kind is Kind.UNKNOWN else STATIC
         return Value(strong.kind, is_boolean=True)
 
     def _of_ifexp(self, node: ast.IfExp, scope: Scope) -> Value:

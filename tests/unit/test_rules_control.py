@@ -1,0 +1,190 @@
+"""Conditionals and loops on tensors, where autograph saves them and where not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.checked import Checked
+from tpuctl.preflight.findings import Target
+from tpuctl.preflight.rules import control
+
+NEW = Target("vm", "2.18.0", 8)
+OLD = Target("vm", "2.15.1", 8)
+HEAD = "import tensorflow as tf\nfrom tensorflow import keras\n\n"
+GATE = """
+class Gate(keras.layers.Layer):
+    def call(self, x, training=False, mask=None):
+        if training and self.built:
+            x = x * 2
+        if mask is not None:
+            x = x * mask
+        if x.shape[0] > 3 or x.dtype == tf.float32:
+            x = x + 1
+        for name in ("a", "b"):
+            x = x + len(name)
+        if tf.reduce_sum(x) > 0:{new}
+            return x
+        return -x
+"""
+
+
+def check(folder: Path, source: str, target: Target = NEW) -> None:
+    Checked(folder, control.find).marked(HEAD + source, target)
+
+
+def test_a_layer_of_keras_3_is_not_converted(tmp_path: Path) -> None:
+    check(tmp_path, GATE.format(new="  # TPU001 error"), NEW)
+
+
+def test_a_layer_of_keras_2_is(tmp_path: Path) -> None:
+    check(tmp_path, GATE.format(new=""), OLD)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "assert tf.reduce_all(x > 0)  # TPU001 error",
+        "x = [row for row in tf.abs(x)]  # TPU002 error",
+        "x = [one for one in (x, x) if tf.reduce_sum(x) > 0]  # TPU001 error",
+        "x = [one for one in (x, x) if one is not None]",
+        "x = x if tf.reduce_sum(x) > 0 and tf.reduce_sum(x) < 9 else -x",
+        "x = tf.cast(not tf.reduce_any(x > 0), tf.int32)",
+        "assert x.shape[0] == 4, x.shape",
+    ],
+)
+def test_what_autograph_converts_and_what_never(lines: str, tmp_path: Path) -> None:
+    check(tmp_path, f"@tf.function\ndef step(x: tf.Tensor):\n    {lines}\n    return x\n")
+
+
+def test_a_branch_that_does_not_give_what_is_used(tmp_path: Path) -> None:
+    source = """
+@tf.function
+def step(x: tf.Tensor):
+    if tf.reduce_sum(x) > 0:  # TPU001 error
+        scaled = x * 2
+    if tf.reduce_sum(x) > 1:
+        local = x * 2
+        x = local
+    if tf.reduce_sum(x) > 2:
+        both = x
+    else:
+        both = -x
+    return scaled + both
+
+@tf.function
+def half(x: tf.Tensor):
+    if tf.reduce_sum(x) > 0:  # TPU001 error
+        return x
+
+@tf.function
+def whole(x: tf.Tensor):
+    if tf.reduce_sum(x) > 0:
+        return x
+    return -x
+"""
+    check(tmp_path, source)
+
+
+OFF = """
+@tf.function(autograph=False)
+def step(x: tf.Tensor, rounds: int):
+    while tf.reduce_sum(x) < 9:  # TPU002 error
+        x = x + 1
+    for row in x:  # TPU002 error
+        x = x + row
+    for i in range(tf.reduce_max(x)):  # TPU002 error
+        x = x + i
+    for _ in range(rounds):
+        x = x + 1
+    for one in (x, x):
+        x = x + one
+    for one in tf.unstack(x):
+        x = x + one
+    if rounds > 3:
+        x = x - 1
+    if not tf.reduce_any(x > 0):  # TPU001 error
+        x = x - 1
+    return helper(x)
+
+def helper(x):
+    return x if tf.reduce_sum(x) > 0 else -x  # TPU001 error
+"""
+
+
+def test_where_autograph_is_switched_off(tmp_path: Path) -> None:
+    check(tmp_path, OFF)
+
+
+GRADIENTS = """
+cell = tf.Variable(tf.eye(4))
+
+@tf.function
+def step(x: tf.Tensor, lengths: tf.Tensor):
+    while tf.reduce_sum(x) < 9:
+        x = x * 2
+    count = 0
+    with tf.GradientTape() as tape:
+        while tf.reduce_sum(x) < 9:  # TPU003 error
+            x = tf.tanh(x @ cell)
+        while tf.reduce_sum(x) < 9:
+            tf.autograph.experimental.set_loop_options(maximum_iterations=9)
+            x = tf.tanh(x @ cell)
+        while count < lengths[0]:
+            count += 1
+        for i in tf.range(tf.shape(x)[0]):
+            x = tf.tanh(x @ cell)
+        for i in tf.range(tf.reduce_max(lengths)):  # TPU003 error
+            x = tf.tanh(x @ cell)
+        for row in x:
+            x = tf.tanh(x @ cell)
+        x = tf.while_loop(is_small, lambda x: x * x, (x,))  # TPU003 error
+        x = tf.while_loop(is_small, lambda x: x * x, (x,), maximum_iterations=9)
+        x = inner(x)
+    return tape.gradient(x, cell)
+
+def is_small(x):
+    return tf.reduce_sum(x) < 9
+
+def inner(x):
+    while tf.reduce_sum(x) < 9:  # TPU003 error
+        x = x * x
+    return x
+"""
+
+
+def test_gradients_through_loops(tmp_path: Path) -> None:
+    check(tmp_path, GRADIENTS)
+
+
+def test_what_grows_in_a_loop(tmp_path: Path) -> None:
+    source = """
+@tf.function
+def step(x: tf.Tensor):
+    words = x[:1]
+    for i in tf.range(4):
+        words = tf.concat([words, x[:1]], 0)  # TPU002 error
+    for i in range(4):
+        words = tf.concat([words, x[:1]], 0)
+    for i in tf.range(4):
+        tf.autograph.experimental.set_loop_options(shape_invariants=[(words, [None, 8])])
+        words = tf.concat([words, x[:1]], 0)
+    return words
+"""
+    check(tmp_path, source)
+
+
+def test_nothing_is_said_of_what_python_runs(tmp_path: Path) -> None:
+    source = """
+def train(data):
+    for x in data:
+        loss = tf.reduce_sum(x)
+        if loss > 3:
+            break
+        while tf.reduce_sum(x) < 9:
+            x = x * 2
+
+data = data.map(lambda x: x if tf.reduce_sum(x) > 0 else -x)
+"""
+    check(tmp_path, source)

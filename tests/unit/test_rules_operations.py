@@ -1,0 +1,139 @@
+"""Operations that XLA has not, values taken in Python and checks that are lost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.support.checked import Checked
+from tpuctl.preflight.findings import Target
+from tpuctl.preflight.rules import operations
+
+NEW = Target("vm", "2.18.0", 8)
+HEAD = """import logging
+import math
+
+import numpy as np
+import tensorflow as tf
+
+table = tf.lookup.StaticHashTable(initializer, 0)
+"""
+DATA = tomllib.loads(operations.DATA.read_text("utf-8"))
+
+
+def check(folder: Path, body: str, head: str = HEAD, decorator: str = "@tf.function") -> None:
+    source = f"{head}\n\n{decorator}\ndef step(x: tf.Tensor, training=False):\n    {body}\n"
+    Checked(folder, operations.find).marked(source + "    return x\n", NEW)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "tf.print(x)  # TPU004 error",
+        "print(x)",
+        "logging.info('traced %s', x)",
+        "x = tf.py_function(abs, [x], tf.float32)  # TPU004 error",
+        "x = tf.math.segment_sum(x, x)  # TPU004 error",
+        "x = tf.math.unsorted_segment_sum(x, x, 4)",
+        "x = table.lookup(x)  # TPU004 error",
+        "x = tf.image.resize(x, (8, 8))",
+        "x = tf.image.resize(x, (8, 8), method='bicubic')  # TPU004 error",
+        "x = tf.image.resize(x, (8, 8), antialias=True)  # TPU004 error",
+        "x = tf.raw_ops.SegmentSum(data=x, segment_ids=x)  # TPU004 error",
+        "x = tf.raw_ops.Abs(x=x)",
+        "x = tf.io.parse_single_example(x, {})  # TPU004 error",
+        "x = x.numpy()  # TPU005 error",
+        "x = np.mean(x)  # TPU005 error",
+        "x = x * np.sqrt(x.shape[0])",
+        "x = x * math.sqrt(float(x.shape[-1]))",
+        "x = x * math.sqrt(tf.reduce_sum(x))  # TPU005 error",
+        "x = max(tf.reduce_sum(x), 3)  # TPU005 error",
+        "x = sum(tf.unstack(x))",
+        "x = sum(tf.abs(x))  # TPU005 error",
+        "x = bool(tf.reduce_any(x > 0))  # TPU005 error",
+        "x = x * float(tf.reduce_sum(x)) + int(tf.reduce_sum(x)) + len(tf.abs(x))",
+        "tf.debugging.assert_positive(x)  # TPU006 risk",
+        "x = tf.debugging.check_numerics(x, 'x')  # TPU006 risk",
+        "tf.debugging.assert_rank(x, 2)",
+        "tf.debugging.assert_equal(tf.shape(x)[0], 4)",
+        "f'{x}'",
+        "tf.summary.scalar('x', x)",
+    ],
+)
+def test_in_a_step(body: str, tmp_path: Path) -> None:
+    check(tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "x = x * float(tf.reduce_sum(x))  # TPU005 error",
+        "x = x * int(tf.reduce_sum(x))  # TPU005 error",
+        "x = x * len(tf.abs(x))  # TPU005 error",
+        "x = x * float(x.shape[0])",
+    ],
+)
+def test_without_autograph(body: str, tmp_path: Path) -> None:
+    check(tmp_path, body, decorator="@tf.function(autograph=False)")
+
+
+def test_summaries_are_refused_where_somebody_writes_them(tmp_path: Path) -> None:
+    head = HEAD + "writer = tf.summary.create_file_writer('logs')\n"
+    check(tmp_path, "tf.summary.scalar('x', x)  # TPU004 error", head)
+
+
+def test_the_pipeline_and_python_may_do_all_of_it(tmp_path: Path) -> None:
+    source = (
+        HEAD
+        + """
+def decode(record):
+    tf.print(record)
+    tf.debugging.assert_positive(record)
+    return table.lookup(tf.io.decode_raw(record, tf.uint8))
+
+def train(step, data):
+    for x in data.map(decode):
+        loss = step(x)
+        tf.print(loss.numpy(), float(loss), np.mean(loss), max(loss, 3))
+"""
+    )
+    Checked(tmp_path, operations.find).marked(source, NEW)
+
+
+def test_a_helper_of_another_file_says_who_calls_it(tmp_path: Path) -> None:
+    files = {"helper.py": "import tensorflow as tf\n\n\ndef show(x):\n    tf.print(x)\n"}
+    head = "import tensorflow as tf\nimport helper\n\n\n"
+    source = f"{head}@tf.function\ndef step(x):\n    helper.show(x)\n"
+    (one,) = Checked(tmp_path, operations.find).findings(source, NEW, files)
+    assert (one.path.name, one.line, one.code) == ("helper.py", 5, "TPU004")
+    assert "`step` calls `show`, and `step` is a tf.function" in one.message
+
+
+def test_no_function_is_refused_for_what_the_compiler_has() -> None:
+    has = set(DATA["has"])
+    assert len(has) > 500
+    assert {name for name, made in DATA["refused"].items() if not set(made) - has} == set()
+
+
+@pytest.mark.tensorflow
+def test_tensorflow_has_the_functions_that_are_refused() -> None:
+    from job_environment import job_python
+
+    program = (
+        "import functools, json, sys\nimport tensorflow as tf\nnames = json.load(sys.stdin)\n"
+        "def there(name):\n    try:\n        functools.reduce(getattr, name.split('.'), tf)\n"
+        "    except AttributeError:\n        return False\n    return True\n"
+        "print(json.dumps([one for one in names if not there(one)]))\n"
+    )
+    done = subprocess.run(
+        [job_python(), "-c", program],
+        input=json.dumps(list(DATA["refused"])),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout) == []
