@@ -1,0 +1,72 @@
+"""How right the check is, counted over programs that the compiler has judged."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
+
+from check_truth import Count, Judged, alarms, check_truth, exact, judged, labelled, severities
+
+PRECISION, RECALL = 0.95, 0.9
+LABELS = Path(__file__).with_name("labelled") / "labels.toml"
+
+
+@pytest.fixture(scope="module")
+def programs() -> list[Judged]:
+    return judged()
+
+
+def test_few_warnings_are_false(programs: list[Judged]) -> None:
+    count = alarms(programs)
+    assert count.precision >= PRECISION, sorted(count.wrong)
+
+
+def test_few_programs_are_missed(programs: list[Judged]) -> None:
+    count = alarms(programs)
+    assert count.recall >= RECALL, sorted(count.missed)
+
+
+def test_most_are_as_bad_as_the_compiler_says(programs: list[Judged]) -> None:
+    count = severities(programs)
+    assert count.recall >= RECALL, sorted(count.missed)
+
+
+def test_rules_and_lines_are_those_of_the_labels(programs: list[Judged]) -> None:
+    count = exact(programs)
+    assert count.precision >= RECALL, sorted(count.wrong)
+    assert count.recall >= RECALL, sorted(count.missed)
+
+
+@pytest.mark.skipif(not LABELS.exists(), reason="no labelled programs yet")
+def test_rules_of_no_compiler_are_as_labelled() -> None:
+    count = labelled()
+    assert count.precision >= PRECISION, sorted(count.wrong)
+    assert count.recall >= RECALL, sorted(count.missed)
+
+
+def test_the_report_names_what_is_wrong() -> None:
+    rows = list(check_truth())
+    assert {"≥ 0.95", "≥ 0.9"} <= {row.goal for row in rows}
+    for row in rows:
+        assert 0 <= float(row.value) <= 1
+        assert (float(row.value) == 1) == (not row.beside), row
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "precision", "recall"),
+    [
+        ("abcd", "abcd", 1, 1),
+        ("abcd", "ab", 1, 0.5),
+        ("ab", "abcd", 0.5, 1),
+        ("ab", "cd", 0, 0),
+        ("", "a", 0, 1),
+        ("a", "", 1, 0),
+    ],
+)
+def test_counts(wanted: str, found: str, precision: float, recall: float) -> None:
+    count = Count.of(wanted, found)
+    assert (count.precision, count.recall) == (precision, recall)

@@ -1,0 +1,51 @@
+"""What verdicts.toml says must be what the compiler says today."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent))
+
+from judge import PROGRAMS, Verdict, differences, judge, known, programs
+
+SAMPLE = 5
+
+
+def quick() -> list[Path]:
+    """Programs without a library whose import takes longer than all the rest."""
+    return [path for path in programs() if "transformers" not in path.read_text("utf-8")]
+
+
+def sampled() -> list[Path]:
+    """A few programs, of each verdict at least one; others with each seed of the run."""
+    by_verdict: dict[str, list[Path]] = {}
+    for path in quick():
+        by_verdict.setdefault(known()[path.name].verdict, []).append(path)
+    first = [random.choice(paths) for _, paths in sorted(by_verdict.items())]
+    rest = [path for path in quick() if path not in first]
+    return [*first, *random.sample(rest, SAMPLE - len(first))]
+
+
+@pytest.mark.tensorflow
+@pytest.mark.timeout(600)
+def test_a_sample_is_judged_as_written() -> None:
+    assert not differences(judge(sampled()))
+
+
+@pytest.mark.soak
+@pytest.mark.tensorflow
+@pytest.mark.timeout(1800)
+def test_all_are_judged_as_written() -> None:
+    assert not differences(judge(programs()))
+
+
+def test_a_verdict_that_nobody_wrote_down_differs() -> None:
+    name = programs()[0].name
+    other = Verdict(name, "error" if known()[name].verdict != "error" else "good")
+    assert differences([other])
+    assert not differences([known()[name]])
+    assert PROGRAMS.joinpath(name).exists()
