@@ -102,5 +102,5 @@ def test_some_files_of_the_standard_library(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_all_files_of_the_standard_library(tmp_path: Path) -> None:
-    look_through(sorted(LIBRARY.rglob("*.py")), tmp_path)
+def test_many_files_of_the_library_and_what_is_installed(tmp_path: Path) -> None:
+    look_through(random.sample(sorted(LIBRARY.rglob("*.py")), 1000), tmp_path)

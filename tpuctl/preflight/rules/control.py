@@ -152,8 +152,7 @@ def _condition(
         return
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return  # told of the `not`
-    word = "if"
-    message = f"`{word}` on the tensor {shown(one.module, test)}, and {one.no_autograph}"
+    message = f"`if` on the tensor {shown(one.module, test)}, and {one.no_autograph}"
     yield at(one.module, node, "TPU001", Severity.error, message, _choice(one, test))
 
 
@@ -168,8 +167,8 @@ def _choice(one: Traced, test: ast.expr) -> str:
 def _logical(known: Inference, one: Traced, node: ast.expr, part: ast.expr) -> Iterator[Finding]:
     if one.autograph or not known.of(part).is_tensor:
         return
-    if isinstance(part, (ast.BoolOp, ast.UnaryOp)) and not isinstance(part, ast.UnaryOp):
-        return
+    if isinstance(part, ast.BoolOp):
+        return  # told of its own parts
     word = "not" if isinstance(node, ast.UnaryOp) else "and"
     if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
         word = "or"
@@ -277,9 +276,8 @@ def _while_loop(one: Traced, node: ast.Call) -> Iterator[Finding]:
     named = {key.arg for key in node.keywords}
     if named & {"maximum_iterations", "back_prop"} or len(node.args) > 6:
         return
-    given = argument(node, 1, "body")
-    project_function = None if given is None else given
-    if isinstance(project_function, ast.Lambda) and not _keeps(project_function):
+    body = argument(node, 1, "body")
+    if isinstance(body, ast.Lambda) and not _keeps(body):
         return
     message = f"a gradient is taken through {shown(one.module, node)}, whose rounds have no bound"
     hint = "Say how many rounds there are at most: tf.while_loop(…, maximum_iterations=…)"

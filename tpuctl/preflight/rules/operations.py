@@ -184,14 +184,12 @@ def _refused(known: Inference, one: Traced, node: ast.Call, has_writer: bool) ->
         made = _resize(one, node)
     if inside.startswith("summary.") and inside.removeprefix("summary.") in SUMMARIES:
         made = ["WriteSummary"] if has_writer else []
-    if inside in ("sets.size", "unique_with_counts") and inside != "sets.size":
-        return  # told by the rule about shapes
-    if inside.startswith("ragged."):
-        return
+    if inside == "unique_with_counts" or inside.startswith("ragged."):
+        return  # told by the rules about shapes
     if made:
         ops = " or ".join(made[:2])
         message = f"{shown(one.module, node.func)} makes {ops}, which XLA has not for a TPU"
-        if one.is_root is False and one.because:
+        if not one.is_root:
             message += f" ({one.because})"
         hint = INSTEAD.get(inside, ON_HOST)
         yield at(one.module, node, "TPU004", Severity.error, message, hint)
