@@ -15,6 +15,7 @@ from tpuctl.preflight.rehearsal.observed import (
     Eager,
     Ended,
     Planned,
+    Read,
     Refused,
     Resolver,
     Shape,
@@ -22,6 +23,7 @@ from tpuctl.preflight.rehearsal.observed import (
     Step,
     Strategy,
     Traced,
+    Wrote,
 )
 
 pytestmark = pytest.mark.tensorflow
@@ -123,6 +125,8 @@ def test_each_shape_is_a_compilation_and_a_boolean_mask_a_dynamic_dimension(
     assert all(math.isfinite(step.loss) for step in steps)
     assert [step.waited for step in steps] == [None] * 4  # no data of TensorFlow's
     assert rehearsed.one(Ended).reason == "steps"
+    assert [one.path for one in rehearsed.all(Wrote)] == ["records", "copied"]
+    assert [(one.path, one.missing) for one in rehearsed.all(Read)] == [("copied", False)]
     assert rehearsed.all(Resolver) == rehearsed.all(Strategy) == rehearsed.all(Eager) == []
 
 

@@ -5,6 +5,11 @@ import atexit
 import tensorflow as tf
 
 atexit.register(print, "atexit was run")
+with tf.io.TFRecordWriter("records") as writer:
+    writer.write(b"example")
+tf.io.gfile.copy("records", "copied")
+for record in tf.data.TFRecordDataset(["copied"]):
+    assert record == b"example"
 embedding = tf.Variable(tf.random.normal([50, 8]))
 optimizer_steps = tf.Variable(0)
 

@@ -205,11 +205,12 @@ class Read(Observation):
     """A data file was opened through TensorFlow to be read."""
 
     path: str
+    missing: bool = False  # an object of a bucket that is not there
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wrote(Observation):
-    """A file was opened through TensorFlow to be written."""
+    """A file was opened through TensorFlow to be written, or made by a copy or a new name."""
 
     path: str
 

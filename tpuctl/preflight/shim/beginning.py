@@ -61,7 +61,7 @@ class Beginning:
         self.dumps.install()
 
     def _tensorflow(self, tensorflow: ModuleType) -> None:
-        from . import saving, strategies, tracing, waits
+        from . import files, saving, strategies, tracing, waits
         from .functions import Functions
         from .graphs import Graphs
         from .refusals import Refusals
@@ -79,6 +79,7 @@ class Beginning:
         attempt("iterators", waits.install, rehearsal, graphs)
         attempt("traces", tracing.install, rehearsal, graphs, refusals)
         attempt("checkpoints", saving.install, rehearsal, tensorflow)
+        attempt("files", files.install, rehearsal, tensorflow)
         self._tell(str(getattr(tensorflow, "__version__", "?")))
 
     def _keras(self, keras: ModuleType) -> None:

@@ -116,8 +116,7 @@ def _replace_resolver(rehearsal: Rehearsal, tensorflow: Any) -> None:
 
     def connect(tpu: Any = None, *arguments: Any, **keywords: Any) -> Any:
         made = resolver(tpu)
-        here = rehearsal.places.here()
-        rehearsal.writer.write("resolver", where=here, initialised=here)
+        rehearsal.writer.write("resolver", where=None, initialised=rehearsal.places.here())
         return made
 
     def master(self: Any, *arguments: Any, **keywords: Any) -> str:

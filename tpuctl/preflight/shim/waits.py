@@ -40,9 +40,12 @@ def _watch(rehearsal: Rehearsal, graphs: Graphs, module: str, kind: str, name: s
         if graphs.is_eager():
             steps.begin_wait()
             try:
-                return ask()
-            finally:
-                steps.end_wait()
+                element = ask()
+            except BaseException:
+                steps.abandon()  # the data is at its end: no step follows from it
+                raise
+            steps.end_wait()
+            return element
         rehearsal.writer.attempt("iterators", graphs.note_reading)
         return _marked(rehearsal, graphs, ask) if has_graphs else ask()
 
