@@ -9,7 +9,15 @@ from dataclasses import dataclass
 
 from tpuctl.preflight.source import Function, Module
 
-__all__ = ["SCOPES", "Binding", "argument_of", "bindings_of", "default_of", "returns_of"]
+__all__ = [
+    "SCOPES",
+    "Binding",
+    "argument_of",
+    "bindings_of",
+    "default_of",
+    "parameters_of",
+    "returns_of",
+]
 
 SCOPES = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 Key = tuple[ast.AST, str]
@@ -33,7 +41,7 @@ def bindings_of(module: Module) -> dict[Key, list[Binding]]:
     shared: set[Key] = set()
     for node in module.nodes:
         if isinstance(node, (ast.Global, ast.Nonlocal)):
-            scope = scope_of(module, node)
+            scope = _scope_of(module, node)
             shared.update((scope, name) for name in node.names)
     for node in module.nodes:
         for target, binding in _given(node):
@@ -45,14 +53,14 @@ def bindings_of(module: Module) -> dict[Key, list[Binding]]:
     return found
 
 
-def scope_of(module: Module, node: ast.AST) -> ast.AST:
+def _scope_of(module: Module, node: ast.AST) -> ast.AST:
     """The function, class or file that a part stands in."""
     return next(one for one in module.around(node) if isinstance(one, SCOPES))
 
 
 def _keys(module: Module, target: ast.expr) -> Iterator[Key]:
     if isinstance(target, ast.Name):
-        yield scope_of(module, target), target.id
+        yield _scope_of(module, target), target.id
     elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
         around = module.class_around(target)
         if target.value.id in ("self", "cls") and around is not None:

@@ -14,13 +14,13 @@ __all__ = [
     "as_text",
     "begun",
     "below",
-    "both",
-    "bounded",
+    "calculated",
     "cast",
     "is_bucket",
     "is_local",
+    "joined_paths",
+    "joined_texts",
 ]
-__all__ += ["joined_paths", "joined_texts"]
 
 Value = str | int | float | bool | None
 SCHEME = re.compile(r"[a-zA-Z][\w+.-]*://")
@@ -68,7 +68,7 @@ def as_text(one: Known) -> Known:
     return one if isinstance(one.value, str) else replace(one, value=str(one.value))
 
 
-def both(one: Known, other: Known, value: Value, is_whole: bool = True) -> Known:
+def _both(one: Known, other: Known, value: Value, is_whole: bool = True) -> Known:
     """A value that was made from two."""
     is_sure = one.is_sure and other.is_sure
     return Known(value, is_whole, is_sure, one.option or other.option)
@@ -80,7 +80,7 @@ def joined_texts(one: Known, other: Known) -> Known | None:
         return one
     if not isinstance(other.value, str) or not isinstance(one.value, str):
         return replace(one, is_whole=False) if isinstance(one.value, str) else None
-    return both(one, other, one.text + other.text, other.is_whole)
+    return _both(one, other, one.text + other.text, other.is_whole)
 
 
 def joined_paths(one: Known, other: Known) -> Known | None:
@@ -94,7 +94,7 @@ def joined_paths(one: Known, other: Known) -> Known | None:
     if not isinstance(other.value, str):
         return below(one)
     middle = "" if not one.text or one.text.endswith("/") else "/"
-    return both(one, other, one.text + middle + other.text, other.is_whole)
+    return _both(one, other, one.text + middle + other.text, other.is_whole)
 
 
 def below(one: Known) -> Known:
@@ -118,14 +118,14 @@ def calculated(sign: ast.operator) -> Callable[[Known, Known], Known | None]:
         if kind is None or not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
             return None
         try:
-            return both(one, other, kind(a, b))
+            return _both(one, other, kind(a, b))
         except (ArithmeticError, ValueError):
             return None
 
     return make
 
 
-def bounded(number: float) -> float:
+def _bounded(number: float) -> float:
     """The same; raises where a power of it would take long."""
     if not 0 <= number < 64:
         raise OverflowError
@@ -139,8 +139,8 @@ NUMBERS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Div: operator.truediv,
     ast.Mod: operator.mod,
-    ast.Pow: lambda a, b: operator.pow(a, bounded(b)),
-    ast.LShift: lambda a, b: int(a) << int(bounded(b)),
+    ast.Pow: lambda a, b: operator.pow(a, _bounded(b)),
+    ast.LShift: lambda a, b: int(a) << int(_bounded(b)),
 }
 
 

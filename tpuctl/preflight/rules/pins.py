@@ -15,7 +15,7 @@ from tpuctl.preflight.findings import Finding, Severity, Target
 from tpuctl.preflight.places import found_at
 from tpuctl.preflight.source import Module, Project
 
-__all__ = ["find"]
+__all__ = ["allows", "find"]
 
 REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*\(?([^;#)]*)\)?\s*(;[^#]*)?")
 CLAUSE = re.compile(r"\s*(===|==|~=|!=|<=|>=|<|>)\s*v?(\d+(?:\.\d+)*)(\.\*)?\S*\s*")
@@ -31,7 +31,7 @@ UPGRADES = {"-U", "--upgrade", "--force-reinstall", "-I", "--ignore-installed"}
 
 
 @dataclass(frozen=True)
-class Wanted:
+class _Wanted:
     """A line that asks for a package."""
 
     path: Path
@@ -53,7 +53,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
                 yield from _installed(project, module, call, target)
 
 
-def _judge(one: Wanted, target: Target) -> Iterator[Finding]:
+def _judge(one: _Wanted, target: Target) -> Iterator[Finding]:
     version, shown = target.tensorflow or "", f"{one.name}{one.clauses.strip()}"
     if one.name in BUILDS:
         text = f"{one.name} takes the place of the image's TensorFlow {version}, and finds no TPU"
@@ -96,7 +96,7 @@ def _padded(numbers: tuple[int, ...], length: int) -> tuple[int, ...]:
 # Where requirements stand -----------------------------------------------------------------------
 
 
-def _wanted(root: Path) -> list[Wanted]:
+def _wanted(root: Path) -> list[_Wanted]:
     """What a job installs: of requirements.txt, else what pyproject.toml asks for."""
     file = root / "requirements.txt"
     if file.is_file():
@@ -104,7 +104,7 @@ def _wanted(root: Path) -> list[Wanted]:
     return list(_dependencies(root / "pyproject.toml"))
 
 
-def _lines(file: Path, root: Path, seen: set[Path]) -> Iterator[Wanted]:
+def _lines(file: Path, root: Path, seen: set[Path]) -> Iterator[_Wanted]:
     if file in seen or not file.resolve().is_relative_to(root.resolve()):
         return
     seen.add(file)
@@ -116,14 +116,14 @@ def _lines(file: Path, root: Path, seen: set[Path]) -> Iterator[Wanted]:
         yield from _parsed(file, number, text)
 
 
-def _parsed(file: Path, number: int, text: str) -> Iterator[Wanted]:
+def _parsed(file: Path, number: int, text: str) -> Iterator[_Wanted]:
     found = REQUIREMENT.match(text)
     if found is not None and found[3] is None and "@" not in found[2]:
         column = len(text) - len(text.lstrip())
-        yield Wanted(file, number, _normal(found[1]), found[2].partition(" --")[0], column)
+        yield _Wanted(file, number, _normal(found[1]), found[2].partition(" --")[0], column)
 
 
-def _dependencies(file: Path) -> Iterator[Wanted]:
+def _dependencies(file: Path) -> Iterator[_Wanted]:
     text = _read(file)
     try:
         project = tomllib.loads(text).get("project", {})
@@ -135,7 +135,7 @@ def _dependencies(file: Path) -> Iterator[Wanted]:
         number = next((n for n, line in enumerate(lines, 1) if str(one) in line), 1)
         for wanted in _parsed(file, number, str(one)):
             column = max(lines[number - 1].find(str(one)), 0)
-            yield Wanted(file, number, wanted.name, wanted.clauses, column)
+            yield _Wanted(file, number, wanted.name, wanted.clauses, column)
 
 
 def _read(file: Path) -> str:

@@ -118,7 +118,7 @@ Version = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Name:
+class _Name:
     """Something public of TensorFlow that not all versions have."""
 
     name: str
@@ -135,11 +135,11 @@ class Name:
 
 
 @cache
-def table() -> dict[str, Name]:
+def _table() -> dict[str, _Name]:
     """By name, as `Names.of` has them."""
     text = Path(__file__).with_name("tensorflow_names.toml").read_text("utf-8")
     return {
-        one["name"]: Name(
+        one["name"]: _Name(
             one["name"],
             _version(one.get("since")),
             _version(one.get("until")),
@@ -155,7 +155,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     """Yield what breaks these rules."""
     yield from pins.find(project, target)
     for module in project:
-        if not is_of_tensorflow(module):
+        if not _is_of_tensorflow(module):
             continue
         private = _private(module)
         for node in module.nodes:
@@ -165,7 +165,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
                         yield from _judge(project, module, node, one, shown, target)
 
 
-def is_of_tensorflow(module: Module) -> bool:
+def _is_of_tensorflow(module: Module) -> bool:
     return any(name.startswith(("tensorflow", "keras")) for name in module.names.known.values())
 
 
@@ -204,8 +204,8 @@ def _method(project: Project, module: Module, node: ast.Attribute) -> Iterator[t
     is_strategy = node.attr == "run" and _is_strategy(project, module, node.value)
     is_plain = node.attr in PLAIN_METHODS and not _is_defined(project, node.attr)
     if is_plain or is_strategy:
-        for name in table():
-            if name.endswith(f".{node.attr}") and table()[name].is_method:
+        for name in _table():
+            if name.endswith(f".{node.attr}") and _table()[name].is_method:
                 yield name, node.attr
 
 
@@ -225,16 +225,16 @@ def _is_strategy(project: Project, module: Module, node: ast.expr) -> bool:
     )
 
 
-def _known(name: str, version: Version | None) -> Name | None:
+def _known(name: str, version: Version | None) -> _Name | None:
     """The table's line of a name, or of what it is a part of: the first that a version lacks."""
     parts = name.split(".")
     several = [".".join(parts[:count]) for count in range(2, len(parts) + 1)]
-    found = [table()[one] for one in several if one in table()]
+    found = [_table()[one] for one in several if one in _table()]
     missing = (one for one in found if version is not None and not one.is_in(version))
     return next(missing, found[-1] if found else None)
 
 
-def _is_told_at_import(module: Module, node: Naming, one: Name) -> bool:
+def _is_told_at_import(module: Module, node: Naming, one: _Name) -> bool:
     """Whether what is missing is what was imported already."""
     if not isinstance(node, ast.Attribute):
         return False
