@@ -159,6 +159,16 @@ def test_what_is_not_in_the_bucket_is_named_with_the_way_to_put_it_there() -> No
     assert "--sample FOLDER=gs://data/train\n" in f"{found.hint}\n"
 
 
+def test_what_was_looked_for_in_vain_is_named_where_the_failure_does_not() -> None:
+    looked = {"kind": "read", "path": "gs://data/ids.txt", "missing": True}
+    error = {"type": "NotFoundError", "message": "HTTP response code 404", "where": HERE}
+    ended = {"kind": "ended", "reason": "failed", "exit": 1, "error": error}
+    assert "gs://data/ids.txt" in the(judged(first(looked, ended, exit_code=1)), "data").message
+    error = {"type": "ModuleNotFoundError", "message": "No module named 'x'", "where": HERE}
+    ended = {"kind": "ended", "reason": "failed", "exit": 1, "error": error}
+    assert the(judged(first(looked, ended, exit_code=1)), "script").severity == "error"
+
+
 def test_another_failure_that_names_an_object_is_the_scripts_own() -> None:
     error = {"type": "ValueError", "message": "gs://data/x has 3 columns, not 4", "where": HERE}
     ended = {"kind": "ended", "reason": "failed", "exit": 1, "error": error}

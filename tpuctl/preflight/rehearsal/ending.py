@@ -20,6 +20,7 @@ ABSENT = re.compile(
     r"|matched no files|No files match",
     re.IGNORECASE,
 )
+ABSENCES = ("NotFoundError", "FileNotFoundError", "NotFound")  # of TensorFlow, Python, Google
 KILLED = 137
 LONGEST = 240  # letters of one message
 SAMPLE = "Put a sample there, a folder on this machine:\n    tpuctl rehearse --sample FOLDER={}"
@@ -83,12 +84,18 @@ def of_second(one: Pass, first: Pass) -> Iterator[Finding]:
 
 
 def missing_objects(one: Pass) -> list[str]:
-    """The gs:// paths that the script wanted to read and that are not there."""
-    named = [each.path for each in one.of(Read) if getattr(each, "missing", False)]
+    """The gs:// paths for want of which the script failed.
+
+    What it looked for in vain and did without, as a first run does for a checkpoint, is none.
+    """
     ended = one.ended
-    if ended is not None and ended.error is not None and ABSENT.search(_all(ended.error)):
-        named += OBJECT.findall(ended.error.message)
-    return list(dict.fromkeys(path.rstrip(".:") for path in named if path.startswith("gs://")))
+    if ended is None or ended.error is None or not ABSENT.search(_all(ended.error)):
+        return []
+    named = OBJECT.findall(ended.error.message)
+    if not named and ended.error.type in ABSENCES:
+        named = [each.path for each in one.of(Read) if each.missing][-1:]
+    paths = dict.fromkeys(path.rstrip(".:") for path in named)
+    return [path for path in paths if path.startswith("gs://")]
 
 
 def _failed(one: Pass) -> Finding:
