@@ -35,7 +35,14 @@ FUNCTIONAL = {
 # Need such operations for some of their arguments only, or belong to the host.
 LEFT_OUT = ("tf.image.resize", "tf.debugging.", "tf.tpu.", "tf.test.", "tf.data.", "tf.train.")
 LEFT_OUT += ("tf.saved_model.", "tf.config.", "tf.distribute.", "tf.keras.", "tf.summary.")
-LEFT_OUT += ("tf.linalg.lstsq", "tf.nondifferentiable_", "tf.dtensor.", "tf.experimental.dtensor.", "tf.lookup.", "tf.nn.embedding_lookup_")
+LEFT_OUT += (
+    "tf.linalg.lstsq",
+    "tf.nondifferentiable_",
+    "tf.dtensor.",
+    "tf.experimental.dtensor.",
+    "tf.lookup.",
+    "tf.nn.embedding_lookup_",
+)
 HIDDEN = ("tf.compat", "tf.raw_ops", "tf.dtensor", "tf.internal", "tf.tools", "tf.keras")
 # What sources do not show, each compiled and refused.
 ADDED = {
