@@ -64,6 +64,7 @@ def rehearse(tmp_path: Path) -> Callable[..., Rehearsed]:
         folder: Path = tmp_path,
         environment: dict[str, str] | None = None,
         path: Sequence[Path] = (),
+        within: float = 280,
         **settings: Any,
     ) -> Rehearsed:
         folder.mkdir(exist_ok=True)
@@ -98,7 +99,7 @@ def rehearse(tmp_path: Path) -> Callable[..., Rehearsed]:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=280,
+            timeout=within,
             check=False,
         )
         rehearsed = Rehearsed(result.returncode, result.stdout, read(observations), folder)

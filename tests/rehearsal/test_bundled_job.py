@@ -21,7 +21,7 @@ from tpuctl.preflight.rehearsal.observed import (
     Strategy,
 )
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.soak]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.soak, pytest.mark.timeout(1300)]
 SMALL = [
     *("--text", str(JOB / "sample"), "--vocabulary-size", "400", "--sequence-length", "32"),
     *("--batch", "16", "--steps", "400", "--steps-per-call", "5", "--dropout", "0"),
@@ -34,6 +34,7 @@ def test_the_bundled_job_is_followed_to_its_checkpoint_and_from_there(
     rehearse: Callable[..., Any], job_python: Path, tmp_path: Path, replicas: int
 ) -> None:
     asked = {"python": job_python, "steps": 4, "environment": TPU_VM, "replicas": replicas}
+    asked["within"] = 600
     asked["mode"] = "replicas" if replicas > 1 else "xla"
     arguments = [*SMALL, "--output", str(tmp_path / "output")]
     first = rehearse(str(JOB / "pretrain.py"), *arguments, **asked)

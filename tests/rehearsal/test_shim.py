@@ -179,6 +179,7 @@ def test_a_second_fit_beyond_the_steps_ends_the_script(
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("version", ["2.12.0", "2.15.0"])
 def test_older_versions_are_watched_as_well(
     rehearse: Rehearse, older: Callable[[str], Path], tmp_path: Path, version: str
@@ -190,6 +191,7 @@ def test_older_versions_are_watched_as_well(
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(900)
 def test_keras_2_beside_keras_3_is_watched_as_well(
     rehearse: Rehearse, job_python: Path, tmp_path: Path
 ) -> None:
