@@ -188,11 +188,11 @@ def test_a_script_that_fails_on_several_replicas_alone_is_an_error() -> None:
 def test_a_failure_of_the_observer_is_not_put_down_to_the_script() -> None:
     error = {"type": "AttributeError", "message": "no attribute 'seen'", "where": HERE}
     ended = {"kind": "ended", "reason": "failed", "exit": 1, "error": error}
-    tail = ('  File "/job/train.py", line 3', '  File "/x/tpuctl/preflight/shim/a.py", line 1')
-    found = the(judged(first(ended, exit_code=1, tail=tail)), "observing")
+    place = "/x/tpuctl/preflight/shim/a.py"
+    found = the(judged(first(ended, exit_code=1, raised_in=place)), "observing")
     assert found.severity == "error"
     assert "bug in tpuctl" in found.message
-    second = seen("replicas", STARTED, ended, replicas=8, exit_code=1, tail=tail)
+    second = seen("replicas", STARTED, ended, replicas=8, exit_code=1, raised_in=place)
     assert the(judged(GOOD, second), "observing").severity == "unknown"
 
 
@@ -383,7 +383,7 @@ def test_none_is_given_where_the_whole_batch_is_not_known() -> None:
 
 
 def test_of_a_traceback_the_scripts_own_lines_are_shown(tmp_path: Path) -> None:
-    from tpuctl.preflight.rehearsal.process import last_lines
+    from tpuctl.preflight.rehearsal.process import last_lines, raised_in
 
     log = tmp_path / "log"
     log.write_text(
@@ -395,6 +395,8 @@ def test_of_a_traceback_the_scripts_own_lines_are_shown(tmp_path: Path) -> None:
         '  File "/images/lib/python3.11/site-packages/keras/fit.py", line 9, in fit\n'
         "    self.step()\n"
         "    ^^^^^^^^^^^\n"
+        '  File "/x/tpuctl/preflight/shim/fitting.py", line 9, in fit\n'
+        "    original()\n"
         '  File "/job/model.py", line 5, in call\n'
         "    raise ValueError\n"
         "ValueError: no\n",
@@ -408,6 +410,7 @@ def test_of_a_traceback_the_scripts_own_lines_are_shown(tmp_path: Path) -> None:
         "    raise ValueError",
         "ValueError: no",
     )
+    assert raised_in(log) == "/job/model.py"
 
 
 def test_logs_end_in_lines_not_in_progress_bars(tmp_path: Path) -> None:

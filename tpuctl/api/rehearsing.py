@@ -165,7 +165,7 @@ class Rehearsing:
     async def _pass(self, mode: Mode, replicas: int, steps: int) -> Pass:
         from tpuctl.preflight.rehearsal.observed import read
         from tpuctl.preflight.rehearsal.passes import Pass
-        from tpuctl.preflight.rehearsal.process import Command, Exit, last_lines, run
+        from tpuctl.preflight.rehearsal.process import Command, Exit, last_lines, raised_in, run
 
         folder = self.folder / mode
         folder.mkdir()
@@ -188,6 +188,7 @@ class Rehearsing:
                 ended.seconds,
                 folder / "log",
                 last_lines(folder / "log"),
+                raised_in(folder / "log"),
                 ended.stopped,
             )
             running.result = _told(done)

@@ -37,6 +37,7 @@ class Pass:
     seconds: float = 0.0
     log: Path = Path("log")
     tail: tuple[str, ...] = ()  # the last lines of its output
+    raised_in: str = ""  # the file of the innermost frame of its last traceback
     stopped: Literal["", "timeout", "interrupted"] = ""  # by whom, where it did not end by itself
 
     def of(self, kind: type[T]) -> list[T]:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from tpuctl.assets import program
 
-__all__ = ["Command", "Exit", "last_lines", "run"]
+__all__ = ["Command", "Exit", "last_lines", "raised_in", "run"]
 
 KEEPER = ("keeper.py", "processes.py", "folder.py", "clock.py")
 GUARD = Path(__file__).with_name("guard.py")
@@ -28,7 +28,8 @@ OWN = re.compile(
     r"\d{4}-\d\d-\d\d [\d:.]+: [IWE] |[IWE]\d{4} [\d:.]+ |To enable the following instructions"
     r"|WARNING: All log messages before absl"
 )
-FRAME = re.compile(r'  File "')
+FRAME = re.compile(r'  File "(?P<file>[^"]+)"')
+LIBRARIES = ("site-packages", "dist-packages", "/preflight/shim/")
 WIDEST = 200  # letters of a line that is shown again
 
 
@@ -93,16 +94,27 @@ def last_lines(log: Path, count: int = 8) -> tuple[str, ...]:
 
     Left out are TensorFlow's own, what stands before a traceback, and its frames in libraries.
     """
+    return tuple(_without_libraries(_said(log))[-count:])
+
+
+def raised_in(log: Path) -> str:
+    """The file of the innermost frame of the last traceback; empty where there is none."""
+    frames = [match["file"] for line in _said(log) if (match := FRAME.match(line))]
+    return frames[-1] if frames else ""
+
+
+def _said(log: Path) -> list[str]:
+    """The last lines that are the script's, those of the last traceback where there is one."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - TAIL_BYTES))
             text = file.read().decode("utf-8", "replace")
     except OSError:
-        return ()
+        return []
     lines = (line.rstrip("\r").rpartition("\r")[2].rstrip() for line in text.split("\n"))
     said = [line[:WIDEST] for line in lines if line.strip() and not OWN.match(line)]
     begins = [number for number, line in enumerate(said) if line.startswith("Traceback (")]
-    return tuple(_without_libraries(said[begins[-1] :] if begins else said)[-count:])
+    return said[begins[-1] :] if begins else said
 
 
 def _without_libraries(lines: Sequence[str]) -> list[str]:
@@ -110,7 +122,7 @@ def _without_libraries(lines: Sequence[str]) -> list[str]:
     found, is_library = [], False
     for line in lines:
         if FRAME.match(line):
-            is_library = "site-packages" in line or "dist-packages" in line
+            is_library = any(one in line for one in LIBRARIES)
         elif not line.startswith("    "):
             is_library = False
         if not is_library:
