@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from bundle import second_bundle
 from check_speed import check_speed
+from check_truth import check_truth
 from commands import help_time
 from fanout import fanout
 from figures import Figure
@@ -29,6 +30,7 @@ from ups import up_real_time, up_time
 SECTIONS: dict[str, Callable[[], Iterator[Figure]]] = {
     "help": help_time,
     "check": check_speed,
+    "check-truth": check_truth,
     "up": up_time,
     "gcloud": gcloud_time,
     "scripts": scripts_time,
