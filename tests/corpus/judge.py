@@ -29,16 +29,13 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 
 from job_environment import job_python
-from locked_environment import locked_python
+from lowering_environment import lowering_python
 
 __all__ = ["PROGRAMS", "VERDICTS", "Verdict", "differences", "judge", "known", "programs"]
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
 PROGRAMS = HERE / "programs"
 VERDICTS = HERE / "verdicts.toml"
-LOWERING = ROOT / "requirements" / "benchmarks" / "tpu-lowering.lock"
-FUNCTIONAL = ROOT / "tests" / "benchmarks" / "programs"  # a step without its variables
 KERNEL = re.compile(r"No registered '\w+' OpKernel")
 # How TensorFlow and its compiler refuse. What fails in other words is a defect of the program.
 REFUSALS = tuple(
@@ -78,8 +75,11 @@ def programs() -> list[Path]:
     return sorted(PROGRAMS.glob("*.py"))
 
 
-def judge(chosen: Iterable[Path]) -> Iterator[Verdict]:
-    """Ask about each; a compiler that answers nothing at all raises RuntimeError."""
+def judge(chosen: Iterable[Path], *, on_tpu: bool = True) -> Iterator[Verdict]:
+    """Ask about each; a compiler that answers nothing at all raises RuntimeError.
+
+    What a TPU's operations are is asked last, in an environment of its own.
+    """
     chosen = list(chosen)
     on_cpu = list(_observed("cpu", job_python(), chosen))
     compiled = [
@@ -87,7 +87,9 @@ def judge(chosen: Iterable[Path]) -> Iterator[Verdict]:
         for path, said in zip(chosen, on_cpu, strict=True)
         if not {"refused", "crashed"} & set(said)
     ]
-    lowered = dict(zip(compiled, _observed("tpu", locked_python(LOWERING), compiled), strict=True))
+    asked = compiled if on_tpu else []
+    answers = _observed("tpu", lowering_python(), asked) if asked else ()
+    lowered = dict(zip(asked, answers, strict=True))
     for path, said in zip(chosen, on_cpu, strict=True):
         yield _verdict(path.name, said, lowered.get(path, {}))
 
@@ -98,7 +100,7 @@ def _observed(mode: str, python: Path, chosen: list[Path]) -> Iterator[dict[str,
     with tempfile.TemporaryFile("w+") as complaints:
         asked = subprocess.Popen(
             [python, HERE / "observer.py", mode, *chosen],
-            env={**os.environ, "PYTHONPATH": str(FUNCTIONAL), "PYTHONDONTWRITEBYTECODE": "1"},
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
             stdout=subprocess.PIPE,
             stderr=complaints,  # libtpu complains of the TPU that is not there
             text=True,

@@ -116,6 +116,7 @@ def test_the_image_has_what_the_table_says() -> None:
     assert ask(image, CALL, raising) == []
 
 
+@pytest.mark.soak
 @pytest.mark.tensorflow
 def test_the_older_keras_beside_it_has_what_only_keras_3_lacks() -> None:
     python = load("job_environment").job_python()

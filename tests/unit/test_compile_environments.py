@@ -58,6 +58,7 @@ async def test_two_at_once_make_it_once(tmp_path: Path) -> None:
     subprocess.run([both[0], "-c", "pass"], check=True)
 
 
+@pytest.mark.soak
 async def test_what_fails_leaves_nothing_and_says_why(tmp_path: Path) -> None:
     kind, store = empty(tmp_path, NOWHERE), Environments(tmp_path / "cache")
     with pytest.raises(OperationFailed, match="nowhere"):

@@ -17,7 +17,6 @@ from tpuctl.preflight.source import Project
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "tests" / "cases" / "expressions" / "bodies.toml"
-LOWERING = ROOT / "requirements" / "benchmarks" / "tpu-lowering.lock"
 BODIES: list[dict[str, Any]] = tomllib.loads(FILE.read_text("utf-8"))["body"]
 # XLA's clients compute these before they compile: all that they are given is constant.
 FOLDED = ("tf.random.stateless_binomial", "tf.math.sobol_sample", "tf.strings.length('abc')")
@@ -70,10 +69,10 @@ def test_there_are_cases_of_each_verdict() -> None:
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)
 def test_the_compiler_still_says_so() -> None:
-    from locked_environment import locked_python
+    from lowering_environment import lowering_python
 
     program = ROOT / "tests" / "benchmarks" / "programs" / "expressions.py"
     done = subprocess.run(
-        [locked_python(LOWERING), program, FILE], capture_output=True, text=True, check=False
+        [lowering_python(), program, FILE], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]

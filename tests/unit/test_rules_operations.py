@@ -119,6 +119,7 @@ def test_no_function_is_refused_for_what_the_compiler_has() -> None:
     assert {name for name, made in DATA["refused"].items() if not set(made) - has} == set()
 
 
+@pytest.mark.soak
 @pytest.mark.tensorflow
 def test_tensorflow_has_the_functions_that_are_refused() -> None:
     from job_environment import job_python

@@ -1,0 +1,17 @@
+"""The Python that knows what TensorFlow has for a TPU: the one of `rehearse --compile`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from tpuctl.preflight.compile.environments import LOWERING, Environments
+
+__all__ = ["lowering_python"]
+
+
+def lowering_python() -> Path:
+    """Return its interpreter; what is missing is made and kept."""
+    told = Environments().ensure(LOWERING, lambda line: print(line, file=sys.stderr))
+    return asyncio.run(told)
