@@ -132,7 +132,7 @@ DATA |= {"cache", "as_numpy_iterator", "flat_map", "batch", "map", "take", "skip
 EVALUATES = re.compile(
     r"(?:^|_)(?:eval|evaluation|val|valid|validation|test|testing|dev|predict\w*|infer\w*)(?:_|$|\d)"
 )
-GIVEN_TO = {"evaluate", "predict"}
+GIVEN_TO = {"evaluate", "predict", "adapt"}
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
