@@ -34,6 +34,8 @@ def test_links_lead_somewhere(page: Path) -> None:
     [
         "README.md",
         "docs/check.md",
+        "docs/compile.md",
+        "docs/rehearse.md",
         "docs/tutorial.md",
         "docs/jobs.md",
         "docs/local-cloud.md",
