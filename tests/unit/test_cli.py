@@ -332,3 +332,17 @@ def test_a_terminal_without_the_letters() -> None:
 def test_arguments_that_are_not_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check", os.fsdecode(b"caf\xe9.py")]) == 2
     assert "UTF-8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("template", ["bert-pretraining", "empty", "keras", "slice", "tpu-node"])
+def test_what_a_template_writes_is_in_order(
+    template: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run(["init", template, "--project", "my-project"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert run(["check"]) == 0
+    script = shown[-1].strip().removeprefix("tpuctl run ")
+    if script != "SCRIPT":
+        capsys.readouterr()
+        assert run(["--json", "check", script]) == 0
+        assert json.loads(capsys.readouterr().out)["data"]["findings"] == []
