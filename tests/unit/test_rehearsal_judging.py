@@ -73,6 +73,14 @@ def test_a_script_that_does_all_of_it_well_has_no_problem() -> None:
     assert "64" in the(judgement, "replicas").message
 
 
+def test_evaluation_beside_training_is_no_second_compilation() -> None:
+    evaluated = {**COMPILED, "trains": False}
+    losses = steps(2.3, 2.2, 2.1, 2.0, 1.9, 1.8, 1.7, 1.6)
+    assert judged(first(COMPILED, losses, evaluated, SAVED, STOPPED), AGAIN).problems == ()
+    again = judged(first(COMPILED, losses, COMPILED, SAVED, STOPPED), AGAIN)
+    assert [one.topic for one in again.problems] == ["shapes"]
+
+
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_a_loss_that_is_no_number_is_an_error_at_its_step(loss: float) -> None:
     found = the(judged(first(COMPILED, steps(2.3, 2.2, loss), STOPPED)), "loss")

@@ -152,9 +152,12 @@ class Function:
 
 
 def functions_of(compilations: Iterable[Compiled]) -> list[Function]:
-    """By function, what took longest first: that is the training step, as a rule."""
-    grouped: dict[tuple[str, str], list[Compiled]] = {}
+    """By function, what took longest first: that is the training step, as a rule.
+
+    Keras' steps of training and of evaluation have one name, and stand on one line of the script.
+    """
+    grouped: dict[tuple[str, str, bool], list[Compiled]] = {}
     for one in compilations:
-        grouped.setdefault((one.function, str(one.where)), []).append(one)
-    functions = [Function(name, tuple(each)) for (name, _), each in grouped.items()]
+        grouped.setdefault((one.function, str(one.where), one.trains), []).append(one)
+    functions = [Function(key[0], tuple(each)) for key, each in grouped.items()]
     return sorted(functions, key=lambda one: one.seconds, reverse=True)
