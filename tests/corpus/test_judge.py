@@ -45,7 +45,11 @@ def test_a_sample_is_judged_as_written() -> None:
 @pytest.mark.tensorflow
 @pytest.mark.timeout(1800)
 def test_all_are_judged_as_written() -> None:
-    assert not differences(judge(programs()))
+    """By XLA all of them; those whose verdict a TPU's operations decide by these as well."""
+    decided = [path for path in programs() if known()[path.name].tpu == "refused"]
+    others = [path for path in programs() if path not in decided]
+    assert decided
+    assert not differences([*judge(decided), *judge(others, on_tpu=False)])
 
 
 def test_a_verdict_that_nobody_wrote_down_differs() -> None:

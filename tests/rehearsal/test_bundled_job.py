@@ -29,7 +29,7 @@ SMALL = [
 TPU_VM = {"TPU_NAME": "local", "TPUCTL_CLOUD": "google", "COLAB_TPU_1VM": "1"}
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("replicas", [2])
 def test_the_bundled_job_is_followed_to_its_checkpoint_and_from_there(
     rehearse: Callable[..., Any], job_python: Path, tmp_path: Path, replicas: int
 ) -> None:
