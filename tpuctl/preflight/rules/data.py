@@ -58,9 +58,7 @@ def examples():
         yield [float(number)]
 
 
-dataset = tf.data.Dataset.from_generator(
-    examples, output_signature=tf.TensorSpec([1], tf.float32)
-)
+dataset = tf.data.Dataset.from_generator(examples, output_signature=tf.TensorSpec([1], tf.float32))
 """,
         """import numpy as np
 import tensorflow as tf

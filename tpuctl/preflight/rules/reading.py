@@ -20,8 +20,18 @@ RULES: tuple[Rule, ...] = (
             "Nothing else is found in such a file. It is read as the Python that tpuctl runs on "
             "reads it: with the encoding that its first lines name, else UTF-8."
         ),
-        bad="import tensorflow as tf\n\nif tf.executing_eagerly()\n    print('eager')\n",
-        good="import tensorflow as tf\n\nif tf.executing_eagerly():\n    print('eager')\n",
+        bad="""\
+import tensorflow as tf
+
+if tf.executing_eagerly()
+    print("eager")
+""",
+        good="""\
+import tensorflow as tf
+
+if tf.executing_eagerly():
+    print("eager")
+""",
     ),
 )
 
