@@ -162,14 +162,19 @@ def known() -> dict[str, Verdict]:
 def differences(found: Iterable[Verdict]) -> list[str]:
     """Say where the file is not what the compiler says.
 
-    Why something was not lowered for a TPU is a note beside the verdict, no part of it.
+    Why something was not lowered for a TPU is a note beside the verdict, no part of it; nor is how
+    many dimensions are dynamic, which is more for a TPU than for a CPU.
     """
     written = known()
     return [
         f"{one.file}: the file says {written.get(one.file)}, the compiler {one}"
         for one in found
-        if one.file not in written or replace(written[one.file], tpu=one.tpu) != one
+        if one.file not in written or _judged(written[one.file]) != _judged(one)
     ]
+
+
+def _judged(one: Verdict) -> Verdict:
+    return replace(one, tpu="", dynamic=min(one.dynamic, 1))
 
 
 def _write(found: Iterable[Verdict]) -> None:

@@ -297,7 +297,8 @@ def asked_for(function: Any, arguments: Any, named: Any) -> Any:
         return whole.experimental_get_compiler_ir(*specs)
     from shim.functional import FunctionOfValues
 
-    step = FunctionOfValues(plain_function(flat, autograph=False).get_concrete_function(*specs))
+    traced = plain_function(flat, jit_compile=True, autograph=False)  # branches as XLA has them
+    step = FunctionOfValues(traced.get_concrete_function(*specs))
     compiled = plain_function(step, jit_compile=True, autograph=False)
     return compiled.experimental_get_compiler_ir(*step.variables, *specs)
 
