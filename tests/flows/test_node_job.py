@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.api import Tpuctl
+from tpuctl.errors import Refused
 from tpuctl.model.events import Event, LogChunk
 
 # As a user would write it, but for the strategy: CPUs stand in for the TPU's cores here, which
@@ -89,8 +90,12 @@ async def test_a_job_trains_on_the_node_and_local_paths_fail_there(
     weights = bucket.blob(f"tpuctl/jobs/{record.id}/output/weights.json").download_as_bytes()
     assert json.loads(weights)[0][0][0] != 0
 
+    with pytest.raises(Refused):  # the check finds it before
+        await stack.run(folder / "local.py")
     events.clear()
-    assert await stack.run(folder / "local.py") == 1, "as on Google: the node has no such file"
+    wanted = stack.submission(folder / "local.py", check=False)
+    ended = await stack.follow(await stack.start(wanted))
+    assert ended == 1, "as on Google: the node has no such file"
     log = log_of(events)
     assert "2 lines on the controller" in log
     assert "numbers.txt; No such file or directory" in log

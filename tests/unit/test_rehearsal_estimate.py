@@ -18,7 +18,7 @@ from tpuctl.preflight.rehearsal.estimate import (
 
 # As XLA writes a step down: a dense layer of 128 to 64 for 32 examples, and the gradient of its
 # weights; a convolution in a computation that is called; room for a loop.
-PROGRAM = Path(__file__).parents[1] / "cases" / "rehearsal" / "step.hlo"
+PROGRAM = Path(__file__).parents[1] / "rehearsal" / "step.hlo"
 DENSE = 2 * 32 * 128 * 64
 CONVOLUTION = 2 * 8 * 16 * 16 * 16 * 3 * 3 * 3
 LOOP = "while.8 = (s32[], f32[4,4]{1,0}, /*index=2*/s32[]) while(tuple.2), body=body.7"

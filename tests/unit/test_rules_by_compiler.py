@@ -16,7 +16,7 @@ from tpuctl.preflight.rules import control, operations, shapes
 from tpuctl.preflight.source import Project
 
 ROOT = Path(__file__).resolve().parents[2]
-FILE = ROOT / "tests" / "cases" / "expressions" / "bodies.toml"
+FILE = ROOT / "tests" / "corpus" / "expressions" / "bodies.toml"
 BODIES: list[dict[str, Any]] = tomllib.loads(FILE.read_text("utf-8"))["body"]
 # XLA's clients compute these before they compile: all that they are given is constant.
 FOLDED = ("tf.random.stateless_binomial", "tf.math.sobol_sample", "tf.strings.length('abc')")

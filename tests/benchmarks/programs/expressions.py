@@ -1,6 +1,6 @@
 """Ask XLA for a TPU about the bodies of functions in a file of cases, and keep what it says.
 
-    expressions.py tests/cases/expressions/bodies.toml [--write]
+    expressions.py tests/corpus/expressions/bodies.toml [--write]
 
 Prints each body of which the file says something else, and ends with 1 if there are any;
 `--write` writes the verdicts anew. Needs tensorflow-tpu, no TPU.
