@@ -18,7 +18,7 @@ __all__ = ["Binding", "Pair", "edit", "held", "with_pairs", "without_pairs"]
 Binding = Mapping[str, Any]
 Pair = tuple[str, str]  # role and member
 
-TRIES = 12
+TRIES = 20  # with the delays about three quarters of a minute
 RETRY = Backoff(first=0.1, most=3.0, factor=1.7)
 
 

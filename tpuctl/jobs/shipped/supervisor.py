@@ -53,7 +53,7 @@ def ensure(folder: Folder) -> dict[str, Any]:
     if not is_over(record) and not folder.is_locked("lock"):
         could_start = daemonise(folder, spec)
         record = folder.read("record.json")
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + 30.0
     # Another supervisor may be starting; one that could not holds no lock.
     while record is None and folder.is_locked("lock") and time.monotonic() < deadline:
         time.sleep(0.02)
