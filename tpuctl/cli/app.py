@@ -287,7 +287,10 @@ def register() -> None:
     from tpuctl.cli import (
         catalog,
         check,
+        ci,
+        doctor,
         explain,
+        init,
         job,
         local,
         machine,
@@ -297,7 +300,20 @@ def register() -> None:
         stack,
     )
 
-    for module in (stack, check, rehearse, run, job, explain, report, machine, catalog):
+    for module in (
+        init,
+        doctor,
+        stack,
+        check,
+        rehearse,
+        run,
+        job,
+        explain,
+        report,
+        machine,
+        catalog,
+        ci,
+    ):
         module.register(app)
     app.add_typer(local.app, name="local", rich_help_panel="Local cloud")
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from tpuctl.cli.app import State
 from tpuctl.cli.following import PANEL
+from tpuctl.cli.options import Job
 
 if TYPE_CHECKING:
     from tpuctl.model.explanation import Explanation
@@ -21,9 +22,7 @@ def register(app: typer.Typer) -> None:
 
 def explain(
     context: typer.Context,
-    job: Annotated[
-        str, typer.Argument(help="A job's id, or its last word; the latest if empty.")
-    ] = "",
+    job: Job = "",
 ) -> None:
     """Say why a job failed: the class of failure, its cause, and the command that mends it.
 

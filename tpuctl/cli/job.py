@@ -9,6 +9,7 @@ import typer
 from tpuctl.cli.app import State
 from tpuctl.cli.arguments import duration
 from tpuctl.cli.following import PANEL, AllWorkers, follow_here, remember
+from tpuctl.cli.options import Job
 from tpuctl.cli.report import show
 from tpuctl.errors import TimedOut, Usage
 
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
     from tpuctl.model.part import LogPart
 
 __all__ = ["register"]
-
-Job = Annotated[str, typer.Argument(help="A job's id, or its last word; the latest if empty.")]
-
 
 job_app = typer.Typer(invoke_without_command=True)
 

@@ -10,13 +10,12 @@ import typer
 
 from tpuctl.cli.app import State
 from tpuctl.cli.following import PANEL
+from tpuctl.cli.options import Job
 
 if TYPE_CHECKING:
     from tpuctl.model.report import RunReport
 
 __all__ = ["register", "show"]
-
-Job = Annotated[str, typer.Argument(help="A job's id, or its last word; the latest if empty.")]
 
 
 def register(app: typer.Typer) -> None:
