@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.support.processes import await_end
 from tpuctl.api.compiling import compile_script
 from tpuctl.errors import OperationFailed, Refused, Usage
 from tpuctl.model.events import Event
@@ -91,8 +92,7 @@ time.sleep(600)
     with suppress(asyncio.CancelledError):
         await under_way
     for process in map(int, (folder / "pids").read_text().split()):
-        with pytest.raises(ProcessLookupError):
-            os.kill(process, 0)
+        assert await_end(process)
 
 
 async def test_a_compiler_that_is_killed_is_told_by_its_signal(folder: Path) -> None:
