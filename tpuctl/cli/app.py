@@ -73,6 +73,7 @@ class State:
     no_color: bool = False
     yes: bool = False
     data: Any = None
+    made: list[Tpuctl] = field(default_factory=list, repr=False)  # the stacks it spoke of
     after_interrupt: tuple[str, ...] = ()  # what Ctrl-C leaves, where that is not the command's
     _view: View | None = field(default=None, repr=False)
 
@@ -131,6 +132,7 @@ class State:
         made = Tpuctl(
             self.stack_file, name=name, project=project, cloud=self.cloud.value, emit=self._tell
         )
+        self.made.append(made)
         made.names_workers = not (self.json and self.events)  # events say it themselves
         return made
 
@@ -352,9 +354,18 @@ def run(arguments: Sequence[str]) -> int:
         state.problems([_bug(error, state.verbose)])
     finally:
         state.close_view()
+        _note_names(state)
     if state.json and not _print_envelope(state, exit_code):
         return exit_code or TpuctlError.exit_code
     return exit_code
+
+
+def _note_names(state: State) -> None:
+    """Keep for completion what the command came across."""
+    if state.made:
+        from tpuctl.cli.seen import note
+
+        note(state)
 
 
 def _require_folder() -> None:

@@ -9,6 +9,7 @@ import typer
 
 from tpuctl.cli.app import State
 from tpuctl.cli.following import PANEL
+from tpuctl.cli.options import Worker
 
 if TYPE_CHECKING:
     from tpuctl.flows.forwarding import WantedPort
@@ -96,7 +97,7 @@ def forward(
             help="The worker's port, and the one here: the same or the next free one if not given.",
         ),
     ],
-    worker: Annotated[str, typer.Option("--worker", help="Which worker.")] = "0",
+    worker: Worker = "0",
 ) -> None:
     """Reach ports of a worker, such as TensorBoard's, at addresses of this machine.
 

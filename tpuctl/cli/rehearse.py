@@ -12,6 +12,7 @@ import typer
 from tpuctl.cli.app import Interrupted, State
 from tpuctl.cli.arguments import duration
 from tpuctl.cli.following import PANEL
+from tpuctl.cli.options import type_option
 from tpuctl.cli.run import AFTER_DASHES, AfterDashes, what_to_run
 from tpuctl.errors import Usage
 
@@ -81,10 +82,7 @@ def rehearse(
             "it: exact words on operations and memory, and the largest batch.",
         ),
     ] = False,
-    type_name: Annotated[
-        str,
-        typer.Option("--type", metavar="TYPE", help="With --compile: another than the stack's."),
-    ] = "",
+    type_name: Annotated[str, type_option("With --compile: another than the stack's.")] = "",
     batch: Annotated[
         int | None,
         typer.Option("--batch", help="With --compile: a batch over all cores, and no search."),
