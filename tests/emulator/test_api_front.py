@@ -90,7 +90,6 @@ async def test_an_unknown_path_is_not_found(cloud: Any) -> None:
         ),
         ("POST", "/v3/projects/local-project:move", "Projects/MoveProject"),
         ("POST", "/v1/billingAccounts/010CA1-010CA1-010CA1:move", "MoveBillingAccount"),
-        ("GET", "/v1/services", "CloudCatalog/ListServices"),
         (
             "POST",
             "/compute/v1/projects/local-project/zones/europe-west4-a/instances/i/suspend",

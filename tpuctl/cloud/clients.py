@@ -31,6 +31,7 @@ TRIES = 5
 # ("instances", "zone_operations"), "storage" or "rest".
 RPC = {
     "billing": ("google.cloud.billing_v1.services.cloud_billing", "CloudBilling"),
+    "catalog": ("google.cloud.billing_v1.services.cloud_catalog", "CloudCatalog"),
     "folders": ("google.cloud.resourcemanager_v3.services.folders", "Folders"),
     "iam": ("google.cloud.iam_admin_v1.services.iam", "IAM"),
     "organizations": ("google.cloud.resourcemanager_v3.services.organizations", "Organizations"),

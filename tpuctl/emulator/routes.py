@@ -155,12 +155,11 @@ _SURFACES = (
         api="secretmanager.googleapis.com",
         definition="tpuctl.emulator.services.secrets_messages",
     ),
-    # An API known by name whose methods are all not imitated.
     Surface(
         "google.cloud.billing.v1.CloudCatalog",
         "google.cloud.billing_v1.services.cloud_catalog",
         "CloudCatalog",
-        "",
+        "price_list",
         r"/v1/services",
     ),
 )

@@ -36,6 +36,7 @@ _SERVICES: Mapping[str, str] = {
     "tpu_alpha": "tpuctl.emulator.services.tpu_alpha:TpuAlphaService",
     "billing": "tpuctl.emulator.services.billing:BillingService",
     "containers": "tpuctl.emulator.services.containers:ContainersService",
+    "price_list": "tpuctl.emulator.services.price_list:PriceListService",
     "quota": "tpuctl.emulator.services.quota:QuotaService",
     "secrets": "tpuctl.emulator.services.secrets:SecretsService",
 }

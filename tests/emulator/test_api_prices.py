@@ -1,0 +1,98 @@
+"""Cloud Billing's catalogue of prices, through the official client."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from google.api_core import exceptions
+from google.cloud import billing_v1
+from google.cloud.billing_v1.services.cloud_catalog.transports import CloudCatalogGrpcTransport
+
+TPU, COMPUTE = "services/E000-3F24-B8AA", "services/6F81-5844-456A"
+
+both = pytest.mark.parametrize("transport", ["grpc", "rest"])
+
+
+def prices(cloud: Any, transport: str = "grpc") -> Any:
+    if transport == "grpc":
+        return billing_v1.CloudCatalogClient(
+            transport=CloudCatalogGrpcTransport(channel=cloud.channel())
+        )
+    return cloud.keep(billing_v1.CloudCatalogClient(transport="rest", **cloud.options()))
+
+
+def rate(sku: Any) -> float:
+    (info,) = sku.pricing_info
+    (tier,) = info.pricing_expression.tiered_rates
+    assert info.pricing_expression.usage_unit == "h"
+    return float(tier.unit_price.units + tier.unit_price.nanos / 1e9)
+
+
+@both
+async def test_the_services_that_charge_for_tpus(cloud: Any, transport: str) -> None:
+    def run() -> None:
+        found = {one.name: one for one in prices(cloud, transport).list_services(timeout=10)}
+        assert {TPU, COMPUTE} <= set(found)
+        assert found[TPU].display_name == "Cloud TPU"
+        assert found[COMPUTE].service_id == "6F81-5844-456A"
+
+    await asyncio.to_thread(run)
+
+
+@both
+async def test_rows_that_were_quoted_of_the_real_catalogue(cloud: Any, transport: str) -> None:
+    """Description, usage type and price, as public tests quote them; see the service's page."""
+
+    def run() -> None:
+        client = prices(cloud, transport)
+        skus = {one.description: one for one in client.list_skus(parent=COMPUTE, timeout=10)}
+        quoted = {
+            "TpuV6e running in Columbus": ("us-east5", "OnDemand", 2.7),
+            "TpuV6e running in Dallas": ("us-south1", "OnDemand", 2.7),
+            "TpuV6e running in Tokyo": ("asia-northeast1", "OnDemand", 3.24),
+            "DWS Defined Duration V6e running in Columbus": ("us-east5", "OnDemand", 1.35),
+            "TpuV5e attached to Spot Preemptible VMs running in Singapore": (
+                *("asia-southeast1", "Preemptible", 0.78),
+            ),
+            "TPU7x running in Americas": ("us-central1", "OnDemand", 12.0),
+        }
+        for text, (region, usage, price) in quoted.items():
+            sku = skus[text]
+            assert region in sku.service_regions
+            assert (sku.category.resource_group, sku.category.usage_type) == ("TPU", usage)
+            assert rate(sku) == pytest.approx(price, abs=1e-9), text
+        commitment = skus["Commitment v1: TpuV6e running in Columbus for 3 Years"]
+        assert commitment.category.usage_type == "Commit3Yr"
+        old = {one.description: one for one in client.list_skus(parent=TPU, timeout=10)}
+        usa = old["TPU-v2 Accelerator USA"]
+        assert (usa.sku_id, list(usa.service_regions)) == ("3B3D-4CB4-AECC", ["us-central1"])
+        assert rate(usa) == 4.5, "of eight cores"
+
+    await asyncio.to_thread(run)
+
+
+async def test_every_sku_is_told_once_in_whatever_pages(cloud: Any) -> None:
+    def run() -> None:
+        client = prices(cloud)
+        whole = [one.name for one in client.list_skus(parent=COMPUTE, timeout=10)]
+        assert len(whole) == len(set(whole)) > 50
+        pager = client.list_skus(request={"parent": COMPUTE, "page_size": 7}, timeout=10)
+        assert len(pager.skus) == 7
+        assert [one.name for one in pager] == whole
+        assert client.list_services(request={"page_size": 1}, timeout=10).next_page_token
+
+    await asyncio.to_thread(run)
+
+
+async def test_other_services_and_currencies(cloud: Any) -> None:
+    def run() -> None:
+        client = prices(cloud)
+        with pytest.raises(exceptions.NotFound):
+            client.list_skus(parent="services/0000-0000-0000", timeout=10)
+        request = {"parent": TPU, "currency_code": "EUR"}
+        with pytest.raises(exceptions.InvalidArgument, match="EUR"):
+            client.list_skus(request=request, timeout=10)
+
+    await asyncio.to_thread(run)
