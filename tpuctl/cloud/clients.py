@@ -91,6 +91,24 @@ class Cloud:
                     raise convert(error, f"the client of {name}") from error
             return self._clients[name]
 
+    async def access_token(self) -> str:
+        """The caller's token, for what takes it in a header; a new one where it is about to end."""
+        return await in_thread(self._fresh_token)
+
+    def _fresh_token(self) -> str:
+        with self._making:
+            try:
+                credentials = self._credentials
+                if not credentials.valid:
+                    from google.auth.transport.requests import Request
+
+                    credentials.refresh(Request())
+            except Exception as error:
+                if not is_foreign(error):
+                    raise
+                raise convert(error, "your credentials") from error
+            return str(credentials.token)
+
     def _make(self, name: str) -> Any:
         if name == "storage":
             return self._storage()

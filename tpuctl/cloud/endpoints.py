@@ -7,6 +7,8 @@ from typing import Literal
 
 __all__ = ["GOOGLE", "Endpoint"]
 
+RELAY = "wss://tunnel.cloudproxy.app/v4"
+
 
 @dataclass(frozen=True)
 class Endpoint:
@@ -26,6 +28,11 @@ class Endpoint:
         """host:port of the local cloud."""
         assert self.url is not None
         return self.url.split("//", 1)[1]
+
+    @property
+    def relay(self) -> str:
+        """Where tunnels of Identity-Aware Proxy begin, without a slash at the end."""
+        return RELAY if self.url is None else f"ws://{self.authority}/v4"
 
 
 GOOGLE = Endpoint("google")

@@ -21,6 +21,7 @@ from tpuctl.emulator.routes import NoSuchPath, Router
 from tpuctl.emulator.status import ApiError, invalid
 from tpuctl.emulator.traffic import Caller, Cut
 from tpuctl.emulator.transcript import Transcript
+from tpuctl.emulator.tunnels import ROOT, Tunnels
 
 __all__ = ["HttpHandler", "Request"]
 
@@ -116,6 +117,7 @@ class HttpHandler:
         storage: Callable[[Request], Awaitable[web.StreamResponse | None]],
         local: Local,
         pages: PublicPages,
+        tunnels: Tunnels,
         transcript: Transcript | None = None,
     ) -> None:
         self._router = router
@@ -123,6 +125,7 @@ class HttpHandler:
         self._storage = storage
         self._local = local
         self._pages = pages
+        self._tunnels = tunnels
         self._transcript = transcript
         self.requests = 0
 
@@ -188,6 +191,9 @@ class HttpHandler:
             if request.email != OWNER:
                 raise ApiError("PERMISSION_DENIED", "Only the local cloud's owner may do this.")
             return await self._local(request)
+        if request.path.startswith(ROOT):
+            request.is_secret = True  # it is no call with an answer
+            return await self._tunnels.answer(request)
         # Asked before the body is read: that of an object is not to be held in memory.
         if not _OF_APIS.match(request.path) or self._is_xml_host(request):
             answer = await self._storage(request)

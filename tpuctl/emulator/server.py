@@ -28,6 +28,8 @@ from tpuctl.emulator.services.quota import METHODS as QUOTA_METHODS
 from tpuctl.emulator.services.storage import StorageService
 from tpuctl.emulator.store import Store
 from tpuctl.emulator.transcript import Transcript
+from tpuctl.emulator.tunnels import METHODS as TUNNEL_METHODS
+from tpuctl.emulator.tunnels import Tunnels
 from tpuctl.emulator.world import World
 
 __all__ = ["MakeHost", "Server", "StartableHost"]
@@ -100,11 +102,14 @@ class Server:
         self._rpc = RpcServer(router, access, self._transcript)
         storage = StorageService(self.world)
         storage.sweep()
-        methods = MethodNames(router, lambda: {*storage.names(), *QUOTA_METHODS})
+        others = {*QUOTA_METHODS, *TUNNEL_METHODS}
+        methods = MethodNames(router, lambda: others | {*storage.names()})
         self._owner = Owner(self.world, self.write_address, methods.require, happenings)
         pages = PublicPages(access, self.home)
+        self._tunnels = Tunnels(self.world)
         self._http = HttpHandler(
-            router, access, storage.handle, self._answer_local, pages, self._transcript
+            *(router, access, storage.handle, self._answer_local, pages, self._tunnels),
+            self._transcript,
         )
         self.world.operations.resume()
         for kind, service in _WITH_MACHINES:
@@ -120,6 +125,7 @@ class Server:
         """Shut the machines and the store. Pending operations stay, for the next start."""
         if self._http is not None:
             self.world.traffic.close()  # who is held would be waited for
+            await self._tunnels.close()
         await self._front.close()
         if self._http is not None:
             await self._rpc.close()

@@ -13,13 +13,23 @@ from tpuctl.flows.controller import find_controller
 from tpuctl.model.events import Emit, Warned
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
+from tpuctl.remote.iap import Destination, IapWay, Relay
 from tpuctl.remote.ssh import Address, SshTransport, ask_host_key
 from tpuctl.waiting import Backoff, all_ended, wait_until
 
 __all__ = ["connect_workers", "controller_transport", "transports_of"]
 
 BOOT_SECONDS = 300.0
+SSH_PORT = 22  # of machines as the relay knows them
 HOST_KEY_SECONDS = 20.0  # the machines of a READY node have published theirs, if they ever do
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What a machine tells of itself in its guest attributes."""
+
+    keys: tuple[str, ...]  # of its SSH server
+    hostname: str = ""  # of a worker, by which Compute Engine knows it
 
 
 @dataclass(frozen=True)
@@ -27,8 +37,10 @@ class _Machines:
     """The machines that run a stack's jobs, in the order of their workers."""
 
     id: str
+    zone: str
     places: tuple[tuple[str, int], ...]  # host and port of their SSH servers
-    published: Callable[[], Awaitable[dict[int, tuple[str, ...]] | None]]  # None: not all yet
+    published: Callable[[], Awaitable[dict[int, _Told] | None]]  # None: not all yet
+    instance: str = ""  # where there is one machine of a known name
 
 
 async def transports_of(
@@ -76,7 +88,8 @@ async def _transports_of_one(
     else:
         machines = _workers(stack, cloud, node, is_inside=is_inside)
     first = number * len(machines.places)  # nodes are alike
-    return await _to_machines(machines, stack, cloud, key, known_hosts, emit, first)
+    relay = None if is_inside else _relay(stack, cloud)
+    return await _to_machines(machines, stack, cloud, key, known_hosts, emit, relay, first)
 
 
 async def controller_transport(
@@ -84,7 +97,15 @@ async def controller_transport(
 ) -> SshTransport:
     """A transport for the controller in the zone in use, not connected yet."""
     machines = await _controller(stack, cloud, is_inside=False)
-    return (await _to_machines(machines, stack, cloud, key, known_hosts, emit))[0]
+    relay = _relay(stack, cloud)
+    return (await _to_machines(machines, stack, cloud, key, known_hosts, emit, relay))[0]
+
+
+def _relay(stack: Stack, cloud: Cloud) -> Relay | None:
+    """By which machines are reached that have no port open to this one."""
+    if stack.file.network.ssh != "iap":
+        return None
+    return Relay(cloud.endpoint.relay, cloud.access_token, is_local=cloud.endpoint.is_local)
 
 
 async def _to_machines(
@@ -94,34 +115,60 @@ async def _to_machines(
     key: Path,
     known_hosts: Path,
     emit: Emit,
+    relay: Relay | None,
     first: int = 0,
 ) -> list[SshTransport]:
-    published = await _published_keys(cloud, machines)
+    published = await _published(cloud, machines)
     transports = []
-    for worker, (host, port) in enumerate(machines.places):
-        keys = published.get(worker) or await _remembered_key(
-            known_hosts / f"{stack.project}-{machines.id}-{worker}", host, port, emit
-        )
-        address = Address(host, port, stack.user, keys)
+    for worker, place in enumerate(machines.places):
+        told = published.get(worker, _Told(()))
+        host, port, way = *place, None
+        if relay is not None:
+            instance = machines.instance or told.hostname
+            if not instance:
+                raise _no_hostname(first + worker)
+            host, port = instance, SSH_PORT
+            way = IapWay(relay, Destination(stack.project, machines.zone, instance, port))
+        remembered = known_hosts / f"{stack.project}-{machines.id}-{worker}"
+        keys = told.keys or await _remembered_key(remembered, host, port, way, emit)
+        address = Address(host, port, stack.user, keys, way)
         transports.append(SshTransport(first + worker, address, key))
     return transports
 
 
-def _workers(stack: Stack, cloud: Cloud, node: NodeStatus, *, is_inside: bool) -> _Machines:
-    request = {
-        "name": f"projects/{stack.project}/locations/{node.zone}/nodes/{node.name}",
-        "query_path": "hostkeys/",
-    }
+def _no_hostname(worker: int) -> Unreachable:
+    return Unreachable(
+        "Worker tells no name",
+        f"worker {worker}: IAP reaches a TPU VM by the host name that it writes into its guest "
+        "attributes, and there is none",
+        hint="An organization policy may forbid guest attributes "
+        "(compute.disableGuestAttributesAccess). SSH without IAP:\n"
+        "    network: {ssh: external}",
+    )
 
-    async def published() -> dict[int, tuple[str, ...]] | None:
+
+def _workers(stack: Stack, cloud: Cloud, node: NodeStatus, *, is_inside: bool) -> _Machines:
+    request = {"name": f"projects/{stack.project}/locations/{node.zone}/nodes/{node.name}"}
+    by_name = stack.file.network.ssh == "iap" and not is_inside
+    if not by_name:
+        # Else all there are: nobody tells in which namespace the host name is. The Google Cloud SDK
+        # looks for its key alone (528, command_lib/compute/tpus/tpu_vm/ssh.py).
+        request["query_path"] = "hostkeys/"
+
+    async def published() -> dict[int, _Told] | None:
         client = cloud.client("tpu")
         answer = await cloud.call("host keys", client.get_guest_attributes, request)
-        found = {index: _keys(one) for index, one in enumerate(answer.guest_attributes)}
-        found = {index: keys for index, keys in found.items() if keys}
+        found = {index: _told(one) for index, one in enumerate(answer.guest_attributes)}
+        found = {
+            index: told
+            for index, told in found.items()
+            if told.keys and (told.hostname or not by_name)
+        }
         return found if len(found) == len(node.addresses) else None
 
     addresses = node.inner_addresses if is_inside else node.addresses
-    return _Machines(node.id, tuple(zip(addresses, node.ssh_ports, strict=True)), published)
+    places = tuple(zip(addresses, node.ssh_ports, strict=True))
+    return _Machines(node.id, node.zone, places, published)
 
 
 async def _controller(stack: Stack, cloud: Cloud, *, is_inside: bool) -> _Machines:
@@ -139,17 +186,18 @@ async def _controller(stack: Stack, cloud: Cloud, *, is_inside: bool) -> _Machin
         "query_path": "hostkeys/",
     }
 
-    async def published() -> dict[int, tuple[str, ...]] | None:
+    async def published() -> dict[int, _Told] | None:
         client = cloud.client("instances")
         try:
             answer = await cloud.call("host keys", client.get_guest_attributes, request)
         except NotFound:  # so Compute Engine says that there are none yet
             return None
-        keys = _keys(answer)
-        return {0: keys} if keys else None
+        told = _told(answer)
+        return {0: told} if told.keys else None
 
     address = machine.inner_address if is_inside else machine.address
-    return _Machines(machine.id, ((address, machine.ssh_port),), published)
+    places = ((address, machine.ssh_port),)
+    return _Machines(machine.id, machine.zone, places, published, machine.name)
 
 
 async def connect_workers(cloud: Cloud, transports: Sequence[SshTransport]) -> None:
@@ -180,8 +228,8 @@ async def connect_workers(cloud: Cloud, transports: Sequence[SshTransport]) -> N
     await all_ended(connect(transport) for transport in transports)
 
 
-async def _published_keys(cloud: Cloud, machines: _Machines) -> dict[int, tuple[str, ...]]:
-    """The host keys that the machines have put into their guest attributes, by worker."""
+async def _published(cloud: Cloud, machines: _Machines) -> dict[int, _Told]:
+    """What the machines have put into their guest attributes, by worker."""
     try:
         return await wait_until(
             machines.published, what="host keys", seconds=HOST_KEY_SECONDS, clock=cloud.clock
@@ -192,25 +240,31 @@ async def _published_keys(cloud: Cloud, machines: _Machines) -> dict[int, tuple[
         return {}
 
 
-def _keys(attributes: Any) -> tuple[str, ...]:
-    return tuple(
-        f"{item.key} {item.value}"
-        for item in attributes.query_value.items
-        if item.namespace == "hostkeys"
+def _told(attributes: Any) -> _Told:
+    items = attributes.query_value.items
+    return _Told(
+        tuple(
+            f"{item.key} {item.value}"
+            for item in items
+            if item.namespace == "hostkeys" and item.key != "hostname"
+        ),
+        next((item.value for item in items if item.key == "hostname"), ""),
     )
 
 
-async def _remembered_key(path: Path, host: str, port: int, emit: Emit) -> tuple[str, ...]:
+async def _remembered_key(
+    path: Path, host: str, port: int, way: IapWay | None, emit: Emit
+) -> tuple[str, ...]:
     if path.exists():
         return (path.read_text("utf-8").strip(),)
-    seen = await ask_host_key(host, port)
+    seen = await ask_host_key(host, port, way)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.write_text(seen + "\n", "utf-8")
     emit(
         Warned(
             Diagnostic(
                 "Host key taken on trust",
-                f"{host}:{port} publishes none; the one seen now is kept in {path}",
+                f"{way or f'{host}:{port}'} publishes none; the one seen now is kept in {path}",
                 "Later connections demand this key.",
             )
         )

@@ -203,12 +203,15 @@ class NetworkSection(Section):
         description="For kind: node, its addresses: auto finds a free range, or 10.1.2.0/29, or "
         "service-networking.",
     )
-    ssh: Literal["external", "internal"] = Field(
-        "external", description="Whether workers have external addresses."
+    ssh: Literal["external", "internal", "iap"] = Field(
+        "external",
+        description="How SSH comes in. external: at the machines' external addresses, from "
+        "`allow_from` alone. internal: at internal ones, they have no others. iap: through "
+        "Identity-Aware Proxy, and they have no external addresses.",
     )
     allow: tuple[Port, ...] = Field((), description="More to let in: http, https, tcp:6006.")
     allow_from: tuple[str, ...] = Field(
-        (), description="Address ranges let in; empty: the address this machine is seen under."
+        (), description="IPv4 ranges let in; empty: the address this machine is seen under."
     )
     tags: tuple[Tag, ...] = Field((), description="Further network tags of the workers.")
 

@@ -13,6 +13,7 @@ from typing import Any
 import asyncssh
 
 from tpuctl.errors import Conflict, RemoteFailed, Transient, Unreachable
+from tpuctl.remote.iap import IapWay, Opened
 from tpuctl.remote.transport import Progress, Result, Stream
 
 __all__ = ["Address", "SshTransport", "ask_host_key", "program"]
@@ -35,9 +36,10 @@ class Address:
     port: int
     user: str
     host_keys: tuple[str, ...]  # "ssh-ed25519 AAAA…"
+    way: IapWay | None = None  # what leads there, where the address alone does not
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return f"{self.host}:{self.port}" if self.way is None else str(self.way)
 
 
 class SshTransport:
@@ -51,6 +53,7 @@ class SshTransport:
         self._key = key
         self._connect_seconds = connect_seconds
         self._connection: asyncssh.SSHClientConnection | None = None
+        self._opened: Opened | None = None  # the way that the connection takes
         self._connecting = asyncio.Lock()
 
     @property
@@ -162,6 +165,12 @@ class SshTransport:
         if connection is not None:
             connection.close()
             await connection.wait_closed()
+        await self._leave()
+
+    async def _leave(self) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            await opened.close()
 
     async def _connected(self) -> asyncssh.SSHClientConnection:
         async with self._connecting:
@@ -172,11 +181,15 @@ class SshTransport:
     async def _connect(self) -> asyncssh.SSHClientConnection:
         address = self.address
         where = f"worker {self.worker} at {address}"
+        await self._leave()  # what is left of the connection before
         try:
             keys = [asyncssh.import_public_key(line) for line in address.host_keys]
+            if address.way is not None:
+                self._opened = await address.way.open()
             return await asyncssh.connect(
                 address.host,
                 address.port,
+                sock=self._opened.socket if self._opened is not None else None,
                 username=address.user,
                 client_keys=[str(self._key)],
                 known_hosts=(keys, [], []),
@@ -205,6 +218,8 @@ class SshTransport:
                 hint="Bring the node's keys up to date with\n    tpuctl up",
             ) from error
         except (asyncssh.Error, OSError) as error:
+            if self._opened is not None and self._opened.failure is not None:
+                raise self._opened.failure from error
             raise Unreachable(
                 "Worker cannot be reached",
                 f"{where}: {_reason(error)}",
@@ -218,8 +233,10 @@ class SshTransport:
         try:
             yield
         except (asyncssh.Error, OSError) as error:
+            why = self._opened.failure if self._opened is not None else None
             raise Transient(
-                "Connection to a worker dropped", f"worker {self.worker} at {self.address}: {error}"
+                "Connection to a worker dropped",
+                f"worker {self.worker} at {self.address}: {why or error}",
             ) from error
 
 
@@ -287,23 +304,35 @@ def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error) or "no answer in time"
 
 
-async def ask_host_key(host: str, port: int, *, seconds: float = CONNECT_SECONDS) -> str:
+async def ask_host_key(
+    host: str, port: int, way: IapWay | None = None, *, seconds: float = CONNECT_SECONDS
+) -> str:
     """The public host key that a server shows, as "ssh-ed25519 AAAA…", without proof."""
+    where = f"{host}:{port}" if way is None else str(way)
+    opened: Opened | None = None
     try:
         async with asyncio.timeout(seconds):
-            key = await asyncssh.get_server_host_key(host, port, config=None)
+            opened = await way.open() if way is not None else None
+            sock = opened.socket if opened is not None else None
+            key = await asyncssh.get_server_host_key(host, port, sock=sock, config=None)
     except (asyncssh.Error, OSError) as error:
-        raise Unreachable("Worker cannot be reached", f"{host}:{port}: {_reason(error)}") from error
+        raise Unreachable("Worker cannot be reached", f"{where}: {_reason(error)}") from error
+    finally:
+        if opened is not None:
+            await opened.close()
     if key is None:
-        raise Unreachable("Worker cannot be reached", f"{host}:{port} shows no host key")
+        raise Unreachable("Worker cannot be reached", f"{where} shows no host key")
     kind, text = key.export_public_key("openssh").decode().split()[:2]
     return f"{kind} {text}"
 
 
-def program(address: Address, key: Path, known_hosts: Path, line: str = "") -> list[str]:
+def program(
+    address: Address, key: Path, known_hosts: Path, line: str = "", proxy: Sequence[str] = ()
+) -> list[str]:
     """The command line of the `ssh` program for the same connection; writes `known_hosts`.
 
-    A line is the remote shell's; without one it opens a shell.
+    A line is the remote shell's; without one it opens a shell. `proxy` is the command whose input
+    and output lead to the server, where the address has a way of its own.
     """
     name = address.host if address.port == 22 else f"[{address.host}]:{address.port}"
     known_hosts.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -314,6 +343,8 @@ def program(address: Address, key: Path, known_hosts: Path, line: str = "") -> l
         "UserKnownHostsFile": str(known_hosts),
         "LogLevel": "ERROR",
     }
+    if proxy:
+        options["ProxyCommand"] = shlex.join(proxy).replace("%", "%%")
     spelled = [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
     target = f"{address.user}@{address.host}"
     command = ["ssh", "-i", str(key), "-p", str(address.port), *spelled, target]

@@ -33,7 +33,8 @@ def needed(stack: Stack) -> frozenset[str]:
     """The APIs by their full names."""
     linking = stack.file.project.billing_account is not None
     found = NEEDED | (_names("cloudbilling") if linking else frozenset())
-    return found | (_names("secretmanager") if stack.secret_names else frozenset())
+    found |= _names("secretmanager") if stack.secret_names else frozenset()
+    return found | (_names("iap") if stack.file.network.ssh == "iap" else frozenset())
 
 
 class Services(StackResource):

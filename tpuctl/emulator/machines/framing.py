@@ -15,6 +15,7 @@ class _Part(Enum):
     BODY = auto()  # of known length, or one chunk with its line end
     CHUNK_SIZE = auto()
     TRAILER = auto()
+    OTHER = auto()  # no HTTP any more, to the end: a WebSocket
 
 
 class RequestFraming:
@@ -36,6 +37,9 @@ class RequestFraming:
         out: list[bytes] = []
         view = data
         while view:
+            if self._part is _Part.OTHER:
+                out.append(view)
+                break
             if self._part is _Part.BODY:
                 taken, view = view[: self._left], view[self._left :]
                 out.append(taken)
@@ -83,5 +87,7 @@ class RequestFraming:
         else:
             self._left = int(values.get(b"content-length", b"0"))
             self._part = _Part.BODY if self._left else _Part.HEAD
+        if values.get(b"upgrade", b"").lower() == b"websocket":
+            self._part = _Part.OTHER
         kept = [line for name, line in named if name not in dropped]
         return b"\r\n".join([request, *kept, b"X-Forwarded-Proto: https", b"", b""])

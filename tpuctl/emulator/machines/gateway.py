@@ -1,9 +1,9 @@
 """The way out of all machines, and of shells: a CONNECT proxy on loopback that is Google to them.
 
-Connections to Google's API hosts end here, under a certificate of the local cloud's own
-authority, and go on in plain to the local API server: nothing reaches the real Google. All other
-hosts are tunnelled as they are, through the computer's own proxy if it has one; for a shell, as it
-reached them before it was pointed here.
+Connections to Google's API hosts, and to its relay for tunnels, end here, under a certificate of
+the local cloud's own authority, and go on in plain to the local API server: nothing reaches the
+real Google. All other hosts are tunnelled as they are, through the computer's own proxy if it has
+one; for a shell, as it reached them before it was pointed here.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ __all__ = ["Gateway"]
 CONNECT_SECONDS = 30.0
 
 
+RELAY = "tunnel.cloudproxy.app"  # of Identity-Aware Proxy
+
+
 def is_google(host: str) -> bool:
-    return host == "googleapis.com" or host.endswith(".googleapis.com")
+    return host in ("googleapis.com", RELAY) or host.endswith(".googleapis.com")
 
 
 def is_loopback(host: str) -> bool:

@@ -123,6 +123,10 @@ class Machine:
         key = host_key(self._folder.host_key)
         self._host_key_text = key.export_public_key().decode().strip()
         self._guest = {"hostkeys": dict([self._host_key_text.split()[:2]])}
+        if self.spec.kind == "worker":
+            # By its key the Google Cloud SDK finds the instance that IAP is to lead to (528,
+            # command_lib/compute/tpus/tpu_vm/ssh.py). The namespace is a guess.
+            self._guest["tpu"] = {"hostname": hostname(self.spec)}
         reachable = {endpoint.address for endpoint in self.spec.endpoints}
         return Acceptor(self.spec.endpoint, key, self._session, reachable, self._refuses_key)
 

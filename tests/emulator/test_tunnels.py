@@ -1,0 +1,267 @@
+"""Tunnels of Identity-Aware Proxy: our client, the local cloud's relay, and a port behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tpuctl.emulator.machine import Endpoint
+from tpuctl.emulator.tunnels import lets_in
+from tpuctl.errors import Denied, TpuctlError, Unreachable
+from tpuctl.remote.iap import Destination, IapWay, Opened, Relay
+
+PROJECT, ZONE, NAME = "local-project", "europe-west4-a", "controller"
+MACHINE = f"projects/{PROJECT}/zones/{ZONE}/instances/{NAME}"
+NETWORK = f"projects/{PROJECT}/global/networks/default"
+KIB = 1 << 10
+RULE = {
+    "network": NETWORK,
+    "direction": "INGRESS",
+    "disabled": False,
+    "priority": 1000,
+    "sourceRanges": ["35.235.240.0/20"],
+    "targetTags": ["bert-tpu"],
+    "allowed": [{"IPProtocol": "tcp", "ports": ["22"]}],
+}
+
+
+@dataclass
+class Machine:
+    """What listens at port 22: it sends everything back, in order."""
+
+    port: int = 0
+    connections: int = 0
+    open: list[asyncio.StreamWriter] = field(default_factory=list)
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.open.append(writer)
+        try:
+            while data := await reader.read(64 * KIB):
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass
+        finally:
+            writer.close()
+
+
+@pytest.fixture
+async def machine(cloud: Any) -> AsyncIterator[Machine]:
+    """A running instance whose SSH server is an echo, let in by a rule for IAP."""
+    made = Machine()
+    server = await asyncio.start_server(made.answer, "127.0.0.1", 0)
+    made.port = server.sockets[0].getsockname()[1]
+    cloud.host.reserved[MACHINE] = Endpoint("127.0.0.1", made.port)
+    row = {
+        "status": "RUNNING",
+        "tags": {"items": ["bert-tpu"]},
+        "networkInterfaces": [{"network": NETWORK}],
+    }
+    store = cloud.server.store
+    store.put_json("compute.instances", MACHINE, row)
+    for name, _ in list(store.items("compute.firewalls", f"projects/{PROJECT}/")):
+        store.delete("compute.firewalls", name)
+    store.put_json("compute.firewalls", f"projects/{PROJECT}/global/firewalls/bert-ssh", RULE)
+    yield made
+    server.close()
+    for writer in made.open:
+        writer.transport.abort()
+
+
+def way(cloud: Any, *, token: str = "", instance: str = NAME, port: int = 22) -> IapWay:
+    async def give() -> str:
+        return token or cloud.token
+
+    relay = Relay(f"ws://127.0.0.1:{cloud.server.port}/v4", give, is_local=True)
+    return IapWay(relay, Destination(PROJECT, ZONE, instance, port))
+
+
+@asynccontextmanager
+async def reached(way: IapWay) -> AsyncIterator[tuple[Opened, Any, Any]]:
+    opened = await way.open()
+    reader, writer = await asyncio.open_connection(sock=opened.socket)
+    try:
+        yield opened, reader, writer
+    finally:
+        writer.close()
+        await opened.close()
+
+
+async def echoed(reader: Any, writer: Any, data: bytes) -> bytes:
+    async def send() -> None:
+        for start in range(0, len(data), 50_000):
+            writer.write(data[start : start + 50_000])
+            await writer.drain()
+
+    _, back = await asyncio.wait_for(asyncio.gather(send(), reader.readexactly(len(data))), 30)
+    return bytes(back)
+
+
+def fault(cloud: Any, kind: str, **fields: Any) -> Any:
+    return cloud.server.world.faults.add({"kind": kind, **fields})
+
+
+async def test_every_byte_passes_both_ways_once(cloud: Any, machine: Machine) -> None:
+    data = os.urandom(3000 * KIB)
+    async with reached(way(cloud)) as (opened, reader, writer):
+        assert await echoed(reader, writer, data) == data
+        assert await echoed(reader, writer, b"x") == b"x"
+    assert (machine.connections, opened.reconnections, opened.failure) == (1, 0, None)
+
+
+@pytest.mark.parametrize("part", ["answer", "request"])
+async def test_cuts_lose_and_repeat_nothing(cloud: Any, machine: Machine, part: str) -> None:
+    """The connection to the relay ends without a word, again and again; that to the machine
+    stays."""
+    data = os.urandom(2000 * KIB)
+    cuts = [
+        fault(cloud, "cut", method="iap.tunnels.*", of=part, after_bytes=count)
+        for count in (1, 300 * KIB, 33 * KIB)
+    ]
+    async with reached(way(cloud)) as (opened, reader, writer):
+        assert await echoed(reader, writer, data) == data
+        assert opened.reconnections == len(cuts)
+    assert all(cut.fields["used"] == 1 for cut in cuts)
+    assert machine.connections == 1
+    calls = [one["method"] for one in cloud.server.world.traffic.calls()["calls"]]
+    assert calls.count("iap.tunnels.connect") == 1
+    assert calls.count("iap.tunnels.reconnect") == len(cuts)
+
+
+async def test_a_relay_that_is_away_for_a_moment_is_asked_again(
+    cloud: Any, machine: Machine
+) -> None:
+    cut = fault(cloud, "cut", method="iap.tunnels.connect", after_bytes=10)
+    away = fault(cloud, "unavailable", method="iap.tunnels.reconnect", times=2)
+    async with reached(way(cloud)) as (opened, reader, writer):
+        for _ in range(2):  # the first may be through before the connection ends
+            assert await echoed(reader, writer, b"many bytes" * 1000) == b"many bytes" * 1000
+        assert opened.reconnections == 1
+    assert (cut.fields["used"], away.fields["used"]) == (1, 2)
+
+
+async def test_a_machine_that_hangs_up_ends_the_tunnel(cloud: Any, machine: Machine) -> None:
+    async with reached(way(cloud)) as (opened, reader, writer):
+        assert await echoed(reader, writer, b"hello") == b"hello"
+        machine.open[0].close()
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+    assert opened.reconnections == 0
+
+
+async def test_our_end_ends_the_connection_to_the_machine(cloud: Any, machine: Machine) -> None:
+    async with reached(way(cloud)) as (_, reader, writer):
+        assert await echoed(reader, writer, b"hello") == b"hello"
+        (session,) = cloud.server._tunnels._sessions.values()
+    await asyncio.wait_for(machine.open[0].wait_closed(), 10)
+    assert session.is_over
+    assert cloud.server._tunnels._sessions == {}
+
+
+async def test_a_session_is_another_callers_to_nobody_else(cloud: Any, machine: Machine) -> None:
+    stranger = cloud.server.world.access.token_for("eve@example.com")
+    mine = way(cloud)
+    theirs = way(cloud, token=stranger)
+    async with reached(mine) as (_, reader, writer):
+        assert await echoed(reader, writer, b"hello") == b"hello"
+        (sid,) = cloud.server._tunnels._sessions
+        from tpuctl.remote.iap import _Lines
+
+        lines = _Lines(theirs)
+        line = await lines.reconnect(sid, 0)
+        message = await line.receive()
+        assert message.data == 4001
+        await lines.close()
+        assert await echoed(reader, writer, b"still mine") == b"still mine"
+
+
+async def refused(way: IapWay) -> TpuctlError:
+    with pytest.raises(TpuctlError) as caught:
+        await way.open()
+    return caught.value
+
+
+async def test_who_may_not_is_told_which_role_is_needed(cloud: Any, machine: Machine) -> None:
+    token = cloud.server.world.access.token_for("eve@example.com")
+    error = await refused(way(cloud, token=token))
+    assert isinstance(error, Denied)
+    assert "4033" in str(error)
+    assert "roles/iap.tunnelResourceAccessor" in error.diagnostics[0].hint
+    assert machine.connections == 0
+
+
+async def test_the_role_is_enough(cloud: Any, machine: Machine) -> None:
+    world = cloud.server.world
+    role = {"role": "roles/iap.tunnelResourceAccessor", "members": ["user:ann@example.com"]}
+    world.authority._policies.add(f"projects/{PROJECT}", [role])
+    token = world.access.token_for("ann@example.com")
+    async with reached(way(cloud, token=token)) as (_, reader, writer):
+        assert await echoed(reader, writer, b"hello") == b"hello"
+
+
+async def test_a_token_that_nobody_has_is_refused(cloud: Any, machine: Machine) -> None:
+    error = await refused(way(cloud, token="made-up"))
+    assert isinstance(error, Denied)
+    assert "401" in str(error)
+
+
+async def test_machines_that_do_not_run_are_not_found(cloud: Any, machine: Machine) -> None:
+    assert "4047" in str(await refused(way(cloud, instance="nobody")))
+    row = cloud.server.store.get_json("compute.instances", MACHINE)
+    cloud.server.store.put_json("compute.instances", MACHINE, {**row, "status": "TERMINATED"})
+    error = await refused(way(cloud))
+    assert isinstance(error, Unreachable)
+    assert "4047" in str(error)
+    assert "tpuctl status" in error.diagnostics[0].hint
+
+
+async def test_a_port_where_nothing_answers(cloud: Any, machine: Machine) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        cloud.host.reserved[MACHINE] = Endpoint("127.0.0.1", taken.getsockname()[1])
+        error = await refused(way(cloud))
+    assert isinstance(error, Unreachable)
+    assert "4003" in str(error)
+    assert "4003" in str(await refused(way(cloud, port=8888)))
+
+
+async def test_without_a_rule_for_it_the_relay_does_not_come_in(
+    cloud: Any, machine: Machine
+) -> None:
+    name = f"projects/{PROJECT}/global/firewalls/bert-ssh"
+    rule = {**RULE, "sourceRanges": ["203.0.113.7/32"]}
+    cloud.server.store.put_json("compute.firewalls", name, rule)
+    error = await refused(way(cloud))
+    assert "4003" in str(error)
+    assert "35.235.240.0/20" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("rules", "is_let_in"),
+    [
+        ([], False),
+        ([{}], True),
+        ([{"disabled": True}], False),
+        ([{"direction": "EGRESS"}], False),
+        ([{"targetTags": ["other"]}], False),
+        ([{"targetTags": []}], True),
+        ([{"sourceRanges": ["0.0.0.0/0"]}], True),
+        ([{"sourceRanges": ["10.0.0.0/8"]}], False),
+        ([{"allowed": [{"IPProtocol": "tcp", "ports": ["80", "20-30"]}]}], True),
+        ([{"allowed": [{"IPProtocol": "udp", "ports": ["22"]}]}], False),
+        ([{"allowed": [{"IPProtocol": "all"}]}], True),
+        ([{}, {"allowed": None, "denied": [{"IPProtocol": "tcp"}]}], False),
+        ([{}, {"priority": 2000, "allowed": None, "denied": [{"IPProtocol": "tcp"}]}], True),
+        ([{}, {"priority": 10, "allowed": None, "denied": [{"IPProtocol": "tcp"}]}], False),
+    ],
+)
+def test_rules_are_judged_by_priority(rules: list[dict[str, Any]], is_let_in: bool) -> None:
+    whole = [{k: v for k, v in {**RULE, **one}.items() if v is not None} for one in rules]
+    assert lets_in(whole, frozenset({"bert-tpu"}), 22) is is_let_in

@@ -1,0 +1,200 @@
+"""One tunnel of Identity-Aware Proxy: a connection to a machine's port that outlives those to it.
+
+Frames are messages of a WebSocket (Google Cloud SDK 528, api_lib/compute/iap_tunnel_*.py): a tag of
+two bytes; then for data and the session's name a length of four bytes and so much content, for
+acknowledgements a count of eight. What was sent is kept until the client says that it has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import Callable
+
+from aiohttp import WSCloseCode, WSMsgType, web
+
+__all__ = ["Close", "Session"]
+
+_SID, _RECONNECTED, _DATA, _ACK = 0x0001, 0x0002, 0x0004, 0x0007
+_LARGEST = 16384
+# A guess: the client's own code acknowledges after twice the largest frame, and reads on.
+_WINDOW = 64 * _LARGEST
+_TELL_AFTER = 2 * _LARGEST
+
+
+class Close(Exception):
+    """The relay closes a connection with one of its codes.
+
+    The codes' names: GoogleCloudPlatform/iap-desktop, SshRelayCloseCode.
+    """
+
+    SID_UNKNOWN = 4001
+    SID_IN_USE = 4002
+    BACKEND = 4003
+    BAD_ACK = 4005
+    INVALID_ACK = 4006
+    INVALID_OPCODE = 4007
+    WRITE_FAILED = 4009
+    READ_FAILED = 4010
+    INVALID_DATA = 4013
+    NOT_AUTHORIZED = 4033
+    LOOKUP_FAILED = 4047
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+class Session:
+    """Joined to a port for as long as both sides want; `line` is the connection in use, if any."""
+
+    def __init__(
+        self,
+        sid: str,
+        email: str,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self.sid = sid
+        self.email = email
+        self.line: web.WebSocketResponse | None = None
+        self.is_over = False
+        self._writer = writer
+        self._kept = bytearray()  # from the machine; its first byte has the number `_start`
+        self._start = 0
+        self._received = 0  # from the client
+        self._told = 0
+        self._has_ended = False  # the machine's side
+        self._changed = asyncio.Condition()
+        self._reading = asyncio.ensure_future(self._read(reader))
+
+    async def serve(
+        self,
+        line: web.WebSocketResponse,
+        acknowledged: int | None,
+        cut: Callable[[str, int], bool],
+    ) -> None:
+        """Use this connection until it ends. Raises Close where the client breaks the protocol.
+
+        `acknowledged` is what the client says it has, None for a new session. `cut` is asked after
+        each frame, with "answer" or "request" and how many bytes of data went that way, and ends
+        the connection by itself when it says so.
+        """
+        if acknowledged is not None:
+            async with self._changed:
+                self._forget(acknowledged, Close.BAD_ACK)
+                self._changed.notify_all()
+        self.line = line
+        greeting = (
+            struct.pack(">HI", _SID, len(self.sid)) + self.sid.encode()
+            if acknowledged is None
+            else struct.pack(">HQ", _RECONNECTED, self._received)
+        )
+        self._told = self._received
+        sending = asyncio.ensure_future(self._send(line, cut, greeting))
+        receiving = asyncio.ensure_future(self._receive(line, cut))
+        try:
+            await asyncio.wait((sending, receiving), return_when=asyncio.FIRST_COMPLETED)
+            for one in (receiving, sending):
+                if one.done():
+                    one.result()
+            if receiving.done():
+                self.is_over = line.close_code not in (None, WSCloseCode.ABNORMAL_CLOSURE)
+            else:
+                self.is_over = True
+                raise Close(Close.READ_FAILED, "The machine has closed the connection.")
+        except Close:
+            self.is_over = True
+            raise
+        except ConnectionError:
+            pass  # the client, which may come back
+        finally:
+            self.line = None
+            for one in (sending, receiving):
+                one.cancel()
+            await asyncio.gather(sending, receiving, return_exceptions=True)
+
+    async def end(self) -> None:
+        """Close the connection to the machine."""
+        self.is_over = True
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
+        self._writer.transport.abort()
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(_LARGEST):
+                async with self._changed:
+                    self._kept += data
+                    self._changed.notify_all()
+                    await self._changed.wait_for(lambda: len(self._kept) < _WINDOW)
+        async with self._changed:
+            self._has_ended = True
+            self._changed.notify_all()
+
+    async def _send(
+        self, line: web.WebSocketResponse, cut: Callable[[str, int], bool], greeting: bytes
+    ) -> None:
+        await line.send_bytes(greeting)
+        position = self._start
+        passed = 0
+        while piece := await self._piece(position):
+            position += len(piece)
+            passed += len(piece)
+            await line.send_bytes(struct.pack(">HI", _DATA, len(piece)) + piece)
+            if cut("answer", passed):
+                await _for_ever()
+
+    async def _piece(self, position: int) -> bytes:
+        """What the machine sent from there on; nothing once it sends no more."""
+        async with self._changed:
+            await self._changed.wait_for(
+                lambda: self._has_ended or self._start + len(self._kept) > position
+            )
+            first = position - self._start
+            return bytes(self._kept[first : first + _LARGEST])
+
+    async def _receive(self, line: web.WebSocketResponse, cut: Callable[[str, int], bool]) -> None:
+        passed = 0
+        async for message in line:
+            if message.type is not WSMsgType.BINARY:
+                raise Close(Close.INVALID_OPCODE, "Only binary messages are understood.")
+            data = bytes(message.data)
+            tag = data[:2]
+            if tag == struct.pack(">H", _ACK) and len(data) >= 10:
+                async with self._changed:
+                    self._forget(struct.unpack_from(">Q", data, 2)[0], Close.INVALID_ACK)
+                    self._changed.notify_all()
+            elif tag == struct.pack(">H", _DATA) and len(data) >= 6:
+                content = data[6:]
+                if len(content) != struct.unpack_from(">I", data, 2)[0] or len(content) > _LARGEST:
+                    raise Close(Close.INVALID_DATA, "A frame is not as long as it says.")
+                await self._pass(content)
+                passed += len(content)
+                if cut("request", passed):
+                    await _for_ever()
+                if self._received - self._told > _TELL_AFTER:
+                    self._told = self._received
+                    await line.send_bytes(struct.pack(">HQ", _ACK, self._received))
+
+    async def _pass(self, content: bytes) -> None:
+        self._writer.write(content)
+        self._received += len(content)
+        try:
+            await self._writer.drain()
+        except OSError:
+            raise Close(Close.WRITE_FAILED, "The machine takes no more.") from None
+
+    def _forget(self, count: int, code: int) -> None:
+        """The client has so many bytes in all."""
+        if not self._start <= count <= self._start + len(self._kept):
+            raise Close(code, f"{count} bytes cannot be acknowledged.")
+        del self._kept[: count - self._start]
+        self._start = count
+
+
+async def _for_ever() -> None:
+    """Until the connection that was cut is noticed to be gone."""
+    await asyncio.Event().wait()
