@@ -7,7 +7,8 @@ from typing import Any
 from tpuctl.cloud.classification import classify
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.errors import from_status
-from tpuctl.errors import NotFound, OperationFailed
+from tpuctl.errors import NotFound
+from tpuctl.model.known_errors import facts_of
 from tpuctl.slim import compute_types
 from tpuctl.waiting import Backoff, wait_until
 
@@ -27,7 +28,7 @@ async def long_operation(
     """
     name = operation.name
     if operation.done:
-        _raise_if_failed(operation, what)
+        _raise_if_failed(operation, what, cloud)
         return
 
     async def probe() -> bool | None:
@@ -37,27 +38,29 @@ async def long_operation(
             return True
         if not now.done:
             return None
-        _raise_if_failed(now, what)
+        _raise_if_failed(now, what, cloud)
         return True
 
     await wait_until(probe, what=what, seconds=seconds, backoff=POLL, clock=cloud.clock)
 
 
-def _raise_if_failed(operation: Any, what: str) -> None:
+def _raise_if_failed(operation: Any, what: str, cloud: Cloud) -> None:
     if operation.HasField("error"):
-        raise from_status(operation.error, what)
+        around = facts_of(operation.name, project=cloud.project)
+        raise from_status(operation.error, what, around)
 
 
 async def compute_operation(cloud: Cloud, operation: Any, *, what: str, seconds: float) -> None:
-    """Wait for a compute operation with the server's own long poll: a zone's, or a global one."""
+    """Wait for a compute operation with the server's own long poll: of a zone, a region, or all."""
     done = compute_types().Operation.Status.DONE
-    zone = operation.zone.rpartition("/")[2]
-    where = {"zone": zone} if zone else {}
+    places = {"zone": operation.zone, "region": operation.region}
+    where = {kind: link.rpartition("/")[2] for kind, link in places.items() if link}
+    scope = next(iter(where), "global")
 
     async def probe() -> Any | None:
         now = await cloud.call(
             what,
-            cloud.client("zone_operations" if zone else "global_operations").wait,
+            cloud.client(f"{scope}_operations").wait,
             project=cloud.project,
             operation=operation.name,
             timeout=150.0,
@@ -73,8 +76,10 @@ async def compute_operation(cloud: Cloud, operation: Any, *, what: str, seconds:
         if first.code == "RESOURCE_NOT_FOUND" and ended.operation_type == "delete":
             return  # somebody else has deleted it meanwhile
         text = f"{first.code}: {first.message}"
-        raise classify("UNKNOWN", text, what=what, reasons=(first.code,), has_ended=True)
-    if ended.http_error_status_code >= 400:
-        raise OperationFailed(
-            "The cloud failed the operation", f"{what}: {ended.http_error_message}"
+        around = {"project": cloud.project, **where}
+        raise classify(
+            "UNKNOWN", text, what=what, reasons=(first.code,), has_ended=True, facts=around
         )
+    if ended.http_error_status_code >= 400:
+        text = f"{ended.http_error_status_code} {ended.http_error_message}"
+        raise classify("UNKNOWN", text, what=what, has_ended=True)

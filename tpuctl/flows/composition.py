@@ -17,6 +17,7 @@ from tpuctl.resources.elsewhere import Elsewhere
 from tpuctl.resources.iam import AccountGrants, BucketGrants, NodeGrants, ProjectGrants
 from tpuctl.resources.identity import ServiceAccount
 from tpuctl.resources.network import Firewall, Network
+from tpuctl.resources.private_access import PrivateAccess
 from tpuctl.resources.project import Project
 from tpuctl.resources.roles import RecoveryRole, WatchRole, has_limits, is_recovered
 from tpuctl.resources.secrets import SecretGrants
@@ -57,6 +58,8 @@ def resources_of(
         found.append(ServiceAccount(stack, cloud))
     if has_limits(stack):
         found.append(WatchRole(stack, cloud))
+    if stack.file.network.ssh != "external":
+        found.append(PrivateAccess(network))
     if is_recovered(stack):
         found.append(RecoveryRole(stack, cloud))
         if not stack.is_node:  # whose machines act as an account of Google's

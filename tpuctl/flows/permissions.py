@@ -18,7 +18,7 @@ from tpuctl.flows.composition import resources_of
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
 
-__all__ = ["Missing", "Permission", "missing_permissions", "needs", "permitted"]
+__all__ = ["Missing", "Permission", "kinds_of", "missing_permissions", "needs", "permitted"]
 
 LOOK = "look"  # what a plan is made from
 CREATE, UPDATE = Action.CREATE.value, Action.UPDATE.value
@@ -40,6 +40,10 @@ firewall create compute.securityAdmin compute.firewalls.create compute.firewalls
 firewall create compute.securityAdmin compute.networks.updatePolicy compute.globalOperations.get
 firewall update compute.securityAdmin compute.firewalls.update compute.networks.updatePolicy
 firewall update compute.securityAdmin compute.firewalls.get compute.globalOperations.get
+private-access look compute.viewer compute.subnetworks.get
+private-access update compute.networkAdmin compute.subnetworks.setPrivateIpGoogleAccess
+private-access update compute.networkAdmin compute.regionOperations.get
+iap connect iap.tunnelResourceAccessor iap.tunnelInstances.accessViaIAP
 bucket look storage.admin storage.buckets.get storage.objects.get storage.objects.list
 bucket create storage.admin storage.buckets.create storage.buckets.list
 bucket create storage.admin storage.objects.create storage.objects.delete
@@ -193,9 +197,15 @@ def _is_needed(permission: Permission, plan: Plan) -> bool:
     return permission.is_for(plan)
 
 
+def kinds_of(stack: Stack, cloud: Cloud) -> set[str]:
+    """The kinds of all that a stack needs permissions for: its resources, and the way to them."""
+    kinds = {one.address.partition("/")[0] for one in resources_of(stack, cloud)}
+    return kinds | ({"iap"} if stack.file.network.ssh == "iap" else set())
+
+
 async def missing_permissions(stack: Stack, cloud: Cloud) -> Sequence[Missing]:
     """What the caller lacks of all that bringing this stack up may need. One call, as a rule."""
-    wanted = needs(one.address.partition("/")[0] for one in resources_of(stack, cloud))
+    wanted = needs(kinds_of(stack, cloud))
     on = f"project {stack.project}"
     request = {
         "resource": f"projects/{stack.project}",
