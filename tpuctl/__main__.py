@@ -13,12 +13,23 @@ __all__ = ["main"]
 def main() -> None:
     _ready_streams()
     try:
-        from tpuctl.cli.app import run
+        code = _started_by_shell()
+        if code is None:
+            from tpuctl.cli.main import run
 
-        code = run(sys.argv[1:])
+            code = run(sys.argv[1:])
     except KeyboardInterrupt:  # before there was anything to interrupt
         code = 130
     sys.exit(code)
+
+
+def _started_by_shell() -> int | None:
+    """The exit code, where a shell asks what may follow what was typed."""
+    if "_TPUCTL_COMPLETE" not in os.environ:
+        return None
+    from tpuctl.cli import tab
+
+    return tab.main()
 
 
 def _ready_streams() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import requests
 
-from tpuctl.cli.app import run
+from tpuctl.cli.main import run
 from tpuctl.emulator import control, steering
 
 NODES = "/v2/projects/local-project/locations/us-central1-b/nodes"

@@ -9,7 +9,7 @@ import pytest
 from members import Member
 from projects import Project
 
-from tpuctl.cli.app import run
+from tpuctl.cli.main import run
 from tpuctl.emulator import steering
 from tpuctl.emulator.control import LocalCloud
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.api import Tpuctl
-from tpuctl.cli.app import run
+from tpuctl.cli.main import run
 
 SCRIPT = """
 import json

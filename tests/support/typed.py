@@ -21,7 +21,7 @@ __all__ = ["typed"]
 for _package, *_ in RPC.values():
     importlib.import_module(_package)
 for _name in (
-    *("google.cloud.storage", "tpuctl.cli.app", "tpuctl.cli.stack", "tpuctl.cli.run"),
+    *("google.cloud.storage", "tpuctl.cli.main", "tpuctl.cli.stack", "tpuctl.cli.run"),
     *("tpuctl.api", "tpuctl.flows.provision", "tpuctl.flows.inventory", "tpuctl.view"),
 ):
     importlib.import_module(_name)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.cli.app import run
+from tpuctl.cli.main import run
 from tpuctl.cli.arguments import hoist
 
 HEAVY = ("google", "grpc", "asyncssh", "aiohttp", "yaml", "requests", "cryptography")
@@ -32,7 +32,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_help_imports_no_library_of_google(arguments: list[str]) -> None:
     program = (
         "import sys\n"
-        "from tpuctl.cli.app import run\n"
+        "from tpuctl.cli.main import run\n"
         f"code = run({arguments!r})\n"
         "print(' '.join(sorted(sys.modules)), file=sys.stderr)\n"
         "sys.exit(code)\n"
@@ -229,7 +229,7 @@ def test_a_folder_that_is_gone(tmp_path: Path) -> None:
 
 QUESTION = """
 import asyncio, sys
-from tpuctl.cli import app
+from tpuctl.cli import app, main
 async def ask(state):
     state.confirm("Go ahead?")
     await asyncio.sleep(0)
@@ -237,7 +237,7 @@ async def ask(state):
 def command(context: app.typer.Context) -> None:
     context.obj.wait_for(ask(context.obj))
 app.app.command()(command)
-sys.exit(app.run(["command"]))
+sys.exit(main.run(["command"]))
 """
 
 

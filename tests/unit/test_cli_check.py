@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.cli.app import run
+from tpuctl.cli.main import run
 
 STACK = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-8}\n"
 NODE = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-8, kind: node, runtime: 2.12.0}\n"

@@ -12,7 +12,7 @@ import pytest
 from terminal import Terminal
 
 from tpuctl.api import Tpuctl
-from tpuctl.cli.app import run
+from tpuctl.cli.main import run
 from tpuctl.errors import Refused
 from tpuctl.model.events import Event, Warned
 
@@ -265,7 +265,7 @@ def test_it_imports_nothing_heavy(here: Path) -> None:
     write(here, train=COSTLY)
     program = (
         "import sys\n"
-        "from tpuctl.cli.app import run\n"
+        "from tpuctl.cli.main import run\n"
         "code = run(['check', 'train.py'])\n"
         "print(' '.join(sorted(sys.modules)), file=sys.stderr)\n"
         "sys.exit(code)\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.cli.app import run
+from tpuctl.cli.main import run
 
 STACK = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-8}\n"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.cli.app import run
+from tpuctl.cli.main import run
 
 BOTH = ("--stack", "bert", "--project", "my-project")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.cli.app import run
+from tpuctl.cli.main import run
 from tpuctl.errors import TpuctlError
 from tpuctl.model.installation import Installation
 from tpuctl.model.job import Form, JobRecord

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.cli.app import run
+from tpuctl.cli.main import run
 from tpuctl.cli.local_env import Shell, lines_for
 from tpuctl.emulator.shell_record import RECORD, surroundings, way_back
 

@@ -21,7 +21,7 @@ from tpuctl.catalog import (
     storage_price,
     traffic_price,
 )
-from tpuctl.cli.app import run
+from tpuctl.cli.main import run
 
 # Cyclenerd/google-cloud-pricing-cost-calculator, pricing.yml at fd66b26f (2026-07-30):
 # machine type, region, vCPUs charged, GB, `hour`, `hour_spot`.

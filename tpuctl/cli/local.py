@@ -10,12 +10,16 @@ from tpuctl.cli.app import State
 from tpuctl.cli.local_env import print_environment, tell_of_shell
 from tpuctl.cli.local_faults import fault_app, set_setting
 
-__all__ = ["app"]
+__all__ = ["register"]
 
 app = typer.Typer(
     help="The local cloud: Google's APIs on this machine, with real machines behind them.",
     invoke_without_command=True,
 )
+
+
+def register(root: typer.Typer) -> None:
+    root.add_typer(app, name="local")
 
 
 @app.callback()

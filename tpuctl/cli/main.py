@@ -1,0 +1,140 @@
+"""The whole program: arguments in, an exit code out; and the one `except`."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import typer
+
+from tpuctl.cli.app import command_line
+from tpuctl.cli.arguments import hoist, require_text
+from tpuctl.cli.mistakes import usage_problem
+from tpuctl.cli.state import AFTER_INTERRUPT, Declined, Interrupted, State
+from tpuctl.errors import Diagnostic, TpuctlError, Usage
+
+__all__ = ["run"]
+
+INTERRUPTED = 130
+BUG = 70
+FALSE = ("", "0", "false", "False", "no", "off")
+PAGES = {"--help", "-h", "--version"}
+NOT_OURS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
+NOT_OURS |= {errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EMFILE}
+
+
+def run(arguments: Sequence[str]) -> int:
+    """The whole program; the exit code is design's table of exit codes."""
+    ours = list(arguments)
+    own = ours[: ours.index("--")] if "--" in ours else ours
+    wants_json = "--json" in own or os.environ.get("TPUCTL_JSON", "") not in FALSE
+    state = State(json=wants_json)
+    try:
+        _require_folder()
+        require_text(ours)
+        with _in_data(state) if wants_json and PAGES & {*own} else contextlib.nullcontext():
+            code = command_line().main(
+                hoist(ours), standalone_mode=False, obj=state, prog_name="tpuctl"
+            )
+        exit_code = code if isinstance(code, int) else 0
+    except TpuctlError as error:
+        exit_code = error.exit_code
+        state.problems(error.diagnostics)
+    except typer.TyperException as error:
+        exit_code = Usage.exit_code
+        state.problems([usage_problem(error, state)])
+    except (Declined, typer.Abort):
+        exit_code = INTERRUPTED
+        state.problems([Diagnostic("Not confirmed", "nothing was changed")])
+    except (Interrupted, KeyboardInterrupt):
+        exit_code = INTERRUPTED
+        left = state.after_interrupt or AFTER_INTERRUPT.get(state.command, ())
+        state.problems([Diagnostic("Interrupted", *left)])
+    except BrokenPipeError:  # the reader of our output went away
+        _silence_stdout()
+        return 0
+    except OSError as error:
+        exit_code = BUG if error.errno not in NOT_OURS else TpuctlError.exit_code
+        state.problems([_bug(error, state.verbose) if exit_code == BUG else _file_problem(error)])
+    except Exception as error:
+        exit_code = BUG
+        state.problems([_bug(error, state.verbose)])
+    finally:
+        state.close_view()
+        _note_names(state)
+    if state.json and not _print_envelope(state, exit_code):
+        return exit_code or TpuctlError.exit_code
+    return exit_code
+
+
+@contextlib.contextmanager
+def _in_data(state: State) -> Iterator[None]:
+    """What help and version print becomes the envelope's data."""
+    with contextlib.redirect_stdout(io.StringIO()) as page:
+        yield
+    state.data = {"text": page.getvalue().rstrip("\n")}
+
+
+def _note_names(state: State) -> None:
+    """Keep for completion what the command came across."""
+    if state.made:
+        from tpuctl.cli.seen import note
+
+        note(state)
+
+
+def _require_folder() -> None:
+    try:
+        Path.cwd()
+    except OSError as error:
+        detail = "the folder you are in does not exist any more"
+        raise Usage("No current folder", detail, hint="Change to another one.") from error
+
+
+def _bug(error: Exception, verbose: bool) -> Diagnostic:
+    import traceback
+
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    detail = f"{type(error).__name__}: {error} (at {Path(where.filename).name}:{where.lineno})"
+    if verbose:
+        detail = "".join(traceback.format_exception(error)).rstrip()
+    hint = "This is a bug in tpuctl: please report it, with what --verbose adds to this."
+    return Diagnostic("Internal error", detail, hint)
+
+
+def _file_problem(error: OSError) -> Diagnostic:
+    """A disk or folder that does not let us: nothing that a report would help with."""
+    path = error.filename if isinstance(error.filename, str) else ""
+    detail = ": ".join(part for part in (path, str(error.strerror)) if part)
+    hint = "TPUCTL_LOCAL_HOME, TPUCTL_CONFIG_HOME and TPUCTL_IMAGE_CACHE name other folders."
+    return Diagnostic("File or folder cannot be used", detail, hint)
+
+
+def _print_envelope(state: State, exit_code: int) -> bool:
+    """Whether it could be printed."""
+    import json
+
+    from tpuctl.view import Machine, envelope
+
+    view = state.view
+    diagnostics = view.diagnostics if isinstance(view, Machine) else []
+    answer = envelope(state.command, exit_code, state.data, diagnostics)
+    try:
+        print(json.dumps(answer, ensure_ascii=False, default=str), flush=True)
+    except BrokenPipeError:  # its reader wanted no more
+        _silence_stdout()
+    except OSError as error:
+        print(f"error: the answer cannot be written: {error.strerror}", file=sys.stderr)
+        _silence_stdout()
+        return False
+    return True
+
+
+def _silence_stdout() -> None:
+    """Keep the interpreter from failing again when it flushes stdout at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

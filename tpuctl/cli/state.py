@@ -1,0 +1,175 @@
+"""What the global options say, handed to every command; questions, and how they end."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import typer
+
+from tpuctl.errors import Diagnostic, Usage
+
+if TYPE_CHECKING:
+    from tpuctl.api import Tpuctl
+    from tpuctl.model.events import Event
+    from tpuctl.view import View
+
+__all__ = ["AFTER_INTERRUPT", "CloudName", "Declined", "Interrupted", "State"]
+
+T = TypeVar("T")
+REPEAT = "Repeat the command to go on where it stopped."
+AFTER_INTERRUPT = {
+    "up": (
+        "the cloud goes on with what it was asked for, and charges for what it makes; a request "
+        "in a queue goes on waiting",
+        f"{REPEAT} Or take it all away with\n    tpuctl down",
+    ),
+    "down": (
+        "the cloud goes on with what it was asked for; the rest is still there and charged",
+        REPEAT,
+    ),
+    "run": ("no job was left running", "To be sure, see\n    tpuctl jobs"),
+    "cp": ("files that were whole are in their places, others are not", "Repeat the command."),
+    "wait": ("the job goes on", "Wait again with\n    tpuctl wait"),
+    "stop": ("the job may be going on", REPEAT),
+}
+# A command in a hint that speaks to the stack's cloud, which the others do not.
+COMMAND = re.compile(r"(?m)^(\s+)tpuctl (?!--|local\b|types\b|zones\b|runtimes\b|prices\b)")
+
+
+class CloudName(StrEnum):
+    google = "google"
+    local = "local"
+
+
+@dataclass
+class State:
+    """What the global options say, and the answer of the command that ran."""
+
+    command: str = ""
+    stack_file: Path = Path("tpuctl.yaml")
+    cloud: CloudName = CloudName.google
+    json: bool = False
+    events: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    no_color: bool = False
+    yes: bool = False
+    data: Any = None
+    made: list[Tpuctl] = field(default_factory=list, repr=False)  # the stacks it spoke of
+    after_interrupt: tuple[str, ...] = ()  # what Ctrl-C leaves, where that is not the command's
+    _view: View | None = field(default=None, repr=False)
+
+    @property
+    def view(self) -> View:
+        if self._view is None:
+            from tpuctl.view import choose
+
+            self._view = choose(
+                json=self.json, events=self.events, quiet=self.quiet, no_color=self.no_color
+            )
+        return self._view
+
+    def close_view(self) -> None:
+        """Close the view if there is one: help needs none, and is quicker without."""
+        if self._view is not None:
+            self._view.close()
+
+    @property
+    def typed(self) -> str:
+        """How the user would start another command that speaks to the same cloud and stack."""
+        parts = [self.typed_anywhere]
+        if self.stack_file != Path("tpuctl.yaml") and "TPUCTL_STACK_FILE" not in os.environ:
+            parts.append(f"--stack-file {shlex.quote(str(self.stack_file))}")
+        return " ".join(parts)
+
+    @property
+    def typed_anywhere(self) -> str:
+        """Like `typed`, of any stack of the same cloud."""
+        is_told = self.cloud is CloudName.local and os.environ.get("TPUCTL_CLOUD") != "local"
+        return "tpuctl --cloud local" if is_told else "tpuctl"
+
+    def as_typed(self, one: Diagnostic) -> Diagnostic:
+        """With the commands in its hint as the user would have to type them."""
+        return replace(one, hint=self._typed_in(one.hint))
+
+    def _typed_in(self, text: str) -> str:
+        return COMMAND.sub(lambda found: f"{found[1]}{self.typed} ", text)
+
+    def problems(self, diagnostics: Sequence[Diagnostic]) -> None:
+        self.view.problems([self.as_typed(one) for one in diagnostics])
+
+    def _tell(self, event: Event) -> None:
+        from tpuctl.model.events import Note, Warned
+
+        if isinstance(event, Warned):
+            event = replace(event, diagnostic=self.as_typed(event.diagnostic))
+        elif isinstance(event, Note):
+            event = Note(self._typed_in(event.text))
+        self.view.on(event)
+
+    def tpuctl(self, name: str = "", project: str = "") -> Tpuctl:
+        """The stack that the options name, else these two, with events going to the view."""
+        from tpuctl.api import Tpuctl
+
+        made = Tpuctl(
+            self.stack_file, name=name, project=project, cloud=self.cloud.value, emit=self._tell
+        )
+        self.made.append(made)
+        made.names_workers = not (self.json and self.events)  # events say it themselves
+        return made
+
+    def answer(self, data: Any, show: Callable[[], None] | None = None) -> None:
+        """The result: kept for the envelope, or shown on stdout."""
+        self.data = data
+        self.close_view()
+        if not self.json and show is not None:
+            show()
+
+    def wait_for(self, work: Awaitable[T]) -> T:
+        """Run a flow to its end."""
+        import asyncio
+
+        async def main() -> T:
+            return await work
+
+        return asyncio.run(main())
+
+    def confirm(self, question: str, *, default: bool = True) -> None:
+        """Ask, unless --yes. Raises Usage where nobody can answer, Declined on a no."""
+        if self.yes:
+            return
+        if self.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise Usage(
+                "Not confirmed",
+                f"{question} Nobody can be asked without a terminal",
+                hint="Say yes beforehand with --yes.",
+                where="--yes",
+            )
+        self.view.close()
+        # Inside a flow asyncio keeps Ctrl-C for the next await: the question would not hear it.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            if not typer.confirm(question, default=default, err=True):
+                raise Declined
+        except typer.Abort:
+            typer.echo(err=True)  # ^C stands on the question's line
+            raise Declined from None
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+class Declined(Exception):
+    """The answer to a question was no."""
+
+
+class Interrupted(Exception):
+    """Ctrl-C, past typer, which would end the program without a word."""

@@ -1,0 +1,79 @@
+"""The command `help`: the help of any other, and of what all of them share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from tpuctl.cli.commands import COMMANDS, nearest_command
+from tpuctl.cli.state import State
+
+__all__ = ["register"]
+
+OPTIONS = "options"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("help")(show_help)
+
+
+def _topics(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """What Tab offers: after a group's name its commands, else all commands."""
+    words = list(ctx.params.get("words") or ())
+    if not words:
+        return [(name, one.summary) for name, one in COMMANDS.items()] + [
+            (OPTIONS, "the options of every command")
+        ]
+    root = ctx.find_root()
+    found: Any = root.command.get_command(root, words[0])  # type: ignore[attr-defined]
+    return [(name, "") for name in getattr(found, "commands", ())] if len(words) == 1 else []
+
+
+def show_help(
+    context: typer.Context,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[COMMAND]...",
+            help="A command, such as run or local fault add; or: options.",
+            autocompletion=_topics,
+        ),
+    ] = None,
+) -> None:
+    """Show how a command is used, as its --help does; or what the options of all commands mean.
+
+    Example: tpuctl help run
+    """
+    from tpuctl.cli.help import options_page
+
+    state: State = context.obj
+    root = context.find_root()
+    if words == [OPTIONS]:
+        text = options_page(root.command, root)
+    else:
+        text = _page_of(root, list(words or ()))
+    state.answer({"text": text}, lambda: print(text))
+
+
+def _page_of(root: Any, words: list[str]) -> str:
+    from tpuctl.errors import Usage
+
+    here, command = root, root.command
+    for at, word in enumerate(words):
+        known = command.list_commands(here) if hasattr(command, "list_commands") else []
+        found = command.get_command(here, word) if word in known else None
+        if found is None:
+            meant = nearest_command(word, [*known, OPTIONS])
+            typed = " ".join(["tpuctl help", *words[:at]])
+            raise Usage(
+                "Unknown command",
+                f"there is no command {' '.join(words[: at + 1])}",
+                hint=f"Did you mean\n    {typed} {meant}"
+                if meant
+                else f"All of them:\n    {typed}",
+            )
+        here = typer.Context(found, info_name=word, parent=here)
+        command = found
+    text: str = command.get_help(here)
+    return text
