@@ -198,7 +198,7 @@ def test_a_page_of_googles_front_end_is_told_by_its_title() -> None:
     converted = convert(error, "the list of buckets")
     assert isinstance(converted, Transient)
     detail = str(converted.diagnostics[0].detail)
-    assert detail.endswith("/storage/v1/b: Error 502 (Server Error)")
+    assert detail.splitlines()[0].endswith("/storage/v1/b: Error 502 (Server Error)")
 
 
 def test_a_call_that_the_server_gave_up_may_be_tried_again() -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tpuctl.model.failures import Failure, Machines, classify
 from tpuctl.model.job import WorkerRecord
+from tpuctl.model.known_errors import table
 from tpuctl.model.last_words import last_words
-from tpuctl.model.signatures import SIGNATURES
 
 NOON = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)
 READY = Machines()
@@ -60,6 +60,22 @@ SEEN: list[tuple[str, str]] = [
     (
         "one-of-many",
         "TPU initialization failed: Failed to establish SliceBuilder grpc channel to 10.0.0.2:8471",
+    ),
+    (
+        "api-disabled",
+        "google.api_core.exceptions.Forbidden: 403 GET https://storage.googleapis.com/storage/v1/b?"
+        "project=p: Cloud Storage API has not been used in project 123456789 before or it is "
+        "disabled. Enable it by visiting https://console.developers.google.com/apis/api/"
+        "storage.googleapis.com/overview?project=123456789 then retry.",
+    ),
+    (
+        "billing",
+        "google.api_core.exceptions.Forbidden: 403 GET https://storage.googleapis.com/storage/v1/b/"
+        "x: The billing account for the owning project is disabled in state absent",
+    ),
+    (
+        "node-not-running",
+        'RuntimeError: TPU "bert-tpu" is not yet ready; state: "CREATING"',
     ),
     (
         "local-file",
@@ -229,7 +245,7 @@ def test_each_class_is_told_by_what_was_seen(name: str, text: str) -> None:
 
 
 def test_every_class_of_the_table_was_seen() -> None:
-    assert {one.name for one in SIGNATURES} == {name for name, _ in SEEN}
+    assert {one.name for one in table().signatures} == {name for name, _ in SEEN}
 
 
 @pytest.mark.parametrize("text", THEIR_OWN)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from tpuctl.cloud.errors import convert, is_foreign
 from tpuctl.cloud.rest import Rest
 from tpuctl.cloud.threads import in_thread
 from tpuctl.errors import Transient
+from tpuctl.model.known_errors import facts_of
 from tpuctl.slim import compute_service
 from tpuctl.waiting import Backoff, Clock, SystemClock
 
@@ -27,6 +28,7 @@ T = TypeVar("T")
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 RETRY = Backoff(first=0.5, most=8.0, factor=2.0)
 TRIES = 5
+LONGEST_TEXT = 10_000  # of a request that is looked through for a zone and such
 # Clients over gRPC: package and service. Any other name is a collection of Compute Engine
 # ("instances", "zone_operations"), "storage" or "rest".
 RPC = {
@@ -73,11 +75,17 @@ class Cloud:
             except Exception as error:
                 if not is_foreign(error):
                     raise
-                ours = convert(error, what)
+                ours = convert(error, what, self._facts(args, fields))
                 if not isinstance(ours, Transient) or attempt == TRIES:
                     raise ours from error
             await self.clock.sleep(next(delays))
         raise AssertionError("the last try returns or raises")
+
+    def _facts(self, args: Sequence[Any], fields: Mapping[str, Any]) -> dict[str, str]:
+        """What a call was about, as far as it says so, for the commands in an error's hint."""
+        asked = [*args, {name: one for name, one in fields.items() if not isinstance(one, bytes)}]
+        texts = [str(one)[:LONGEST_TEXT] for one in asked if not isinstance(one, bytes)]
+        return facts_of(*texts, project=self.project)
 
     def client(self, name: str) -> Any:
         """The client of that name, made under a lock since calls come from several threads."""

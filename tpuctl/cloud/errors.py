@@ -7,11 +7,11 @@ public (see docs/untried.md for what nobody could check).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tpuctl.cloud.classification import classify
-from tpuctl.errors import Denied, OperationFailed, TpuctlError, Transient
+from tpuctl.errors import TpuctlError, Transient
 
 __all__ = ["convert", "from_status", "is_foreign"]
 
@@ -47,6 +47,11 @@ FROM_HTTP = {
     504: "DEADLINE_EXCEEDED",
 }
 
+UNREACHED = (
+    "See whether this machine reaches the internet (a proxy may need HTTPS_PROXY to be set), then\n"
+    "    tpuctl doctor"
+)
+
 
 def is_foreign(error: BaseException) -> bool:
     """Whether this is something that the clients raise and `convert` knows."""
@@ -54,21 +59,21 @@ def is_foreign(error: BaseException) -> bool:
     return package in ("google", "grpc", "requests") and isinstance(error, Exception)
 
 
-def convert(error: BaseException, what: str) -> TpuctlError:
-    """Our error for one of the clients'. Use as `raise convert(error, what) from error`."""
+def convert(error: BaseException, what: str, facts: Mapping[str, str] | None = None) -> TpuctlError:
+    """Our error for one of the clients'. Use as `raise convert(error, what) from error`.
+
+    `facts` are what the call was about, as project and zone.
+    """
     import google.api_core.exceptions as api
     import google.auth.exceptions as auth
     import requests
 
     if isinstance(error, auth.DefaultCredentialsError | auth.RefreshError):
-        return Denied(
-            "Not signed in",
-            f"{what}: {_first_line(error)}",
-            hint="Sign in with\n    gcloud auth application-default login\n"
-            "or rehearse without an account: --cloud local",
-        )
+        return classify("UNAUTHENTICATED", _first_line(error), what=what)
     if isinstance(error, api.RetryError | auth.TransportError | requests.RequestException):
-        return Transient("The cloud could not be reached", f"{what}: {_first_line(error)}")
+        return Transient(
+            "The cloud could not be reached", f"{what}: {_first_line(error)}", hint=UNREACHED
+        )
     if isinstance(error, api.GoogleAPICallError):
         grpc_status = getattr(error, "grpc_status_code", None)
         code = int(error.code) if error.code is not None else 0
@@ -82,10 +87,10 @@ def convert(error: BaseException, what: str) -> TpuctlError:
         reasons, more = _details(getattr(error, "details", None) or ())
         reasons += [one["reason"] for one in _legacy(error) if one.get("reason")]
         text = " ".join([_plain(str(error.message)), *more])
-        return classify(status, text, what=what, reasons=reasons)
+        return classify(status, text, what=what, reasons=reasons, facts=facts)
     if type(error).__name__ in ("DataCorruption", "InvalidResponse"):  # of storage's transfers
-        return Transient("The cloud did not answer properly", f"{what}: {_first_line(error)}")
-    return OperationFailed("The cloud reported an error", f"{what}: {_first_line(error)}")
+        return classify("UNAVAILABLE", _first_line(error), what=what)
+    return classify("UNKNOWN", str(error) or type(error).__name__, what=what, facts=facts)
 
 
 def _plain(text: str) -> str:
@@ -124,16 +129,21 @@ def _details(details: Iterable[Any]) -> tuple[list[str], list[str]]:
             texts += described
         elif kind == "ErrorInfo" and reason:
             reasons.append(str(reason))
+        elif kind == "RequestInfo":
+            number = one.get("requestId") if isinstance(one, dict) else one.request_id
+            texts.append(f"(request {number})")
     return reasons, texts
 
 
-def from_status(status: Any, what: str) -> TpuctlError:
+def from_status(status: Any, what: str, facts: Mapping[str, str] | None = None) -> TpuctlError:
     """Our error for the google.rpc.Status that an operation or a request ended with."""
     from google.rpc import error_details_pb2
 
+    details = error_details_pb2
+    kinds = (details.ErrorInfo, details.QuotaFailure, details.RequestInfo)
     unpacked = []
     for packed in status.details:
-        for kind in (error_details_pb2.ErrorInfo, error_details_pb2.QuotaFailure):
+        for kind in kinds:
             message = kind()
             if packed.Is(message.DESCRIPTOR):
                 packed.Unpack(message)
@@ -141,4 +151,4 @@ def from_status(status: Any, what: str) -> TpuctlError:
     reasons, more = _details(unpacked)
     name = NAMES.get(status.code, "UNKNOWN")
     text = " ".join([status.message, *more])
-    return classify(name, text, what=what, reasons=reasons, has_ended=True)
+    return classify(name, text, what=what, reasons=reasons, has_ended=True, facts=facts)

@@ -133,13 +133,19 @@ def exhausted(refusals: Sequence[Refusal], stack: Stack, tried: Sequence[str]) -
     kinds = (NoCapacity, QuotaExceeded, type(refusals[-1].error))
     kind = next(kind for kind in kinds if any(isinstance(one.error, kind) for one in refusals))
     skipped = [zone for zone in zones if zone not in {one.zone for one in refusals}]
-    lines = [f"{one.zone}: {one.error}" for one in refusals]
+    lines = [f"{one}: {_words(one.error)}" for one in refusals]
     lines += [f"{zone}: not tried, for its region has refused" for zone in skipped]
     error = kind(
         "No zone has it",
         "\n".join(["none of the zones would make the node", *lines]),
         hint="Try again later, name more zones in tpu.zones, or let it wait"
-        + (":\n    tpu: {queue: true}" if stack.queue is None else " longer with valid_until."),
+        + (":\n    tpu: {queue: true}" if stack.queue is None else " longer with valid_until.")
+        + f"\nWhich zones offer the type:\n    tpuctl zones --type {stack.file.tpu.type}",
     )
     error.scope = Scope.PROJECT
     return error
+
+
+def _words(error: TpuctlError) -> str:
+    """What Google said, without why such things happen: told once for each zone."""
+    return error.diagnostics[0].detail.partition("\n")[0]

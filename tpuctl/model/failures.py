@@ -1,19 +1,18 @@
 """Why an attempt ended: taken away, broken machines, or the job's own doing, told apart.
 
 `classify` weighs three witnesses: how the workers' supervisors say it ended, how the log ended,
-and what the cloud says of the node. The texts that logs are searched for are in `signatures`.
+and what the cloud says of the node. The texts that logs are searched for are in `known_errors`.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from tpuctl.model.job import WorkerRecord, first_failure
+from tpuctl.model.known_errors import Known, facts_of, table
 from tpuctl.model.last_words import LOG_TAIL, last_lines, last_words
-from tpuctl.model.signatures import SIGNATURES, Signature
 
 __all__ = ["LOG_TAIL", "Failure", "FailureKind", "Machines", "classify"]
 
@@ -120,27 +119,27 @@ def _by_words(
         match = _signature(worker, logs.get(worker.worker, b""))
         if match is not None:
             one, line = match
-            found.append(Failure(one.kind, one.name, one.cause, one.hint, worker.worker, line))
+            kind = one.fault or "failure"
+            hint = one.hint(facts_of(line))
+            found.append(Failure(kind, one.name, one.why, hint, worker.worker, line))
     return min(found, key=lambda one: one.kind != "failure", default=None)
 
 
-def _signature(worker: WorkerRecord, log: bytes) -> tuple[Signature, str] | None:
+def _signature(worker: WorkerRecord, log: bytes) -> tuple[Known, str] | None:
     if worker.state not in ("failed", "lost", "stopped") or worker.first_cause in OF_THE_MACHINE:
         return None
     if worker.first_cause not in PREPARING:
-        return _first_match([*last_words(log), worker.detail], SIGNATURES)
+        return _first_match([*last_words(log), worker.detail], table().signatures)
     # An installer without a network goes on to say that there is no such package.
     lines = [worker.detail, *last_lines(log)]
-    around = [one for one in SIGNATURES if one.kind == "infrastructure"]
-    return _first_match(lines, around) or _first_match(lines, SIGNATURES)
+    around = [one for one in table().signatures if one.fault == "infrastructure"]
+    return _first_match(lines, around) or _first_match(lines, table().signatures)
 
 
-def _first_match(
-    lines: list[str], signatures: list[Signature] | tuple[Signature, ...]
-) -> tuple[Signature, str] | None:
+def _first_match(lines: Sequence[str], candidates: Sequence[Known]) -> tuple[Known, str] | None:
     for line in lines:
-        for one in signatures:
-            if re.search(one.pattern, line):
+        for one in candidates:
+            if one.lines is not None and one.lines.search(line):
                 return one, line.strip()
     return None
 
