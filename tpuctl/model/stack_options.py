@@ -21,6 +21,7 @@ from tpuctl.errors import Diagnostic
 from tpuctl.model.duration import seconds_of
 from tpuctl.model.machine_rules import machine_problems
 from tpuctl.model.names import STACK_LABEL
+from tpuctl.model.network_rules import network_problems
 from tpuctl.model.schema import StackFile
 from tpuctl.model.stack_text import StackText
 
@@ -41,6 +42,7 @@ def option_problems(
     yield from _capacity_problems(file, accelerator, text)
     yield from _disk_problems(file, accelerator, text)
     yield from machine_problems(file, accelerator, text)
+    yield from network_problems(file, text)
     for name in sorted(file.job.env.keys() & file.job.secrets.keys()):
         yield Diagnostic(
             "Variable twice",
