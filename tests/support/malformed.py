@@ -86,7 +86,7 @@ def _imitated() -> Sequence[Described]:
     known = re.compile(
         r"tpu\.|cloudresourcemanager\.(?:projects|operations)|serviceusage\.|iam\.projects\.(?:serv|ro)"
         r"|cloudbilling\.(?:projects|billingAccounts)|storage\.(?:buckets|objects)"
-        r"|secretmanager\.projects\.secrets\."
+        r"|secretmanager\.projects\.secrets\.|orgpolicy\.projects\.(?:policies|constraints)\."
         r"|compute\.(?:instances|disks|networks|subnetworks|firewalls|addresses|projects|images"
         r"|zoneOperations|globalOperations|machineTypes|zones|regions)\."
     )

@@ -50,7 +50,8 @@ class Definition:
 
     `messages` has fields in words: `name`, `done:bool`, `parent:ResourceId`, `projects:[Project]`,
     `labels:map` from text to text, `create_time:google.protobuf.Timestamp`; each has the number
-    after that of the one before it, unless it tells its own: `annotations:map=13`. `services` has
+    after that of the one before it, unless it tells its own: `annotations:map=13`; of `done:bool?`
+    it is known whether it was told. `services` has
     methods by service and attribute, as `create_project`.
     """
 
@@ -110,6 +111,11 @@ class Definition:
     def _add(self, message: Any, number: int, text: str) -> None:
         name, _, kind = text.partition(":")
         field = message.field.add(name=name, number=number, label=_Field.LABEL_OPTIONAL)
+        if kind.endswith("?"):
+            kind = kind.removesuffix("?")
+            field.proto3_optional = True
+            field.oneof_index = len(message.oneof_decl)
+            message.oneof_decl.add(name=f"_{name}")
         if kind == "map":
             entry = message.nested_type.add(name=_entry_name(name))
             entry.options.map_entry = True

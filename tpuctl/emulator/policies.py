@@ -9,6 +9,7 @@ import time
 from collections.abc import Set as AbstractSet
 from typing import Any
 
+from tpuctl.emulator.constraints import OrgPolicies
 from tpuctl.emulator.permissions.firsts import first_bindings
 from tpuctl.emulator.projects import DOMAIN
 from tpuctl.emulator.settings import Settings
@@ -155,7 +156,7 @@ class Policies:
         members = sorted({member for _, member in new})
         for member in members:
             self._check_member(member)
-        if _DOMAINS in self._settings.get("policies"):
+        if OrgPolicies(self._store).is_enforced(resource, _DOMAINS):
             foreign = [member for member in members if not self._is_of_the_organization(member)]
             if foreign:
                 raise _not_permitted(resource, foreign, conflict)

@@ -57,6 +57,7 @@ _TITLES = {
     "monitoring.googleapis.com": "Cloud Monitoring API",
     "oslogin.googleapis.com": "Cloud OS Login API",
     "secretmanager.googleapis.com": "Secret Manager API",
+    "orgpolicy.googleapis.com": "Organization Policy API",
     "serviceusage.googleapis.com": "Service Usage API",
     "storage-api.googleapis.com": "Google Cloud Storage JSON API",
     "storage-component.googleapis.com": "Cloud Storage",

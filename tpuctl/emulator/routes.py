@@ -123,19 +123,15 @@ _SURFACES = (
         api="tpu.googleapis.com",
         messages="tpuctl.emulator.services.tpu_alpha_messages",
     ),
-    Surface(
-        "google.cloud.resourcemanager.v3.Folders",
-        "google.cloud.resourcemanager_v3.services.folders",
-        "Folders",
-        "containers",
-        r"/v3/folders",
-    ),
-    Surface(
-        "google.cloud.resourcemanager.v3.Organizations",
-        "google.cloud.resourcemanager_v3.services.organizations",
-        "Organizations",
-        "containers",
-        r"/v3/organizations",
+    *(
+        Surface(
+            f"google.cloud.resourcemanager.v3.{kind.capitalize()}",
+            f"google.cloud.resourcemanager_v3.services.{kind}",
+            kind.capitalize(),
+            "containers",
+            f"/v3/{kind}",
+        )
+        for kind in ("folders", "organizations")
     ),
     Surface(
         "google.cloud.billing.v1.CloudBilling",
@@ -154,6 +150,15 @@ _SURFACES = (
         r"/v1/projects/[^/]+/secrets",
         api="secretmanager.googleapis.com",
         definition="tpuctl.emulator.services.secrets_messages",
+    ),
+    Surface(
+        "google.cloud.orgpolicy.v2.OrgPolicy",
+        "",
+        "OrgPolicy",
+        "org_policies",
+        r"/v2/(?:projects|folders|organizations)/[^/]+/(?:policies|constraints)",
+        api="orgpolicy.googleapis.com",
+        definition="tpuctl.emulator.services.org_policies_messages",
     ),
     Surface(
         "google.cloud.billing.v1.CloudCatalog",

@@ -32,6 +32,7 @@ _SERVICES: Mapping[str, str] = {
     "identity": "tpuctl.emulator.services.identity:IdentityService",
     "compute": "tpuctl.emulator.services.compute:ComputeService",
     "operations": "tpuctl.emulator.services.operations:OperationsService",
+    "org_policies": "tpuctl.emulator.services.org_policies:OrgPolicyService",
     "tpu_v1": "tpuctl.emulator.services.tpu_v1:TpuV1Service",
     "tpu_alpha": "tpuctl.emulator.services.tpu_alpha:TpuAlphaService",
     "billing": "tpuctl.emulator.services.billing:BillingService",

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tpuctl.emulator.constraints import OrgPolicies
 from tpuctl.emulator.projects import Project
 from tpuctl.emulator.services.compute_collection import Row, Rows
 from tpuctl.emulator.services.compute_errors import (
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Draft", "accounts", "attached", "draft", "machine_type_of", "scheduling"]
 
 _POLICY = "compute.vmExternalIpAccess"
+_LOCATIONS = "gcp.resourceLocations"
 _LABEL = re.compile(r"[a-z][-_a-z0-9]{0,62}")
 _KEPT = ("name", "description", "canIpForward", "deletionProtection", "minCpuPlatform")
 
@@ -43,6 +45,7 @@ class Draft:
 def draft(service: ComputeService, name: str, asked: Row) -> Draft:
     """Refuses what Google refuses before it accepts."""
     project = service.world.projects.require(name.split("/")[1])
+    _check_location(service, project, name)
     disks: dict[str, Row] = {}
     row: Row = {
         **{key: asked[key] for key in _KEPT if key in asked},
@@ -94,6 +97,16 @@ def machine_type_of(name: str, asked: Row) -> str:
         why = f"The referenced resource '{full}' cannot be found."
         raise bad_field("resource.machineType", asked.get("machineType", ""), why)
     return full
+
+
+def _check_location(service: ComputeService, project: Project, name: str) -> None:
+    """In words that were seen in public, if never the whole answer."""
+    zone, policies = name.split("/")[3], OrgPolicies(service.world.store)
+    if not policies.allows(f"projects/{project['id']}", _LOCATIONS, zone):
+        raise condition_not_met(
+            f"Location ZONE:{zone} violates constraint constraints/{_LOCATIONS} on the resource "
+            f"{name}."
+        )
 
 
 def _labels(labels: dict[str, str]) -> dict[str, str]:
@@ -174,7 +187,8 @@ def _interfaces(service: ComputeService, project: Project, name: str, asked: Row
             for access in one.get("accessConfigs", [])
         ],
     }
-    if interface["accessConfigs"] and _POLICY in service.world.settings.get("policies"):
+    allows = OrgPolicies(service.world.store).allows
+    if interface["accessConfigs"] and not allows(f"projects/{project['id']}", _POLICY, name):
         # gardener/gardener-extension-provider-gcp#415 and others: error 412, conditionNotMet.
         raise condition_not_met(
             f"Constraint constraints/{_POLICY} violated for project {project['number']}. Add "

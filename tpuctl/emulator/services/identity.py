@@ -14,6 +14,7 @@ from urllib.parse import quote
 from google.cloud.iam_admin_v1.types import iam as messages
 from google.iam.v1 import iam_policy_pb2
 
+from tpuctl.emulator.constraints import OrgPolicies
 from tpuctl.emulator.operations import Effect
 from tpuctl.emulator.paging import page
 from tpuctl.emulator.policies import (
@@ -63,6 +64,7 @@ class IdentityService(RoleHandlers):
             )
         if len(request.service_account.display_name) > 100:
             raise invalid("The display name is longer than 100 characters.")
+        self._require_creation(project)
         email = f"{account_id}@{project['id']}.iam.gserviceaccount.com"
         name = f"projects/{project['id']}/serviceAccounts/{email}"
         if self._store.get(ACCOUNTS, name) is not None:
@@ -158,6 +160,21 @@ class IdentityService(RoleHandlers):
         if not found.name.endswith(f"/{key}"):
             raise missing(f"Service account key {key} does not exist.")
         return found
+
+    def _require_creation(self, project: Project) -> None:
+        """docs.cloud.google.com/iam/docs/troubleshoot-org-policies has the answer."""
+        constraint, own = "iam.disableServiceAccountCreation", f"projects/{project['id']}"
+        if not OrgPolicies(self._store).is_enforced(own, constraint):
+            return
+        text = "Service account creation is not allowed on this project."
+        violation = {
+            "type": f"constraints/{constraint}",
+            "subject": f"{own}/serviceAccounts/?configvalue=",
+            "description": text,
+        }
+        kind = "type.googleapis.com/google.rpc.PreconditionFailure"
+        details = [{"@type": kind, "violations": [violation]}]
+        raise ApiError("FAILED_PRECONDITION", text, details=details)
 
     async def create_service_account_key(self, request: Any, caller: Caller) -> Any:
         """Refused, as in every organization made since May 2024 that has not allowed it.

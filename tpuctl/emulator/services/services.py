@@ -37,6 +37,7 @@ _KNOWN = (
     "iap",
     "logging",
     "monitoring",
+    "orgpolicy",
     "oslogin",
     "secretmanager",
     "serviceusage",

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tpuctl.emulator.constraints import OrgPolicies
 from tpuctl.emulator.paging import page
 from tpuctl.emulator.policies import Policies
 from tpuctl.emulator.projects import DEFAULT_PROJECT, Project, now_text
@@ -109,9 +110,22 @@ class Buckets:
             "location": "US",
         }
         merge(bucket, shaped(wanted))
+        self._check_location(project, str(bucket["location"]).lower())
         complete(bucket)
         self._store.put_json("bucket", name, bucket)
         return Answer(self.show(bucket, call.base_url))
+
+    def _check_location(self, project: Project, location: str) -> None:
+        """The answer: GoogleCloudDataproc/spark-bigquery-connector#231."""
+        constraint = "gcp.resourceLocations"
+        if not OrgPolicies(self._store).allows(f"projects/{project['id']}", constraint, location):
+            raise ApiError(
+                "FAILED_PRECONDITION",
+                f"'{location}' violates constraint 'constraints/{constraint}'",
+                reason="conditionNotMet",
+                location=("header", "If-Match"),
+                http=412,
+            )
 
     def get(self, call: Call) -> Answer:
         bucket = self.must(call.parts[1])

@@ -17,6 +17,7 @@ from google.cloud.tpu_v2.types import cloud_tpu
 
 from tpuctl import catalog
 from tpuctl.catalog.flex_start import flex_start_zones
+from tpuctl.emulator.constraints import OrgPolicies
 from tpuctl.emulator.machine import Endpoint
 from tpuctl.emulator.policies import ACCOUNTS
 from tpuctl.emulator.projects import Project
@@ -29,6 +30,7 @@ from tpuctl.emulator.services.tpu_offer import (
     no_capacity,
 )
 from tpuctl.emulator.status import ApiError, invalid, missing
+from tpuctl.emulator.wordings import refusal
 from tpuctl.emulator.world import World
 
 __all__ = ["Admission", "Admitted", "check_labels", "check_node_id"]
@@ -80,6 +82,7 @@ class Admission:
     def check(self, project: Project, zone: str, node: Any) -> Admitted:
         """Refuse what could never be made here; capacity and quota are other matters."""
         accelerator = check_offer(zone, node)
+        self.check_location(project, zone)
         check_labels(node.labels)
         for tag in node.tags:
             if not _TAG.fullmatch(tag):
@@ -198,14 +201,21 @@ class Admission:
 
     def check_external(self, project: Project, zone: str, configs: Sequence[Any]) -> None:
         """Compute's text for its own machines (many public issues); Cloud TPU's was not found."""
-        policies = {str(each).rpartition("/")[2] for each in self._world.settings.get("policies")}
-        if _EXTERNAL in policies and any(config.enable_external_ips for config in configs):
-            machine = f"projects/{project['id']}/zones/{zone}/instances/t1v-n-00000000-w-0"
+        machine = f"projects/{project['id']}/zones/{zone}/instances/t1v-n-00000000-w-0"
+        if not any(config.enable_external_ips for config in configs):
+            return
+        if not OrgPolicies(self._store).allows(f"projects/{project['id']}", _EXTERNAL, machine):
             raise ApiError(
                 "FAILED_PRECONDITION",
                 f"Constraint constraints/{_EXTERNAL} violated for project {project['number']}. "
                 f"Add instance {machine} to the constraint to use external IP with it.",
             )
+
+    def check_location(self, project: Project, zone: str) -> None:
+        policies = OrgPolicies(self._store)
+        if not policies.allows(f"projects/{project['id']}", "gcp.resourceLocations", zone):
+            facts = {"zone": zone, "project_number": project["number"]}
+            raise refusal({"kind": "error", "like": "location-policy"}, facts)
 
     def check_disks(self, zone: str, type_name: str, disks: Sequence[Any]) -> None:
         accelerator = catalog.accelerator_type(type_name)

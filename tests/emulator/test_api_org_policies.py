@@ -1,0 +1,193 @@
+"""Organization Policy, through the client that Google makes of its description."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import google_auth_httplib2
+import httplib2
+import pytest
+import requests
+from google.oauth2.credentials import Credentials
+from googleapiclient import discovery, errors
+from members import Member, grant, in_thread
+
+from tpuctl.emulator import steering
+
+PROJECT, ORGANIZATION = "projects/local-project", "organizations/400000000001"
+BUCKETS = "/storage/v1/b?project=local-project"
+
+
+@pytest.fixture
+async def governed(make_cloud: Callable[..., Any]) -> Any:
+    """A local cloud where it is enabled."""
+    cloud = await make_cloud()
+    cloud.enable("orgpolicy", "iam", "compute", "tpu")
+    return cloud
+
+
+class Client:
+    """Policies of what is named."""
+
+    def __init__(self, cloud: Any) -> None:
+        self.cloud = cloud
+        self.made = discovery.build(
+            "orgpolicy",
+            "v2",
+            http=google_auth_httplib2.AuthorizedHttp(
+                Credentials(token=cloud.token), http=httplib2.Http(proxy_info=None)
+            ),
+            client_options={"api_endpoint": f"{cloud.url}/"},
+            cache_discovery=False,
+            static_discovery=True,
+        )
+
+    def of(self, parent: str) -> Any:
+        return getattr(self.made, parent.partition("/")[0])().policies()
+
+    def set(self, constraint: str, parent: str = PROJECT, **spec: Any) -> Any:
+        body = {"name": f"{parent}/policies/{constraint}", "spec": spec}
+        return self.of(parent).create(parent=parent, body=body).execute()
+
+    def rules(self, constraint: str, parent: str = PROJECT) -> Any:
+        """Those in force."""
+        name = f"{parent}/policies/{constraint}"
+        return self.of(parent).getEffectivePolicy(name=name).execute()["spec"]["rules"]
+
+    def post(self, path: str, body: Any) -> tuple[int, str]:
+        headers = {"Authorization": f"Bearer {self.cloud.token}"}
+        with requests.Session() as session:
+            session.trust_env = False
+            answer = session.post(self.cloud.url + path, json=body, headers=headers, timeout=30)
+        return answer.status_code, answer.json().get("error", {}).get("message", "")
+
+
+def with_client(test: Callable[[Client], None]) -> Callable[[Any], Any]:
+    async def run(governed: Any) -> None:
+        def work() -> None:
+            client = Client(governed)
+            try:
+                test(client)
+            finally:
+                client.made.close()
+
+        await asyncio.to_thread(work)
+
+    run.__name__ = test.__name__
+    run.__doc__ = test.__doc__
+    return run
+
+
+def refused(call: Callable[[], Any], status: int) -> None:
+    with pytest.raises(errors.HttpError) as caught:
+        call()
+    assert caught.value.status_code == status
+
+
+@with_client
+def test_policies_are_set_read_changed_and_deleted(client: Client) -> None:
+    constraint, of = "compute.requireOsLogin", client.of(PROJECT)
+    assert client.rules(constraint) == [{"enforce": False}]
+    refused(lambda: of.get(name=f"{PROJECT}/policies/{constraint}").execute(), 404)
+    made = client.set(constraint, rules=[{"enforce": True}])
+    assert client.rules(constraint) == [{"enforce": True}]
+    refused(lambda: client.set(constraint, rules=[{"enforce": True}]), 409)
+    listed = of.list(parent=PROJECT).execute()["policies"]
+    assert [one["name"] for one in listed] == [made["name"]]
+    stale = {"name": made["name"], "etag": "other", "spec": {"rules": [{"enforce": False}]}}
+    refused(lambda: of.patch(name=made["name"], body=stale).execute(), 409)
+    of.patch(name=made["name"], body={**stale, "etag": made["etag"]}).execute()
+    assert client.rules(constraint) == [{"enforce": False}]
+    of.delete(name=made["name"]).execute()
+    refused(lambda: of.delete(name=made["name"]).execute(), 404)
+
+
+@with_client
+def test_what_no_policy_can_be(client: Client) -> None:
+    refused(lambda: client.rules("compute.unheardOf"), 404)
+    refused(lambda: client.set("compute.requireOsLogin", rules=[{"allowAll": True}]), 400)
+    refused(lambda: client.set("gcp.resourceLocations", rules=[{"enforce": True}]), 400)
+    refused(lambda: client.set("gcp.resourceLocations", rules=[{}]), 400)
+    refused(
+        lambda: client.set("compute.requireOsLogin", reset=True, rules=[{"enforce": True}]), 400
+    )
+
+
+@with_client
+def test_a_project_inherits_replaces_and_resets(client: Client) -> None:
+    """Google's description of `inheritFromParent`, `reset` and of what merging gives."""
+    constraint = "gcp.resourceLocations"
+    values = {"allowedValues": ["europe-west4"]}
+    client.set(constraint, ORGANIZATION, rules=[{"values": values}])
+    assert client.rules(constraint) == [{"values": values}]
+    mine = {"allowedValues": ["us-central1"]}
+    made = client.set(constraint, inheritFromParent=True, rules=[{"values": mine}])
+    both = {"allowedValues": ["europe-west4", "us-central1"]}
+    assert client.rules(constraint) == [{"values": both}]
+    of, name = client.of(PROJECT), made["name"]
+    of.patch(name=name, body={"name": name, "spec": {"rules": [{"values": mine}]}}).execute()
+    assert client.rules(constraint) == [{"values": mine}]
+    of.patch(name=name, body={"name": name, "spec": {"reset": True}}).execute()
+    assert client.rules(constraint) == [{"allowAll": True}]
+
+
+@with_client
+def test_buckets_and_machines_lie_where_they_may(client: Client) -> None:
+    client.set("gcp.resourceLocations", rules=[{"values": {"allowedValues": ["in:eu-locations"]}}])
+    assert client.post(BUCKETS, {"name": "bucket-of-theirs"}) == (
+        412,
+        "'us' violates constraint 'constraints/gcp.resourceLocations'",
+    )
+    assert client.post(BUCKETS, {"name": "bucket-of-ours", "location": "europe-west4"})[0] == 200
+    node = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-ubuntu2204-base"}
+    path = "/v2/projects/local-project/locations/us-central1-b/nodes?nodeId=n"
+    told = (403, "Permission denied on 'locations/us-central1-b' (or it may not exist).")
+    assert client.post(path, node) == told
+    machine = {"name": "m", "machineType": "zones/us-central1-b/machineTypes/n1-standard-1"}
+    path = "/compute/v1/projects/local-project/zones/us-central1-b/instances"
+    status, text = client.post(path, machine)
+    assert status == 412
+    assert "violates constraint constraints/gcp.resourceLocations" in text
+
+
+@with_client
+def test_no_account_is_made_and_no_address_given_where_that_is_forbidden(client: Client) -> None:
+    client.set("iam.disableServiceAccountCreation", ORGANIZATION, rules=[{"enforce": True}])
+    told = (400, "Service account creation is not allowed on this project.")
+    assert client.post(f"/v1/{PROJECT}/serviceAccounts", {"accountId": "somebody"}) == told
+    client.set("compute.vmExternalIpAccess", rules=[{"denyAll": True}])
+    node = {
+        "acceleratorType": "v2-8",
+        "runtimeVersion": "tpu-ubuntu2204-base",
+        "networkConfig": {"enableExternalIps": True},
+    }
+    path = "/v2/projects/local-project/locations/us-central1-b/nodes?nodeId="
+    status, text = client.post(f"{path}outside", node)
+    assert status == 400
+    assert "constraints/compute.vmExternalIpAccess violated" in text
+    del node["networkConfig"]
+    assert client.post(f"{path}inside", node)[0] == 200
+
+
+@in_thread
+def _look(cloud: Any) -> None:
+    """Whoever may look at a project may not look at its policies."""
+    ann = Member(cloud, "ann")
+    path = f"/v2/{PROJECT}/policies/compute.requireOsLogin:getEffectivePolicy"
+    assert ann.told("GET", path)[0] == 403
+    grant(cloud, PROJECT, "roles/orgpolicy.policyViewer", ann.name)
+    assert ann.told("GET", path) == (200, "")
+
+
+async def test_policies_are_not_everybodys_to_see(governed: Any) -> None:
+    await _look(governed)
+
+
+@with_client
+def test_the_owners_switch_is_a_policy_of_the_organization(client: Client) -> None:
+    steering.change_settings(client.cloud, policies=["compute.vmExternalIpAccess"])
+    assert client.rules("compute.vmExternalIpAccess", ORGANIZATION) == [{"denyAll": True}]
+    client.set("compute.vmExternalIpAccess", rules=[{"allowAll": True}])
+    assert client.rules("compute.vmExternalIpAccess") == [{"allowAll": True}]
