@@ -170,6 +170,7 @@ APIS: Mapping[str, str] = {
     "cloudbilling.v1": "Cloud Billing v1",
     "oslogin.v1": "OS Login v1",
     "orgpolicy.v2": "Organization Policy v2",
+    "orgpolicy.v2": "Organization Policy v2",
     "secretmanager.v1": "Secret Manager v1",
 }
 
