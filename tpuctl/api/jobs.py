@@ -113,14 +113,17 @@ class JobApi(StackApi):
 
     async def start(self, wanted: Submission) -> JobRecord:
         """Bundle and ship what `submission` made, start it on its workers."""
+        from tpuctl.engine.step import step
         from tpuctl.flows.nodes import nodes_of
         from tpuctl.flows.submission import placed
         from tpuctl.flows.submit import submit
         from tpuctl.preflight.command import check_setup
 
-        check_setup(wanted.installation, are_apart=self.cloud.endpoint.runs_startup_scripts)
-        nodes = await nodes_of(self.stack, self.cloud)
-        wanted = await placed(wanted, self.stack, self.cloud, nodes)
+        with step(self.emit, "job/stack", "find") as finding:
+            check_setup(wanted.installation, are_apart=self.cloud.endpoint.runs_startup_scripts)
+            nodes = await nodes_of(self.stack, self.cloud)
+            wanted = await placed(wanted, self.stack, self.cloud, nodes)
+            finding.result = f"{nodes[0].accelerator_type} in {nodes[0].zone}"
         async with self.connections() as transports:
             chosen = {worker: transports[worker] for worker in wanted.workers}
             record = await submit(wanted, self.store, chosen, self.emit)

@@ -106,18 +106,17 @@ class StackApi:
 
         On the stack's controller no more than making the TPU, which is all that it may do.
         """
-        from tpuctl.cloud.address import own_address_range
+        from tpuctl.flows.access import access_warnings, sources_of
         from tpuctl.flows.permissions import permitted
         from tpuctl.flows.provision import prepare_up
         from tpuctl.flows.renewal import prepare_renewal
 
         if self.controller is not None:
             return await prepare_renewal(self.stack, self.cloud, public_keys=self.public_keys)
-        allowed = self.stack.file.network.allow_from
         asking = prepare_up(
             self.stack,
             self.cloud,
-            sources=allowed or (await own_address_range(self.endpoint),),
+            sources=await sources_of(self.stack, self.cloud),
             public_key=self.public_keys,
             zone=zone,
         )
@@ -126,8 +125,9 @@ class StackApi:
             from tpuctl.resources.tpu_node_v1 import announcement
 
             self.emit(Warned(announcement(prepared.stack)))
-        for shortfall in prepared.quota.shortfalls:
-            self.emit(Warned(shortfall))
+        warnings = await access_warnings(self.stack, self.cloud, prepared.plan)
+        for one in (*warnings, *prepared.quota.shortfalls):
+            self.emit(Warned(one))
         return prepared
 
     async def up(self, confirm: Callable[[Prepared], None] | None = None) -> Prepared:
@@ -139,9 +139,10 @@ class StackApi:
 
     async def bring_up(self, prepared: Prepared) -> Prepared:
         """Carry a plan out, and wait until every machine is ready for jobs."""
-        from tpuctl.flows.bring_up import settle
+        from tpuctl.flows.bring_up import plan_settling, settle
         from tpuctl.flows.handover import equip_controller
 
+        self.emit(plan_settling(prepared))
         if not prepared.plan.is_empty:
             _ = self.key  # where it cannot be had, nothing is made
             if self.endpoint.is_local:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from tpuctl.cli.app import State
 from tpuctl.cli.arguments import duration
 from tpuctl.cli.following import PANEL, AllWorkers
+from tpuctl.cli.help import Command
 from tpuctl.cli.running import Running, require_sense
 from tpuctl.cli.stack import confirm_up
 from tpuctl.errors import Usage
@@ -24,7 +24,7 @@ __all__ = ["AFTER_DASHES", "AfterDashes", "register", "what_to_run"]
 AFTER_DASHES = "tpuctl.after-dashes"
 
 
-class AfterDashes(TyperCommand):
+class AfterDashes(Command):
     """Keeps what stands after `--` apart: without a script before it, it is a command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -150,6 +150,7 @@ def run(
         up=up,
         all_workers=all_workers,
         seconds=seconds,
+        checks=not no_check,
     )
 
     async def detached() -> int:

@@ -8,8 +8,8 @@ from tpuctl.engine.graph import walk
 from tpuctl.engine.resource import Resource
 from tpuctl.engine.step import step
 from tpuctl.errors import TpuctlError
-from tpuctl.model.events import Emit, Outcome, StepFinished
-from tpuctl.model.plan import Plan, Result
+from tpuctl.model.events import Emit, Outcome, Planned, PlannedStep, StepFinished
+from tpuctl.model.plan import Change, Plan, Result
 from tpuctl.waiting import Clock
 
 __all__ = ["apply"]
@@ -18,7 +18,9 @@ __all__ = ["apply"]
 async def apply(
     plan: Plan, resources: Sequence[Resource], emit: Emit, clock: Clock | None = None
 ) -> dict[str, Result]:
-    """Walk the plan. Expected failures end in the results; bugs come out as they are."""
+    """Walk the plan, told beforehand. Expected failures end in the results; bugs come out as
+    they are."""
+    emit(Planned(tuple(_planned(change, plan) for change in plan)))
     by_address = {one.address: one for one in resources}
 
     async def visit(address: str) -> Result:
@@ -38,3 +40,8 @@ async def apply(
         if result.outcome is Outcome.SKIPPED:
             emit(StepFinished(result.address, Outcome.SKIPPED, 0.0, result.because))
     return results
+
+
+def _planned(change: Change, plan: Plan) -> PlannedStep:
+    after = tuple(sorted(plan.after.get(change.address, ())))
+    return PlannedStep(change.address, change.action.value, change.because, after)

@@ -30,6 +30,11 @@ class Step:
         """Tell what is waited for now, and how far it is (0 to 1) where that is known."""
         self._emit(StepProgress(self.address, text, fraction))
 
+    def moved(self, done: int, total: int, text: str) -> None:
+        """Tell that so many bytes of all have arrived; `text` says the same in words."""
+        total = max(total, done, 1)  # what is sent may have grown since it was measured
+        self._emit(StepProgress(self.address, text, done / total, done, total))
+
 
 @contextmanager
 def step(

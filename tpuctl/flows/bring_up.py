@@ -13,13 +13,30 @@ from tpuctl.flows.provision import Prepared, apply_plan, give_up_zone
 from tpuctl.flows.watch import settle_machines
 from tpuctl.flows.workers import connect_workers
 from tpuctl.flows.zones import Refusal, exhausted, next_zone, zones_to_try
-from tpuctl.model.events import Emit, Note
+from tpuctl.model.events import Emit, Note, Planned, PlannedStep
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
 from tpuctl.remote.ssh import SshTransport
 from tpuctl.resources.roles import has_limits, is_recovered
 
-__all__ = ["apply_somewhere", "settle"]
+__all__ = ["apply_somewhere", "plan_settling", "settle"]
+
+WORKERS, WATCH = "ssh/workers", "ssh/watch"
+JOBS_BY_SSH = "jobs are sent over SSH"
+KEPT_BY_THEM = "they keep the limits, and use the bucket with their own account"
+MACHINES = ("node", "tpu", "queued", "controller")
+
+
+def plan_settling(prepared: Prepared) -> Planned:
+    """What `settle` does once the plan has been carried out."""
+    addresses = (one.address for one in prepared.plan)
+    machines = sorted(one for one in addresses if one.partition("/")[0] in MACHINES)
+    return Planned(
+        (
+            PlannedStep(WORKERS, "connect", JOBS_BY_SSH, tuple(machines)),
+            PlannedStep(WATCH, "check", KEPT_BY_THEM, (WORKERS,)),
+        )
+    )
 
 
 async def apply_somewhere(
@@ -65,12 +82,11 @@ async def settle(
 
     `node` is the TPU node that a controller has to know of; None on TPU VMs.
     """
-    with step(emit, "ssh/workers", "connect", "jobs are sent over SSH"):
+    with step(emit, WORKERS, "connect", JOBS_BY_SSH):
         await connect_workers(cloud, list(transports.values()))
         if node is not None:
             variables = shell_variables(stack, node, cloud=cloud.endpoint.name)
             await write_shell_environment(transports[0], variables)
-    because = "they keep the limits, and use the bucket with their own account"
-    with step(emit, "ssh/watch", "check", because) as check:
+    with step(emit, WATCH, "check", KEPT_BY_THEM) as check:
         has_watch = has_limits(stack) or (stack.is_node and is_recovered(stack))
         await settle_machines(transports, stack.bucket, check.report, has_watch=has_watch)

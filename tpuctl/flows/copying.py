@@ -88,12 +88,12 @@ async def copy(
         async with turn:
             with step(emit, f"copy/worker-{worker}", "copy", clock=clock) as told:
                 if parcels is not None:
-                    work = _Work(here, there, there.send, told.report, clock)
+                    work = _Work(here, there, there.send, told.moved, clock)
                     done = await work.carry(parcels, target)
                 else:
                     found = await _again(clock, _collect, there, sources, recursive, emit)
                     into = target if wanted.worker is not None else _of_worker(target, worker)
-                    work = _Work(there, here, there.fetch, told.report, clock)
+                    work = _Work(there, here, there.fetch, told.moved, clock)
                     done = await work.carry(found, into)
                 told.result = f"{_count(done.files, 'file')}, {_size(done.bytes)}"
                 return Copied(worker, done.files, done.bytes)
@@ -164,7 +164,7 @@ class _Work:
     source: Tree
     target: Tree
     move: Callable[[bytes, bytes, Callable[[int], None]], Awaitable[int]]
-    tell: Callable[[str, float], None]
+    tell: Callable[[int, int, str], None]
     clock: Clock
 
     async def carry(self, parcels: Sequence[_Parcel], target: bytes) -> _Sum:
@@ -255,7 +255,7 @@ class _Work:
 class _Progress:
     """Tells now and then how much has arrived, and how fast."""
 
-    def __init__(self, total: int, tell: Callable[[str, float], None], clock: Clock) -> None:
+    def __init__(self, total: int, tell: Callable[[int, int, str], None], clock: Clock) -> None:
         self.done = 0
         self._total = total
         self._tell = tell
@@ -275,9 +275,8 @@ class _Progress:
                 self._told = now
                 rate = self.done / max(now - self._began, 1e-9)
                 total = max(self._total, self.done, 1)  # a file may have grown
-                self._tell(
-                    f"{_size(self.done)} of {_size(total)}, {_size(rate)}/s", self.done / total
-                )
+                said = f"{_size(self.done)} of {_size(total)}, {_size(rate)}/s"
+                self._tell(self.done, total, said)
 
         return count
 

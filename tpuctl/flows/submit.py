@@ -8,19 +8,20 @@ import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.cloud.threads import in_thread
-from tpuctl.engine.step import step
+from tpuctl.engine.step import Step, step
 from tpuctl.errors import Conflict, Diagnostic, TpuctlError
 from tpuctl.flows.submission import Submission, worker_environment
 from tpuctl.jobs.bundle import Bundle, build_bundle
 from tpuctl.jobs.indexes import cache_home
 from tpuctl.jobs.launch import Launch, start, stop_through_bucket
 from tpuctl.jobs.ship import Shipped, renew_bundle, ship_bundle
-from tpuctl.model.events import Emit, StepProgress, Warned
+from tpuctl.model.events import Emit, Warned
 from tpuctl.model.job import JobRecord, lost_worker, new_job_id
 from tpuctl.remote.transport import Transport
 
@@ -52,23 +53,16 @@ async def submit(
             emit(Warned(warning))
         record = _record(submission, bundle, new_job_id(now(), choice), now())
 
-        def show(done: int, size: int) -> None:
-            emit(StepProgress("job/upload", f"{_size(done)} of {_size(size)}", done / size))
-
-        shipped = await _step(
-            emit,
-            "job/upload",
-            "send",
-            ship_bundle(
+        with step(emit, "job/upload", "send") as sending:
+            shipped = await ship_bundle(
                 bundle,
                 store,
                 transports,
                 Path(scratch),
                 cache_home() / "packs",
-                progress=_on_this_loop(show),
-            ),
-            lambda shipped: _describe_upload(shipped, store),
-        )
+                progress=_on_this_loop(partial(_tell_sent, sending)),
+            )
+            sending.result = _describe_upload(shipped, store)
     if shipped.name is None:
         emit(Warned(_NO_BUCKET))
     else:
@@ -195,6 +189,10 @@ async def _step(
         result = await work
         one.result = describe(result)
     return result
+
+
+def _tell_sent(sending: Step, done: int, size: int) -> None:
+    sending.moved(done, size, f"{_size(done)} of {_size(size)}")
 
 
 def _describe_bundle(bundle: Bundle) -> str:

@@ -17,6 +17,8 @@ __all__ = [
     "LogChunk",
     "Note",
     "Outcome",
+    "Planned",
+    "PlannedStep",
     "PortForwarded",
     "StatusSeen",
     "StepFinished",
@@ -38,6 +40,29 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True)
+class PlannedStep:
+    """One thing that is to be worked on, after the addresses in `after`.
+
+    `action` is a verb, as in "create"; "nothing" and "leave" say that it stays as it is.
+    """
+
+    address: str
+    action: str
+    because: str = ""
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What is going to be done: each of the steps begins, or is skipped, later on.
+
+    Steps that were not planned may come between, and further plans may follow.
+    """
+
+    steps: tuple[PlannedStep, ...]
+
+
+@dataclass(frozen=True)
 class StepStarted:
     """Work on one thing began: `action` is a verb, as in "create"."""
 
@@ -48,11 +73,16 @@ class StepStarted:
 
 @dataclass(frozen=True)
 class StepProgress:
-    """What a step waits for now; `fraction` is between 0 and 1, or None where nobody knows."""
+    """What a step waits for now; `fraction` is between 0 and 1, or None where nobody knows.
+
+    Where bytes are sent or fetched, `done` of `total` have arrived; both are null elsewhere.
+    """
 
     address: str
     text: str
     fraction: float | None = None
+    done: int | None = None
+    total: int | None = None
 
 
 @dataclass(frozen=True)
@@ -137,7 +167,8 @@ class Warned:
 
 
 Event = (
-    StepStarted
+    Planned
+    | StepStarted
     | StepProgress
     | StepFinished
     | LogChunk

@@ -8,11 +8,13 @@ __all__ = ["Machine", "View", "choose", "envelope"]
 
 def choose(*, json: bool, events: bool, quiet: bool, no_color: bool) -> View:
     """The view that fits the options and where stderr goes."""
+    import os
     import sys
 
     if json:
         return Machine(events=events)
-    if quiet or not sys.stderr.isatty():
+    is_dumb = os.environ.get("TERM", "") in ("dumb", "unknown")
+    if quiet or is_dumb or not sys.stderr.isatty():
         from tpuctl.view.plain import Plain
 
         return Plain(quiet=quiet)

@@ -8,14 +8,19 @@ from typing import Protocol
 from tpuctl.errors import Diagnostic
 from tpuctl.model.events import Event, Outcome, PortForwarded, StepFinished
 
-__all__ = ["View", "ended", "indent", "port_sentence"]
+__all__ = ["View", "doing", "ended", "indent", "port_sentence"]
 
 PAST = {
+    "check": "checked",
+    "compile": "compiled",
     "connect": "connected",
     "copy": "copied",
     "create": "created",
     "delete": "deleted",
+    "find": "found",
+    "follow": "followed",
     "make": "made",
+    "run": "ran",
     "send": "sent",
     "start": "started",
     "update": "updated",
@@ -45,6 +50,13 @@ def ended(event: StepFinished, action: str) -> str:
     if event.outcome is Outcome.DONE:
         return PAST.get(action, action or "done")
     return str(event.outcome.value)
+
+
+def doing(action: str) -> str:
+    """What a step is said to be at: "creating", "sending"…"""
+    if action in ("run",):
+        return "running"
+    return f"{action.removesuffix('e')}ing" if action else "under way"
 
 
 def port_sentence(event: PortForwarded) -> str:

@@ -1,13 +1,11 @@
-"""A terminal: finished steps stay as lines, running ones move below them."""
+"""A terminal: what is done is a tree that lives below what stays, and stays when it has ended."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 
 from rich.console import Console as RichConsole
-from rich.markup import escape
-from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Column
 from rich.text import Text
 
 from tpuctl.errors import Diagnostic
@@ -16,129 +14,149 @@ from tpuctl.model.events import (
     Event,
     LogChunk,
     Note,
-    Outcome,
+    Planned,
     PortForwarded,
     StepFinished,
     StepProgress,
     StepStarted,
     Warned,
 )
-from tpuctl.view.base import ended, indent, port_sentence
+from tpuctl.view.base import indent, port_sentence
 from tpuctl.view.output import Output
+from tpuctl.view.region import Region
+from tpuctl.view.story import Story
+from tpuctl.view.tree import Look, Tree
 
 __all__ = ["Console"]
 
-MARKS = {
-    Outcome.DONE: ("✓", "green"),
-    Outcome.UNCHANGED: ("·", "dim"),
-    Outcome.FAILED: ("✗", "bold red"),
-    Outcome.SKIPPED: ("-", "dim"),
-    Outcome.INTERRUPTED: ("-", "yellow"),
-}
-WIDTH = 32  # of the column with addresses
+LOG = "job/log"  # the phase of a run in which the job's log is shown
+# Colours that can be read on dark and on light; the words beside them say the same.
+ERROR, WARNING = "bold red", "bold magenta"
 
 
 class Console:
-    """Rich on stderr; while a job's log streams to stdout nothing moves."""
+    """On stderr; while a job's log streams to the same terminal nothing moves."""
 
     def __init__(self, *, no_color: bool = False) -> None:
         # None keeps rich's own look at NO_COLOR.
         self.rich = RichConsole(stderr=True, no_color=no_color or None, highlight=False)
-        self._progress: Progress | None = None
-        self._tasks: dict[str, TaskID] = {}
-        self._actions: dict[str, str] = {}
+        self._story = Story()
+        self._tree = Tree(self._story)
+        self._region: Region | None = None
         self._output = Output()
+        self._shows_log = sys.stdout.isatty()
 
     def on(self, event: Event) -> None:
         match event:
             case LogChunk() | CommandOutput():
-                self._still()
-                self._output.write(event)
+                self._write(event)
             case PortForwarded():
                 self._still()
                 print(port_sentence(event), flush=True)
             case Note(text):
-                self._print(Text(text))
+                self._say(Text(text))
             case Warned(diagnostic, True):
-                self._diagnostic("error", "bold red", diagnostic)
+                self._say(*_diagnostic("error", ERROR, diagnostic))
             case Warned(diagnostic):
-                self._diagnostic("warning", "yellow", diagnostic)
-            case StepStarted(address, action, _):
-                self._actions[address] = action
-                self._tasks[address] = self._moving().add_task(address, total=None, state=action)
-            case StepProgress(address, text, fraction):
-                if address in self._tasks:
-                    shown = text if fraction is None else f"{text} {fraction:.0%}"
-                    self._moving().update(self._tasks[address], state=escape(shown))
-            case StepFinished():
-                self._finished(event)
+                self._say(*_diagnostic("warning", WARNING, diagnostic))
+            case Planned():
+                if self._story.begins_anew(event):
+                    self._still()
+                self._tell(event)
+            case StepStarted() | StepProgress() | StepFinished():
+                self._tell(event)
 
     def problems(self, diagnostics: Sequence[Diagnostic]) -> None:
         self._still()
+        self._story.forget()
         for one in diagnostics:
-            self._diagnostic("error", "bold red", one)
+            self._say(*_diagnostic("error", ERROR, one))
 
     def name_workers(self, workers: Sequence[int]) -> None:
         self._output.name_workers(workers)
 
     def close(self) -> None:
         self._still()
+        self._story.forget()
         self._output.finish()
 
-    def _finished(self, event: StepFinished) -> None:
-        mark, style = MARKS[event.outcome]
-        line = Text.assemble((mark, style), " ", f"{event.address:<{WIDTH}} ")
-        if event.outcome is Outcome.UNCHANGED:
-            line.append(event.because, style="dim")
-        elif event.outcome is Outcome.SKIPPED:
-            line.append(f"skipped: {event.because} failed", style="dim")
-        else:
-            line.append(ended(event, self._actions.get(event.address, "")), style=style)
-            line.append(f"  {event.seconds:.1f} s", style="dim")
-            if event.outcome is Outcome.DONE and event.because:
-                line.append(f"  {event.because}", style="dim")
-        if event.address in self._tasks:
-            self._moving().remove_task(self._tasks.pop(event.address))
-        self._print(line, cut=True)
-        if not self._tasks:
+    def _tell(self, event: Event) -> None:
+        if not self._story:
+            self._story.began = self._story.now()
+        self._changing(lambda: self._story.on(event))
+        if self._story.is_over:
             self._still()
+        elif self._region is None and not isinstance(event, StepFinished):
+            self._fresh_line()
+            self._region = Region(self.rich, self._draw)
 
-    def _moving(self) -> Progress:
-        """The region of running steps, started when there is one."""
-        if self._progress is None:
-            self._progress = Progress(
-                SpinnerColumn(),
-                TextColumn("{task.description}", table_column=Column(width=WIDTH)),
-                TextColumn("{task.fields[state]}", table_column=Column(ratio=1, no_wrap=True)),
-                TimeElapsedColumn(),
-                console=self.rich,
-                transient=True,
-                expand=True,
-            )
-            self._progress.start()
-        return self._progress
+    def _changing(self, change: Callable[[], None]) -> None:
+        """Change the story while nobody draws it."""
+        if self._region is None:
+            change()
+        else:
+            with self._region.lock:
+                change()
+
+    def _draw(self, width: int, height: int) -> list[Text]:
+        return self._tree.live(self._look(width, height))
+
+    def _look(self, width: int, height: int) -> Look:
+        return Look(width, height, plain="utf" not in self.rich.encoding.lower())
+
+    def _write(self, event: LogChunk | CommandOutput) -> None:
+        is_beside = not self._shows_log and not getattr(event, "is_error", False)
+        if self._region is not None and not is_beside:
+            self._still()
+            if isinstance(event, LogChunk) and self._story.has(LOG):
+                self.rich.rule("log", align="left", style="dim", characters=self._line)
+        self._output.write(event)
+        if is_beside:
+            self._output.is_at_line_start = True  # of this terminal
+
+    @property
+    def _line(self) -> str:
+        return "-" if "utf" not in self.rich.encoding.lower() else "─"
 
     def _still(self) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-            self._progress = None
-            self._tasks.clear()
+        """Let what has ended stay as lines, and nothing move."""
+        if self._region is not None:
+            self._region.stop()
+            self._region = None
+        rows = self._story.end()
+        if rows:
+            self._fresh_line()
+            for line in self._tree.record(rows, self._look(*self.rich.size)):
+                self.rich.print(line, soft_wrap=True)
 
-    def _print(self, text: Text, *, cut: bool = False) -> None:
+    def _say(self, *texts: Text) -> None:
+        """Lines that stay, above what moves."""
+
+        def write() -> None:
+            self._fresh_line()
+            for text in texts:
+                self.rich.print(text, soft_wrap=True)
+
+        if self._story.is_over or self._story.has_failed:
+            self._still()
+        if self._region is None:
+            write()
+        else:
+            self._region.above(write)
+
+    def _fresh_line(self) -> None:
         if not self._output.is_at_line_start:
             self.rich.print()
             self._output.is_at_line_start = True
-        if cut:
-            self.rich.print(text, no_wrap=True, overflow="ellipsis")
-        else:
-            self.rich.print(text, soft_wrap=True)
 
-    def _diagnostic(self, level: str, style: str, one: Diagnostic) -> None:
-        head = Text.assemble((f"{level}: ", style), (one.summary, "bold"))
-        if one.where:
-            head.append(f"  {one.where}", style="cyan")
-        self._print(head)
-        if one.detail:
-            self._print(Text(indent(one.detail, "  ")))
-        if one.hint:
-            self._print(Text(indent(one.hint, "  "), style="green"))
+
+def _diagnostic(level: str, style: str, one: Diagnostic) -> list[Text]:
+    head = Text.assemble((f"{level}: ", style), (one.summary, "bold"))
+    if one.where:
+        head.append(f"  {one.where}")
+    lines = [head]
+    if one.detail:
+        lines.append(Text(indent(one.detail, "  ")))
+    if one.hint:
+        lines.append(Text(indent(one.hint, "  "), style="green"))
+    return lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -14,6 +15,7 @@ from tpuctl.model.events import (
     LogChunk,
     Note,
     Outcome,
+    Planned,
     PortForwarded,
     StepFinished,
     StepProgress,
@@ -22,6 +24,8 @@ from tpuctl.model.events import (
 )
 from tpuctl.view.base import ended, indent, port_sentence
 from tpuctl.view.output import Output
+from tpuctl.view.rate import Rate, clock_time, transfer_words
+from tpuctl.view.story import STAYS
 
 __all__ = ["Plain"]
 
@@ -35,6 +39,7 @@ class Plain:
         self.quiet = quiet
         self.out = out or sys.stderr
         self._actions: dict[str, str] = {}
+        self._rates: dict[str, Rate] = {}
         self._told: dict[str, tuple[str, float]] = {}
         self._output = Output()
 
@@ -50,22 +55,15 @@ class Plain:
                 pass
             case Note(text):
                 self._line(text)
+            case Planned():
+                self._plan(event)
             case StepStarted(address, action, because):
                 self._actions[address] = action
                 self._line(f"{action} {address}" + (f": {because}" if because else ""))
-            case StepProgress(address, text, fraction):
-                self._progress(address, text, is_steady=fraction is not None)
-            case StepFinished(address, outcome, seconds, because):
-                word = ended(event, self._actions.get(address, ""))
-                if outcome is Outcome.UNCHANGED:
-                    self._line(f"ok {address}" + (f": {because}" if because else ""))
-                elif outcome is Outcome.DONE:
-                    told = f": {because}" if because else ""
-                    self._line(f"{word} {address} ({seconds:.1f} s){told}")
-                elif outcome is Outcome.SKIPPED:
-                    self._line(f"skipped {address}: {because} failed")
-                else:
-                    self._line(f"{word} {address} ({seconds:.1f} s)")
+            case StepProgress(address, _, fraction):
+                self._progress(address, self._words(event), is_steady=fraction is not None)
+            case StepFinished():
+                self._finished(event)
 
     def problems(self, diagnostics: Sequence[Diagnostic]) -> None:
         for one in diagnostics:
@@ -77,6 +75,33 @@ class Plain:
     def close(self) -> None:
         self._output.finish()
         self.out.flush()
+
+    def _finished(self, event: StepFinished) -> None:
+        address, why = event.address, f": {event.because}" if event.because else ""
+        if event.outcome is Outcome.UNCHANGED:
+            self._line(f"ok {address}{why}")
+        elif event.outcome is Outcome.SKIPPED:
+            self._line(f"skipped {address}{why} failed")
+        else:
+            word = ended(event, self._actions.get(address, ""))
+            told = why if event.outcome is Outcome.DONE or address.startswith("job/") else ""
+            self._line(f"{word} {address} ({clock_time(event.seconds)}){told}")
+
+    def _plan(self, event: Planned) -> None:
+        """A line for a plan of several things: how much of what is to be done."""
+        counts = Counter(one.action for one in event.steps if one.action not in STAYS)
+        if sum(counts.values()) > 1 and not event.steps[0].address.startswith("job/"):
+            stays = sum(one.action in STAYS for one in event.steps)
+            words = [f"{count} to {action}" for action, count in counts.items()]
+            self._line(", ".join([*words, *([f"{stays} as they are"] if stays else [])]))
+
+    def _words(self, event: StepProgress) -> str:
+        """What is waited for; of bytes how many, how fast, and how long it still takes."""
+        if event.done is None or event.total is None:
+            return event.text
+        rate = self._rates.setdefault(event.address, Rate())
+        rate.feed(time.monotonic(), event.done)
+        return ", ".join(transfer_words(event.done, event.total, rate.per_second))
 
     def _progress(self, address: str, text: str, *, is_steady: bool) -> None:
         """A line for each state; of what grows steadily, one now and then."""

@@ -1,0 +1,73 @@
+"""How fast bytes move and how long the rest takes, in words and as a bar."""
+
+from __future__ import annotations
+
+from collections import deque
+
+__all__ = ["Rate", "bar", "clock_time", "size", "transfer_words"]
+
+WINDOW = 10.0  # seconds: what was before says little about what comes
+SOONEST = 0.5  # seconds of watching before a rate says anything
+FULL, EMPTY = "━", "─"
+PLAIN_FULL, PLAIN_EMPTY = "#", "-"
+
+
+class Rate:
+    """Bytes a second, of the last seconds."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def feed(self, now: float, done: int) -> None:
+        if self._seen and done < self._seen[-1][1]:  # it was begun again
+            self._seen.clear()
+        self._seen.append((now, done))
+        while len(self._seen) > 2 and now - self._seen[1][0] > WINDOW:
+            self._seen.popleft()
+
+    @property
+    def per_second(self) -> float | None:
+        """None where it is too early to say."""
+        if not self._seen:
+            return None
+        (began, first), (now, last) = self._seen[0], self._seen[-1]
+        return (last - first) / (now - began) if now - began >= SOONEST else None
+
+
+def transfer_words(done: int, total: int, rate: float | None) -> list[str]:
+    """`12.3 of 27.1 MB`, `3.4 MB/s`, `4 s left`: what is known of them, the first always."""
+    words = [f"{size(done, like=total).split()[0]} of {size(total)}"]
+    if rate is not None:
+        words.append(f"{size(rate)}/s")
+    if rate and done < total:
+        words.append(f"{clock_time((total - done) / rate)} left")
+    return words
+
+
+def bar(fraction: float, width: int, *, plain: bool = False) -> tuple[str, str]:
+    """The filled part of a bar, and the rest."""
+    full, empty = (PLAIN_FULL, PLAIN_EMPTY) if plain else (FULL, EMPTY)
+    filled = round(width * min(1.0, max(0.0, fraction)))
+    return full * filled, empty * (width - filled)
+
+
+def clock_time(seconds: float) -> str:
+    """`0.4 s`, `12 s`, `3:05`, `1:02:03`: short, and of the same width for a while."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes}:{rest:02}"
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+def size(count: float, like: float | None = None) -> str:
+    """`4.9 kB`, `27.1 MB`, `3.2 GB`; in the unit that `like` would have."""
+    largest = count if like is None else like
+    for power, unit in ((9, "GB"), (6, "MB")):
+        if largest >= 10**power / 10:
+            return f"{count / 10**power:,.1f} {unit}"
+    return f"{count / 1e3:,.1f} kB"
