@@ -1,0 +1,29 @@
+"""What the site's pages say above a block of commands that no test runs: what it needs instead."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+__all__ = ["on_page_markdown"]
+
+NEEDS = {
+    "google": ("needs a Google Cloud project", "구글 클라우드 프로젝트가 필요합니다"),
+    "network": ("needs a network", "네트워크가 필요합니다"),
+    "person": ("goes on until you end it", "직접 끝낼 때까지 계속됩니다"),
+    "gcloud": ("needs gcloud", "gcloud가 필요합니다"),
+    "repository": ("in a checkout of the repository", "저장소를 받은 폴더에서"),
+    "pipeline": ("needs a service that runs pipelines", "파이프라인 서비스가 필요합니다"),
+}
+COMMENT = re.compile(r"^<!--\s*needs:\s*(\w+)\s*-->$", re.MULTILINE)
+
+
+def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
+    """Comments become a line of small print, in the page's language."""
+    language = 1 if page.file.src_uri.endswith(".ko.md") else 0
+
+    def line(found: re.Match[str]) -> str:
+        said = NEEDS.get(found[1])
+        return f'<p class="needs">{said[language]}</p>\n' if said else found[0]
+
+    return COMMENT.sub(line, markdown)

@@ -1,0 +1,148 @@
+"""The blocks of a page, and what the comment above each says of it.
+
+    ```console        its lines after `$ ` are typed, one after another, in the page's own folder;
+                      where lines of output are shown, the command has to answer with them:
+                      `...` or `…` stands for anything, alone on a line for any lines
+    ```python         is compiled, and run where a comment says `file:` and a command starts it
+    ```yaml           where its keys are those of a stack file, is loaded as one
+
+A comment right above a block says what cannot be seen in it:
+
+    <!-- needs: google -->     is not run, for the reason that NEEDS has; `tensorflow` is run by
+                               `make soak` alone
+    <!-- fails: 1 -->          the last command ends with this code
+    <!-- file: train.py -->    the block is what stands in that file of the page's folder
+
+Two comments are for the tests alone, and have their lines within:
+
+    <!-- given: train.py       a file of the page's folder
+    <!-- first:                commands that are typed unseen
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["NEEDS", "ROOT", "Block", "Command", "answers", "blocks", "pages"]
+
+ROOT = Path(__file__).resolve().parents[2]
+NEEDS = {
+    "google": "a project at Google",
+    "network": "a package registry",
+    "person": "somebody at the keys",
+    "gcloud": "Google's own command line",
+    "repository": "a checkout of this repository",
+    "pipeline": "a service that runs pipelines",
+    "tensorflow": "TensorFlow, so that only `make soak` runs it",
+}
+_TOKEN = re.compile(
+    r"^<!--\s*(?P<key>[a-z]+):\s*(?P<value>.*?)-->\s*$"
+    r"|^(?P<indent>[ ]*)```(?P<language>[\w-]*)[^\n]*\n(?P<text>.*?)^[ ]*```\s*$",
+    re.MULTILINE | re.DOTALL,
+)
+_ANYTHING = re.compile(r"\.\.\.|…")
+
+
+@dataclass(frozen=True)
+class Command:
+    """What is typed, and the lines that the page shows as the answer."""
+
+    text: str
+    shown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block, or what a comment gives or types unseen."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    marks: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def where(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+    @property
+    def needs(self) -> str:
+        return self.marks.get("needs", "")
+
+    @property
+    def file(self) -> str:
+        """The file of the page's folder that it is."""
+        return self.marks.get("file", "")
+
+    @property
+    def exit_code(self) -> int:
+        return int(self.marks.get("fails", "0"))
+
+    @property
+    def commands(self) -> list[Command]:
+        """Of a block with language console."""
+        found: list[Command] = []
+        for line in self.text.splitlines():
+            if line.startswith("$ "):
+                found.append(Command(line[2:]))
+            elif found and found[-1].text.endswith("\\") and not found[-1].shown:
+                found[-1] = Command(f"{found[-1].text}\n{line.removeprefix('> ')}")
+            elif found:
+                found[-1] = Command(found[-1].text, (*found[-1].shown, line.rstrip()))
+            else:
+                raise AssertionError(f"{self.where}: a block of commands begins with `$ `")
+        return found
+
+
+def pages() -> list[Path]:
+    """Every page that people read, but for the generated ones that have examples alone."""
+    found = [ROOT / "README.md", ROOT / "README.ko.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [one for one in found if one.exists()]
+
+
+def blocks(page: Path) -> list[Block]:
+    """All of a page, in order."""
+    return list(_blocks(page, page.read_text("utf-8")))
+
+
+def _blocks(page: Path, text: str) -> Iterator[Block]:
+    marks: dict[str, str] = {}
+    end = 0
+    for found in _TOKEN.finditer(text):
+        line = text.count("\n", 0, found.start()) + 1
+        if text[end : found.start()].strip():
+            assert not marks, f"{page.name}:{line}: a comment stands above no block: {marks}"
+        end = found.end()
+        if found["key"] is None:
+            indent = len(found["indent"])
+            body = "".join(one[indent:] for one in found["text"].splitlines(keepends=True))
+            yield Block(page, line, found["language"], body, marks)
+            marks = {}
+        elif found["key"] == "given":
+            name, _, body = found["value"].partition("\n")
+            yield Block(page, line, "", body, {"file": name.strip()})
+        elif found["key"] == "first":
+            yield Block(page, line, "console", found["value"].strip("\n"))
+        else:
+            assert found["key"] in ("needs", "fails", "file"), f"{page.name}:{line}: {found[0]}"
+            marks[found["key"]] = found["value"].strip()
+    assert not marks, f"{page.name}: a comment stands above no block: {marks}"
+
+
+def answers(shown: tuple[str, ...], output: str) -> bool:
+    """Whether an output is what a page shows of it."""
+    lines = list(shown)
+    while lines and not lines[-1]:
+        lines.pop()
+    pattern = ""
+    for line in lines:
+        if _ANYTHING.fullmatch(line.strip()):
+            pattern += r"(?:[^\n]*\n)*?"
+        else:
+            parts = [re.escape(" ".join(part.split())) for part in _ANYTHING.split(line)]
+            pattern += " ?[^\n]*? ?".join(parts) + "\n"
+    plain = "".join(f"{' '.join(line.split())}\n" for line in output.strip("\n").splitlines())
+    return re.fullmatch(pattern, plain) is not None

@@ -1,0 +1,108 @@
+"""`tpuctl` as a shell finds it, in processes forked from one that has loaded what commands need.
+
+What a process of its own would take to load is left out, and nothing else. `serve` is the process
+that forks; what it writes for the shell hands it its files, folder and environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["quick_programs", "real_programs"]
+
+_CLIENT = """#!{python} -IS
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect({address!r})
+    asked = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+    socket.send_fds(server, [len(asked).to_bytes(4, "big")], [0, 1, 2])
+    server.sendall(asked)
+    answer = server.recv(4)
+sys.exit(int.from_bytes(answer, "big") if answer else 70)
+"""
+
+
+@contextlib.contextmanager
+def quick_programs(folder: Path) -> Iterator[Path]:
+    """A folder with a `tpuctl` that starts at once."""
+    folder.mkdir(parents=True)
+    address = str(folder / "socket")
+    _write(folder / "tpuctl", _CLIENT.format(python=sys.executable, address=address))
+    support = Path(__file__).parents[1] / "support"
+    paths = [str(support), *filter(None, [os.environ.get("PYTHONPATH")])]
+    with subprocess.Popen(
+        [sys.executable, __file__, address],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    ) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"ready\n"
+        try:
+            yield folder
+        finally:
+            server.terminate()
+
+
+@contextlib.contextmanager
+def real_programs(folder: Path) -> Iterator[Path]:
+    """A folder with the `tpuctl` that users have."""
+    folder.mkdir(parents=True)
+    _write(folder / "tpuctl", f'#!/bin/sh\nexec {sys.executable} -m tpuctl "$@"\n')
+    yield folder
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, "utf-8")
+    path.chmod(0o755)
+
+
+def _serve(address: str) -> None:
+    import typed  # loads what commands need
+
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(address)
+        listening.listen(16)
+        print("ready", flush=True)
+        while True:
+            connection, _ = listening.accept()
+            if os.fork() == 0:
+                listening.close()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                _answer(connection, typed.main)
+            connection.close()
+
+
+def _answer(connection: socket.socket, main: object) -> None:
+    size, files, _, _ = socket.recv_fds(connection, 4, 3)
+    with connection.makefile("rb") as stream:
+        arguments, folder, environment = json.loads(stream.read(int.from_bytes(size, "big")))
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        code = os.waitstatus_to_exitcode(status)
+        connection.sendall((code if code >= 0 else 128 - code).to_bytes(4, "big"))
+        os._exit(0)
+    connection.close()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["tpuctl", *arguments]
+    assert callable(main)
+    main()
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1])

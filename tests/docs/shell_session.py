@@ -1,0 +1,80 @@
+"""A shell in a fresh folder, into which a page's commands are typed one after another."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Answer", "Session"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command said and how it ended."""
+
+    code: int
+    out: str
+    told: str
+
+    @property
+    def both(self) -> str:
+        return self.out + self.told
+
+
+class Session:
+    """One bash: folders, variables and functions stay from command to command.
+
+    with Session(folder, programs) as session:
+        assert session.type("tpuctl --version").code == 0
+    """
+
+    def __init__(self, folder: Path, programs: Path, environment: Mapping[str, str]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._files = folder.parent / f"{folder.name}.session"
+        self._files.mkdir()
+        self._count = 0
+        paths = [str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]
+        self._shell = subprocess.Popen(
+            ["bash", "--noprofile", "--norc"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=folder,
+            env={**os.environ, **environment, "PATH": os.pathsep.join(paths)},
+            text=True,
+        )
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._shell.kill()
+        self._shell.communicate()
+
+    def type(self, command: str, seconds: float = 240.0) -> Answer:
+        """Run a command to its end. Nobody answers what it asks."""
+        self._count += 1
+        typed, out, told, code = (
+            self._files / f"{self._count}.{name}" for name in ("typed", "out", "told", "code")
+        )
+        typed.write_text(f"{command}\n", "utf-8")
+        assert self._shell.stdin is not None
+        self._shell.stdin.write(
+            f"source {typed} </dev/null >{out} 2>{told}; echo $? >{code}.new; mv {code}.new {code}\n"
+        )
+        self._shell.stdin.flush()
+        deadline = time.monotonic() + seconds
+        while not code.exists():
+            assert time.monotonic() < deadline, f"{command} has not ended:\n{_read(told)}"
+            assert self._shell.poll() is None, f"{command} ended the shell"
+            time.sleep(0.02)
+        return Answer(int(code.read_text("utf-8")), _read(out), _read(told))
+
+
+def _read(path: Path) -> str:
+    return path.read_text("utf-8", errors="replace") if path.exists() else ""

@@ -1,0 +1,159 @@
+"""Every block of commands on every page is typed into a shell, or says what it needs instead."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from page_blocks import NEEDS, ROOT, Block, answers, blocks, pages
+from quick_command import quick_programs, real_programs
+from shell_session import Session
+
+from tpuctl.cli import app as root
+from tpuctl.cli.arguments import hoist
+from tpuctl.emulator import control
+
+# Run by every suite. The others take longer, and are run by `make soak`, as are all blocks that
+# need TensorFlow.
+QUICK = {
+    "docs/check.md",
+    "docs/index.md",
+    "docs/debugging.md",
+}
+PROJECT = "my-project"
+GENERATED = ROOT / "docs" / "reference"
+WRITTEN = [page for page in pages() if GENERATED not in page.parents]
+CONSOLE = [one for page in WRITTEN for one in blocks(page) if one.language == "console"]
+RUN = {one.page for one in CONSOLE if one.needs in ("", "tensorflow")}
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+# A command line as the shell would part it: what tpuctl is given, up to a pipe or the next command.
+def tpuctl_lines(command: str) -> Iterator[list[str]]:
+    lexer = shlex.shlex(command.replace("\\\n", " "), posix=True, punctuation_chars="|&;<>()")
+    lexer.whitespace_split = True
+    words: list[str] = []
+    for word in [*lexer, ";"]:
+        if set(word) <= set("|&;<>()"):
+            if words[:1] == ["tpuctl"]:
+                yield words[1:]
+            words = []
+        elif words or not re.fullmatch(r"[A-Z_]+=.*", word):
+            words.append(word)
+
+
+def parse(words: list[str]) -> None:
+    """Raises what our command line raises for words that it does not know."""
+    command: Any = typer.main.get_command(root.app)
+    context = command.make_context("tpuctl", hoist(words), obj=root.State())
+    while hasattr(command, "commands"):
+        rest = [*context._protected_args, *context.args]
+        if not rest:
+            return
+        name, command, rest = command.resolve_command(context, rest)
+        context = command.make_context(name, rest, parent=context)
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_commands_and_options_exist(page: Path) -> None:
+    root.register()
+    for block in blocks(page):
+        for command in block.commands if block.language == "console" else ():
+            for words in tpuctl_lines(command.text):
+                try:
+                    parse(words)
+                except typer.Exit:  # --version and --help end it
+                    pass
+                except typer.TyperException as error:
+                    pytest.fail(f"{block.where}: {command.text}\n{error.format_message()}")
+
+
+def test_blocks_that_are_not_run_say_why(capsys: pytest.CaptureFixture[str]) -> None:
+    needs = Counter(one.needs for one in CONSOLE)
+    assert set(needs) <= {"", *NEEDS}
+    run = needs.pop("") + needs["tensorflow"]
+    with capsys.disabled():
+        quick = sum(one.needs == "" and name_of(one.page) in QUICK for one in CONSOLE)
+        print(f"\n{len(CONSOLE)} blocks of commands: {quick} run, {run - quick} by `make soak`")
+        for need, number in needs.most_common():
+            print(f"  {number} need {NEEDS[need]}")
+    assert run > 0.6 * len(CONSOLE), needs
+    assert {name_of(one.page) for one in CONSOLE} >= QUICK
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """A fresh local cloud, in which there is the project that pages speak of."""
+    home = tmp_path / "local"
+    cloud = control.start(home, pace="instant")
+    control.request(cloud, "POST", "/v3/projects", {"projectId": PROJECT})
+    billing = {"billingAccountName": "billingAccounts/010CA1-010CA1-010CA1"}
+    control.request(cloud, "PUT", f"/v1/projects/{PROJECT}/billingInfo", billing)
+    yield home
+    control.stop(home)
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with quick_programs(tmp_path_factory.mktemp("programs") / "bin") as folder:
+        yield folder
+
+
+@pytest.mark.parametrize("name", sorted(QUICK & set(map(name_of, RUN))))
+def test_quick_pages_do_what_they_say(
+    name: str, programs: Path, home: Path, tmp_path: Path
+) -> None:
+    follow(ROOT / name, programs, home, tmp_path, is_soak=False)
+
+
+@pytest.mark.soak
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("page", sorted(RUN), ids=name_of)
+def test_pages_do_what_they_say(page: Path, home: Path, tmp_path: Path) -> None:
+    with real_programs(tmp_path / "bin") as programs:
+        follow(page, programs, home, tmp_path, is_soak=True)
+
+
+def follow(page: Path, programs: Path, home: Path, tmp_path: Path, *, is_soak: bool) -> None:
+    """Do all that a page says, in a fresh folder."""
+    environment = {
+        "TPUCTL_CLOUD": "local",
+        "TPUCTL_LOCAL_HOME": str(home),
+        "TPUCTL_CONFIG_HOME": str(tmp_path / "config"),
+        "TPUCTL_YES": "1",
+        "HOME": str(tmp_path),
+        "TPUCTL_IMAGE_CACHE": os.environ.get("TPUCTL_IMAGE_CACHE", ""),
+    }
+    folder = tmp_path / page.stem
+    with Session(folder, programs, {k: v for k, v in environment.items() if v}) as session:
+        for block in blocks(page):
+            if block.file:
+                target = folder / block.file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(block.text, "utf-8")
+            elif block.language == "console" and (
+                not block.needs or (is_soak and block.needs == "tensorflow")
+            ):
+                follow_block(session, block)
+
+
+def follow_block(session: Session, block: Block) -> None:
+    commands = block.commands
+    for number, command in enumerate(commands):
+        answer = session.type(command.text)
+        expected = block.exit_code if number == len(commands) - 1 else 0
+        said = f"{block.where}: $ {command.text}\n{answer.out}{answer.told}"
+        assert answer.code == expected, f"ended with {answer.code}, {said}"
+        assert "Traceback (most" not in answer.both, said
+        shown = any(answers(command.shown, one) for one in (answer.out, answer.told, answer.both))
+        assert not command.shown or shown, f"does not answer so, {said}"

@@ -1,0 +1,78 @@
+"""What pages show of files holds: stack files load, Python compiles, the rest is what it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from page_blocks import ROOT, Block, blocks, pages
+
+from tpuctl.model.schema import StackFile
+from tpuctl.model.stack import load_stack
+
+RULES = ROOT / "docs" / "reference" / "rules.md"  # bad examples, too: they have tests of their own
+SHOWN = [one for page in pages() if page != RULES for one in blocks(page)]
+LEAST: dict[str, Any] = {"stack": "shown", "project": {"id": "my-project"}, "tpu": {"type": "v2-8"}}
+
+
+def of(language: str) -> list[Any]:
+    return [pytest.param(one, id=one.where) for one in SHOWN if one.language == language]
+
+
+def completed(shown: dict[str, Any], least: dict[str, Any]) -> dict[str, Any]:
+    """A part of a stack file, with the least that the rest has to be."""
+    return {
+        **least,
+        **{
+            key: completed(value, least[key])
+            if isinstance(value, dict) and isinstance(least.get(key), dict)
+            else value
+            for key, value in shown.items()
+        },
+    }
+
+
+def is_stack(value: object) -> bool:
+    return isinstance(value, dict) and bool(value) and set(value) <= set(StackFile.model_fields)
+
+
+@pytest.mark.parametrize("block", of("yaml"))
+def test_yaml_is_what_it_is_shown_as(block: Block, tmp_path: Path) -> None:
+    value = yaml.safe_load(block.text)
+    assert value is not None
+    if not is_stack(value):
+        assert not isinstance(value, dict) or "tpu" not in value, f"{block.where}: unknown keys"
+        return
+    for name, text in files_of(block):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, "utf-8")
+    path = tmp_path / "tpuctl.yaml"
+    path.write_text(yaml.safe_dump(completed(value, LEAST)), "utf-8")
+    assert load_stack(path).name
+
+
+def files_of(block: Block) -> list[tuple[str, str]]:
+    return [(one.file, one.text) for one in blocks(block.page) if one.file]
+
+
+def test_stack_files_are_told_from_other_yaml() -> None:
+    found = [is_stack(yaml.safe_load(one.text)) for one in SHOWN if one.language == "yaml"]
+    assert found.count(True) > 5
+    assert not is_stack([{"run": "tpuctl check train.py"}])
+
+
+@pytest.mark.parametrize("block", of("python"))
+def test_python_compiles(block: Block) -> None:
+    compile(block.text, block.where, "exec", dont_inherit=True)
+
+
+@pytest.mark.parametrize("block", of("json"))
+def test_json_is_json(block: Block) -> None:
+    json.loads(block.text)
+
+
+def test_pages_are_found() -> None:
+    assert ROOT / "docs" / "tutorial.md" in pages()
