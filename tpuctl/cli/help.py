@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from tpuctl.cli.commands import GROUPS, LEFT
+from tpuctl.cli.quick import hasten_parameter
 
 __all__ = ["Command", "Group", "example_of", "options_page", "root_page", "summary_of"]
 
@@ -30,18 +31,25 @@ TYPES = {int: "NUMBER", float: "NUMBER", str: "TEXT"}
 MORE = "Options of every command, such as --cloud local and --json: tpuctl help options"
 
 
-class Command(TyperCommand):
-    """A command with help of ours, whose Tab offers the options of every command too."""
+class _Ours:
+    """Help of ours, on a command or a group."""
 
     def get_help(self, ctx: Any) -> str:
         return command_page(self, ctx)
 
+    def get_help_option(self, ctx: Any) -> Any:
+        option = super().get_help_option(ctx)  # type: ignore[misc]
+        if option is not None:
+            hasten_parameter(option)  # made for each command when it is asked for
+        return option
 
-class Group(TyperGroup):
+
+class Command(_Ours, TyperCommand):
+    """A command with help of ours."""
+
+
+class Group(_Ours, TyperGroup):
     """Commands under one name, with help of ours."""
-
-    def get_help(self, ctx: Any) -> str:
-        return command_page(self, ctx)
 
 
 def summary_of(command: Any) -> str:

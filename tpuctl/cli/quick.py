@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-__all__ = ["hasten"]
+__all__ = ["hasten", "hasten_parameter"]
 
 CHECKED = ("exists", "resolve_path", "path_type", "parser", "allow_dash")
 
@@ -20,13 +20,18 @@ CHECKED = ("exists", "resolve_path", "path_type", "parser", "allow_dash")
 def hasten(command: Any) -> None:
     """Have the parameters of a command, and of all in it, take plain values as they are."""
     for parameter in command.params:
-        usual = getattr(parameter, "get_runtime_param", None)
-        if usual is not None and not any(
-            getattr(parameter.type_descriptor.parameter_info, name, None) for name in CHECKED
-        ):
-            parameter.get_runtime_param = _Quick(parameter.type_descriptor.annotation, usual).get
+        hasten_parameter(parameter)
     for inner in getattr(command, "commands", {}).values():
         hasten(inner)
+
+
+def hasten_parameter(parameter: Any) -> None:
+    usual = getattr(parameter, "get_runtime_param", None)
+    if usual is None or isinstance(getattr(usual, "__self__", None), _Quick):
+        return
+    described = parameter.type_descriptor
+    if not any(getattr(described.parameter_info, name, None) for name in CHECKED):
+        parameter.get_runtime_param = _Quick(described.annotation, usual).get
 
 
 class _Quick:

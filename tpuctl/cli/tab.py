@@ -210,10 +210,10 @@ def main() -> int | None:
     """Answer the shell that started this program for it; None where none did."""
     try:
         found = answer(os.environ)
+        if found is None:
+            return None
+        print(found[0], flush=True)
     except Exception:  # it would stand in the middle of what is being typed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
-    if found is None:
-        return None
-    text, code = found
-    print(text)
-    return code
+    return found[1]
