@@ -1,11 +1,284 @@
-"""The command `ci`: pipelines that use tpuctl as their deploy steps."""
+"""The commands of `ci`: pipelines that train on a TPU, and what their steps need."""
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
+
+from tpuctl.cli.app import State
+from tpuctl.cli.ci_steps import follow, start, summary
+from tpuctl.cli.run import AFTER_DASHES, AfterDashes
+from tpuctl.errors import Usage
+
+if TYPE_CHECKING:
+    from tpuctl.flows.pipeline_setup import Step
+    from tpuctl.flows.pipelines import Pipeline, Wishes
 
 __all__ = ["register"]
 
+PANEL = "CI and help"
+WRITE, STEPS = "Write a pipeline", "In its steps"
+
+ci_app = typer.Typer(
+    help="Pipelines that check, train on a TPU, and take everything away whatever happens.",
+    invoke_without_command=True,
+)
+
+Script = Annotated[
+    str | None,
+    typer.Argument(metavar="[SCRIPT]", help="As of `tpuctl run`; guessed.", show_default=False),
+]
+Words = Annotated[
+    list[str] | None, typer.Argument(metavar="[-- ARGUMENTS...]", help="The script's own.")
+]
+Module = Annotated[
+    str | None, typer.Option("--module", "-m", metavar="NAME", help="A module instead.")
+]
+Account = Annotated[
+    str, typer.Option("--service-account", metavar="EMAIL", help="The account it acts as.")
+]
+Provider = Annotated[
+    str,
+    typer.Option("--provider", metavar="NAME", help="The workload identity provider's whole name."),
+]
+OnPush = Annotated[
+    str, typer.Option("--on-push", metavar="BRANCH", help="Train at each push to it, too.")
+]
+Hours = Annotated[
+    float | None,
+    typer.Option(
+        "--hours", help="How long the job may take; else limits.max_hours, else 4.", min=0
+    ),
+]
+Install = Annotated[
+    str,
+    typer.Option(
+        "--install", metavar="WHAT", help="What pip installs, if not this version of tpuctl."
+    ),
+]
+Hash = Annotated[
+    str, typer.Option("--hash", metavar="sha256:…", help="Of that wheel, for pip to insist on.")
+]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="The file to write, if not the usual one.")
+]
+Print = Annotated[bool, typer.Option("--print", help="To stdout; write nothing.")]
+
 
 def register(app: typer.Typer) -> None:
-    """Make it known."""
+    ci_app.callback()(listing)
+    for command in (github, gitlab, cloudbuild):
+        ci_app.command(cls=AfterDashes, rich_help_panel=WRITE)(command)
+    ci_app.command(cls=AfterDashes, rich_help_panel=STEPS)(start)
+    ci_app.command(rich_help_panel=STEPS)(follow)
+    ci_app.command(rich_help_panel=STEPS)(summary)
+    app.add_typer(ci_app, name="ci", rich_help_panel=PANEL)
+
+
+def listing(context: typer.Context) -> None:
+    if context.invoked_subcommand is not None:
+        return
+    from tpuctl.flows.pipelines import SYSTEMS
+    from tpuctl.view.tables import print_table
+
+    state: State = context.obj
+    rows = [(f"{state.typed} ci {one.name}", one.title, one.file) for one in SYSTEMS.values()]
+
+    def show() -> None:
+        print_table(("command", "for", "writes"), rows)
+        print(f"\nNext:\n    {rows[0][0]}")
+
+    data = [{"name": one.name, "title": one.title, "file": one.file} for one in SYSTEMS.values()]
+    state.answer(data, show)
+
+
+def github(
+    context: typer.Context,
+    script: Script = None,
+    arguments: Words = None,
+    module: Module = None,
+    account: Account = "",
+    provider: Provider = "",
+    on_push: OnPush = "",
+    schedule: Annotated[
+        str, typer.Option("--schedule", metavar="CRON", help='In UTC, such as "0 3 * * 1".')
+    ] = "",
+    hours: Hours = None,
+    install: Install = "",
+    hash_: Hash = "",
+    output: Output = None,
+    to_stdout: Print = False,
+) -> None:
+    """Write a workflow for GitHub Actions, and say what to set up once.
+
+    It trains when started by hand, and on --on-push and --schedule; pull
+    requests are only checked. Nothing is overwritten.
+
+    Example: tpuctl ci github train.py -- --steps 1000
+    """
+    words = _words(context, script, arguments, module)
+    wishes = _wishes(words, account, provider, on_push, schedule, hours, install, hash_)
+    _write(context, "github", wishes, output, to_stdout)
+
+
+def gitlab(
+    context: typer.Context,
+    script: Script = None,
+    arguments: Words = None,
+    module: Module = None,
+    account: Account = "",
+    provider: Provider = "",
+    on_push: OnPush = "",
+    hours: Hours = None,
+    install: Install = "",
+    hash_: Hash = "",
+    output: Output = None,
+    to_stdout: Print = False,
+) -> None:
+    """Write a pipeline for GitLab CI, and say what to set up once.
+
+    It trains when started by hand or by a schedule, and on --on-push; merge
+    requests are only checked. Nothing is overwritten: beside a .gitlab-ci.yml
+    it is a file to include.
+
+    Example: tpuctl ci gitlab train.py -- --steps 1000
+    """
+    words = _words(context, script, arguments, module)
+    wishes = _wishes(words, account, provider, on_push, "", hours, install, hash_)
+    _write(context, "gitlab", wishes, output, to_stdout)
+
+
+def cloudbuild(
+    context: typer.Context,
+    script: Script = None,
+    arguments: Words = None,
+    module: Module = None,
+    account: Account = "",
+    on_push: OnPush = "",
+    hours: Hours = None,
+    install: Install = "",
+    hash_: Hash = "",
+    output: Output = None,
+    to_stdout: Print = False,
+) -> None:
+    """Write a build for Cloud Build, and say what to set up once.
+
+    Nothing is overwritten.
+
+    Example: tpuctl ci cloudbuild train.py -- --steps 1000
+    """
+    words = _words(context, script, arguments, module)
+    wishes = _wishes(words, account, "", on_push, "", hours, install, hash_)
+    _write(context, "cloudbuild", wishes, output, to_stdout)
+
+
+def _words(
+    context: typer.Context, script: str | None, arguments: list[str] | None, module: str | None
+) -> tuple[str, ...]:
+    """What would be typed after `tpuctl run`; nothing where nothing is named."""
+    own = [*(arguments or ()), *context.meta[AFTER_DASHES]]
+    if module is not None:
+        head = ["-m", module]
+        own = [*([script] if script is not None else []), *own]
+    elif script is not None:
+        if not Path(script).exists():
+            raise Usage("No such script", f"{script} does not exist", where="SCRIPT")
+        head = [script]
+    elif own:
+        head = []
+    else:
+        return ()
+    return (*head, "--", *own) if own else tuple(head)
+
+
+def _wishes(
+    words: tuple[str, ...],
+    account: str,
+    provider: str,
+    push: str,
+    schedule: str,
+    hours: float | None,
+    install: str,
+    hash_: str,
+) -> Wishes:
+    from tpuctl.flows.pipelines import Wishes
+
+    return Wishes(words, account, provider, push, schedule, hours, install, hash_)
+
+
+def _write(
+    context: typer.Context, name: str, wishes: Wishes, output: Path | None, to_stdout: bool
+) -> None:
+    from tpuctl.flows.checkout import checkout_of
+    from tpuctl.flows.pipeline_setup import setup_steps
+    from tpuctl.flows.pipelines import SYSTEMS, place, render, write
+
+    state: State = context.obj
+    state.command = f"ci {name}"
+    if to_stdout and output is not None:
+        raise Usage(
+            "Options contradict",
+            "--print writes no file, --output names one",
+            hint="Leave one of them out.",
+            where="--print",
+        )
+    system, checkout = SYSTEMS[name], checkout_of(Path())
+    file = checkout.root / system.file if to_stdout else place(system, checkout, output)
+    is_apart = name == "gitlab" and file.resolve() != (checkout.root / system.file).resolve()
+    pipeline = render(system, state.stack_file, wishes, checkout, is_apart=is_apart)
+    shown = _shown(file)
+    steps = setup_steps(pipeline, checkout, wishes, shown, state.typed)
+    _warn(state, pipeline, has_repository=(checkout.root / ".git").exists())
+    data: dict[str, Any] = {
+        "file": None if to_stdout else str(file),
+        "text": pipeline.text,
+        "fill_in": dict(pipeline.fill_in),
+        "setup": [{"what": one.what, "commands": list(one.commands)} for one in steps],
+    }
+    if to_stdout:
+        state.answer(data, lambda: print(pipeline.text, end=""))
+        return
+    write(file, pipeline.text)
+    state.answer(data, lambda: _show(state, pipeline, steps, shown, is_apart=is_apart))
+
+
+def _show(
+    state: State, pipeline: Pipeline, steps: list[Step], file: str, *, is_apart: bool
+) -> None:
+    print(file)
+    if is_apart:
+        print("\nInclude it in .gitlab-ci.yml, and add its stages to those that are there:")
+        print(f"    include: [{{local: {file}}}]")
+        print("    stages: [tpu-check, tpu-train, tpu-down]")
+    for what, meaning in pipeline.fill_in.items():
+        print(f"\nTo fill in: {what}, {meaning}.")
+    print("\nOnce, with gcloud, as somebody who may administer the project:")
+    for step in steps:
+        print(f"\n    # {step.what}")
+        for line in step.commands:
+            print(f"    {line}")
+    print(f"\nNext:\n    git add {shlex.quote(file)}")
+
+
+def _shown(file: Path) -> str:
+    """As the commands name it, which are typed here."""
+    import os
+
+    return Path(os.path.relpath(file.absolute(), Path.cwd())).as_posix()
+
+
+def _warn(state: State, pipeline: Pipeline, *, has_repository: bool) -> None:
+    from tpuctl.errors import Diagnostic
+    from tpuctl.model.events import Warned
+
+    limits = pipeline.stack.file.limits
+    if limits.idle is None and limits.max_hours is None and limits.max_cost is None:
+        detail = "where the pipeline itself breaks, nothing but you would take the TPU away"
+        hint = "Give the stack file a limit that its machines keep:\n    limits: {idle: 30m}"
+        state.view.on(Warned(Diagnostic("No limits", detail, hint)))
+    if not has_repository:
+        detail = "no .git is here or above: the pipeline is written for this folder as the root"
+        state.view.on(Warned(Diagnostic("Not a repository", detail)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pathspec import GitIgnoreSpec
@@ -35,6 +36,7 @@ NEVER = frozenset(
         "__pycache__",
     }
 )
+NEVER_LIKE = "gha-creds-*.json"  # google-github-actions/auth leaves the key to the project so
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ def selected(root: Path, include: Sequence[str], exclude: Sequence[str]) -> Iter
             is_folder = path.is_dir() and not path.is_symlink()
             spelled = name + "/" if is_folder else name
             if path.name in NEVER or (is_folder and (path / "pyvenv.cfg").exists()):
+                continue
+            if fnmatchcase(path.name, NEVER_LIKE):
                 continue
             if unwanted.match_file(spelled):
                 continue

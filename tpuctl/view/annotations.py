@@ -1,15 +1,20 @@
-"""Findings as workflow commands of GitHub Actions, which shows them beside the changed lines."""
+"""Findings, and how a run ended, as workflow commands of GitHub Actions.
+
+It shows findings beside the changed lines, and all of them on the page of the workflow's run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
+from tpuctl.catalog import dollars
+from tpuctl.model.report import RunReport
 from tpuctl.preflight.findings import Report, Severity
 from tpuctl.preflight.rules import RULES
 from tpuctl.view.places import relative_to
 
-__all__ = ["annotation_lines"]
+__all__ = ["annotation_lines", "run_annotation"]
 
 LEVELS = {Severity.error: "error", Severity.cost: "warning", Severity.risk: "notice"}
 DATA = {"%": "%25", "\r": "%0D", "\n": "%0A"}
@@ -28,8 +33,22 @@ def annotation_lines(report: Report, base: Path) -> Iterator[str]:
         yield _command("notice", relative_to(base, remark.path), {"line": remark.line}, remark.text)
 
 
+def run_annotation(report: RunReport) -> str:
+    """One command: an error that says why the run failed, else a notice of how it stands."""
+    status, failure = report.explanation.status, report.explanation.failure
+    title = f"TPU job {report.record.id}: {status.state.replace('_', ' ')}"
+    if failure is None:
+        cost = "" if report.cost is None else f", about {dollars(report.cost)}"
+        return _told("notice", {"title": title}, f"{report.record.command}{cost}")
+    parts = [failure.cause, failure.detail if failure.detail != failure.cause else "", failure.hint]
+    return _told("error", {"title": title}, "\n".join(filter(None, parts)))
+
+
 def _command(level: str, path: str, where: dict[str, object], text: str) -> str:
-    properties = {"file": path, **where}
+    return _told(level, {"file": path, **where}, text)
+
+
+def _told(level: str, properties: dict[str, object], text: str) -> str:
     told = ",".join(f"{name}={_escaped(str(one), PROPERTY)}" for name, one in properties.items())
     return f"::{level} {told}::{_escaped(text, DATA)}"
 

@@ -1,0 +1,204 @@
+"""What a pipeline's steps call: start a job, follow it for a while, sum it up."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tpuctl.cli.app import State
+from tpuctl.cli.arguments import duration
+from tpuctl.cli.options import Job
+from tpuctl.cli.run import AFTER_DASHES, what_to_run
+from tpuctl.errors import Usage
+
+__all__ = ["follow", "start", "summary"]
+
+
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", help="A file to add JOB_ID, JOB_STATE and such to, as NAME=VALUE."),
+]
+
+
+class SummaryFormat(StrEnum):
+    markdown = "markdown"
+    github = "github"
+
+
+def start(
+    context: typer.Context,
+    script: Annotated[
+        str | None,
+        typer.Argument(metavar="[SCRIPT]", help="As of `tpuctl run`.", show_default=False),
+    ] = None,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ARGUMENTS...]", help="The script's own.")
+    ] = None,
+    module: Annotated[
+        str | None, typer.Option("--module", "-m", metavar="NAME", help="A module instead.")
+    ] = None,
+    timeout: Annotated[
+        str, typer.Option("--timeout", metavar="DURATION", help="End the job after this, with 124.")
+    ] = "",
+    output: Output = None,
+) -> int:
+    """Start a job, as `run --detach` does, and note its id, also where it fails at once.
+
+    Adds JOB_ID to --output as soon as there is one; the step that follows it
+    needs nothing else.
+
+    Example: tpuctl ci start --output "$GITHUB_OUTPUT" train.py -- --steps 9
+    """
+    state: State = context.obj
+    state.command = "ci start"
+    seconds = duration(timeout, "--timeout")
+    after = context.meta[AFTER_DASHES]
+    what, form, words = what_to_run(script, module, arguments or (), after, "ci start")
+    tpuctl = state.tpuctl()
+
+    async def work() -> int:
+        record = await tpuctl.start(tpuctl.submission(what, words, form=form, timeout=seconds))
+        state.data = {"job": record.id, "output": record.output}
+        _note(output, JOB_ID=record.id)
+        failed = await tpuctl.begin(record)
+        if failed is not None:
+            _note(output, JOB_STATE="ended", JOB_EXIT_CODE=failed)
+            return failed
+        follow = f"{state.typed} ci follow {record.id}"
+        state.answer(state.data, lambda: print(f"{record.id}\n\nNext:\n    {follow}"))
+        return 0
+
+    return state.wait_for(work())
+
+
+def follow(
+    context: typer.Context,
+    job: Job = "",
+    length: Annotated[
+        str,
+        typer.Option("--for", metavar="DURATION", help="No longer than this, then leave it be."),
+    ] = "",
+    origin: Annotated[
+        str, typer.Option("--from", metavar="PLACE", help="Where the last step stopped: JOB_NEXT.")
+    ] = "",
+    output: Output = None,
+) -> int:
+    """Follow a job for as long as a step may take; the next step goes on.
+
+    Exit code 0 while the job runs, with JOB_STATE=running, also where the
+    sign-in expires; else the job's own, with JOB_STATE=ended. Unlike `wait
+    --timeout` this tells a job's 124 from the step's end.
+
+    Example: tpuctl ci follow --for 50m --output "$GITHUB_OUTPUT"
+    """
+    import asyncio
+
+    from tpuctl.cli.following import remember
+    from tpuctl.cloud.signing import is_signed_out
+    from tpuctl.errors import Diagnostic, TpuctlError
+    from tpuctl.model.events import Event, LogChunk, Note, Warned
+    from tpuctl.model.part import LogPart
+
+    state: State = context.obj
+    state.command = "ci follow"
+    seconds = duration(length, "--for")
+    attempt, offset = _place(origin)
+    tpuctl = state.tpuctl()
+    place = [attempt or 1, offset]
+
+    async def work() -> int:
+        record = await tpuctl.job(job, attempt)
+        place[0] = record.attempt
+        show = remember(state, record, tpuctl.emit)
+
+        def count(event: Event) -> None:
+            if isinstance(event, LogChunk):
+                place[:] = event.attempt, event.offset + len(event.data)
+            show(event)
+
+        tpuctl.emit = count
+        following = tpuctl.follow(record, part=LogPart(offset))
+        try:
+            code = await asyncio.wait_for(following, seconds)
+        except TimeoutError:
+            tpuctl.emit(Note(f"Job {record.id} goes on; so does the next step."))
+        except TpuctlError as error:
+            if seconds is None or not is_signed_out(error):
+                raise
+            told = error.diagnostics[0]
+            detail = f"{told.detail}\nJob {record.id} goes on; the next step signs in anew"
+            tpuctl.emit(Warned(Diagnostic("The sign-in expired", detail)))
+        else:
+            _note(output, JOB_STATE="ended", JOB_EXIT_CODE=code)
+            return code
+        _note(output, JOB_STATE="running", JOB_NEXT=f"{place[0]}:{place[1]}")
+        return 0
+
+    return state.wait_for(work())
+
+
+def _place(text: str) -> tuple[int | None, int]:
+    """An attempt and a byte of its log."""
+    if not text:
+        return None, 0
+    found = re.fullmatch(r"([1-9]\d{0,8}):(\d{1,18})", text)
+    if found is None:
+        raise Usage(
+            "Invalid value",
+            f"--from cannot be {text}",
+            hint="It is what JOB_NEXT was at the end of the step before, such as 1:5120.",
+            where="--from",
+        )
+    return int(found[1]), int(found[2])
+
+
+def _note(output: Path | None, **values: object) -> None:
+    if output is None:
+        return
+    with output.open("a", encoding="utf-8") as file:
+        for name, value in values.items():
+            file.write(f"{name}={value}\n")
+
+
+def summary(
+    context: typer.Context,
+    job: Job = "",
+    format: Annotated[
+        SummaryFormat,
+        typer.Option(
+            "--format",
+            help="markdown; or github: an annotation of the workflow's run.",
+            show_choices=False,
+        ),
+    ] = SummaryFormat.markdown,
+    link: Annotated[
+        str, typer.Option("--link", metavar="URL", help="Where the whole report is.")
+    ] = "",
+) -> None:
+    """Sum up a job in Markdown: result, cause, cost, duration, curves.
+
+    Works after the machines are gone. Exit code 0 whatever became of the job.
+
+    Example: tpuctl ci summary >> "$GITHUB_STEP_SUMMARY"
+    """
+    from tpuctl.view.annotations import run_annotation
+    from tpuctl.view.report import report_data
+    from tpuctl.view.summary import markdown
+
+    state: State = context.obj
+    state.command = "ci summary"
+    tpuctl = state.tpuctl()
+
+    async def work() -> Any:
+        return await tpuctl.report(await tpuctl.job(job))
+
+    found = state.wait_for(work())
+    if format is SummaryFormat.github:
+        state.answer(report_data(found), lambda: print(run_annotation(found)))
+        return
+    text = markdown(found, link=link, typed=state.typed)
+    state.answer({**report_data(found), "markdown": text}, lambda: print(text, end=""))

@@ -1,0 +1,69 @@
+"""The repository around a folder, as far as its files tell: its root and where it is hosted."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Checkout", "checkout_of"]
+
+SECTION = re.compile(r'\[remote "([^"]+)"\]')
+URL = re.compile(r"\s*url\s*=\s*(\S+)")
+REMOTE = re.compile(
+    r"(?:(?:https?|ssh|git)://(?:[^@/]+@)?([\w.-]+)(?::\d+)?/|(?:[^@/\s]+@)([\w.-]+):)"
+    r"([\w.~-]+(?:/[\w.~-]+))/?"
+)
+BRANCH = re.compile(r"ref: refs/heads/(\S+)")
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """`inside` is the folder's place below the root, with slashes; empty for the root itself."""
+
+    root: Path
+    inside: str = ""
+    host: str = ""  # such as github.com; empty where it is not known
+    repository: str = ""  # such as owner/name
+    branch: str = ""
+
+
+def checkout_of(folder: Path) -> Checkout:
+    """Of the repository that the folder is in; of the folder alone where it is in none."""
+    folder = folder.resolve()
+    for root in (folder, *folder.parents):
+        if (root / ".git").exists():
+            inside = folder.relative_to(root).as_posix()
+            host, repository = _remote(root / ".git" / "config")
+            branch = BRANCH.match(_read(root / ".git" / "HEAD"))
+            return Checkout(
+                root,
+                "" if inside == "." else inside,
+                host,
+                repository,
+                branch[1] if branch is not None else "",
+            )
+    return Checkout(folder)
+
+
+def _remote(config: Path) -> tuple[str, str]:
+    """The host and the path of `origin`, else of the first remote."""
+    name, urls = "", dict[str, str]()
+    for line in _read(config).splitlines():
+        section = SECTION.match(line.strip())
+        if line.strip().startswith("["):
+            name = section[1] if section is not None else ""
+        elif name and (url := URL.match(line)):
+            urls.setdefault(name, url[1])
+    chosen = urls.get("origin") or next(iter(urls.values()), "")
+    found = REMOTE.fullmatch(chosen)
+    if found is None:
+        return "", ""
+    return found[1] or found[2], found[3].removesuffix(".git")
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text("utf-8", "replace")
+    except OSError:  # of a worktree, whose .git is a file
+        return ""

@@ -1,0 +1,160 @@
+"""What has to be done once for a pipeline: commands that are shown, and that nobody runs here."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from tpuctl.flows.checkout import Checkout
+from tpuctl.flows.pipelines import Pipeline, Wishes
+
+__all__ = ["Step", "setup_steps"]
+
+GITHUB = "https://token.actions.githubusercontent.com"
+
+
+@dataclass(frozen=True)
+class Step:
+    """Commands for a shell, one a line (those that go on end with a backslash), and what for."""
+
+    what: str
+    commands: tuple[str, ...]
+
+
+def setup_steps(
+    pipeline: Pipeline, checkout: Checkout, wishes: Wishes, file: str, typed: str
+) -> list[Step]:
+    """In order. They share shell variables, so that one paste does all of them."""
+    name = pipeline.system.name
+    steps = [_names(pipeline)]
+    steps.append(_account(pipeline))
+    steps.append(_role(typed))
+    if name == "cloudbuild":
+        return [*steps, *_cloudbuild(checkout, wishes, file)]
+    steps.append(_trust(pipeline, checkout))
+    if "PROJECT_NUMBER" in pipeline.fill_in:
+        fill = f'perl -pi -e "s/PROJECT_NUMBER/$NUMBER/" {shlex.quote(file)}'
+        steps.append(Step("Its number, into the pipeline", (fill,)))
+    if name == "gitlab":
+        steps.append(_gitlab(pipeline, checkout))
+    return steps
+
+
+def _names(pipeline: Pipeline) -> Step:
+    return Step(
+        "Names that the commands below share",
+        (
+            f"PROJECT={pipeline.stack.project}",
+            f"ACCOUNT={pipeline.account}",
+            "NUMBER=$(gcloud projects describe $PROJECT --format='value(projectNumber)')",
+        ),
+    )
+
+
+def _account(pipeline: Pipeline) -> Step:
+    apis = "iam iamcredentials sts cloudresourcemanager serviceusage"
+    if pipeline.system.name == "cloudbuild":
+        apis = "iam cloudbuild cloudresourcemanager serviceusage"
+    return Step(
+        "An account for the pipeline",
+        (
+            "gcloud services enable --project=$PROJECT \\",
+            f"  {{{','.join(apis.split())}}}.googleapis.com",
+            "gcloud iam service-accounts create ${ACCOUNT%%@*} --project=$PROJECT",
+        ),
+    )
+
+
+def _role(typed: str) -> Step:
+    return Step(
+        "What it may do, and no more",
+        (
+            f"{typed} doctor --role > tpuctl-ci-role.yaml",
+            "gcloud iam roles create tpuctl_ci --project=$PROJECT \\",
+            "  --file=tpuctl-ci-role.yaml",
+            "gcloud projects add-iam-policy-binding $PROJECT --condition=None \\",
+            "  --member=serviceAccount:$ACCOUNT \\",
+            "  --role=projects/$PROJECT/roles/tpuctl_ci",
+        ),
+    )
+
+
+def _trust(pipeline: Pipeline, checkout: Checkout) -> Step:
+    """In one branch of the repository, and in no pull request: anybody may write those."""
+    is_github = pipeline.system.name == "github"
+    pool, provider = pipeline.provider.split("/")[5], pipeline.provider.split("/")[7]
+    repository = checkout.repository or ("OWNER/NAME" if is_github else "GROUP/PROJECT")
+    host = checkout.host if checkout.host and not is_github else "gitlab.com"
+    claim = "repository" if is_github else "project_path"
+    issuer = GITHUB if is_github else f"https://{host}"
+    branch = checkout.branch or "main"
+    if is_github:
+        condition = f"assertion.ref == 'refs/heads/{branch}'"
+    else:
+        condition = f"assertion.ref_type == 'branch' && assertion.ref == '{branch}'"
+    pools = "gcloud iam workload-identity-pools"
+    return Step(
+        f"Trust in {repository}, branch {branch}",
+        (
+            f"REPOSITORY={shlex.quote(repository)}",
+            f"POOL=projects/$NUMBER/locations/global/workloadIdentityPools/{pool}",
+            "MAPPING=google.subject=assertion.sub",
+            f"MAPPING=$MAPPING,attribute.repository=assertion.{claim}",
+            f"CONDITION=\"assertion.{claim} == '$REPOSITORY'\"",
+            f'CONDITION="$CONDITION && {condition}"',
+            f"{pools} create {pool} \\",
+            "  --project=$PROJECT --location=global",
+            f"{pools} providers create-oidc {provider} \\",
+            f"  --project=$PROJECT --location=global --workload-identity-pool={pool} \\",
+            f"  --issuer-uri={issuer} \\",
+            '  --attribute-mapping="$MAPPING" --attribute-condition="$CONDITION"',
+            "MEMBER=principalSet://iam.googleapis.com/$POOL",
+            "gcloud iam service-accounts add-iam-policy-binding $ACCOUNT \\",
+            "  --project=$PROJECT --role=roles/iam.workloadIdentityUser \\",
+            '  --member="$MEMBER/attribute.repository/$REPOSITORY"',
+        ),
+    )
+
+
+def _gitlab(pipeline: Pipeline, checkout: Checkout) -> Step:
+    host = checkout.host or "gitlab.com"
+    path = (checkout.repository or "GROUP/PROJECT").replace("/", "%2F")
+    return Step(
+        "A pipeline ends before the next one trains (with a token of yours; after the first run)",
+        (
+            'curl --fail --request PUT --header "PRIVATE-TOKEN: $GITLAB_TOKEN" \\',
+            "  --data process_mode=oldest_first \\",
+            f"  https://{host}/api/v4/projects/{path}/resource_groups/tpuctl-{pipeline.stack.name}",
+        ),
+    )
+
+
+def _cloudbuild(checkout: Checkout, wishes: Wishes, file: str) -> list[Step]:
+    owner, _, name = (checkout.repository or "OWNER/NAME").rpartition("/")
+    logs = Step(
+        "Its log, and the source that `gcloud builds submit` stages",
+        tuple(
+            line
+            for role in ("roles/logging.logWriter", "roles/storage.objectViewer")
+            for line in (
+                "gcloud projects add-iam-policy-binding $PROJECT --condition=None \\",
+                f"  --member=serviceAccount:$ACCOUNT --role={role}",
+            )
+        ),
+    )
+    submit = f"gcloud builds submit --project=$PROJECT --config={shlex.quote(file)}"
+    start = Step("Train", (submit,))
+    if not wishes.push:
+        return [logs, start]
+    trigger = Step(
+        f"Train at each push to {wishes.push}, once somebody approves",
+        (
+            "gcloud builds triggers create github --project=$PROJECT --name=tpuctl \\",
+            f"  --repo-owner={shlex.quote(owner)} --repo-name={shlex.quote(name)} \\",
+            f"  --branch-pattern={shlex.quote(f'^{wishes.push}$')} "
+            f"--build-config={shlex.quote(file)} \\",
+            "  --service-account=projects/$PROJECT/serviceAccounts/$ACCOUNT \\",
+            "  --require-approval",
+        ),
+    )
+    return [logs, trigger]

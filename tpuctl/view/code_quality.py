@@ -1,0 +1,43 @@
+"""Findings as GitLab's merge requests show them: its code quality report.
+
+The format: GitLab's documentation, Code Quality, "Code Quality report format".
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tpuctl.preflight.findings import Report, Severity
+from tpuctl.view.places import relative_to
+from tpuctl.view.sources import Sources
+
+__all__ = ["code_quality"]
+
+LEVELS = {Severity.error: "major", Severity.cost: "minor", Severity.risk: "info"}
+
+
+def code_quality(report: Report, base: Path) -> list[dict[str, Any]]:
+    """One entry a finding; paths are relative to `base`. A finding keeps its fingerprint when
+    lines come or go above it."""
+    sources = Sources()
+    seen: Counter[str] = Counter()
+    found = []
+    for one in report.findings:
+        path = relative_to(base, one.path)
+        line = (sources.line(one.path, one.line) or "").strip()
+        same = f"{one.code}:{path}:{line}"
+        seen[same] += 1
+        printed = hashlib.sha256(f"{same}:{seen[same]}".encode("utf-8", "surrogateescape"))
+        found.append(
+            {
+                "description": f"{one.message} {one.hint}".strip(),
+                "check_name": one.code,
+                "fingerprint": printed.hexdigest(),
+                "severity": LEVELS[one.severity],
+                "location": {"path": path, "lines": {"begin": max(1, one.line)}},
+            }
+        )
+    return found
