@@ -29,7 +29,13 @@ class MachineApi(StackApi):
 
         (transport,) = _chosen(await self.transports(), worker).values()
         known_hosts = config_home() / "known_hosts" / f"{self.stack.name}-{worker}"
-        return program(transport.address, self.key.path, known_hosts, line)
+        proxy: list[str] = []
+        if transport.address.way is not None:
+            from tpuctl.api import tunnel
+
+            to = transport.address.way.destination
+            proxy = tunnel.command(self.cloud_name, to.project, to.zone, to.instance)
+        return program(transport.address, self.key.path, known_hosts, line, proxy)
 
     async def run_everywhere(self, line: str, worker: int | None = None) -> list[Ending]:
         """Run a shell's line on every worker at once, or on one; how it ended, the first first.

@@ -1,0 +1,60 @@
+"""A machine's SSH server at this program's input and output: what `ssh` is told as ProxyCommand.
+
+    python -m tpuctl.api.tunnel CLOUD PROJECT ZONE INSTANCE
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+
+__all__ = ["command", "main"]
+
+CHUNK = 1 << 16
+
+
+def command(cloud: str, project: str, zone: str, instance: str) -> list[str]:
+    """The command line of this program."""
+    return [sys.executable, "-m", __spec__.name, cloud, project, zone, instance]
+
+
+async def _carry(cloud: str, project: str, zone: str, instance: str) -> None:
+    from tpuctl.api.stack import StackApi
+    from tpuctl.remote.iap import Destination, IapWay, Relay, carry
+
+    stack = StackApi(name="any", project=project, cloud=cloud)
+    endpoint = stack.endpoint
+    relay = Relay(endpoint.relay, stack.cloud.access_token, is_local=endpoint.is_local)
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=CHUNK)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
+    # A protocol with flow control, whose reader is not used.
+    protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
+    transport, _ = await loop.connect_write_pipe(lambda: protocol, sys.stdout.buffer)
+    writer = asyncio.StreamWriter(transport, protocol, None, loop)
+    tunnel = await carry(IapWay(relay, Destination(project, zone, instance)), reader, writer)
+    await tunnel.run()
+    if tunnel.failure is not None:
+        raise tunnel.failure
+
+
+def main(words: Sequence[str]) -> int:
+    """The exit code; what went wrong is told to people, by way of `ssh`."""
+    from tpuctl.errors import TpuctlError
+
+    try:
+        asyncio.run(_carry(*words))
+    except TpuctlError as error:
+        for one in error.diagnostics:
+            text = f"tpuctl: {one.summary}: {one.detail}\n{one.hint}\n"
+            os.write(2, text.encode())
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
