@@ -15,6 +15,8 @@ def main() -> None:
     try:
         code = _started_by_shell()
         if code is None:
+            code = _answered_at_once(sys.argv[1:])
+        if code is None:
             from tpuctl.cli.main import run
 
             code = run(sys.argv[1:])
@@ -30,6 +32,27 @@ def _started_by_shell() -> int | None:
     from tpuctl.cli import tab
 
     return tab.main()
+
+
+def _answered_at_once(arguments: list[str]) -> int | None:
+    """The exit code of what needs no parser: the version, and the list of commands."""
+    if os.environ.get("TPUCTL_JSON"):
+        return None
+    if arguments == ["--version"]:
+        from tpuctl import __version__
+
+        text = f"tpuctl {__version__}"
+    elif arguments in ([], ["--help"], ["-h"], ["help"]):
+        from tpuctl.cli.pages import root_page
+
+        text = root_page()
+    else:
+        return None
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # its reader wanted no more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 0
 
 
 def _ready_streams() -> None:

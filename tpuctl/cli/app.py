@@ -11,7 +11,8 @@ from typer.core import TyperCommand
 
 from tpuctl import __version__
 from tpuctl.cli.commands import COMMANDS
-from tpuctl.cli.help import Command, Group, root_page
+from tpuctl.cli.help import Command, Group
+from tpuctl.cli.pages import root_page
 from tpuctl.cli.quick import hasten
 from tpuctl.cli.state import AFTER_INTERRUPT, CloudName, Interrupted, State
 

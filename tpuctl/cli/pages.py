@@ -1,0 +1,212 @@
+"""Help as it is shown: one screen each, in plain text, read as well without colour.
+
+The page of the root needs no command, and nothing of typer: it is there at once.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from tpuctl.cli.commands import GROUPS, LEFT
+
+__all__ = ["command_page", "example_of", "options_page", "root_page", "summary_of"]
+
+WIDEST, NARROWEST = 100, 40
+INDENT = "  "
+LONGEST_NAME = 24  # of an option with its value; a longer one has a row of its own
+EXAMPLE = re.compile(r"(?m)^Example: *(.+(?:\n[ \t]+.+)*)")
+TYPES = {int: "NUMBER", float: "NUMBER", str: "TEXT"}
+MORE = "Options of every command, such as --cloud local and --json: tpuctl help options"
+
+
+def summary_of(command: Any) -> str:
+    """The first sentence of a command's help, without its full stop."""
+    text = " ".join(EXAMPLE.sub("", command.help or "").split("\n\n")[0].split())
+    return re.split(r"(?<=[.:])\s", text, maxsplit=1)[0].rstrip(".:")
+
+
+def example_of(command: Any) -> list[str]:
+    """The command lines that a command's help gives as examples."""
+    text = inspect.cleandoc(command.help or "")
+    return [" ".join(found.split()) for found in EXAMPLE.findall(text)]
+
+
+def root_page() -> str:
+    """All commands, in their groups, and where to read on."""
+    width = _width()
+    wrap = partial(textwrap.wrap, width=width, break_on_hyphens=False)
+    blocks = {
+        title: [_title(title), *(f"{INDENT}{name:<10}{one.summary}" for name, one in group.items())]
+        for title, group in GROUPS.items()
+    }
+    lines = [
+        "Usage: tpuctl COMMAND [OPTIONS]",
+        *wrap("From an empty Google Cloud project to a trained model, and back to zero cost."),
+        "",
+        *_in_columns(blocks, width),
+        "",
+        *wrap("A command's own page, with an example: tpuctl help COMMAND"),
+        *wrap("--cloud local (no account needed), --json, --yes, others: tpuctl help options"),
+    ]
+    return "\n".join(lines)
+
+
+def _in_columns(blocks: Mapping[str, list[str]], width: int) -> list[str]:
+    """The blocks one below the other, or in two columns, if there is room."""
+    left = [line for title in LEFT for line in blocks[title]]
+    right = [line for title in blocks if title not in LEFT for line in blocks[title]]
+    middle = max(width // 2, max(map(_length, left)) + len(INDENT))
+    if middle + max(map(_length, right)) > width:
+        return [line for block in blocks.values() for line in block]
+    rows = max(len(left), len(right))
+    left += [""] * (rows - len(left))
+    right += [""] * (rows - len(right))
+    return [
+        f"{here}{' ' * (middle - _length(here))}{there}".rstrip()
+        for here, there in zip(left, right, strict=True)
+    ]
+
+
+def command_page(command: Any, context: Any) -> str:
+    """How a command is used, what it does, its options and an example."""
+    width = _width()
+    text = inspect.cleandoc(command.help or "")
+    lines = textwrap.wrap(
+        f"Usage: {context.command_path} {' '.join(_usage(command, context))}".rstrip(),
+        width,
+        subsequent_indent=" " * len("Usage: "),
+        break_on_hyphens=False,
+    )
+    for paragraph in EXAMPLE.sub("", text).strip().split("\n\n"):
+        lines += ["", *textwrap.wrap(" ".join(paragraph.split()), width)]
+    shown = [one for one in command.params if not one.hidden]
+    arguments = [one for one in shown if one.param_type_name == "argument"]
+    options = [one for one in shown if one.param_type_name == "option"]
+    lines += _section(
+        "Arguments", [(_argument(one), _told(one, context)) for one in arguments], width
+    )
+    lines += _section("Options", [(_option(one), _told(one, context)) for one in options], width)
+    if hasattr(command, "list_commands"):
+        lines += _section("Commands", _subcommands(command, context), width)
+    if examples := example_of(command):
+        lines += ["", _title("Example" if len(examples) == 1 else "Examples")]
+        lines += [f"{INDENT}{one}" for one in examples]
+    lines += ["", *textwrap.wrap(MORE, width, subsequent_indent=INDENT)]
+    return "\n".join(lines)
+
+
+def options_page(root: Any, context: Any) -> str:
+    """The options of every command, in full."""
+    width = _width()
+    lines = textwrap.wrap(
+        "These options may stand anywhere before --, or be set in the environment: TPUCTL_CLOUD, "
+        "TPUCTL_STACK_FILE, TPUCTL_JSON=1 and so on. The command line wins.",
+        width,
+    )
+    named = [one for one in root.params if "completion" not in one.name]
+    lines += _section("Options", [(_option(one), _told(one, context)) for one in named], width)
+    shells = [
+        (_option(one), _told(one, context).partition(",")[0])
+        for one in root.params
+        if "completion" in one.name
+    ]
+    lines += _section("Completion", shells, width)
+    return "\n".join(lines)
+
+
+def _subcommands(group: Any, context: Any) -> Iterator[tuple[str, str]]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if command is not None and not command.hidden:
+            yield name, f"{summary_of(command)}."
+
+
+def _usage(command: Any, context: Any) -> Iterator[str]:
+    if any(one.param_type_name == "option" for one in command.params):
+        yield "[OPTIONS]"
+    for one in command.params:
+        if one.param_type_name == "argument":
+            name = _argument(one)
+            yield name if one.required or name[0] == "[" else f"[{name}]"
+    if hasattr(command, "list_commands"):
+        yield "[COMMAND]" if command.invoke_without_command else "COMMAND"
+
+
+def _argument(parameter: Any) -> str:
+    name = parameter.metavar or parameter.name.upper()
+    many = "..." if parameter.nargs == -1 and "..." not in name else ""
+    return f"{name}{many}"
+
+
+def _option(parameter: Any) -> str:
+    short = [name for name in parameter.opts if not name.startswith("--")]
+    long = [name for name in (*parameter.opts, *parameter.secondary_opts) if name[:2] == "--"]
+    names = ", ".join((*short, *long)) if short else f"    {', '.join(long)}"
+    return names if parameter.is_flag else f"{names} {_value(parameter)}"
+
+
+def _value(parameter: Any) -> str:
+    described = parameter.type_descriptor
+    if parameter.metavar:
+        return str(parameter.metavar)
+    if described.is_choice:
+        return "|".join(str(getattr(one, "value", one)) for one in described.choices)
+    if described.is_path:
+        return "PATH"
+    return TYPES.get(described.annotation, "VALUE")
+
+
+def _told(parameter: Any, context: Any) -> str:
+    """What it means, and what it is where nobody says."""
+    text = parameter.help or ""
+    default = parameter.get_default(context)
+    if not parameter.show_default or default in (None, "", False, (), []) or callable(default):
+        return text
+    shown = str(getattr(default, "value", default))
+    return text if shown == "." else f"{text} [{shown}]"
+
+
+def _section(title: str, rows: Iterable[tuple[str, str]], width: int) -> list[str]:
+    """A heading, and names with what they mean beside them; nothing where there are none."""
+    rows = list(rows)
+    if not rows:
+        return []
+    column = min(max(len(name) for name, _ in rows), LONGEST_NAME) + 2 * len(INDENT)
+    lines = ["", _title(title)]
+    for name, text in rows:
+        wrapped = textwrap.wrap(text, width - column, break_on_hyphens=False) or [""]
+        start = f"{INDENT}{name}"
+        if len(start) + len(INDENT) > column:
+            lines.append(start)
+            start = ""
+        lines.append(f"{start:<{column}}{wrapped[0]}".rstrip())
+        lines += [f"{'':<{column}}{one}" for one in wrapped[1:]]
+    return lines
+
+
+def _width() -> int:
+    return max(NARROWEST, min(WIDEST, shutil.get_terminal_size().columns))
+
+
+def _length(line: str) -> int:
+    return len(re.sub(r"\x1b\[\d+m", "", line))
+
+
+def _title(text: str) -> str:
+    return _bold(f"{text}:")
+
+
+def _bold(text: str) -> str:
+    """Bold is read on any background; nothing but a terminal gets it."""
+    told_not_to = os.environ.get("NO_COLOR") or os.environ.get("TPUCTL_NO_COLOR")
+    if told_not_to or "--no-color" in sys.argv or os.environ.get("TERM") == "dumb":
+        return text
+    return f"\x1b[1m{text}\x1b[0m" if sys.stdout.isatty() else text
