@@ -124,6 +124,11 @@ class Cloud:
             return Rest(self.endpoint, self._credentials)
         return self._rpc(*RPC[name]) if name in RPC else self._compute(name)
 
+    @property
+    def credentials(self) -> Any:
+        """google-auth's own, as the clients use them."""
+        return self._credentials
+
     @cached_property
     def _credentials(self) -> Any:
         if self.endpoint.is_local:
