@@ -268,7 +268,15 @@ class QueuedNodes(StackResource):
         if state != "FAILED":
             return self._lost(f"it is {state}")
         status, until = queued.state.failed_data.error, deadline(queued)
-        error = from_status(status, self.address)
+        error = from_status(
+            status,
+            self.address,
+            {
+                "project": self.stack.project,
+                "zone": self.stack.zone,
+                "type": self.stack.accelerator.name,
+            },
+        )
         is_unknown = isinstance(error, OperationFailed)
         if until is not None and (
             status.code == TOO_LATE or (is_unknown and datetime.now(UTC) >= until)

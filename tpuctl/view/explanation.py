@@ -9,14 +9,19 @@ from tpuctl.view.tables import print_facts
 
 if TYPE_CHECKING:
     from tpuctl.model.explanation import Explanation
+    from tpuctl.model.pasted import Pasted
 
-__all__ = ["explanation_data", "show_explanation"]
+__all__ = ["explanation_data", "pasted_data", "show_explanation", "show_pasted"]
 
 KINDS = {
     "preemption": "Google took its machines away",
     "infrastructure": "a machine or a service of Google",
     "failure": "the job itself",
     "ended": "on purpose",
+}
+FAULTS = {
+    "infrastructure": "it is tried again within job.retries.infrastructure",
+    "failure": "it is tried again within job.retries.failure alone: the job itself failed",
 }
 STATES = {
     "submitted": "was submitted, and no worker has said a word yet",
@@ -100,3 +105,24 @@ def show_explanation(one: Explanation, as_typed: Callable[[str], str]) -> None:
 
 def _state(one: Explanation) -> str:
     return STATES[one.status.state]
+
+
+def pasted_data(one: Pasted, hint: str) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "kind": one.kind,
+        "summary": one.summary,
+        "why": one.why,
+        "hint": hint,
+        "fault": one.fault,
+        "line": one.line,
+    }
+
+
+def show_pasted(one: Pasted, hint: str) -> None:
+    """`hint` has its commands as the user has to type them."""
+    facts = [("said", one.line), ("means", one.summary), ("why", one.why)]
+    if one.fault is not None:
+        facts.append(("in a job", FAULTS[one.fault]))
+    print_facts(facts)
+    print(f"\n{hint}")
