@@ -118,12 +118,15 @@ async def test_every_byte_passes_both_ways_once(cloud: Any, machine: Machine) ->
 
 
 @pytest.mark.parametrize("part", ["answer", "request"])
-async def test_cuts_lose_and_repeat_nothing(cloud: Any, machine: Machine, part: str) -> None:
-    """The connection to the relay ends without a word, again and again; that to the machine
-    stays."""
+@pytest.mark.parametrize("code", [None, "UNAUTHENTICATED"])
+async def test_cuts_lose_and_repeat_nothing(
+    cloud: Any, machine: Machine, part: str, code: str | None
+) -> None:
+    """The connection to the relay ends again and again, without a word, or for a token that has
+    grown old; that to the machine stays."""
     data = os.urandom(2000 * KIB)
     cuts = [
-        fault(cloud, "cut", method="iap.tunnels.*", of=part, after_bytes=count)
+        fault(cloud, "cut", method="iap.tunnels.*", of=part, after_bytes=count, code=code)
         for count in (1, 300 * KIB, 33 * KIB)
     ]
     async with reached(way(cloud)) as (opened, reader, writer):

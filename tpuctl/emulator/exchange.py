@@ -21,6 +21,7 @@ _LONGEST_WAIT = 5.0  # for a client that does not read what it was sent
 class _Plan:
     after: int | None
     strike: Callable[[], bool]
+    code: str = ""  # of a connection that can say why it ends
 
 
 @dataclass
@@ -34,9 +35,16 @@ class Exchange:
     received: int = 0  # bytes of a request's body that was read before its call was known
     _plans: dict[Part, _Plan] = field(default_factory=dict)
 
-    def plan(self, part: Part, after: int | None, strike: Callable[[], bool]) -> None:
+    def plan(
+        self, part: Part, after: int | None, strike: Callable[[], bool], code: str = ""
+    ) -> None:
         """Have a body cut. `strike` is asked at the place: it counts, or says that it is over."""
-        self._plans.setdefault(part, _Plan(after, strike))
+        self._plans.setdefault(part, _Plan(after, strike, code))
+
+    def code(self, part: Part) -> str:
+        """What a connection is to say when it is cut; nothing where it just ends."""
+        plan = self._plans.get(part)
+        return plan.code if plan is not None else ""
 
     def limit(self, part: Part, size: int | None) -> int | None:
         """How many bytes of a body of that size may pass; None for all of them.

@@ -34,7 +34,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "error": (*MATCHES, "code", "http", "text", "like", "operation", "limit", "number"),
     "dropped": MATCHES,
     "lost": MATCHES,
-    "cut": (*MATCHES, "after_bytes", "of"),
+    "cut": (*MATCHES, "after_bytes", "of", "code"),
     "hold": (*MATCHES, "after"),
     "slow": (*MATCHES, "seconds*"),
     "preempt": ("node*", "seconds"),

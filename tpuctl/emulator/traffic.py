@@ -118,7 +118,7 @@ class Call:
                 if strike():
                     raise Cut
                 return
-            exchange.plan(part, fault.get("after_bytes"), strike)
+            exchange.plan(part, fault.get("after_bytes"), strike, fault.get("code", ""))
             if part == "request" and not uploads:  # its body is here, but it goes no further
                 limit = exchange.limit(part, exchange.received)
                 if limit is not None and exchange.strikes(part):

@@ -32,6 +32,7 @@ class Close(Exception):
     SID_UNKNOWN = 4001
     SID_IN_USE = 4002
     BACKEND = 4003
+    REAUTHENTICATE = 4004
     BAD_ACK = 4005
     INVALID_ACK = 4006
     INVALID_OPCODE = 4007
@@ -79,8 +80,8 @@ class Session:
         """Use this connection until it ends. Raises Close where the client breaks the protocol.
 
         `acknowledged` is what the client says it has, None for a new session. `cut` is asked after
-        each frame, with "answer" or "request" and how many bytes of data went that way, and ends
-        the connection by itself when it says so.
+        each frame, with "answer" or "request" and how many bytes of data went that way; it may end
+        the connection, and says so.
         """
         if acknowledged is not None:
             async with self._changed:
@@ -105,8 +106,8 @@ class Session:
             else:
                 self.is_over = True
                 raise Close(Close.READ_FAILED, "The machine has closed the connection.")
-        except Close:
-            self.is_over = True
+        except Close as close:
+            self.is_over = close.code != Close.REAUTHENTICATE  # after which clients come back
             raise
         except ConnectionError:
             pass  # the client, which may come back

@@ -246,12 +246,14 @@ def _facts(request: _Asked) -> dict[str, Any]:
 
 
 def _cutting(request: _Asked) -> Callable[[str, int], bool]:
-    """Ends the connection, without a word, where a fault wants that."""
+    """Ends the connection where a fault wants that: without a word, or as with an old token."""
 
     def cut(part: Any, passed: int) -> bool:
-        limit = request.exchange.limit(part, None)
+        limit, code = request.exchange.limit(part, None), request.exchange.code(part)
         if limit is None or passed < limit or not request.exchange.strikes(part):
             return False
+        if code == "UNAUTHENTICATED":
+            raise Close(Close.REAUTHENTICATE, "reauthentication required")
         if request.raw.transport is not None:
             request.raw.transport.abort()
         return True

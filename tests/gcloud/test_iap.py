@@ -1,0 +1,67 @@
+"""The real gcloud through the local cloud's relay of Identity-Aware Proxy, and ours beside it.
+
+gcloud is told of no other relay: its way to Google's leads to the local cloud, as in any shell that
+`tpuctl local env` has pointed there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from gcloud import Gcloud
+
+from tpuctl.emulator import steering
+from tpuctl.remote.iap import Destination, IapWay, Relay
+
+TPUS = ("compute", "tpus", "tpu-vm")
+ZONE = "us-central1-a"
+SIZE = 1_500_000
+# The same bytes each time, and no two lines alike.
+SAY = f"seq 1 400000 | head -c {SIZE}"
+EXPECTED = "".join(f"{number}\n" for number in range(1, 400_001))[:SIZE]
+
+
+@pytest.mark.soak
+def test_gcloud_logs_in_to_a_worker_and_takes_up_what_was_cut(machine_gcloud: Gcloud) -> None:
+    gcloud, zone = machine_gcloud, f"--zone={ZONE}"
+    gcloud.make_key()
+    wanted = ("--accelerator-type=v2-32", "--version=tpu-ubuntu2204-base", "--internal-ips")
+    gcloud.run(*TPUS, "create", "pod", *wanted, zone)
+    # gcloud comes back where its token has grown old; after other ends it begins anew.
+    cut = steering.add_fault(
+        *(gcloud.cloud, "cut"),
+        project=gcloud.project,
+        method="iap.tunnels.connect",
+        after_bytes=400_000,
+        code="UNAUTHENTICATED",
+    )
+    # Of several workers each is found by the name that it tells in its guest attributes.
+    through = ("--tunnel-through-iap", "--worker=2", zone)
+    told = gcloud.run("alpha", *TPUS, "ssh", "pod", *through, f"--command=hostname; {SAY}").stdout
+    name, _, rest = told.partition("\n")
+    assert name.endswith("-w-2")
+    assert rest == EXPECTED, "every byte once"
+    assert steering.fault(gcloud.cloud, cut["id"])["used"] == 1
+    calls = [one["method"] for one in steering.calls(gcloud.cloud)]
+    assert calls.count("iap.tunnels.connect") == calls.count("iap.tunnels.reconnect") == 1
+
+    assert asyncio.run(_greeting(gcloud, name)).startswith(b"SSH-2.0-")
+    closed = ("compute", "start-iap-tunnel", name, "23", "--listen-on-stdin", zone)
+    assert "4003" in gcloud.run(*closed, check=False).stderr
+
+
+async def _greeting(gcloud: Gcloud, instance: str) -> bytes:
+    """What the same worker's SSH server says first, by our own client."""
+
+    async def token() -> str:
+        return gcloud.cloud.token
+
+    relay = Relay(f"ws://127.0.0.1:{gcloud.cloud.port}/v4", token, is_local=True)
+    opened = await IapWay(relay, Destination(gcloud.project, ZONE, instance)).open()
+    reader, writer = await asyncio.open_connection(sock=opened.socket)
+    try:
+        return await asyncio.wait_for(reader.readline(), 20)
+    finally:
+        writer.close()
+        await opened.close()
