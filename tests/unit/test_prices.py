@@ -326,7 +326,6 @@ def test_the_command_shows_flex_start_where_it_has_a_price(
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
         ["v3-8", "--machines"],
         ["--machines", "--disks"],
         ["v3-9"],

@@ -18,8 +18,19 @@ from tpuctl.catalog.compute import (
     traffic_price,
 )
 from tpuctl.catalog.flex_start import FLEX_START_DAYS, flex_start_zones
+from tpuctl.catalog.offers import (
+    CHARGED,
+    Choice,
+    Offer,
+    PriceOf,
+    cheapest,
+    choose,
+    generations,
+    matching,
+    offers_of,
+)
 from tpuctl.catalog.prices import HOURS_PER_MONTH, Capacity, Price, Rate, dollars, node_price
-from tpuctl.catalog.quota import QuotaLimit, quota_limit, quota_limits
+from tpuctl.catalog.quota import QuotaLimit, quota_limit, quota_limits, usual_quota
 from tpuctl.catalog.tpu import (
     AcceleratorType,
     NodeVersion,
@@ -39,32 +50,41 @@ from tpuctl.catalog.tpu import (
 )
 
 __all__ = [
+    "CHARGED",
     "FLEX_START_DAYS",
     "HOURS_PER_MONTH",
     "AcceleratorType",
     "Capacity",
+    "Choice",
     "MachineType",
     "NodeVersion",
+    "Offer",
     "Price",
+    "PriceOf",
     "QuotaLimit",
     "Rate",
     "Runtime",
     "accelerator_type",
     "accelerator_types",
     "address_price",
+    "cheapest",
+    "choose",
     "disk_price",
     "disk_types",
     "dollars",
     "flex_start_zones",
+    "generations",
     "machine_is_offered",
     "machine_price",
     "machine_type",
     "machine_types",
+    "matching",
     "nearest",
     "node_cidr_prefix",
     "node_price",
     "node_version",
     "node_versions",
+    "offers_of",
     "quota_limit",
     "quota_limits",
     "read_date",
@@ -75,5 +95,6 @@ __all__ = [
     "storage_locations",
     "storage_price",
     "traffic_price",
+    "usual_quota",
     "zones",
 ]

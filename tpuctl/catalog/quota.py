@@ -14,7 +14,7 @@ from typing import Literal
 
 from tpuctl.catalog.tpu import AcceleratorType
 
-__all__ = ["QuotaLimit", "quota_limit", "quota_limits"]
+__all__ = ["QuotaLimit", "quota_limit", "quota_limits", "usual_quota"]
 
 Scope = Literal["zone", "region"]
 
@@ -44,6 +44,29 @@ _STEMS: Mapping[tuple[str, str], tuple[str, str, Literal["cores", "chips"]]] = {
     ("v5p", "any"): ("TPUV5P", "TPUV5PPreemptible", "cores"),
     ("v6e", "any"): ("TPUV6E", "TPUV6EPreemptible", "chips"),
 }
+
+# What new projects are said to have in a zone, on demand and spot, by generation and class: the
+# page docs.cloud.google.com/tpu/docs/quota, read 2026-04-09. Many projects have less.
+USUAL_READ = "2026-04-09"
+_USUAL: Mapping[tuple[str, str], tuple[int, int]] = {
+    ("v2", "one"): (40, 120),
+    ("v2", "pod"): (32, 32),
+    ("v3", "one"): (40, 120),
+    ("v3", "pod"): (32, 32),
+    ("v4", "any"): (0, 0),
+    ("v5e", "pod"): (512, 1536),
+    ("v5p", "any"): (128, 768),
+    ("v6e", "any"): (512, 1536),
+}
+
+
+def usual_quota(accelerator: AcceleratorType, spot: bool) -> int | None:
+    """How much of the zone's limit a new project is said to have; None where nobody says."""
+    size = "one" if accelerator.workers == 1 else "pod"
+    found = _USUAL.get((accelerator.generation, size)) or _USUAL.get(
+        (accelerator.generation, "any")
+    )
+    return found[1 if spot else 0] if found is not None else None
 
 
 def quota_limits(accelerator: AcceleratorType, spot: bool) -> tuple[QuotaLimit, ...]:

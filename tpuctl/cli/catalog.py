@@ -1,127 +1,170 @@
-"""Commands for the catalogue, offline: types, zones, runtimes, prices."""
+"""The commands of the catalogue, and `types`: offline, or held against the API."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from tpuctl.cli.app import State
-from tpuctl.cli.known import require_type, require_zone
+from tpuctl.cli.choosing import (
+    Generation,
+    Limit,
+    Live,
+    LiveProject,
+    MaxChips,
+    MinChips,
+    Regions,
+    Sort,
+    Types,
+    Zones,
+    chosen,
+    field,
+    finish,
+    in_order,
+    is_meant,
+    natural,
+)
 from tpuctl.cli.prices import prices
+from tpuctl.cli.quota import quota
+from tpuctl.cli.runtimes import runtimes
+from tpuctl.cli.zones import zones
+
+if TYPE_CHECKING:
+    from tpuctl.catalog import AcceleratorType, Choice
 
 __all__ = ["register"]
 
 PANEL = "Catalogue"
+Row = dict[str, Any]
 
 
 def register(app: typer.Typer) -> None:
-    for command in (types, zones, runtimes, prices):
+    for command in (types, zones, runtimes, prices, quota):
         app.command(rich_help_panel=PANEL)(command)
 
 
 def types(
     context: typer.Context,
-    zone: Annotated[str, typer.Option("--zone", help="Only what this zone offers.")] = "",
+    accelerator: Types = "",
+    generation: Generation = "",
+    zone: Zones = "",
+    region: Regions = "",
+    min_chips: MinChips = 1,
+    max_chips: MaxChips = None,
+    sort: Sort = "",
+    limit: Limit = None,
+    live: Live = False,
+    project: LiveProject = "",
 ) -> None:
-    """List TPU types: chips, workers, memory.
+    """List TPU types: chips, workers, memory, and what the cheapest zone asks for an hour.
 
-    Example: tpuctl types --zone europe-west4-a
+    Example: tpuctl types --zone europe-west4-a --max-chips 16 --sort price
     """
-    from tpuctl.catalog import accelerator_types
-    from tpuctl.view.tables import print_table
-
     state: State = context.obj
-    require_zone(zone)
-    found = [one for one in accelerator_types().values() if not zone or zone in one.zones]
-    data = [
-        {
-            "type": one.name,
-            "chips": one.chips,
-            "workers": one.workers,
-            "devices": one.devices,
-            "topology": one.topology,
-            "hbm_gb": one.chips * one.hbm_gb_per_chip,
-            "tpu_api": one.in_tpu_api,
-            "zones": list(one.zones),
-        }
-        for one in found
-    ]
-    columns = ("type", "chips", "workers", "devices", "topology", "hbm_gb")
-    state.answer(
-        data,
-        lambda: print_table(
-            columns, [[str(row[name]) for name in columns] for row in data], numbers=columns[1:]
-        ),
+    is_live = live or bool(project)
+    choice = chosen(
+        types=accelerator,
+        generation=generation,
+        zone=zone,
+        region=region,
+        min_chips=min_chips,
+        max_chips=max_chips,
+        is_live=is_live,
     )
+    told = None
+    rows = [_row(one, choice) for one in choice.types]
+    if is_live:
+        from tpuctl.cli.comparing import ask
 
-
-def zones(
-    context: typer.Context,
-    accelerator: Annotated[str, typer.Option("--type", help="Only zones with this type.")] = "",
-) -> None:
-    """List zones and the generations they offer.
-
-    Example: tpuctl zones --type v3-8
-    """
-    from tpuctl.catalog import accelerator_types
-    from tpuctl.catalog import zones as every_zone
-    from tpuctl.view.tables import print_table
-
-    state: State = context.obj
-    require_type(accelerator)
-    rows = []
-    for zone in every_zone():
-        offered = [one for one in accelerator_types().values() if zone in one.zones]
-        if not accelerator or accelerator in (one.name for one in offered):
-            generations = list(dict.fromkeys(one.generation for one in offered))
-            rows.append({"zone": zone, "generations": generations})
-    state.answer(
+        told = ask(
+            state,
+            project,
+            "types",
+            lambda place: (
+                one.name for one in choice.types if one.in_tpu_api and place in one.zones
+            ),
+            is_meant(choice, accelerator, generation),
+            zone=zone,
+            region=region,
+        )
+        rows = [row for row in rows if set(row["zones"]) & set(told.compared.zones)]
+        rows += [
+            _unknown(name)
+            for name in sorted({name for name, _ in told.compared.new})
+            if name not in {row["type"] for row in rows}
+        ]
+        for row in rows:
+            is_asked = row["tpu_api"] is not False
+            row["live"] = told.compared.of_name(row["type"]) if is_asked else "-"
+            if is_asked:
+                row["zones"] = list(told.compared.zones_of(row["type"]))
+    rows = in_order(
         rows,
-        lambda: print_table(
-            ("zone", "generations"),
-            [(str(row["zone"]), ", ".join(row["generations"])) for row in rows],
-        ),
-    )
-
-
-def runtimes(
-    context: typer.Context,
-    accelerator: Annotated[str, typer.Option("--type", help="Only what fits this type.")] = "",
-) -> None:
-    """List runtimes, newest TensorFlow first; the first that fits is what `auto` takes.
-
-    Example: tpuctl runtimes --type v3-8
-    """
-    from tpuctl.catalog import accelerator_type
-    from tpuctl.catalog import runtimes as every_runtime
-    from tpuctl.view.tables import print_table
-
-    state: State = context.obj
-    require_type(accelerator)
-    wanted = accelerator_type(accelerator) if accelerator else None
-    data = [
+        sort,
+        limit,
         {
-            "runtime": one.version,
-            "tensorflow": one.tensorflow,
-            "generations": list(one.generations),
-            "hosts": one.hosts,
-        }
-        for one in every_runtime()
-        if wanted is None or one.fits(wanted)
-    ]
-    state.answer(
-        data,
-        lambda: print_table(
-            ("runtime", "tensorflow", "generations", "hosts"),
-            [
-                (
-                    str(row["runtime"]),
-                    str(row["tensorflow"] or "-"),
-                    ", ".join(row["generations"] or ()),
-                    str(row["hosts"]),
-                )
-                for row in data
-            ],
-        ),
+            "type": lambda row: natural(row["type"]),
+            "generation": field("generation"),
+            "chips": field("chips"),
+            "workers": field("workers"),
+            "devices": field("devices"),
+            "hbm-gb": field("hbm_gb"),
+            "zones": lambda row: len(row["zones"]),
+            "price": field("on_demand"),
+            "spot": field("spot"),
+        },
     )
+    columns = {
+        "type": "type",
+        "chips": "chips",
+        "workers": "workers",
+        "devices": "devices",
+        "topology": "topology",
+        "hbm_gb": "HBM GB",
+        "zones": "zones",
+        "on_demand": "from",
+        "live": "live",
+    }
+    for name in ["live"] if told is None else ["devices", "topology"]:
+        del columns[name]
+    finish(
+        state,
+        "types",
+        rows,
+        columns,
+        told,
+        more=("Zones of a type, and prices:", "tpuctl prices {type}"),
+        note="From: US dollars an hour on demand in the cheapest zone; prices of {read}.",
+        counted=("zones",),
+    )
+
+
+def _row(one: AcceleratorType, choice: Choice) -> Row:
+    from tpuctl.catalog import Choice, cheapest, offers_of
+
+    here = choice.zones_of(one)
+    best = {each.capacity: each for each in cheapest(offers_of(Choice((one,), here)))}
+    demand, spot = best.get("on-demand"), best.get("spot")
+    return {
+        "type": one.name,
+        "generation": one.generation,
+        "chips": one.chips,
+        "workers": one.workers,
+        "devices": one.devices,
+        "topology": one.topology or None,
+        "hbm_gb": one.chips * one.hbm_gb_per_chip,
+        "tpu_api": one.in_tpu_api,
+        "zones": list(here),
+        "on_demand": demand.per_hour if demand else None,
+        "on_demand_zone": demand.zone if demand else None,
+        "spot": spot.per_hour if spot else None,
+        "spot_zone": spot.zone if spot else None,
+    }
+
+
+def _unknown(name: str) -> Row:
+    """A type that the API lists and the catalogue does not know."""
+    names = ("generation", "chips", "workers", "devices", "topology", "hbm_gb")
+    prices = ("on_demand", "on_demand_zone", "spot", "spot_zone")
+    return {"type": name, "zones": [], "tpu_api": True, **dict.fromkeys((*names, *prices))}

@@ -8,22 +8,27 @@ taken for one when they are made of the same words.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from tpuctl.catalog import QuotaLimit, quota_limits, region_of
+from tpuctl.catalog import AcceleratorType, QuotaLimit, quota_limits, region_of
 from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
+from tpuctl.engine.step import step
 from tpuctl.errors import NotFound, TpuctlError
-from tpuctl.model.inventory import Found
+from tpuctl.flows.inventory import look
+from tpuctl.model.events import Emit
+from tpuctl.model.inventory import Found, with_requests
 from tpuctl.model.plan import Plan
 from tpuctl.model.quota import QuotaReport, Region, compute_lines, tpu_lines
+from tpuctl.model.quota_room import Room, rooms_of
 from tpuctl.model.stack import Stack
 
-__all__ = ["Limits", "read_limits", "read_region", "report_of", "words_of"]
+__all__ = ["Limits", "read_limits", "read_region", "read_room", "report_of", "words_of"]
 
 SECONDS = 15.0  # a plan waits no longer for what only informs
 MOST_PAGES = 20
@@ -43,8 +48,18 @@ class Limits:
 
 async def read_limits(stack: Stack, cloud: Cloud) -> Limits:
     """The limits that the stack's nodes count against in each of its zones. Raises nothing."""
-    path = f"/v1beta1/projects/{quote(stack.project)}/services/tpu.googleapis.com"
     wanted = quota_limits(stack.accelerator, stack.file.tpu.capacity in FLOATING)
+    try:
+        return Limits(await _limits(cloud, stack.project, wanted, stack.zones))
+    except TpuctlError as error:
+        return Limits(problem=f"quota of Cloud TPU could not be read: {_reason(error)}")
+
+
+async def _limits(
+    cloud: Cloud, project: str, wanted: Iterable[QuotaLimit], zones: Iterable[str]
+) -> dict[tuple[str, str], float | None]:
+    """How much is allowed, by the id of the limit and the place. Raises TpuctlError."""
+    path = f"/v1beta1/projects/{quote(project)}/services/tpu.googleapis.com"
 
     def listed(**options: Any) -> list[Any]:
         metrics: list[Any] = []
@@ -59,11 +74,50 @@ async def read_limits(stack: Stack, cloud: Cloud) -> Limits:
             query = {"pageToken": answer["nextPageToken"]}
         return metrics
 
+    metrics = await cloud.call("the quota of Cloud TPU", listed, timeout=SECONDS)
+    return dict(_allowed(metrics, wanted, tuple(zones)))
+
+
+async def read_room(
+    cloud: Cloud, accelerator: AcceleratorType, zones: Iterable[str], emit: Emit
+) -> tuple[tuple[Room, ...], str]:
+    """How many nodes of a type each zone has quota for; and why addresses are not counted in it.
+
+    Raises TpuctlError where the limits of Cloud TPU, or what counts against them, may not be read.
+    """
+    places = tuple(zones)
+    wanted = [limit for spot in (False, True) for limit in quota_limits(accelerator, spot)]
+    with step(emit, f"quota of {cloud.project}", "read") as told:
+        allowed, found, regions = await asyncio.gather(
+            _limits(cloud, cloud.project, wanted, places),
+            look(
+                cloud,
+                cloud.project,
+                kinds=("node", "tpu", "queued"),
+                others=True,
+                must_exist=True,
+            ),
+            _regions(cloud),
+        )
+        told.result = f"{len(places)} zones"
+    counted, problem = ({}, regions) if isinstance(regions, str) else (regions, "")
+    return rooms_of(accelerator, places, with_requests(found), allowed, counted), problem
+
+
+async def _regions(cloud: Cloud) -> dict[str, Region] | str:
+    """What Compute Engine allows in every region, or why it does not say. Raises nothing."""
+
+    def listed(**options: Any) -> list[Any]:
+        return list(cloud.client("regions").list(project=cloud.project, **options))
+
     try:
-        metrics = await cloud.call("the quota of Cloud TPU", listed, timeout=SECONDS)
-        return Limits(dict(_allowed(metrics, wanted, stack.zones)))
+        found = await cloud.call("the quota of every region", listed, timeout=SECONDS)
     except TpuctlError as error:
-        return Limits(problem=f"quota of Cloud TPU could not be read: {_reason(error)}")
+        return f"quota of Compute Engine could not be read: {_reason(error)}"
+    return {
+        one.name: Region(one.name, {each.metric: (each.limit, each.usage) for each in one.quotas})
+        for one in found
+    }
 
 
 async def read_region(stack: Stack, cloud: Cloud) -> Region | str:

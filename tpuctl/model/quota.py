@@ -15,7 +15,7 @@ from tpuctl.model.inventory import Found
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
 
-__all__ = ["QuotaLine", "QuotaReport", "Region", "compute_lines", "tpu_lines"]
+__all__ = ["QuotaLine", "QuotaReport", "Region", "amount_taken", "compute_lines", "tpu_lines"]
 
 FLOATING = ("spot", "preemptible", "flex-start")
 SSD = ("pd-balanced", "pd-ssd")
@@ -81,7 +81,7 @@ def tpu_lines(
     for limit in quota_limits(wanted, is_floating):
         place = stack.zone if limit.scope == "zone" else stack.region
         used = sum(
-            _amount(one, limit.id)
+            amount_taken(one, limit.id)
             for one in everything
             if place in (one.zone, region_of(one.zone)) and not _goes(one, stack, plan)
         )
@@ -156,7 +156,7 @@ def _goes(one: Found, stack: Stack, plan: Plan) -> bool:
     return any(each.address == one.address and each.action is Action.DELETE for each in plan)
 
 
-def _amount(one: Found, limit: str) -> int:
+def amount_taken(one: Found, limit: str) -> int:
     """How much of a limit a node or request takes. Nodes of a request count with the request."""
     accelerator = accelerator_type(one.detail) if one.kind in ("node", "tpu", "queued") else None
     if accelerator is None or one.request:

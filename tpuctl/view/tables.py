@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -12,7 +13,7 @@ from rich.text import Text
 
 from tpuctl.catalog import dollars
 
-__all__ = ["console", "facts_table", "money", "print_facts", "print_table", "table"]
+__all__ = ["console", "facts_table", "money", "print_facts", "print_rows", "print_table", "table"]
 
 
 def console() -> Console:
@@ -48,6 +49,47 @@ def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[str] = ()
 ) -> None:
     console().print(table(columns, rows, numbers=numbers))
+
+
+def print_rows(
+    rows: Sequence[Mapping[str, Any]],
+    columns: Mapping[str, str],
+    *,
+    counted: Sequence[str] = (),
+    numbers: Sequence[str] = (),
+) -> None:
+    """Rows by the names of their fields; `columns` has the headings. Nothing is a dash.
+
+    Numbers with fractions are shown as money; of the lists in `counted` their length. Columns of
+    numbers are set to the right, and so are those in `numbers`, which are text.
+    """
+
+    def value(row: Mapping[str, Any], name: str) -> Any:
+        return len(row[name]) if name in counted else row[name]
+
+    print_table(
+        list(columns.values()),
+        [[_cell(value(row, name)) for name in columns] for row in rows],
+        numbers=[
+            title
+            for name, title in columns.items()
+            if name in numbers or any(_is_number(value(row, name)) for row in rows)
+        ],
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _cell(value: Any) -> str:
+    if value is None or value == []:
+        return "-"
+    if isinstance(value, float):
+        return money(value)
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value)
 
 
 def print_facts(facts: Iterable[tuple[str, str]]) -> None:

@@ -175,13 +175,14 @@ def _by_chip() -> Iterator[Any]:
 
 def _by_region(price_class: str) -> dict[str, tuple[float, float]]:
     """A chip's price on demand and spot: zero for none. Zones of a region do not differ."""
-    found = {}
+    found: dict[str, tuple[float, float]] = {}
     for accelerator in catalog.accelerator_types().values():
         if accelerator.price_class == price_class:
             for zone in accelerator.zones:
                 both = (catalog.node_price(accelerator, zone, spot=spot) for spot in (False, True))
                 demand, spot = (one.per_hour / accelerator.chips if one else 0.0 for one in both)
-                found[catalog.region_of(zone)] = demand, spot
+                before = found.get(catalog.region_of(zone), (0.0, 0.0))
+                found[catalog.region_of(zone)] = demand or before[0], spot or before[1]
             return found
     raise AssertionError(f"no type is charged as {price_class}")
 

@@ -1,0 +1,75 @@
+"""What somebody is ready to pay: `20/day`, `5/8h`, or a sum alone, in US dollars."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tpuctl.catalog import HOURS_PER_MONTH, dollars
+
+__all__ = ["FORMS", "Budget", "parse_budget"]
+
+FORMS = "SUM/TIME in US dollars, as 20/day, 5/8h or 300/month; or a sum alone, as 50"
+HOURS = {"hour": 1.0, "day": 24.0, "week": 168.0, "month": float(HOURS_PER_MONTH)}
+SHORT = {"h": "hour", "d": "day", "w": "week"}
+SUM = re.compile(r"\$?(\d+(?:\.\d+)?|\.\d+)")
+TIME = re.compile(r"(\d+(?:\.\d+)?|\.\d+)?([a-z]+)")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A sum, and for how many hours it is to last, where that was said."""
+
+    sum: float
+    hours: float | None = None
+    period: str = ""  # as it was said: "day", "8h"
+
+    @property
+    def per_hour(self) -> float | None:
+        return None if self.hours is None else self.sum / self.hours
+
+    def allows(self, per_hour: float) -> bool:
+        """Whether it pays for the whole time; a sum alone pays for anything a while."""
+        return self.hours is None or per_hour * self.hours <= self.sum * (1 + 1e-9)
+
+    def hours_of(self, per_hour: float) -> float:
+        """How long the sum lasts."""
+        return self.sum / per_hour
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the time is an hour, a day, a week or a month."""
+        return self.period in HOURS
+
+    @property
+    def amount(self) -> str:
+        """The sum alone, as it is shown."""
+        return dollars(self.sum)
+
+    @property
+    def typed(self) -> str:
+        """As one would type it again."""
+        return f"{self.sum:g}" + (f"/{self.period}" if self.period else "")
+
+    def __str__(self) -> str:
+        if not self.period:
+            return dollars(self.sum)
+        return f"{dollars(self.sum)} {'a' if self.period in HOURS else 'for'} {self.period}"
+
+
+def parse_budget(text: str) -> Budget | None:
+    """None for what is none: nothing, less than nothing, or for no time."""
+    amount, slash, time = text.strip().lower().replace(" ", "").partition("/")
+    found = SUM.fullmatch(amount)
+    if found is None or not float(found[1]):
+        return None
+    if not slash:
+        return Budget(float(found[1]))
+    length = TIME.fullmatch(time)
+    unit = length[2] if length is not None else ""
+    one = HOURS.get(SHORT.get(unit, unit.removesuffix("s")))
+    if length is None or one is None or (length[1] and not float(length[1])):
+        return None
+    if not length[1]:
+        return Budget(float(found[1]), one, SHORT.get(unit, unit.removesuffix("s")))
+    return Budget(float(found[1]), float(length[1]) * one, time)

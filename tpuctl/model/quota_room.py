@@ -1,0 +1,107 @@
+"""How many nodes of a type a project still has quota for, zone by zone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from tpuctl.catalog import AcceleratorType, quota_limits, region_of
+from tpuctl.model.inventory import Found
+from tpuctl.model.quota import Region, amount_taken
+
+__all__ = ["Room", "rooms_of"]
+
+ADDRESSES = "IN_USE_ADDRESSES"
+
+
+@dataclass(frozen=True)
+class Room:
+    """One zone, on demand or spot. None stands for what nobody tells."""
+
+    zone: str
+    capacity: Literal["on-demand", "spot"]
+    limit: str  # as refusals name it; of the zone
+    unit: str
+    takes: int  # by one node
+    allowed: float | None  # in the zone; infinite without a bound
+    used: float
+    nodes: int | None  # that still fit
+    bound: str  # what lets no more in: "zone", "region", "addresses"; empty for nothing
+
+    @property
+    def preferred(self) -> int:
+        """What to ask for so that one node more fits into the zone."""
+        have = 0 if self.allowed is None or self.allowed == float("inf") else int(self.allowed)
+        return max(have + self.takes if self.nodes else have, int(self.used) + self.takes)
+
+
+def rooms_of(
+    accelerator: AcceleratorType,
+    zones: Iterable[str],
+    found: Iterable[Found],
+    allowed: Mapping[tuple[str, str], float | None],
+    regions: Mapping[str, Region],
+) -> tuple[Room, ...]:
+    """Zones with most room first.
+
+    `found` has every node and request of the project; `allowed` the limits of Cloud TPU by id and
+    place, None where there is no bound; `regions` what Compute Engine tells, as far as it does.
+    Nodes are taken to have an external address for each worker, as they have by default.
+    """
+    everything = list(found)
+    made = [
+        _room(accelerator, zone, spot, everything, allowed, regions.get(region_of(zone)))
+        for zone in zones
+        for spot in (False, True)
+        if quota_limits(accelerator, spot)
+    ]
+    return tuple(sorted(made, key=_rank))
+
+
+def _rank(room: Room) -> tuple[int, str, str]:
+    return (1 if room.nodes is None else -room.nodes, room.zone, room.capacity)
+
+
+def _room(
+    accelerator: AcceleratorType,
+    zone: str,
+    spot: bool,
+    found: list[Found],
+    allowed: Mapping[tuple[str, str], float | None],
+    region: Region | None,
+) -> Room:
+    fits: list[tuple[float, str]] = []
+    is_known = True
+    of_zone: tuple[str, str, int, float | None, float] | None = None
+    for limit in quota_limits(accelerator, spot):
+        place = zone if limit.scope == "zone" else region_of(zone)
+        used: float = sum(
+            amount_taken(one, limit.id) for one in found if place in (one.zone, region_of(one.zone))
+        )
+        takes = limit.amount(accelerator)
+        bound = _bound(allowed, (limit.id, place))
+        if limit.scope == "zone":
+            of_zone = (limit.id, limit.unit, takes, bound, used)
+            is_known = bound is not None
+        if bound is not None:
+            fits.append(((bound - used) // takes, limit.scope))
+    if region is not None and ADDRESSES in region.quotas:
+        most, in_use = region.quotas[ADDRESSES]
+        fits.append(((most - in_use) // accelerator.workers, "addresses"))
+    assert of_zone is not None
+    least, by = min(fits, key=lambda one: one[0], default=(float("inf"), ""))
+    nodes = None if not is_known or least == float("inf") else max(0, int(least))
+    name, unit, takes, bound, used = of_zone
+    capacity: Literal["on-demand", "spot"] = "spot" if spot else "on-demand"
+    return Room(
+        zone, capacity, name, unit, takes, bound, used, nodes, by if nodes is not None else ""
+    )
+
+
+def _bound(allowed: Mapping[tuple[str, str], float | None], key: tuple[str, str]) -> float | None:
+    """Infinite where there is no bound, None where nobody tells."""
+    if key not in allowed:
+        return None
+    told = allowed[key]
+    return float("inf") if told is None else told
