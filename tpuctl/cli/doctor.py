@@ -1,11 +1,94 @@
-"""The command `doctor`: whether everything that `up` needs is there."""
+"""The command `doctor`: whether everything that `up` and `run` need is there."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Annotated
+
 import typer
+
+from tpuctl.cli.options import project_option
+from tpuctl.cli.state import State
+
+if TYPE_CHECKING:
+    from tpuctl.model.diagnosis import Diagnosis, Finding
 
 __all__ = ["register"]
 
 
 def register(app: typer.Typer) -> None:
-    """Make it known."""
+    app.command()(doctor)
+
+
+def doctor(
+    context: typer.Context,
+    project: Annotated[str, project_option("Look at this project, without a stack file.")] = "",
+    role: Annotated[
+        bool, typer.Option("--role", help="Print the custom role that a pipeline's account needs.")
+    ] = False,
+) -> int:
+    """Look whether everything that `up` and `run` need is there, and say what mends it.
+
+    Nothing is changed. Asked are this machine, the stack file, credentials, project, billing, APIs,
+    permissions, network, organization policies and quota. Exit code 0 where nothing is in the way;
+    else that of the most basic problem.
+
+    Example: tpuctl doctor
+    """
+    state: State = context.obj
+    if role:
+        return _role(state, project)
+    from tpuctl.api.diagnosing import diagnose
+    from tpuctl.view.diagnosis import diagnosis_data, ending, paper, show_finding
+
+    out = paper(no_color=state.no_color)
+    tpuctl = state.tpuctl(name="any" if project else "", project=project)
+
+    def tell(finding: Finding) -> None:
+        if not state.json:
+            state.view.close()
+            show_finding(_as_typed(state, finding), out)
+
+    diagnosis, is_up = state.wait_for(diagnose(tpuctl, tell))
+    following = _following(state, diagnosis, project, is_up=is_up)
+
+    def show() -> None:
+        print(f"\n{ending(diagnosis)}\n\nNext:\n    {following}")
+
+    findings = tuple(_as_typed(state, one) for one in diagnosis.findings)
+    state.answer(diagnosis_data(type(diagnosis)(findings), following), show)
+    return diagnosis.exit_code
+
+
+def _as_typed(state: State, finding: Finding) -> Finding:
+    from dataclasses import replace
+
+    from tpuctl.errors import Diagnostic
+
+    return replace(finding, hint=state.as_typed(Diagnostic("", hint=finding.hint)).hint)
+
+
+def _following(state: State, diagnosis: Diagnosis, project: str, *, is_up: bool) -> str:
+    """The next command to type: what mends the most basic problem, else what comes after."""
+    if diagnosis.problems:
+        first = _as_typed(state, diagnosis.problems[0])
+        return first.command or f"{state.typed} doctor"
+    if project:
+        return f"{state.typed_anywhere} init"
+    return f"{state.typed} run SCRIPT" if is_up else f"{state.typed} up"
+
+
+def _role(state: State, project: str) -> int:
+    from tpuctl.api.diagnosing import role_of
+    from tpuctl.errors import Usage
+    from tpuctl.view.diagnosis import role_data, role_text
+
+    if project:
+        raise Usage(
+            "Options contradict",
+            "what a role needs depends on the stack file, which --project stands in for",
+            hint="Leave --project out:\n    tpuctl doctor --role",
+            where="--project",
+        )
+    found = role_of(state.tpuctl())
+    state.answer(role_data(found), lambda: print(role_text(found)))
+    return 0

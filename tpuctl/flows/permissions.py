@@ -18,7 +18,15 @@ from tpuctl.flows.composition import resources_of
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
 
-__all__ = ["Missing", "Permission", "kinds_of", "missing_permissions", "needs", "permitted"]
+__all__ = [
+    "Missing",
+    "Permission",
+    "kinds_of",
+    "missing_permissions",
+    "needs",
+    "permitted",
+    "told_and_granted",
+]
 
 LOOK = "look"  # what a plan is made from
 CREATE, UPDATE = Action.CREATE.value, Action.UPDATE.value
@@ -47,6 +55,7 @@ iap connect iap.tunnelResourceAccessor iap.tunnelInstances.accessViaIAP
 bucket look storage.admin storage.buckets.get storage.objects.get storage.objects.list
 bucket create storage.admin storage.buckets.create storage.buckets.list
 bucket create storage.admin storage.objects.create storage.objects.delete
+bucket delete storage.admin storage.buckets.delete
 grants look storage.admin storage.buckets.getIamPolicy
 grants update storage.admin storage.buckets.setIamPolicy storage.objects.create
 grants update storage.admin storage.objects.delete
@@ -306,6 +315,20 @@ async def _to_link(stack: Stack, cloud: Cloud, action: str) -> list[Missing]:
 
 def _denied(missing: Sequence[Missing]) -> Denied:
     """One error for all of them, by thing and role."""
+    lines, commands = told_and_granted(missing)
+    error = Denied(
+        "Permissions missing",
+        "\n".join(["you may not do all that this stack needs; these roles would let you", *lines]),
+        hint="Somebody who may grants them with\n" + "\n".join(f"    {one}" for one in commands),
+    )
+    error.scope = Scope.PROJECT
+    return error
+
+
+def told_and_granted(
+    missing: Sequence[Missing], member: str = "user:YOU"
+) -> tuple[list[str], list[str]]:
+    """What is missing, a line for each thing and role; and the commands that grant it."""
     roles = {(one.on, one.permission.role) for one in missing}
     grouped: dict[tuple[str, str], set[str]] = {}
     for one in missing:
@@ -316,17 +339,10 @@ def _denied(missing: Sequence[Missing]) -> Denied:
         f"{role} on {on}: {', '.join(sorted(names))}"
         for (on, role), names in sorted(grouped.items())
     ]
-    commands = [f"    {_command(on, role)}" for on, role in sorted(grouped)]
-    error = Denied(
-        "Permissions missing",
-        "\n".join(["you may not do all that this stack needs; these roles would let you", *lines]),
-        hint="Somebody who may grants them with\n" + "\n".join(commands),
-    )
-    error.scope = Scope.PROJECT
-    return error
+    return lines, [_command(on, role, member) for on, role in sorted(grouped)]
 
 
-def _command(on: str, role: str) -> str:
+def _command(on: str, role: str, member: str) -> str:
     kind, _, name = on.replace("project ", "projects/").partition("/")
     group = {
         "projects": "projects",
@@ -334,4 +350,4 @@ def _command(on: str, role: str) -> str:
         "organizations": "organizations",
         "billingAccounts": "billing accounts",
     }[kind]
-    return f"gcloud {group} add-iam-policy-binding {name} --member=user:YOU --role={role}"
+    return f"gcloud {group} add-iam-policy-binding {name} --member={member} --role={role}"

@@ -1,0 +1,53 @@
+"""The machine that tpuctl runs on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from tpuctl.errors import TpuctlError
+from tpuctl.model.diagnosis import Finding, State, failed
+from tpuctl.model.stack import Stack
+from tpuctl.remote.keys import config_home, load_key
+
+__all__ = ["machine_finding"]
+
+CHECK = "this machine"
+
+
+def machine_finding(stack: Stack | None) -> Finding:
+    """The key for SSH can be used or made, and there is a folder to keep it in."""
+    named = stack.file.access.ssh_key if stack is not None else "auto"
+    own = config_home() / "ssh" / "id_ed25519"
+    key = own if named == "auto" else Path(named).expanduser()
+    if key.exists() or named != "auto":
+        try:
+            load_key(key)
+        except TpuctlError as error:
+            return failed(CHECK, error)
+        told = f"SSH key {_short(key)}"
+    else:
+        folder = next(one for one in own.parents if one.exists())
+        if not os.access(folder, os.W_OK | os.X_OK) or not folder.is_dir():
+            return Finding(
+                CHECK,
+                State.PROBLEM,
+                f"an SSH key cannot be made in {own.parent}: {folder} is not to be written",
+                "Name another folder for what tpuctl keeps:\n    export TPUCTL_CONFIG_HOME=FOLDER",
+                exit_code=2,
+            )
+        told = "the SSH key is made when it is first needed"
+    if shutil.which("ssh") is None:
+        return Finding(
+            CHECK,
+            State.WARNING,
+            f"{told}; there is no program ssh, without which `tpuctl ssh` opens no shell",
+            "Install OpenSSH, for example with\n    sudo apt-get install openssh-client",
+        )
+    return Finding(CHECK, State.OK, told)
+
+
+def _short(path: Path) -> str:
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)

@@ -1,0 +1,202 @@
+"""Organization policies in the way of a stack, as they are in force for its project.
+
+Read by Organization Policy v2, policies.getEffectivePolicy. What each constraint forbids is from
+cloud.google.com/resource-manager/docs/organization-policy/org-policy-constraints; groups of
+locations, from …/organization-policy/defining-locations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tpuctl.catalog import region_of, zones
+from tpuctl.cloud.classification import ApiDisabled
+from tpuctl.cloud.clients import Cloud
+from tpuctl.errors import Denied
+from tpuctl.model.diagnosis import DENIED, Finding, State
+from tpuctl.model.stack import Stack
+
+__all__ = ["policies_finding"]
+
+CHECK = "org policies"
+GROUP = re.compile(r"in:([a-z0-9-]+)-locations")
+ADMIN = "Somebody who keeps the organization's policies may except the project:\n"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a policy in force means for the stack."""
+
+    told: str
+    hint: str
+    is_problem: bool = True
+
+
+Rules = Sequence[Mapping[str, Any]]
+Judge = Callable[[Stack, Rules], Verdict | None]
+
+
+async def policies_finding(stack: Stack, cloud: Cloud, member: str) -> Finding:
+    """All of them at once. A project outside any organization has none."""
+    found = await cloud.call(
+        "the project",
+        cloud.client("projects").get_project,
+        {"name": f"projects/{stack.project}"},
+    )
+    if not found.parent:
+        return Finding(CHECK, State.OK, "the project is in no organization, which could have any")
+    try:
+        answers = await asyncio.gather(*(_rules(stack, cloud, name) for name in JUDGES))
+    except ApiDisabled:
+        return Finding(
+            CHECK,
+            State.UNASKED,
+            "their API is off in the project",
+            "To have them asked, enable it with\n"
+            f"    gcloud services enable orgpolicy.googleapis.com --project={stack.project}",
+        )
+    except Denied:
+        return Finding(
+            CHECK,
+            State.UNASKED,
+            "you may not see them",
+            "To have them asked, somebody who may grants you\n"
+            f"    gcloud projects add-iam-policy-binding {stack.project} --member={member} "
+            "--role=roles/orgpolicy.policyViewer",
+        )
+    verdicts = [
+        (name, verdict)
+        for (name, judge), rules in zip(JUDGES.items(), answers, strict=True)
+        if (verdict := judge(stack, rules)) is not None
+    ]
+    if not verdicts:
+        return Finding(CHECK, State.OK, f"none of {len(JUDGES)} is in the way")
+    verdicts.sort(key=lambda one: not one[1].is_problem)
+    is_problem = verdicts[0][1].is_problem
+    return Finding(
+        CHECK,
+        State.PROBLEM if is_problem else State.WARNING,
+        "; ".join(f"{name}: {verdict.told}" for name, verdict in verdicts),
+        "\n".join(
+            f"{verdict.hint}\n{ADMIN}    gcloud org-policies reset {name} --project={stack.project}"
+            for name, verdict in verdicts
+        ),
+        exit_code=DENIED if is_problem else 0,
+    )
+
+
+async def _rules(stack: Stack, cloud: Cloud, constraint: str) -> Rules:
+    path = f"/v2/projects/{stack.project}/policies/{constraint}:getEffectivePolicy"
+    rest = cloud.client("rest")
+    answer = await cloud.call("organization policies", rest.call, "GET", "orgpolicy", path)
+    rules: Rules = answer.get("spec", {}).get("rules", ())
+    return rules
+
+
+def _is_enforced(rules: Rules) -> bool:
+    return any(rule.get("enforce") for rule in rules)
+
+
+def _limited(rules: Rules) -> bool:
+    """Whether a list leaves out anything at all."""
+    return any(rule.get("denyAll") or rule.get("values") for rule in rules)
+
+
+def _external(stack: Stack, rules: Rules) -> Verdict | None:
+    if stack.file.network.ssh != "external" or not _limited(rules):
+        return None
+    return Verdict(
+        "machines may have no external addresses",
+        "Do without them, and reach the machines through Identity-Aware Proxy:\n"
+        "    network: {ssh: iap}",
+    )
+
+
+def _locations(stack: Stack, rules: Rules) -> Verdict | None:
+    closed = [one for one in stack.zones if not _is_allowed(one, rules)]
+    bucket = [] if _is_allowed(stack.bucket_location, rules) else [stack.bucket_location]
+    if not closed and not bucket:
+        return None
+    told = "nothing may be made in " + ", ".join(dict.fromkeys([*closed, *bucket]))
+    here = sorted(one for one in stack.accelerator.zones if _is_allowed(one, rules))
+    instead = f"{stack.accelerator.name} may be had in\n    tpu: {{zones: [{', '.join(here[:3])}]}}"
+    if not here:
+        instead = f"No zone that has {stack.accelerator.name} is allowed."
+    is_problem = len(closed) == len(stack.zones) or bool(bucket)
+    return Verdict(told, instead, is_problem)
+
+
+def _is_allowed(place: str, rules: Rules) -> bool:
+    """Whether policies let things be in a zone, region or larger place."""
+    if any(rule.get("denyAll") for rule in rules):
+        return False
+    values = [rule["values"] for rule in rules if "values" in rule]
+    denied = [one for each in values for one in each.get("deniedValues", ())]
+    allowed = [one for each in values for one in each.get("allowedValues", ())]
+    return not _is_among(place, denied) and (not allowed or _is_among(place, allowed))
+
+
+def _is_among(place: str, entries: Iterable[str]) -> bool:
+    names = {place, region_of(place)} if place in zones() else {place}
+    for entry in entries:
+        group = GROUP.fullmatch(entry)
+        if group is None:
+            if entry.removeprefix("is:") == place:
+                return True
+        else:
+            part = "europe" if group[1] == "eu" else group[1]
+            if any(one in (part, group[1]) or one.startswith(f"{part}-") for one in names):
+                return True
+    return False
+
+
+def _accounts(stack: Stack, rules: Rules) -> Verdict | None:
+    if not stack.makes_service_account or not _is_enforced(rules):
+        return None
+    return Verdict(
+        "no service account can be made in the project",
+        "Name one that is there already, for the machines to act as:\n"
+        f"    tpu: {{service_account: NAME@{stack.project}.iam.gserviceaccount.com}}",
+    )
+
+
+def _members(stack: Stack, rules: Rules) -> Verdict | None:
+    if not stack.is_node or not _limited(rules):
+        return None
+    return Verdict(
+        "the TPU node's service agent, which is Google's, may be refused the bucket",
+        "A TPU VM acts as an account of the project's own:\n    tpu: {kind: vm}",
+        is_problem=False,
+    )
+
+
+def _os_login(stack: Stack, rules: Rules) -> Verdict | None:
+    if not _is_enforced(rules):
+        return None
+    return Verdict(
+        "machines look at OS Login alone, not at the SSH key that tpuctl gives them",
+        "tpuctl cannot log in then.",
+    )
+
+
+def _shielded(stack: Stack, rules: Rules) -> Verdict | None:
+    if stack.controller is None or not _is_enforced(rules):
+        return None
+    return Verdict(
+        "the controller would need Secure Boot, which tpuctl does not ask for",
+        "A TPU VM needs no controller." if stack.is_node else "Leave `controller` out.",
+    )
+
+
+JUDGES: Mapping[str, Judge] = {
+    "compute.vmExternalIpAccess": _external,
+    "compute.requireOsLogin": _os_login,
+    "compute.requireShieldedVm": _shielded,
+    "gcp.resourceLocations": _locations,
+    "iam.disableServiceAccountCreation": _accounts,
+    "iam.allowedPolicyMemberDomains": _members,
+}

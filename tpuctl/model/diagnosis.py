@@ -1,0 +1,68 @@
+"""What `doctor` found: a line for each thing that `up` and `run` need, and what mends it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tpuctl.errors import TpuctlError
+
+__all__ = ["DENIED", "Diagnosis", "Finding", "State", "failed"]
+
+DENIED = 77  # design's table: permission, billing, API or organization policy in the way
+
+
+class State(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+    UNASKED = "not asked"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check's answer.
+
+    `hint` is as a diagnostic's: what to do, each command on its own indented line. `root` is the
+    check whose failure kept this one from being asked.
+    """
+
+    check: str
+    state: State
+    told: str
+    hint: str = ""
+    exit_code: int = 0
+    root: str = ""
+
+    @property
+    def command(self) -> str:
+        """The first command of the hint."""
+        lines = [line for line in self.hint.splitlines() if line.startswith("    ")]
+        return lines[0].strip() if lines else ""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All findings, the most basic first."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def problems(self) -> tuple[Finding, ...]:
+        return tuple(one for one in self.findings if one.state is State.PROBLEM)
+
+    @property
+    def exit_code(self) -> int:
+        """That of the most basic problem; 0 where there is none."""
+        return self.problems[0].exit_code or 1 if self.problems else 0
+
+
+def failed(check: str, error: TpuctlError, exit_code: int = 0) -> Finding:
+    """A problem as the error tells it."""
+    first = error.diagnostics[0]
+    told = f"{first.summary}: {first.detail}" if first.detail else first.summary
+    if len(error.diagnostics) > 1:
+        told += f" (and {len(error.diagnostics) - 1} more)"
+    if first.where:
+        told = f"{first.where}: {told}"
+    return Finding(check, State.PROBLEM, told, first.hint, exit_code or error.exit_code)

@@ -1,0 +1,134 @@
+"""What `doctor` found: a line for each check as it is known, and what to do in the end."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from tpuctl.model.diagnosis import Diagnosis, Finding, State
+from tpuctl.model.role import CustomRole
+from tpuctl.view.wrapping import wrapped
+
+__all__ = ["diagnosis_data", "ending", "paper", "role_data", "role_text", "show_finding"]
+
+STYLES = {
+    State.OK: "green",
+    State.WARNING: "yellow",
+    State.PROBLEM: "bold red",
+    State.UNASKED: "dim",
+}
+WORD, NAME = 10, 14  # columns: the longest state, the longest name of a check, and a space between
+INDENT = " " * (WORD + 1 + NAME)
+
+
+def paper(*, no_color: bool) -> Console:
+    """Stdout as these lines are shown on it: as wide as the terminal, else as pages are."""
+    if sys.stdout.isatty():
+        return Console(highlight=False, no_color=no_color or None)
+    return Console(highlight=False, width=100, no_color=True)
+
+
+def show_finding(finding: Finding, console: Console) -> None:
+    """`problem   billing       no account is linked…`, and below it what mends it.
+
+    Words are wrapped for a terminal; commands stay whole, so that they can be copied.
+    """
+    width = console.width
+    line = Text(f"{finding.state.value:<{WORD}} ", STYLES[finding.state])
+    line.append(f"{finding.check:<{NAME}}", "bold")
+    told = wrapped(finding.told, width, used=len(INDENT), indent=INDENT)
+    line.append(told, "dim" if finding.state is State.UNASKED else "default")
+    _print(console, line)
+    for part in finding.hint.splitlines():
+        if part.startswith("    "):
+            _print(console, Text(f"{' ' * (WORD + 1)}{part}", "cyan"))
+        else:
+            indent = " " * (WORD + 1)
+            _print(console, Text(indent + wrapped(part, width, used=WORD + 1, indent=indent)))
+
+
+def _print(console: Console, text: Text) -> None:
+    console.print(text, soft_wrap=True)
+
+
+def ending(diagnosis: Diagnosis) -> str:
+    """All findings in a sentence."""
+    problems = len(diagnosis.problems)
+    unasked = sum(one.state is State.UNASKED for one in diagnosis.findings)
+    rest = f" {unasked} not asked." if unasked else ""
+    if not problems:
+        warnings = sum(one.state is State.WARNING for one in diagnosis.findings)
+        told = f", with {_counted(warnings, 'warning')}" if warnings else ""
+        return f"Nothing is in the way{told}.{rest}"
+    return f"{_counted(problems, 'problem')}.{rest}"
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}{'s' if count != 1 else ''}"
+
+
+def diagnosis_data(diagnosis: Diagnosis, following: str) -> dict[str, Any]:
+    """For the envelope."""
+    return {
+        "checks": [
+            {
+                "check": one.check,
+                "state": one.state.value,
+                "told": one.told,
+                "hint": one.hint,
+                "command": one.command,
+                "after": one.root,
+            }
+            for one in diagnosis.findings
+        ],
+        "next": following,
+    }
+
+
+def role_data(role: CustomRole) -> dict[str, Any]:
+    """For the envelope; `role` is what `gcloud iam roles create --file` takes."""
+    return {
+        "id": role.id,
+        "project": role.project,
+        "role": {
+            "title": role.title,
+            "description": role.description,
+            "stage": "GA",
+            "includedPermissions": list(role.permissions),
+        },
+        "groups": [
+            {"for": one.purpose, "permissions": list(one.permissions), "only": one.path}
+            for one in role.groups
+        ],
+        "shown": list(role.shown),
+        "grants": [{"for": one.why, "command": one.command} for one in role.grants],
+    }
+
+
+def role_text(role: CustomRole) -> str:
+    """YAML for `gcloud iam roles create --file`, with what each group is for."""
+    lines = [
+        "# A custom role for a principal that does up, run, status and down on one stack, and",
+        "# nothing else. Making the project itself is apart. To use it:",
+        "#",
+    ]
+    for grant in role.grants:
+        lines += [f"# {grant.why}", f"#     {grant.command}"]
+    lines += [
+        f"title: {role.title}",
+        f"description: {role.description}",
+        "stage: GA",
+        "includedPermissions:",
+    ]
+    for group in role.groups:
+        only = f"; only for {group.path}" if group.path else ""
+        lines.append(f"# {group.purpose}{only}")
+        lines += [f"- {name}" for name in group.permissions]
+    lines.append(
+        "# what quota there is, and organization policies: only shown, nothing fails without"
+    )
+    lines += [f"# - {name}" for name in role.shown]
+    return "\n".join(lines)
