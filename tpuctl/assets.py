@@ -16,7 +16,12 @@ def templates() -> Path:
     for folder in (PACKAGE / "templates", PACKAGE.parent / "templates"):
         if folder.is_dir():
             return folder
-    raise TpuctlError("Incomplete installation", f"no templates beside {PACKAGE}")
+    raise TpuctlError(
+        "Incomplete installation",
+        f"no templates beside {PACKAGE}",
+        hint="Install tpuctl anew, from its wheel or a whole checkout:\n"
+        "    pip install --force-reinstall tpuctl",
+    )
 
 
 def runtime_lock() -> Path:
@@ -24,7 +29,12 @@ def runtime_lock() -> Path:
     for file in (PACKAGE / "runtime.lock", PACKAGE.parent / "requirements" / "runtime.lock"):
         if file.is_file():
             return file
-    raise TpuctlError("Incomplete installation", f"no runtime.lock beside {PACKAGE}")
+    raise TpuctlError(
+        "Incomplete installation",
+        f"no runtime.lock beside {PACKAGE}",
+        hint="Install tpuctl anew, from its wheel or a whole checkout:\n"
+        "    pip install --force-reinstall tpuctl",
+    )
 
 
 def program(name: str) -> str:

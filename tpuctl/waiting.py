@@ -82,6 +82,11 @@ async def wait_until(
             return answer
         left = deadline - clock.now()
         if left <= 0:
-            raise TimedOut("Gave up waiting", f"{what} did not happen within {seconds:.0f} s")
+            raise TimedOut(
+                "Gave up waiting",
+                f"{what} did not happen within {seconds:.0f} s",
+                hint="Repeat the command: it goes on where it stopped. How things stand:\n"
+                "    tpuctl status",
+            )
         await clock.sleep(min(delay, left))
     raise AssertionError("backoff never ends")

@@ -103,6 +103,7 @@ def _wanted(script: Path, stack: Stack | None, type_name: str | None, batch: int
             "The compiler does not know this type",
             f"{name} is a {accelerator.generation}; it knows {', '.join(GENERATIONS)}",
             where="--type",
+            hint="Name a type of one of these generations; they are listed by\n    tpuctl types",
         )
     is_stacks = stack is not None and name == stack.accelerator.name
     nodes = len(stack.nodes) if is_stacks and stack is not None else 1

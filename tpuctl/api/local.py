@@ -61,4 +61,12 @@ async def prepare_image(tensorflow: str | None, emit: Emit) -> None:
         with step(emit, name, "make", "the machines of the local cloud run it") as making:
             await images.ensure(tensorflow, making.report)
     except MachineError as error:
-        raise TpuctlError("Image cannot be made", str(error)) from error
+        raise TpuctlError(
+            "Image cannot be made",
+            str(error),
+            hint=(
+                "See whether there is room on the disk and a way to the package "
+                "index; another folder for\n"
+                "images is named by TPUCTL_IMAGE_CACHE. Then repeat the command."
+            ),
+        ) from error

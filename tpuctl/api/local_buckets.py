@@ -35,7 +35,13 @@ def parse_sample(text: str) -> Sample:
         )
     path = Path(folder).expanduser()
     if not path.exists():
-        raise Usage("No such sample", f"{folder} does not exist", where="--sample")
+        raise Usage(
+            "No such sample",
+            f"{folder} does not exist",
+            where="--sample",
+            hint="Name a file or folder that is there:\n"
+            "    tpuctl rehearse --sample FOLDER=gs://BUCKET/PATH SCRIPT",
+        )
     return path, match[1], match[2].strip("/")
 
 
@@ -67,7 +73,12 @@ async def open_cloud(
     endpoint = running_endpoint(emit)
     running = control.status(control.default_home())
     if running is None:
-        raise Unreachable("The local cloud did not answer", "it went away just now")
+        raise Unreachable(
+            "The local cloud did not answer",
+            "it went away just now",
+            hint="Start it again, which keeps what it has, then repeat the command:\n"
+            "    tpuctl local up",
+        )
     cloud = Cloud(endpoint, DEFAULT_PROJECT)
     await make_buckets(cloud, {*buckets, *(bucket for _, bucket, _ in samples)}, location)
     for sample in samples:
@@ -115,7 +126,12 @@ async def put_sample(
     store = ObjectStore(cloud.client("storage"), bucket)
     files = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
     if not files:
-        raise Usage("Sample is empty", f"there is no file in {path}", where="--sample")
+        raise Usage(
+            "Sample is empty",
+            f"there is no file in {path}",
+            where="--sample",
+            hint="Put into it some of the data that the script reads, then repeat the command.",
+        )
     known = {one.name: one for one in await store.list(prefix)}
     sent = 0
     for number, file in enumerate(files):

@@ -73,5 +73,9 @@ def _chosen(transports: Mapping[int, SshTransport], worker: int | None) -> dict[
     if worker not in transports:
         last = len(transports) - 1
         there = f"there are workers 0 to {last}" if last else "there is worker 0 alone"
-        raise Usage("No such worker", f"{there}, not {worker}")
+        raise Usage(
+            "No such worker",
+            f"{there}, not {worker}",
+            hint="See the workers with\n    tpuctl status",
+        )
     return {worker: transports[worker]}

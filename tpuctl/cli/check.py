@@ -277,7 +277,11 @@ def _require_script(path: Path) -> None:
             f"    jupyter nbconvert --to script {shlex.quote(str(path))}",
         )
     if not (path.is_file() or path.is_dir()):
-        raise Usage("Not a script", f"{path} is neither a file nor a folder")
+        raise Usage(
+            "Not a script",
+            f"{path} is neither a file nor a folder",
+            hint="Name a Python file, or a folder with some:\n    tpuctl check SCRIPT",
+        )
 
 
 def _require_own_folder(scripts: Sequence[Path]) -> None:

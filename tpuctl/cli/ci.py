@@ -185,7 +185,13 @@ def _words(
         own = [*([script] if script is not None else []), *own]
     elif script is not None:
         if not Path(script).exists():
-            raise Usage("No such script", f"{script} does not exist", where="SCRIPT")
+            raise Usage(
+                "No such script",
+                f"{script} does not exist",
+                where="SCRIPT",
+                hint="Paths are relative to the folder that you are in. Name one that is there:\n"
+                "    tpuctl ci github SCRIPT",
+            )
         head = [script]
     elif own:
         head = []
@@ -281,4 +287,12 @@ def _warn(state: State, pipeline: Pipeline, *, has_repository: bool) -> None:
         state.view.on(Warned(Diagnostic("No limits", detail, hint)))
     if not has_repository:
         detail = "no .git is here or above: the pipeline is written for this folder as the root"
-        state.view.on(Warned(Diagnostic("Not a repository", detail)))
+        state.view.on(
+            Warned(
+                Diagnostic(
+                    "Not a repository",
+                    detail,
+                    hint="Make one, then write the pipeline again:\n    git init",
+                )
+            )
+        )

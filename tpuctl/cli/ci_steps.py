@@ -131,7 +131,17 @@ def follow(
                 raise
             told = error.diagnostics[0]
             detail = f"{told.detail}\nJob {record.id} goes on; the next step signs in anew"
-            tpuctl.emit(Warned(Diagnostic("The sign-in expired", detail)))
+            tpuctl.emit(
+                Warned(
+                    Diagnostic(
+                        "The sign-in expired",
+                        detail,
+                        hint="Nothing is to be done, where a later step waits for the job; "
+                        "by hand:\n"
+                        "    tpuctl wait",
+                    )
+                )
+            )
         else:
             _note(output, JOB_STATE="ended", JOB_EXIT_CODE=code)
             return code

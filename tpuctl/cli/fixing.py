@@ -31,7 +31,17 @@ def fix_once(state: State, report: Report) -> bool:
         for left in fixes.left:
             where = f"{shown_path(left.finding.path)}:{left.finding.line}"
             detail = f"{left.finding.code}: {left.why}"
-            state.view.on(Warned(Diagnostic("Not fixed", detail, where=where)))
+            state.view.on(
+                Warned(
+                    Diagnostic(
+                        "Not fixed",
+                        detail,
+                        where=where,
+                        hint="Change it by hand; what the rule asks for:\n"
+                        f"    tpuctl check --explain {left.finding.code}",
+                    )
+                )
+            )
         return False
     if not state.yes:
         if not state.json:
@@ -44,7 +54,17 @@ def fix_once(state: State, report: Report) -> bool:
         name = shown_path(rewrite.path)
         why = write(rewrite)
         if why:
-            state.view.on(Warned(Diagnostic("Not fixed", why, where=name)))
+            state.view.on(
+                Warned(
+                    Diagnostic(
+                        "Not fixed",
+                        why,
+                        where=name,
+                        hint="Make the file writable, or change it by hand as the check tells:\n"
+                        "    tpuctl check",
+                    )
+                )
+            )
             continue
         has_changed = True
         codes = sorted({one.code for one in fixes.findings if one.path == rewrite.path})

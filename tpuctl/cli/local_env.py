@@ -123,7 +123,12 @@ def _environment(state: State, project: str | None) -> dict[str, str | None]:
     running_endpoint(state.view.on)
     cloud = control.status(control.default_home())
     if cloud is None:
-        raise Unreachable("The local cloud did not answer", "it went away just now")
+        raise Unreachable(
+            "The local cloud did not answer",
+            "it went away just now",
+            hint="Start it again, which keeps what it has, then repeat the command:\n"
+            "    tpuctl local up",
+        )
     return environment_for(cloud, os.environ, project)
 
 

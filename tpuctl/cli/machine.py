@@ -199,7 +199,12 @@ def _worker(text: str) -> int:
 
     number = worker_number(text)
     if number is None:
-        raise Usage("No such worker", f"{text}: workers are numbered from 0", where="--worker")
+        raise Usage(
+            "No such worker",
+            f"{text}: workers are numbered from 0",
+            where="--worker",
+            hint="Give a number. The workers that there are:\n    tpuctl status",
+        )
     return number
 
 

@@ -50,7 +50,15 @@ def run(arguments: Sequence[str]) -> int:
         state.problems([usage_problem(error, state)])
     except (Declined, typer.Abort):
         exit_code = INTERRUPTED
-        state.problems([Diagnostic("Not confirmed", "nothing was changed")])
+        state.problems(
+            [
+                Diagnostic(
+                    "Not confirmed",
+                    "nothing was changed",
+                    hint="Repeat the command to be asked again, or say yes beforehand with --yes.",
+                )
+            ]
+        )
     except (Interrupted, KeyboardInterrupt):
         exit_code = INTERRUPTED
         left = state.after_interrupt or AFTER_INTERRUPT.get(state.command, ())

@@ -187,7 +187,15 @@ class Running:
         except Pressed as pressed:
             if not self.has_begun:
                 raise Interrupted from None
-            self.state.problems([Diagnostic("Interrupted", "no job was left running")])
+            self.state.problems(
+                [
+                    Diagnostic(
+                        "Interrupted",
+                        "no job was left running",
+                        hint="To be sure, see\n    tpuctl jobs",
+                    )
+                ]
+            )
             return Followed(pressed.exit_code, in_a_hurry=pressed.is_final)
         self.record = record
         return await self._follow_log(record, presses)

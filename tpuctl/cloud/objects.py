@@ -127,7 +127,14 @@ class ObjectStore:
         """
         there = await self.stat(name)
         if there is None:
-            raise NotFound("Not found", self.uri(name))
+            raise NotFound(
+                "Not found",
+                self.uri(name),
+                hint=(
+                    "It was deleted, or never written. What there is of the stack and its jobs:\n"
+                    "    tpuctl status\n    tpuctl jobs"
+                ),
+            )
         if start >= there.size:
             return b""
         end = min(start + length, there.size) - 1
@@ -169,7 +176,14 @@ class ObjectStore:
         """
         there = await self.stat(name)
         if there is None:
-            raise NotFound("Not found", self.uri(name))
+            raise NotFound(
+                "Not found",
+                self.uri(name),
+                hint=(
+                    "It was deleted, or never written. What there is of the stack and its jobs:\n"
+                    "    tpuctl status\n    tpuctl jobs"
+                ),
+            )
         blob = self._bucket.blob(name)
 
         def rewrite() -> None:

@@ -250,7 +250,7 @@ def _spawn(command: list[str], home: Path, wait: float) -> LocalCloud:
     if process.poll() is None:
         process.kill()
         process.wait()
-        raise Unreachable("The local cloud did not answer", f"nothing within {wait:.0f} s:\n{told}")
+        raise _silent(f"nothing within {wait:.0f} s:\n{told}")
     if any(line.startswith("Port taken") for line in lines):
         raise _port_taken(int(command[command.index("--port") + 1]))
     raise TpuctlError(
@@ -314,9 +314,17 @@ def request(cloud: LocalCloud, verb: str, path: str, body: Any = None) -> dict[s
             if error.code in (400, 404):
                 told = json.loads(error.read())["error"]["message"]
                 raise refusal("Refused by the local cloud", told) from error
-        raise Unreachable("The local cloud did not answer", f"{cloud.url}: {error}") from error
+        raise _silent(f"{cloud.url}: {error}") from error
     except (OSError, ValueError) as error:
-        raise Unreachable("The local cloud did not answer", f"{cloud.url}: {error}") from error
+        raise _silent(f"{cloud.url}: {error}") from error
+
+
+def _silent(detail: str) -> Unreachable:
+    return Unreachable(
+        "The local cloud did not answer",
+        detail,
+        hint="Start it anew, which keeps what it has:\n    tpuctl local down\n    tpuctl local up",
+    )
 
 
 def _stop_silent(home: Path) -> bool:

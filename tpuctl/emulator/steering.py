@@ -70,7 +70,11 @@ def wait_held(cloud: LocalCloud, fault_id: str, seconds: float) -> list[Fields]:
         return bool(found)
 
     if not wait_until(is_held, seconds):
-        raise TimedOut("Nothing was held", f"no request met {fault_id} within {seconds:g} s")
+        raise TimedOut(
+            "Nothing was held",
+            f"no request met {fault_id} within {seconds:g} s",
+            hint="See which requests the faults have met so far:\n    tpuctl local fault list",
+        )
     return found
 
 

@@ -147,13 +147,19 @@ async def _parcel(tree: Tree, root: Entry, recursive: bool, emit: Emit) -> _Parc
                 emit(
                     Warned(
                         Diagnostic(
-                            "Not copied", f"{tree.shown(one.path)} is no file, folder or link"
+                            "Not copied",
+                            f"{tree.shown(one.path)} is no file, folder or link",
+                            hint="Devices, sockets and pipes are left out; all else was copied.",
                         )
                     )
                 )
         return _Parcel(root, tuple(inside))
     if root.kind != "file":
-        raise Usage("It is no file", tree.shown(root.path))
+        raise Usage(
+            "It is no file",
+            tree.shown(root.path),
+            hint="Name a file, a folder or a link: devices, sockets and pipes are not copied.",
+        )
     return _Parcel(root, ())
 
 
@@ -215,7 +221,11 @@ class _Work:
                 hint="End it with / to have the folder made.",
             )
         if there is not None and parcel.root.kind == "folder":
-            raise Usage("A file is where a folder is to be", self.target.shown(target))
+            raise Usage(
+                "A file is where a folder is to be",
+                self.target.shown(target),
+                hint="Copy to another place, or delete or rename that file first.",
+            )
         if above := posixpath.dirname(target):
             await self.target.make_folder(above)
         return target
@@ -231,7 +241,13 @@ class _Work:
             if written is None or written.size != size:
                 has = "nothing" if written is None else f"{written.size} bytes"
                 raise RemoteFailed(
-                    "Copy is not whole", f"{self.target.shown(path)}: {has} arrived of {size} bytes"
+                    "Copy is not whole",
+                    f"{self.target.shown(path)}: {has} arrived of {size} bytes",
+                    hint=(
+                        "Repeat the command: what was copied whole is not sent again. "
+                        "Whether the disk is full:\n"
+                        "    tpuctl ssh --all-workers -- df -h"
+                    ),
                 )
             await self.target.settle(part, file)
             await self.target.replace(part, path)

@@ -105,7 +105,13 @@ class _Lines:
     def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._open) >= MOST:
             detail = f"{MOST} are open to port {self._port} of worker {self._transport.worker}"
-            self._tell(Diagnostic("Too many connections", detail))
+            self._tell(
+                Diagnostic(
+                    "Too many connections",
+                    detail,
+                    hint="Close some, or forward another port beside it:\n    tpuctl forward PORT",
+                )
+            )
             writer.close()
             return
         task = asyncio.ensure_future(self._serve(reader, writer))

@@ -107,7 +107,11 @@ def write(file: Path, text: str) -> None:
         with file.open("x", encoding="utf-8") as opened:
             opened.write(text)
     except FileExistsError:
-        raise Conflict("Nothing is overwritten", f"{_shown(file)} exists") from None
+        raise Conflict(
+            "Nothing is overwritten",
+            f"{_shown(file)} exists",
+            hint="Move it away first, or write to another place with --output.",
+        ) from None
     except OSError as error:
         raise TpuctlError(
             "Cannot write here",

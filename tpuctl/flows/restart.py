@@ -235,4 +235,11 @@ async def _of_another(store: ObjectStore, record: JobRecord) -> JobRecord:
     for attempt in await attempts_of(store, record):
         if attempt.number == record.attempt + 1:
             return record.of(attempt)
-    raise Conflict("Attempt vanished", f"attempt {record.attempt + 1} of job {record.id}")
+    raise Conflict(
+        "Attempt vanished",
+        f"attempt {record.attempt + 1} of job {record.id}",
+        hint=(
+            "Somebody else deletes the job's record. See what is left, then submit it again:\n"
+            "    tpuctl jobs\n    tpuctl run SCRIPT"
+        ),
+    )

@@ -112,6 +112,7 @@ _NO_BUCKET = Diagnostic(
     "Bucket could not be reached",
     "the bundle went to the workers over SSH; `jobs` and `logs` will not know of this job "
     "until its workers have written to the bucket",
+    hint="Whether the bucket is there, and open to you:\n    tpuctl doctor",
 )
 
 
@@ -127,7 +128,12 @@ async def _announce(
             record = record.model_copy(update={"id": new_job_id(now(), choice)})
         else:
             return record
-    raise Conflict("No free job id", f"ten ids like {record.id} are taken")
+    raise Conflict(
+        "No free job id",
+        f"ten ids like {record.id} are taken",
+        hint="Repeat the command: another second gives other ids. Who submits so many:\n"
+        "    tpuctl jobs",
+    )
 
 
 async def tell_not_started(store: ObjectStore, record: JobRecord, detail: str) -> None:

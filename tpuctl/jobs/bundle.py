@@ -109,7 +109,11 @@ def _inside(root: Path, script: Path) -> str:
     # The folder is resolved, the script itself is not: it may be a link.
     place = script.parent.resolve() / script.name
     if not place.is_relative_to(root):
-        raise Usage("Script is outside of the folder to ship", f"{script} is not below {root}")
+        raise Usage(
+            "Script is outside of the folder to ship",
+            f"{script} is not below {root}",
+            hint="Move the script into that folder, or start tpuctl in a folder that holds both.",
+        )
     return place.relative_to(root).as_posix()
 
 

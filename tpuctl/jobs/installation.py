@@ -42,7 +42,13 @@ def read_installation(job: JobSection, folder: Path) -> Installation:
         return found.model_copy(update=_of_project(path, name, extras))
     if extras:
         detail = f"job.requirements: {name} is a requirements file, which has none"
-        raise Usage("Extras without a project", detail, where="job.requirements")
+        raise Usage(
+            "Extras without a project",
+            detail,
+            where="job.requirements",
+            hint="Name the project instead, or leave the extras out:\n"
+            "    job: {requirements: pyproject.toml}",
+        )
     return found.model_copy(update={"requirements": name})
 
 
@@ -71,7 +77,12 @@ def _inside(folder: Path, name: str, key: str) -> Path:
     path = Path(name)
     if path.is_absolute() or ".." in path.parts:
         detail = f"{key}: {name} is not in the folder that is shipped"
-        raise Usage("Outside of the folder to ship", detail, where=key)
+        raise Usage(
+            "Outside of the folder to ship",
+            detail,
+            where=key,
+            hint="Copy it into that folder, and name it by its path from there.",
+        )
     return folder / path
 
 
@@ -146,13 +157,24 @@ def _strings(value: Any, key: str, path: Path) -> list[str]:
 
 
 def _invalid(detail: str, path: Path) -> Usage:
-    return Usage("Invalid pyproject.toml", detail, where=str(path))
+    return Usage(
+        "Invalid pyproject.toml",
+        detail,
+        where=str(path),
+        hint="Mend the file, or name a requirements file instead:\n"
+        "    job: {requirements: requirements.txt}",
+    )
 
 
 def _no_extra(path: Path, extra: str, offered: Sequence[str]) -> Usage:
     listed = ", ".join(offered) or "none"
     detail = f"{path.name} has no extra {extra!r}; it has {listed}"
-    return Usage("No such extra", detail, where="job.requirements")
+    return Usage(
+        "No such extra",
+        detail,
+        where="job.requirements",
+        hint=f"Name one of these in job.requirements: {listed}.",
+    )
 
 
 def _normal(name: str) -> str:

@@ -56,7 +56,12 @@ def moment(text: str, now: datetime) -> datetime:
         ) from None
     if found > now:
         when = f"{found:%Y-%m-%d %H:%M:%S %z}"
-        raise Usage("Not past yet", f"{text!r} is {when}", where="--since")
+        raise Usage(
+            "Not past yet",
+            f"{text!r} is {when}",
+            where="--since",
+            hint="Give a moment that has passed, or an age, such as --since 10m.",
+        )
     return found
 
 

@@ -129,8 +129,9 @@ class StackText:
             detail = f"{dotted} cannot be {_brief(found['input'])}"
             return Diagnostic("Invalid value", detail, hint, where)
         if kind == "greater_than_equal":
-            detail = f"{dotted} must be at least {found['ctx']['ge']}, not {found['input']}"
-            return Diagnostic("Invalid value", detail, "", where)
+            least = found["ctx"]["ge"]
+            detail = f"{dotted} must be at least {least}, not {found['input']}"
+            return Diagnostic("Invalid value", detail, f"Write {least} or more there.", where)
         expected = EXPECTED.get(kind.partition("_")[0])
         hint = FORMATS.get(dotted, FORMATS.get(dotted.partition(".")[0] + ".*", ""))
         if hint or kind == "string_pattern_mismatch":

@@ -107,7 +107,15 @@ def _find_module(name: str, folder: Path, installation: Installation) -> None:
             raise _no_module(root, parts)
         if len(parts) > 1 and (root / f"{parts[0]}.py").is_file():
             detail = f"{parts[0]}.py is a file, not a package with {name.partition('.')[2]} in it"
-            raise Usage("No such module", detail, where="-m")
+            raise Usage(
+                "No such module",
+                detail,
+                where="-m",
+                hint=(
+                    "Make it a package (a folder with __init__.py), or name the module as it is:\n"
+                    f"    tpuctl run -m {parts[0]}"
+                ),
+            )
     if parts[0] in sys.stdlib_module_names or _is_installed(parts[0], folder, installation):
         return
     raise Usage(

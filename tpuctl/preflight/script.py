@@ -50,7 +50,12 @@ def require_python(script: Path) -> None:
             where=f"{script}:{error.lineno or 1}",
         ) from None
     except ValueError as error:  # null bytes
-        raise Refused("Script is not valid Python", f"{script}: {error}") from None
+        raise Refused(
+            "Script is not valid Python",
+            f"{script}: {error}",
+            hint="The file is cut or no text: restore it from where it came, then\n"
+            "    tpuctl check SCRIPT",
+        ) from None
 
 
 def refuse_home(folder: Path, what: str) -> None:

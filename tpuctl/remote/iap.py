@@ -174,7 +174,15 @@ class _Lines:
         """The relay answered with a page instead of a WebSocket."""
         text = f"{self._to}: HTTP {status} {reason}".rstrip()
         if status >= 500 or status == 429:
-            return Unreachable("IAP does not answer", text)
+            return Unreachable(
+                "IAP does not answer",
+                text,
+                hint=(
+                    "Google's tunnel failed for the moment: repeat the command in a "
+                    "minute. Whether Google\n"
+                    "knows of it:\n    https://status.cloud.google.com"
+                ),
+            )
         if status == 401:
             return _scoped(
                 Denied(
@@ -213,7 +221,11 @@ class _Lines:
                 f"{text}: it is stopped, or not there any more",
                 hint="See what is there with\n    tpuctl status",
             )
-        return Unreachable("IAP ended the connection", text)
+        return Unreachable(
+            "IAP ended the connection",
+            text,
+            hint="Repeat the command. Whether the machine still runs:\n    tpuctl status",
+        )
 
     async def close(self) -> None:
         await self._session.close()

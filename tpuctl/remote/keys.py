@@ -64,7 +64,12 @@ def load_key(path: Path) -> KeyPair:
             serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
         )
     except OSError as error:
-        raise Usage("SSH key cannot be read", f"{path}: {error.strerror}") from error
+        raise Usage(
+            "SSH key cannot be read",
+            f"{path}: {error.strerror}",
+            hint="Make it readable, name another one, or let tpuctl use its own:\n"
+            "    access: {ssh_key: auto}",
+        ) from error
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise Usage(
             "SSH key cannot be used",

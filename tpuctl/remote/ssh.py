@@ -145,7 +145,12 @@ class SshTransport:
             except asyncssh.ChannelOpenError as error:
                 _require_open(connection)
                 raise RemoteFailed(
-                    "Worker offers no files", f"worker {self.worker}: {error.reason}"
+                    "Worker offers no files",
+                    f"worker {self.worker}: {error.reason}",
+                    hint=(
+                        "Its SSH server has no SFTP. Send files through a shell instead:\n"
+                        "    tpuctl ssh -- 'cat > FILE' < FILE"
+                    ),
                 ) from error
 
     async def dial(self, port: int) -> tuple[asyncssh.SSHReader[bytes], asyncssh.SSHWriter[bytes]]:
@@ -157,7 +162,10 @@ class SshTransport:
             except asyncssh.ChannelOpenError as error:
                 _require_open(connection)
                 raise RemoteFailed(
-                    "Nothing answers there", f"worker {self.worker}, port {port}: {error.reason}"
+                    "Nothing answers there",
+                    f"worker {self.worker}, port {port}: {error.reason}",
+                    hint="See what listens on the worker, and whether the program runs:\n"
+                    "    tpuctl ssh -- ss -ltn",
                 ) from error
 
     async def close(self) -> None:
@@ -203,7 +211,14 @@ class SshTransport:
                 keepalive_count_max=KEEPALIVE_COUNT,
             )
         except asyncssh.KeyImportError as error:
-            raise Conflict("Worker's host key cannot be read", f"{where}: {error}") from error
+            raise Conflict(
+                "Worker's host key cannot be read",
+                f"{where}: {error}",
+                hint=(
+                    "What the cloud tells of the machine is broken. Have the node made anew:\n"
+                    "    tpuctl down\n    tpuctl up"
+                ),
+            ) from error
         except asyncssh.HostKeyNotVerifiable as error:
             raise Conflict(
                 "Worker's host key is not the expected one",
@@ -237,6 +252,7 @@ class SshTransport:
             raise Transient(
                 "Connection to a worker dropped",
                 f"worker {self.worker} at {self.address}: {why or error}",
+                hint="Repeat the command. Whether the machine still runs:\n    tpuctl status",
             ) from error
 
 
@@ -316,12 +332,24 @@ async def ask_host_key(
             sock = opened.socket if opened is not None else None
             key = await asyncssh.get_server_host_key(host, port, sock=sock, config=None)
     except (asyncssh.Error, OSError) as error:
-        raise Unreachable("Worker cannot be reached", f"{where}: {_reason(error)}") from error
+        raise Unreachable(
+            "Worker cannot be reached",
+            f"{where}: {_reason(error)}",
+            hint="See whether the machine runs, then have firewall rules and keys put right:\n"
+            "    tpuctl status\n"
+            "    tpuctl up",
+        ) from error
     finally:
         if opened is not None:
             await opened.close()
     if key is None:
-        raise Unreachable("Worker cannot be reached", f"{where} shows no host key")
+        raise Unreachable(
+            "Worker cannot be reached",
+            f"{where} shows no host key",
+            hint="See whether the machine runs, then have firewall rules and keys put right:\n"
+            "    tpuctl status\n"
+            "    tpuctl up",
+        )
     kind, text = key.export_public_key("openssh").decode().split()[:2]
     return f"{kind} {text}"
 

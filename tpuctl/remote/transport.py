@@ -29,7 +29,9 @@ class Result:
             return self
         said = (self.stderr or self.stdout).decode(errors="replace").strip()
         raise RemoteFailed(
-            "Command on a worker failed", f"{what}: exit code {self.exit_code}: {said}"
+            "Command on a worker failed",
+            f"{what}: exit code {self.exit_code}: {said}",
+            hint="Try it there by hand:\n    tpuctl ssh",
         )
 
 

@@ -159,11 +159,19 @@ class LocalTree:
         try:
             yield
         except FileNotFoundError as error:
-            raise NotFound("No such file", self.shown(path)) from error
+            raise NotFound(
+                "No such file",
+                self.shown(path),
+                hint="Name one that is there: paths are relative to the folder you are in.",
+            ) from error
         except ConnectionError:  # no file's: the other side's
             raise
         except OSError as error:
-            raise Usage("File cannot be used", f"{self.shown(path)}: {error.strerror}") from error
+            raise Usage(
+                "File cannot be used",
+                f"{self.shown(path)}: {error.strerror}",
+                hint="Choose another place, or change who may read and write there.",
+            ) from error
 
 
 class RemoteTree:
@@ -213,7 +221,12 @@ class RemoteTree:
                 if filename in (b".", b".."):
                     continue
                 if b"/" in filename or not filename:  # it would be written elsewhere
-                    raise RemoteFailed("Name cannot be", f"{self.shown(folder)}: {filename!r}")
+                    raise RemoteFailed(
+                        "Name cannot be",
+                        f"{self.shown(folder)}: {filename!r}",
+                        hint="Nothing of it was written. Look at that folder on the worker:\n"
+                        "    tpuctl ssh -- ls -la",
+                    )
                 entry = _remote_entry(
                     posixpath.join(folder, filename), posixpath.join(name, filename), attributes
                 )
@@ -306,11 +319,24 @@ class RemoteTree:
             yield
         except (asyncssh.SFTPNoConnection, asyncssh.SFTPConnectionLost) as error:
             self._client = None
-            raise Transient("Connection to a worker dropped", where) from error
+            raise Transient(
+                "Connection to a worker dropped",
+                where,
+                hint="Repeat the command. Whether the machine still runs:\n    tpuctl status",
+            ) from error
         except (asyncssh.SFTPNoSuchFile, asyncssh.SFTPNoSuchPath) as error:
-            raise NotFound("No such file", where) from error
+            raise NotFound(
+                "No such file",
+                where,
+                hint="Look for its name: paths on workers begin at your home there.\n"
+                "    tpuctl ssh -- ls -la",
+            ) from error
         except asyncssh.SFTPPermissionDenied as error:
-            raise RemoteFailed("No permission for a file", where) from error
+            raise RemoteFailed(
+                "No permission for a file",
+                where,
+                hint="Copy to your home there, or see whose it is:\n    tpuctl ssh -- ls -la",
+            ) from error
         except asyncssh.SFTPError as error:
             # OpenSSH says no more than "Failure" for most: a full disk, for one.
             raise RemoteFailed(
@@ -321,7 +347,11 @@ class RemoteTree:
             ) from error
         except (asyncssh.Error, OSError) as error:
             self._client = None
-            raise Transient("Connection to a worker dropped", f"{where}: {error}") from error
+            raise Transient(
+                "Connection to a worker dropped",
+                f"{where}: {error}",
+                hint="Repeat the command. Whether the machine still runs:\n    tpuctl status",
+            ) from error
 
 
 class _Count:

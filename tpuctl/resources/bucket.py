@@ -102,7 +102,11 @@ class Bucket(StackResource):
         """Add the stack file's labels to those that are there."""
         observed = await self.observe()
         if observed is None:
-            raise NotFound("Bucket vanished", f"gs://{self.name} is gone")
+            raise NotFound(
+                "Bucket vanished",
+                f"gs://{self.name} is gone",
+                hint="Have what is missing made again:\n    tpuctl up",
+            )
         observed.labels = {**observed.labels, **self.stack.labels}
         await self.cloud.call(self.address, observed.patch)
 
@@ -128,7 +132,13 @@ class Bucket(StackResource):
             except Conflict:
                 continue
             return
-        raise Conflict("Bucket is not empty", f"gs://{self.name} is being written to")
+        raise Conflict(
+            "Bucket is not empty",
+            f"gs://{self.name} is being written to",
+            hint="Stop what writes to it, then repeat:\n"
+            "    tpuctl stop\n"
+            "    tpuctl down --delete-bucket",
+        )
 
     async def _delete_object(self, bucket: Any, name: str) -> None:
         with contextlib.suppress(NotFound):

@@ -284,7 +284,11 @@ class Controller(StackResource):
         for left in range(TRIES - 1, -1, -1):
             found = await self._get()
             if found is None:
-                raise NotFound("Controller vanished", f"controller {self.name} is gone")
+                raise NotFound(
+                    "Controller vanished",
+                    f"controller {self.name} is gone",
+                    hint="Have what is missing made again:\n    tpuctl up",
+                )
             items = _metadata(found)
             keys = ssh_keys_with(items.get("ssh-keys", ""), self.key_line)
             items = {**items, **self._wanted_metadata(), "ssh-keys": keys}
@@ -334,7 +338,15 @@ class Controller(StackResource):
             found = await self._get()
             if found is None or found.status in (*STOPPED, "STOPPING"):
                 state = "gone" if found is None else found.status
-                raise OperationFailed("Controller did not start", f"{self.name} is {state}")
+                raise OperationFailed(
+                    "Controller did not start",
+                    f"{self.name} is {state}",
+                    hint=(
+                        "Google may have no such machine left in the zone. Try again, "
+                        "or name another\n"
+                        "controller.machine_type, then\n    tpuctl up"
+                    ),
+                )
             if found.status == "RUNNING":
                 return True
             report(found.status, None)

@@ -162,7 +162,11 @@ class PolicyGrants(StackResource):
             return
         account = await self.account()
         if account is None:
-            raise NotFound("No account to grant to", f"{self.address}: it is not known yet")
+            raise NotFound(
+                "No account to grant to",
+                f"{self.address}: it is not known yet",
+                hint="It is told a while after the node is made. Repeat\n    tpuctl up",
+            )
         new = (account, WATCH_ROLE, RECOVERY_ROLE)
 
         async def grant() -> None:
@@ -196,7 +200,12 @@ class PolicyGrants(StackResource):
             await self._write(policy, with_pairs(policy.bindings, [one.pair for one in new]))
         elif not held((await self._policy()).bindings).issuperset(one.pair for one in borrowed):
             # The other stack was taken down before it could know of this one.
-            raise Conflict("Grants were taken away", self.on)
+            raise Conflict(
+                "Grants were taken away",
+                self.on,
+                hint="Another stack on them was taken down just now. Have them made again:\n"
+                "    tpuctl up",
+            )
 
     async def _revoke(self, revoked: set[Pair]) -> None:
         """Revoke what is ours alone, forget it all. `revoked` remembers over several attempts."""

@@ -65,7 +65,11 @@ class Network(StackResource):
         """The name of the network in use, asked of the cloud."""
         found = await self.observe()
         if found is None or found.usable is None:
-            raise NotFound("No network", f"stack {self.stack.name} has no network to use")
+            raise NotFound(
+                "No network",
+                f"stack {self.stack.name} has no network to use",
+                hint="Have one made, with network.name: auto in the stack file:\n    tpuctl up",
+            )
         return found.usable
 
     def diff(self, observed: Networks | None) -> Change:
@@ -146,6 +150,9 @@ class Firewall(StackResource):
         return frozenset({self.network.address})
 
     async def observe(self) -> Any | None:
+        return await self._find()
+
+    async def _find(self) -> Any | None:
         client = self.cloud.client("firewalls")
         try:
             return await self.cloud.call(
@@ -195,7 +202,7 @@ class Firewall(StackResource):
                 return
             raise
         except Conflict:
-            self._check(await self.observe())
+            self._check(await self._find())
             return
         await compute_operation(self.cloud, operation, what=self.address, seconds=SECONDS)
 

@@ -92,12 +92,25 @@ class NodeLife(StackResource):
         async def probe() -> bool | None:
             found = await self.observe()
             if found is None:
-                raise OperationFailed("Node vanished", f"{self.noun} {self.name} is gone")
+                raise OperationFailed(
+                    "Node vanished",
+                    f"{self.noun} {self.name} is gone",
+                    hint="Somebody deleted it, or a limit was reached. Make it anew:\n"
+                    "    tpuctl up",
+                )
             state = found.state.name
             if state == "READY":
                 return True
             if state in BEYOND_USE:
-                error = NoCapacity("Node preempted", f"{self.noun} {self.name} became {state}")
+                error = NoCapacity(
+                    "Node preempted",
+                    f"{self.noun} {self.name} became {state}",
+                    hint=(
+                        "Try again, name more zones in tpu.zones, or take "
+                        "tpu.capacity: on-demand, then\n"
+                        "    tpuctl up"
+                    ),
+                )
                 error.scope = Scope.ZONE
                 raise error
             report(state, None)

@@ -88,5 +88,10 @@ async def edit(
             if any(name in str(error) for name in new):
                 raise
             if attempts == TRIES:
-                raise Conflict("Policy keeps changing", f"{what}: {error}") from error
+                raise Conflict(
+                    "Policy keeps changing",
+                    f"{what}: {error}",
+                    hint="Others change it all the time. Repeat the command in a minute: "
+                    "it goes on from here.",
+                ) from error
         await cloud.clock.sleep(next(delays))

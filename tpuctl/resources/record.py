@@ -165,7 +165,12 @@ class Record:
                 await self.cloud.clock.sleep(next(delays))
             else:
                 return after
-        raise Conflict("Record keeps changing", self.uri)
+        raise Conflict(
+            "Record keeps changing",
+            self.uri,
+            hint="Somebody else works on the same stack. Wait until they are done, then "
+            "repeat the command.",
+        )
 
     async def _read(self) -> tuple[Contents | None, int]:
         """The record with the generation of the object it came from, 0 for none."""

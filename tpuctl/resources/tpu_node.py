@@ -159,7 +159,11 @@ async def update_node(node: TpuNode, fields: Iterable[str]) -> None:
     """Bring labels, tags and metadata up to date; what others have added to them stays."""
     found = await node.observe()
     if found is None:
-        raise NotFound("Node vanished", f"node {node.name} is gone")
+        raise NotFound(
+            "Node vanished",
+            f"node {node.name} is gone",
+            hint="Somebody deleted it, or a limit was reached. Make it anew:\n    tpuctl up",
+        )
     stack, names = node.stack, {*fields}
     changed: dict[str, Any] = {"name": node.path}
     if "labels" in names:

@@ -126,7 +126,14 @@ async def _first(
             "batch and has the gradients in it.",
         )
     if told["kind"] == "failed":
-        raise OperationFailed("Step cannot be taken", told["traceback"].strip())
+        raise OperationFailed(
+            "Step cannot be taken",
+            told["traceback"].strip(),
+            hint=(
+                "Mend what the traceback tells, or see what the step does without compiling it:\n"
+                "    tpuctl rehearse SCRIPT"
+            ),
+        )
     return told
 
 
@@ -187,7 +194,10 @@ class _Compilation:
             found = replace(found, notes=(*found.notes, note))
         if not told["has_batch"] and wanted.batch is not None:
             raise Usage(
-                "The step has no batch", "none of its arguments is a tensor", where="--batch"
+                "The step has no batch",
+                "none of its arguments is a tensor",
+                where="--batch",
+                hint="Leave --batch out, or have the step take its data as arguments.",
             )
         asked = await self.ask(batch)
         if asked is None:
@@ -239,7 +249,12 @@ class _Compilation:
                 asking.result = "cannot be lowered"
                 return None
             if told["kind"] != "lowered":
-                raise OperationFailed("Step cannot be lowered", str(told.get("traceback", told)))
+                raise OperationFailed(
+                    "Step cannot be lowered",
+                    str(told.get("traceback", told)),
+                    hint="What XLA cannot compile is mostly found, with what helps, by\n"
+                    "    tpuctl check SCRIPT",
+                )
             self.lowered = told
             program = Path(told["program"])
             compiling = self.tpu.ask(

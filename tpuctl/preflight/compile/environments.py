@@ -164,6 +164,11 @@ class Environments:
             raise OperationFailed(
                 "Environment cannot be made",
                 f"{kind.what}: `{' '.join(command[1:4])} …` ended with {status}:\n{said}",
+                hint=(
+                    "See whether there is room on the disk and a way to the package "
+                    "index, then repeat\n"
+                    "    tpuctl rehearse --compile SCRIPT"
+                ),
             )
 
 
