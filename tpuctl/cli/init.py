@@ -37,8 +37,15 @@ def init(
     from tpuctl.flows import scaffold
 
     if listing:
-        known = scaffold.list_templates()
-        state.answer(known, lambda: print("\n".join(known)))
+        known = scaffold.describe_templates()
+
+        def show_list() -> None:
+            from tpuctl.view.tables import print_facts
+
+            print_facts(known.items())
+            print(f"\nNext:\n    {state.typed_anywhere} init TEMPLATE")
+
+        state.answer(list(known), show_list)
         return
     written = scaffold.write(
         template, folder, name=name, project=project, local=state.cloud.value == "local"
@@ -47,10 +54,12 @@ def init(
     def show() -> None:
         print(written.stack_file)
         if written.folder is not None:
-            print(f"{written.folder}/  {len(written.files) - 1} files")
+            count = len(written.files) - 1
+            print(f"{written.folder}/  {count} {'file' if count == 1 else 'files'}")
         typed = state.typed
         if written.stack_file != state.stack_file and "--stack-file" not in typed:
             typed += f" --stack-file {shlex.quote(str(written.stack_file))}"
-        print(f"\nNext:\n    {typed} up\n    {typed} run {written.script}")
+        commands = ["doctor", "up", f"run {written.script}", "down"]
+        print("\n".join(["", "Next:", *(f"    {typed} {one}" for one in commands)]))
 
     state.answer({"files": [str(path) for path in written.files]}, show)

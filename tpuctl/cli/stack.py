@@ -31,7 +31,12 @@ def plan(context: typer.Context) -> None:
     """
     state: State = context.obj
     prepared = state.wait_for(state.tpuctl().plan())
-    state.answer(_plan_data(prepared), lambda: _show_prepared(prepared))
+
+    def show() -> None:
+        _show_prepared(prepared)
+        print(f"\nNext:\n    {state.typed} up")
+
+    state.answer(_plan_data(prepared), show)
 
 
 def up(context: typer.Context) -> None:
@@ -39,6 +44,7 @@ def up(context: typer.Context) -> None:
 
     Example: tpuctl up --yes
     """
+    from tpuctl.flows.scaffold import likely_script
     from tpuctl.view.stack import cost_sentence
 
     state: State = context.obj
@@ -51,7 +57,8 @@ def up(context: typer.Context) -> None:
         nothing = "Nothing to do: stack" if prepared.plan.is_empty else "Stack"
         print(f"{nothing} {stack.name} is up: {stack.accelerator.name} in {stack.zone}.")
         print(cost_sentence(prepared.cost))
-        print(f"\nNext:\n    {state.typed} run SCRIPT\n    {state.typed} down")
+        script = likely_script(state.stack_file)
+        print(f"\nNext:\n    {state.typed} run {script}\n    {state.typed} down")
 
     state.answer(_plan_data(prepared), show)
 
@@ -146,7 +153,13 @@ def down(
         else:
             kept = [one for one in done.remaining if one.state == "kept" and one.is_billable]
             rest = f" but {', '.join(one.address for one in kept)}, asked to stay" if kept else ""
-            print(f"Nothing that costs money is left{rest}.")
+            print(f"\nNothing that costs money is left{rest}.")
+            named = _as_options(stack, project)
+            if any(one.address.startswith("bucket/") for one in kept):
+                print("To delete the bucket too, with all that is in it:")
+                print(f"    {state.typed} down --delete-bucket{named}")
+            if not named:
+                print(f"To bring the stack up again:\n    {state.typed} up")
 
     state.answer({"remaining": remaining_data(done.remaining)}, show)
     return 1 if done.leaks else 0

@@ -13,7 +13,14 @@ from tpuctl.catalog import nearest
 from tpuctl.errors import Conflict, TpuctlError, Usage
 from tpuctl.model.stack import slug
 
-__all__ = ["LOCAL_PROJECT", "Written", "list_templates", "write"]
+__all__ = [
+    "LOCAL_PROJECT",
+    "Written",
+    "describe_templates",
+    "likely_script",
+    "list_templates",
+    "write",
+]
 
 SCRIPTS = ("pretrain.py", "train.py")  # what is to be run first, of a template's job
 LOCAL_PROJECT = "local-project"  # a fresh local cloud has it
@@ -33,6 +40,22 @@ def list_templates() -> list[str]:
     return sorted(path.stem for path in (assets.templates() / "stacks").glob("*.yaml"))
 
 
+def describe_templates() -> dict[str, str]:
+    """What each template is for, in a sentence: the first of its stack file."""
+    folder = assets.templates() / "stacks"
+    texts = {name: (folder / f"{name}.yaml").read_text("utf-8") for name in list_templates()}
+    return {name: text.partition("\n")[0].lstrip("# ") for name, text in texts.items()}
+
+
+def likely_script(stack_file: Path) -> str:
+    """The script that stands beside a stack file, as a shell wants it; `SCRIPT` where none does,
+    or several do."""
+    folder = stack_file.parent
+    found = [folder / name for name in SCRIPTS if (folder / name).is_file()]
+    found = found or [path for name in SCRIPTS for path in sorted(folder.glob(f"*/{name}"))]
+    return shlex.quote(str(found[0])) if len(found) == 1 else "SCRIPT"
+
+
 def write(template: str, folder: Path, *, name: str, project: str, local: bool) -> Written:
     """Copy a template. Nothing is overwritten: what is in the way is named first."""
     known = list_templates()
@@ -41,7 +64,8 @@ def write(template: str, folder: Path, *, name: str, project: str, local: bool) 
         raise Usage(
             "Unknown template",
             f"there is no template {template}",
-            hint=f"Did you mean {', '.join(like)}?",
+            hint=f"Did you mean {', '.join(like)}? See what each is for with\n"
+            "    tpuctl init --list",
         )
     project = project or os.environ.get("GOOGLE_CLOUD_PROJECT", "")
     if local:
@@ -62,7 +86,8 @@ def write(template: str, folder: Path, *, name: str, project: str, local: bool) 
             raise Conflict(
                 "Nothing is overwritten",
                 f"{taken} exists",
-                hint="Choose another place with --folder, or move it away.",
+                hint="Bring up what is there already:\n    tpuctl up\n"
+                f"or write to another place:\n    tpuctl init {template} --folder {template}-2",
             )
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """Events and results, shown: in a terminal, as plain lines, as JSON."""
 
-from tpuctl.view.base import View
+from tpuctl.view.base import DUMB, View
 from tpuctl.view.machine import Machine, envelope
 
 __all__ = ["Machine", "View", "choose", "envelope"]
@@ -13,7 +13,7 @@ def choose(*, json: bool, events: bool, quiet: bool, no_color: bool) -> View:
 
     if json:
         return Machine(events=events)
-    is_dumb = os.environ.get("TERM", "") in ("dumb", "unknown")
+    is_dumb = os.environ.get("TERM", "") in DUMB
     if quiet or is_dumb or not sys.stderr.isatty():
         from tpuctl.view.plain import Plain
 

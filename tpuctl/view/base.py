@@ -8,8 +8,9 @@ from typing import Protocol
 from tpuctl.errors import Diagnostic
 from tpuctl.model.events import Event, Outcome, PortForwarded, StepFinished
 
-__all__ = ["View", "doing", "ended", "indent", "port_sentence"]
+__all__ = ["DUMB", "View", "doing", "ended", "indent", "port_sentence"]
 
+DUMB = ("dumb", "unknown")  # values of TERM: lines can be written, and nothing moved
 PAST = {
     "check": "checked",
     "compile": "compiled",

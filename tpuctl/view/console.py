@@ -14,6 +14,7 @@ from tpuctl.model.events import (
     Event,
     LogChunk,
     Note,
+    Outcome,
     Planned,
     PortForwarded,
     StepFinished,
@@ -63,6 +64,8 @@ class Console:
                 if self._story.begins_anew(event):
                     self._still()
                 self._tell(event)
+            case StepFinished(address, Outcome.INTERRUPTED) if address == LOG:
+                self._changing(lambda: self._story.drop(LOG))  # it was told how to come back to it
             case StepStarted() | StepProgress() | StepFinished():
                 self._tell(event)
 

@@ -23,9 +23,10 @@ class Region:
     terminal became narrower its own line breaks are counted, so that nothing old stays.
     """
 
-    def __init__(self, console: Console, draw: Draw) -> None:
+    def __init__(self, console: Console, draw: Draw, *, pause: float = PAUSE) -> None:
         self._console = console
         self._draw = draw
+        self._pause = pause
         self.lock = threading.RLock()
         self._drawn: list[int] = []  # the columns of each line that stands there
         self._stopping = threading.Event()
@@ -38,6 +39,12 @@ class Region:
             self._erase()
             write()
             self._paint()
+
+    def draw_now(self) -> None:
+        """Draw it without waiting for its next turn."""
+        with self.lock:
+            if not self._stopping.is_set():
+                self._paint()
 
     def stop(self) -> None:
         """Take the region away."""
@@ -52,7 +59,7 @@ class Region:
                 if self._stopping.is_set():
                     return
                 self._paint()
-            self._stopping.wait(PAUSE)
+            self._stopping.wait(self._pause)
 
     def _paint(self) -> None:
         width, height = self._console.size

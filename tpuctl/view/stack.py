@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rich.text import Text
+
 from tpuctl.catalog import region_of
 from tpuctl.model.cost import Cost, dollars, egress_price
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
 from tpuctl.view.cost import cost_data, print_cost
-from tpuctl.view.tables import print_table
+from tpuctl.view.tables import console, print_table
 
 if TYPE_CHECKING:
     from tpuctl.model.quota import QuotaLine, QuotaReport
@@ -146,10 +148,14 @@ def remaining_data(remaining: Iterable[Remaining]) -> list[dict[str, Any]]:
 
 
 def show_remaining(remaining: Iterable[Remaining]) -> None:
+    """What is left with the reason; what is gone by name."""
+    remaining = list(remaining)
     print_table(
         ("resource", "now", "why"),
-        [(one.address, one.state, _why(one) if one.state != "gone" else "") for one in remaining],
+        [(one.address, one.state, _why(one)) for one in remaining if one.state != "gone"],
     )
+    if gone := [one.address for one in remaining if one.state == "gone"]:
+        console().print(Text(f"\nGone: {', '.join(gone)}."))
 
 
 def _why(one: Remaining) -> str:

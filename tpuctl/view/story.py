@@ -111,6 +111,8 @@ class Story:
                 if event.done is not None and event.total is not None:
                     row.moved = event.done, event.total
                     row.rate.feed(self.now(), event.done)
+            case StepFinished(address, Outcome.UNCHANGED, _, _) if address not in self._rows:
+                pass  # it stood there from the beginning
             case StepFinished(address, outcome, seconds, because):
                 row = self._rows.setdefault(address, Row(address))
                 row.standing, row.seconds = Standing(outcome.value), seconds
@@ -159,6 +161,10 @@ class Story:
         for row in told:
             del self._rows[row.address]
         return told
+
+    def drop(self, address: str) -> None:
+        """Without a row, whether it has ended or not."""
+        self._rows.pop(address, None)
 
     def forget(self) -> None:
         """Nothing is being done any more."""

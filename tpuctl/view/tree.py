@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.text import Text
@@ -247,15 +247,12 @@ def _count(rows: Sequence[Row], standing: Standing) -> str:
 
 def _short(text: str, room: int, look: Look) -> str:
     """On one line, cut to so many columns."""
-    one: Callable[[str], str] = plain if not look.plain else _ascii
-    flat = one(" ".join(text.split()))
+    flat = plain(" ".join(text.split()))
+    if look.plain:
+        flat = flat.encode("ascii", "replace").decode()
     if columns(flat) <= room:
         return flat
     if room < 2:
         return ""
     short = cut(flat, 0, room)[0]
     return short.replace("…", "~") if look.plain else short
-
-
-def _ascii(text: str) -> str:
-    return text.encode("ascii", "replace").decode()

@@ -63,6 +63,7 @@ def main() -> None:
         validation_data=held_out,
         initial_epoch=epoch,
         epochs=options.epochs,
+        shuffle=False,  # the dataset does that
         callbacks=[
             keras.callbacks.LambdaCallback(
                 on_epoch_end=lambda number, logs: kept.save(checkpoint_number=number + 1)

@@ -77,12 +77,14 @@ def main() -> None:
 
 
 def choose_strategy() -> tf.distribute.Strategy:
-    """The TPU node that TPU_NAME names, else what there is."""
-    name = os.environ.get("TPU_NAME")
-    if not name:
+    """The TPU node beside this controller, else what there is."""
+    # Where the node serves: with these addresses TensorFlow asks no API, which takes a library
+    # that is not everywhere.
+    node = os.environ.get("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS") or os.environ.get("TPU_NAME")
+    if not node:
         return tf.distribute.get_strategy()
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
-        tpu=name, zone=os.environ.get("TPU_ZONE"), project=os.environ.get("TPU_PROJECT")
+        tpu=node, zone=os.environ.get("TPU_ZONE"), project=os.environ.get("TPU_PROJECT")
     )
     tf.config.experimental_connect_to_cluster(resolver)
     if os.environ.get("TPUCTL_CLOUD") == "local":  # its node computes with a CPU

@@ -1,0 +1,76 @@
+"""What a terminal shows of what is written to it: enough of one for lines drawn over lines."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["Screen"]
+
+CONTROL = re.compile(r"\x1b\[(\?)?([0-9;]*)([A-Za-z])")
+
+
+class Screen:
+    """Lines with a cursor, of which the last ones are seen; wide letters count as one.
+
+    Anything that is neither text, colour, nor one of the movements that it knows, raises.
+    """
+
+    def __init__(self, columns: int, rows: int) -> None:
+        self.columns, self.rows = columns, rows
+        self.modes: list[str] = []  # that were set or reset, as "25l"
+        self.colours: set[str] = set()
+        self._lines = [""]
+        self._row = self._column = 0
+
+    @property
+    def lines(self) -> list[str]:
+        """Everything, what has scrolled away included, without empty lines at the end."""
+        return "\n".join(line.rstrip() for line in self._lines).rstrip("\n").split("\n")
+
+    def feed(self, text: str) -> None:
+        position = 0
+        while position < len(text):
+            if text[position] == "\x1b":
+                match = CONTROL.match(text, position)
+                assert match is not None, f"unknown control: {text[position : position + 20]!r}"
+                self._control(match[1] or "", match[2], match[3])
+                position = match.end()
+            else:
+                self._put(text[position])
+                position += 1
+
+    def _control(self, private: str, number: str, letter: str) -> None:
+        line = self._lines[self._row]
+        if private:
+            self.modes.append(number + letter)
+        elif letter == "m":
+            self.colours |= set(number.split(";")) - {"", "0"}
+        elif letter == "A":
+            top = max(0, len(self._lines) - self.rows)
+            self._row = max(top, self._row - int(number or 1))
+        elif letter == "K" and number in ("", "0"):
+            self._lines[self._row] = line[: self._column]
+        elif letter == "J" and number in ("", "0"):
+            self._lines[self._row] = line[: self._column]
+            del self._lines[self._row + 1 :]
+        else:
+            raise AssertionError(f"unknown control: {number}{letter}")
+
+    def _put(self, letter: str) -> None:
+        if letter == "\r":
+            self._column = 0
+        elif letter == "\n":
+            self._column = 0
+            self._down()
+        else:
+            if self._column == self.columns:
+                self._column = 0
+                self._down()
+            line = self._lines[self._row].ljust(self._column)
+            self._lines[self._row] = line[: self._column] + letter + line[self._column + 1 :]
+            self._column += 1
+
+    def _down(self) -> None:
+        self._row += 1
+        if self._row == len(self._lines):
+            self._lines.append("")

@@ -1,0 +1,268 @@
+"""What is done as a tree: what is waited for, what is folded away, what fits where."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import re
+import time
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+from screen import Screen
+
+from tpuctl.model.events import (
+    Outcome,
+    Planned,
+    PlannedStep,
+    StepFinished,
+    StepProgress,
+    StepStarted,
+)
+from tpuctl.view.rate import Rate, bar, clock_time, size, transfer_words
+from tpuctl.view.region import Region
+from tpuctl.view.story import Standing, Story
+from tpuctl.view.tree import Look, Tree
+
+WIDE = Look(80, 24)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def story(clock: Clock) -> Story:
+    return Story(clock)
+
+
+def planned(*steps: tuple[str, str, tuple[str, ...]]) -> Planned:
+    return Planned(tuple(PlannedStep(name, action, "", after) for name, action, after in steps))
+
+
+def texts(lines: list[Text]) -> list[str]:
+    return [line.plain for line in lines]
+
+
+def stack(story: Story) -> None:
+    story.on(
+        planned(
+            ("project/p", "nothing", ()),
+            ("bucket/b", "create", ("project/p",)),
+            ("network/main", "create", ("project/p",)),
+            ("node/n", "create", ("bucket/b", "network/main")),
+            ("ssh/workers", "connect", ("node/n",)),
+        )
+    )
+
+
+def test_what_is_planned_says_what_it_waits_for(story: Story) -> None:
+    stack(story)
+    words = {row.address: story.words(row) for row in story.rows}
+    assert words["bucket/b"] == "to create"  # the project is there
+    assert words["node/n"] == "waits for bucket/b and 1 more"
+    story.on(StepStarted("network/main", "create"))
+    words = {row.address: story.words(row) for row in story.rows}
+    assert words["node/n"] == "waits for network/main and 1 more"  # what is under way, first
+    story.on(StepFinished("network/main", Outcome.DONE, 1.0))
+    story.on(StepFinished("bucket/b", Outcome.DONE, 1.0))
+    words = {row.address: story.words(row) for row in story.rows}
+    assert words["node/n"] == "to create"
+    assert words["ssh/workers"] == "waits for node/n"
+
+
+def test_a_running_step_tells_its_state_and_its_time(story: Story, clock: Clock) -> None:
+    stack(story)
+    story.on(StepStarted("node/n", "create"))
+    story.on(StepProgress("node/n", "WAITING_FOR_RESOURCES"))
+    clock.seconds += 75
+    (line,) = (one for one in texts(Tree(story).live(WIDE)) if "node/n " in one)
+    assert "WAITING_FOR_RESOURCES" in line
+    assert line.endswith("1:15")
+
+
+def test_a_failure_and_what_it_stopped_stay_as_a_record(story: Story) -> None:
+    stack(story)
+    story.on(StepStarted("bucket/b", "create"))
+    story.on(StepFinished("bucket/b", Outcome.FAILED, 2.0, "Denied"))
+    story.on(StepFinished("node/n", Outcome.SKIPPED, 0.0, "bucket/b"))
+    record = texts(Tree(story).record(story.end(), WIDE))
+    (failed,) = (line for line in record if "✗ bucket/b " in line)
+    assert "failed" in failed
+    assert any("skipped: bucket/b failed" in line for line in record)
+    left = {row.address for row in story.rows}
+    assert left == {"network/main", "ssh/workers"}  # neither began
+
+
+@pytest.mark.parametrize("running", [0, 5, 64])
+def test_sixty_four_nodes_fit_every_terminal(story: Story, running: int) -> None:
+    nodes = [f"node/a-rather-long-name-of-a-stack-tpu-{number}" for number in range(64)]
+    stack(story)
+    story.on(planned(*((name, "create", ("bucket/b",)) for name in nodes)))
+    story.on(StepFinished("bucket/b", Outcome.DONE, 1.0))
+    for name in nodes[:running]:
+        story.on(StepStarted(name, "create"))
+        story.on(StepProgress(name, "CREATING 안녕\x1b[31m\n"))
+    looks = itertools.product([80, 40, 20], [24, 10, 5], [False, True])
+    for look in itertools.starmap(Look, looks):
+        lines = texts(Tree(story).live(look))
+        assert len(lines) < look.height, look
+        assert all(Text(line).cell_len < look.width for line in lines), look
+        assert all("\x1b" not in line and "\n" not in line for line in lines), look
+        assert not look.plain or all(line.isascii() for line in lines), look
+
+
+def test_rows_that_do_not_fit_are_counted(story: Story) -> None:
+    names = [f"node/n-{number}" for number in range(64)]
+    story.on(planned(*((name, "create", ()) for name in names)))
+    for name in names[:3]:
+        story.on(StepFinished(name, Outcome.DONE, 1.0))
+    for name in names[3:40]:
+        story.on(StepStarted(name, "create"))
+        story.on(StepProgress(name, "CREATING"))
+    story.on(StepFinished(names[39], Outcome.FAILED, 1.0))
+    lines = texts(Tree(story).live(WIDE))
+    shown = sum(f" {name} " in line for name in names for line in lines if "more" not in line)
+    (more,) = (int(count) for line in lines for count in re.findall(r"(\d+) more:", line))
+    assert any("✗ node/n-39 " in line for line in lines)  # a failure is never folded away
+    assert shown + more == 37
+    assert any("24 to come" in line for line in lines)
+    assert any("3 done" in line for line in lines)
+
+
+def test_much_that_is_unchanged_is_a_count(story: Story) -> None:
+    few = [(f"network/{number}", "nothing", ()) for number in range(3)]
+    story.on(planned(*few, ("node/n", "create", ())))
+    assert sum("network/" in line for line in texts(Tree(story).live(WIDE))) == 3
+    story.on(planned(("bucket/b", "leave", ())))
+    lines = texts(Tree(story).live(WIDE))
+    assert [line for line in lines if "network/0" in line] == [
+        line for line in lines if "4 unchanged" in line
+    ]
+
+
+def test_a_plan_of_what_has_ended_is_another_story(story: Story) -> None:
+    stack(story)
+    again = planned(("node/n", "delete", ()))
+    assert not story.begins_anew(again)
+    story.on(StepFinished("node/n", Outcome.FAILED, 1.0))
+    assert story.begins_anew(again)
+    assert not story.begins_anew(planned(("project/p", "leave", ())))
+
+
+def test_nothing_is_told_twice(story: Story) -> None:
+    stack(story)
+    for one in ("bucket/b", "network/main", "node/n", "ssh/workers"):
+        story.on(StepFinished(one, Outcome.DONE, 1.0))
+    assert story.is_over
+    assert len(story.end()) == 5
+    story.on(StepFinished("project/p", Outcome.UNCHANGED, 0.0, "it is there"))
+    assert story.end() == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(0.04, "0.0 s"), (9.9, "9.9 s"), (9.96, "10 s"), (59.4, "59 s"), (60, "1:00"),
+     (185, "3:05"), (3600, "1:00:00"), (36_061, "10:01:01")],
+)  # fmt: skip
+def test_times(seconds: float, told: str) -> None:
+    assert clock_time(seconds) == told
+
+
+def test_bytes_have_the_unit_of_all_of_them() -> None:
+    assert transfer_words(500, 27_100_000, None) == ["0.0 of 27.1 MB"]
+    assert transfer_words(10_000_000, 30_000_000, 2_000_000) == [
+        "10.0 of 30.0 MB", "2.0 MB/s", "10 s left",
+    ]  # fmt: skip
+    assert transfer_words(30, 30, 5.0) == ["0.0 of 0.0 kB", "0.0 kB/s"]
+    assert size(3_250_000_000) == "3.2 GB"
+
+
+def test_a_rate_is_of_the_last_seconds_and_forgets_what_was_begun_again() -> None:
+    rate = Rate()
+    assert rate.per_second is None
+    for second in range(20):
+        rate.feed(float(second), second * 1000 if second < 10 else 9000 + (second - 9) * 100)
+    slow = rate.per_second
+    assert slow is not None
+    assert 99 < slow < 200
+    rate.feed(21.0, 50)
+    assert rate.per_second is None
+
+
+@pytest.mark.parametrize("fraction", [-1.0, 0.0, 0.5, 1.0, 7.0])
+def test_a_bar_has_its_width(fraction: float) -> None:
+    full, empty = bar(fraction, 10, plain=True)
+    assert len(full + empty) == 10
+    assert len(full) == min(10, max(0, round(fraction * 10)))
+
+
+@pytest.mark.parametrize("width", [80, 40])
+def test_a_transfer_is_a_bar_with_rate_and_rest(story: Story, clock: Clock, width: int) -> None:
+    story.on(StepStarted("job/upload", "send"))
+    for done in (1_000_000, 11_000_000):
+        story.on(StepProgress("job/upload", "", done / 4e7, done, 40_000_000))
+        clock.seconds += 2
+    story.on(StepProgress("job/upload", "", 21 / 40, 21_000_000, 40_000_000))
+    (line,) = texts(Tree(story).live(Look(width, 24)))
+    assert "21.0 of 40.0 MB" in line
+    if width == 80:
+        assert "━" in line
+        assert "52% " in line
+        assert "5.0 MB/s, 3.8 s left" in line
+
+
+def test_the_region_leaves_nothing_behind_and_never_hides_the_cursor() -> None:
+    screen, written = Screen(30, 8), io.StringIO()
+    console = Console(file=written, force_terminal=True, width=30, height=8, color_system=None)
+    sizes = [3, 1, 5, 0, 2]
+    drawn: list[int] = []
+
+    def draw(width: int, height: int) -> list[Text]:
+        count = sizes[len(drawn) % len(sizes)]
+        drawn.append(count)
+        return [Text(f"moving {number}") for number in range(count)]
+
+    region = Region(console, draw, pause=0.001)
+    for number in range(5):
+        while len(drawn) < number * 7:
+            time.sleep(0.001)
+        region.above(lambda number=number: console.print(f"stays {number}"))  # type: ignore[misc]
+    region.stop()
+    screen.feed(written.getvalue())
+    assert screen.lines == [f"stays {number}" for number in range(5)]
+    assert screen.modes == []
+
+
+def test_a_region_in_a_terminal_that_became_narrower() -> None:
+    """Its lines take more rows now: those are what is drawn over."""
+    screen, written = Screen(10, 20), io.StringIO()
+    console = Console(file=written, force_terminal=True, width=20, height=20, color_system=None)
+    region = Region(console, lambda width, height: [Text("x" * (width - 1))] * 2, pause=60)
+    while not written.getvalue().endswith("\x1b[J"):
+        time.sleep(0.001)
+    console.width = 10
+    region.draw_now()
+    region.stop()
+    screen.feed(written.getvalue())  # broken where a terminal of ten columns breaks them
+    assert screen.lines == [""]
+
+
+def test_standings_have_marks_of_their_own() -> None:
+    """What colours say is said without them."""
+    from tpuctl.view.tree import MARKS, PLAIN_MARKS, STYLES
+
+    for marks in (MARKS, PLAIN_MARKS):
+        assert set(marks) == set(STYLES) == set(Standing)
+        assert len(set(marks.values())) == len(Standing)
+    assert not any("yellow" in style or "white" in style for style in STYLES.values())
