@@ -49,7 +49,7 @@ def _walk(command: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _parameters(command: Any) -> Iterator[str]:
-    shown = [one for one in command.params if one.name not in ("help",) and not _completion(one)]
+    shown = [one for one in command.params if one.name not in ("help",)]
     if not shown:
         return
     yield "| | |\n|---|---|"
@@ -57,10 +57,6 @@ def _parameters(command: Any) -> Iterator[str]:
         names = ", ".join(f"`{name}`" for name in one.opts) if one.opts[0][0] == "-" else ""
         names = names or f"`{one.name.upper()}`"
         yield f"| {names} | {getattr(one, 'help', '') or ''} |"
-
-
-def _completion(parameter: Any) -> bool:
-    return parameter.name in ("install_completion", "show_completion")
 
 
 def stack_page() -> str:

@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def _started_by_shell() -> int | None:
-    """The exit code, where a shell asks what may follow what was typed."""
+    """The exit code, where a shell asks what may follow what was typed: see `cli.shells`."""
     if "_TPUCTL_COMPLETE" not in os.environ:
         return None
     from tpuctl.cli import tab

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 __all__ = ["Terminal"]
@@ -17,19 +18,28 @@ __all__ = ["Terminal"]
 class Terminal:
     """One command line in a terminal of its own: what it shows, Ctrl-C, how it ends.
 
+    It is tpuctl's, unless another `program` is named.
+
     with Terminal(folder, "run", "train.py") as terminal:
         terminal.wait_for("step 3")
         terminal.press_ctrl_c()
         assert terminal.end() == 130
     """
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        program: Sequence[str] = (sys.executable, "-m", "tpuctl"),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._ours, theirs = pty.openpty()
         self._seen = b""
         self._grew = threading.Condition()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tpuctl", *arguments],
+            [*program, *arguments],
             cwd=folder,
+            env=environment,
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
@@ -54,14 +64,15 @@ class Terminal:
         """All that was shown until now, without the moving parts' cursor movements."""
         return self._seen.decode(errors="replace").replace("\r\n", "\n")
 
-    def wait_for(self, text: str, seconds: float = 90.0) -> None:
+    def wait_for(self, text: str, seconds: float = 90.0, *, times: int = 1) -> None:
         deadline = time.monotonic() + seconds
         with self._grew:
-            while text not in self.shown:
+            while self.shown.count(text) < times:
                 left = deadline - time.monotonic()
                 assert left > 0, f"no {text!r} in\n{self.shown}"
                 has_ended = self._process.poll() is not None and not self._reader.is_alive()
-                assert not has_ended or text in self.shown, f"ended without {text!r}\n{self.shown}"
+                is_shown = self.shown.count(text) >= times
+                assert not has_ended or is_shown, f"ended without {text!r}\n{self.shown}"
                 self._grew.wait(min(left, 0.5))
 
     def press_ctrl_c(self) -> None:

@@ -69,6 +69,7 @@ app = typer.Typer(
     cls=Root,
     help="From an empty Google Cloud project to a model training on a TPU, and back to zero cost.",
     invoke_without_command=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -85,6 +86,27 @@ def command_line() -> Any:
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"tpuctl {__version__}")
+        raise typer.Exit
+
+
+def _install_completion(wanted: bool) -> None:
+    if wanted:
+        from tpuctl.cli.shells import install, own_shell
+
+        shell = own_shell()
+        done = install(shell)
+        typer.echo(f"Completion for {shell} is in {done.script}.")
+        if done.changed is not None:
+            typer.echo(f"A line in {done.changed} loads it.")
+        typer.echo("It works in shells that are started from now on.")
+        raise typer.Exit
+
+
+def _show_completion(wanted: bool) -> None:
+    if wanted:
+        from tpuctl.cli.shells import SHELLS, own_shell
+
+        typer.echo(SHELLS[own_shell()], nl=False)
         raise typer.Exit
 
 
@@ -144,6 +166,24 @@ def root(
     ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+    ] = False,
+    install_completion: Annotated[
+        bool,
+        typer.Option(
+            "--install-completion",
+            callback=_install_completion,
+            is_eager=True,
+            help="Have Tab complete in this shell: bash, zsh or fish.",
+        ),
+    ] = False,
+    show_completion: Annotated[
+        bool,
+        typer.Option(
+            "--show-completion",
+            callback=_show_completion,
+            is_eager=True,
+            help="Print the script for it instead.",
+        ),
     ] = False,
 ) -> None:
     state: State = context.obj

@@ -111,14 +111,9 @@ def options_page(root: Any, context: Any) -> str:
         "TPUCTL_STACK_FILE, TPUCTL_JSON=1 and so on. The command line wins.",
         width,
     )
-    named = [one for one in root.params if "completion" not in one.name]
-    lines += _section("Options", [(_option(one), _told(one, context)) for one in named], width)
-    shells = [
-        (_option(one), _told(one, context).partition(",")[0])
-        for one in root.params
-        if "completion" in one.name
-    ]
-    lines += _section("Completion", shells, width)
+    lines += _section(
+        "Options", [(_option(one), _told(one, context)) for one in root.params], width
+    )
     return "\n".join(lines)
 
 

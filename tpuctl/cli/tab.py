@@ -1,14 +1,12 @@
 """What a shell is told when somebody presses Tab.
 
-The scripts that `--install-completion` writes are Typer's; the answer is ours: it knows that
-global options may stand anywhere, that bash takes words apart at `=` and `:`, and it comes from
-this machine alone. It never prints an error.
+The scripts are in `shells`. The answer knows that global options may stand anywhere and that bash
+takes words apart at `=` and `:`, and it comes from this machine alone. It never prints an error.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,24 +17,23 @@ from tpuctl.cli.commands import COMMANDS
 __all__ = ["VARIABLE", "Offer", "answer", "main", "offers"]
 
 VARIABLE = "_TPUCTL_COMPLETE"
-TYPED = "_TYPER_COMPLETE_ARGS"
+LINE = "_TPUCTL_LINE"
 
 
 class Offer(NamedTuple):
     word: str
-    about: str = ""
+    about: str = ""  # in one line
 
 
-def answer(environment: Mapping[str, str]) -> tuple[str, int] | None:
-    """What to print and the exit code, for a shell that asks; None for one we do not know."""
-    shell = environment.get(VARIABLE, "").removeprefix("complete_")
+def answer(environment: Mapping[str, str]) -> str:
+    """What to print for the shell that asks: an offer a line."""
+    shell = environment[VARIABLE]
     if shell == "bash":
-        return _for_bash(environment), 0
-    if shell == "zsh":
-        return _for_zsh(environment), 0
-    if shell == "fish":
-        return _for_fish(environment)
-    return None
+        return _for_bash(environment)
+    found = offers(*_typed(environment[LINE]))
+    if shell == "zsh":  # as _describe takes it
+        return "\n".join(":".join(one.replace(":", "\\:") for one in told if one) for told in found)
+    return "\n".join("\t".join(filter(None, told)) for told in found)
 
 
 def _for_bash(environment: Mapping[str, str]) -> str:
@@ -51,32 +48,6 @@ def _for_bash(environment: Mapping[str, str]) -> str:
     if ":" in (incomplete, *words[-1:]):
         return ""
     return "\n".join(one.word for one in offers([_plain(one) for one in words], incomplete))
-
-
-def _for_zsh(environment: Mapping[str, str]) -> str:
-    found = [
-        f'"{_escaped(one.word)}":"{_escaped(one.about)}"'
-        if one.about
-        else f'"{_escaped(one.word)}"'
-        for one in offers(*_typed(environment[TYPED]))
-    ]
-    lines = "\n".join(found)
-    return f"_arguments '*: :(({lines}))'" if found else "_files"
-
-
-def _for_fish(environment: Mapping[str, str]) -> tuple[str, int]:
-    found = offers(*_typed(environment[TYPED]))
-    if environment.get("_TYPER_COMPLETE_FISH_ACTION") == "is-args":
-        return "", 0 if found else 1
-    return "\n".join("\t".join(filter(None, one)) for one in found), 0
-
-
-def _escaped(text: str) -> str:
-    """For the inside of double quotes within the single quotes of `_arguments`."""
-    text = " ".join(text.split()).replace("'", "’")  # zsh would end the quotes there
-    return (
-        re.sub(r'(["$`\\])', r"\\\1", text).replace(":", r"\\:").replace("(", "").replace(")", "")
-    )
 
 
 def _typed(line: str) -> tuple[list[str], str]:
@@ -182,15 +153,19 @@ def _context(root: Any, words: Sequence[str]) -> tuple[Any, Any]:
 
 
 def _is_given(parameter: Any, context: Any) -> bool:
-    source = context.get_parameter_source(parameter.name)
-    return source is not None and source.name == "COMMANDLINE"
+    while context is not None:
+        source = context.get_parameter_source(parameter.name)
+        if parameter in context.command.params and source is not None:
+            return bool(source.name == "COMMANDLINE")
+        context = context.parent
+    return False
 
 
 def _options(parameters: Iterable[Any], context: Any) -> Iterator[Offer]:
     for one in parameters:
         is_shown = one.param_type_name == "option" and not one.hidden
         if is_shown and (one.multiple or not _is_given(one, context)):
-            yield from (Offer(name, one.help or "") for name in one.opts if name[:2] == "--")
+            yield from (Offer(name, _line(one.help)) for name in one.opts if name[:2] == "--")
     yield Offer("--help", "Show how it is used.")
 
 
@@ -203,17 +178,18 @@ def _next_argument(command: Any, context: Any) -> Any:
 
 def _values(parameter: Any, context: Any, incomplete: str) -> Iterator[Offer]:
     for one in parameter.shell_complete(context, incomplete):
-        yield Offer(one.value, one.help or "")
+        yield Offer(one.value, _line(one.help))
 
 
-def main() -> int | None:
-    """Answer the shell that started this program for it; None where none did."""
+def _line(text: str | None) -> str:
+    return " ".join((text or "").split())
+
+
+def main() -> int:
+    """Answer the shell that started this program for it."""
     try:
-        found = answer(os.environ)
-        if found is None:
-            return None
-        print(found[0], flush=True)
+        print(answer(os.environ), flush=True)
     except Exception:  # it would stand in the middle of what is being typed
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
-    return found[1]
+    return 0

@@ -1,0 +1,232 @@
+"""What Tab offers, and that real shells show it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from terminal import Terminal
+
+from tpuctl.api import Tpuctl
+from tpuctl.catalog import accelerator_types, zones
+from tpuctl.cli import seen, tab
+from tpuctl.cli.commands import COMMANDS
+
+STACK = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-32, zones: [europe-west4-a]}\n"
+AT_TERMINAL = (
+    sys.executable,
+    "-c",
+    "import fcntl, os, sys, termios\n"
+    "fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
+    "os.execvp(sys.argv[1], sys.argv[1:])",
+)
+PROMPT = "\x1b[?2004h"  # the shell takes what is typed from here on
+# Answers the shell as tpuctl does, else says how it was called.
+PROGRAM = """#!/bin/sh
+if [ -n "$_TPUCTL_COMPLETE" ]; then exec {0} -m tpuctl; fi
+printf '<%s>' "$@"
+"""
+KEPT = ("TPUCTL_CONFIG_HOME", "PYTHONPATH")
+JOBS = ("20261121-061400-amber", "20261122-101500-lark")
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "config"))
+    for name in ("TPUCTL_CLOUD", "TPUCTL_STACK_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "tpuctl.yaml").write_text(STACK, "utf-8")
+
+
+def learn(command: str, data: object, text: str = STACK, cloud: str = "google") -> None:
+    """Have a command of this stack end with this answer."""
+    path = Path("seen.yaml")
+    path.write_text(text, "utf-8")
+    made = Tpuctl(path, cloud=cloud)
+    assert made.stack.name
+    path.unlink()
+    seen.note(SimpleNamespace(made=[made], command=command, data=data))  # type: ignore[arg-type]
+
+
+def words(line: str) -> list[str]:
+    *before, incomplete = line.split(" ")
+    return [one.word for one in tab.offers(before, incomplete)]
+
+
+def test_commands_and_their_commands() -> None:
+    assert words("") == list(COMMANDS)
+    assert words("--json sta") == ["status"]
+    assert words("local st") == ["status"]
+    assert words("local fault a") == ["add"]
+    assert words("help local fa") == ["fault"]
+
+
+def test_options_of_the_command_and_of_all_but_those_already_given() -> None:
+    assert words("logs --ta") == ["--tail"]
+    assert words("logs --js") == ["--json"]
+    assert words("logs --json --js") == []
+    assert words("run --secret A --sec") == ["--secret"], "may be repeated"
+    assert "--follow" in words("logs --tail 3 --")
+    assert words("--clo") == ["--cloud"]
+
+
+def test_values_of_options_wherever_global_ones_stand() -> None:
+    assert words("--cloud ") == ["google", "local"]
+    assert words("types --cloud l") == ["local"]
+    assert words("--cloud=l") == ["--cloud=local"]
+    assert words("rehearse --type v5litepod-6") == ["v5litepod-64"]
+    assert words("--cloud local rehearse --json --type v5litepod-6") == ["v5litepod-64"]
+    assert words("forward --worker ") == ["0", "1", "2", "3"], "v3-32 has four"
+
+
+def test_zones_of_the_type_that_is_named() -> None:
+    named = accelerator_types()["v3-8"]
+    assert set(words("types --zone ")) == set(zones())
+    assert set(words("prices v3-8 --zone ")) in ({*named.zones}, {*zones()})
+
+
+def test_jobs_that_commands_told_of_the_latest_first() -> None:
+    assert words("logs ") == []
+    learn("logs", {"job": JOBS[0], "attempt": 1})
+    learn("jobs", [{"id": JOBS[1]}, {"id": JOBS[0]}])
+    assert words("logs ") == [JOBS[1], JOBS[0]]
+    assert words("stop 20261121") == [JOBS[0]]
+    assert words("logs am") == ["amber"], "the last word is enough"
+    assert words("--cloud local logs ") == [], "another cloud has others"
+
+
+def test_jobs_of_another_stack_are_not_offered() -> None:
+    learn("run", {"job": JOBS[0]}, STACK.replace("bert", "gpt"))
+    assert words("logs ") == []
+    assert words("down --stack g") == ["gpt"]
+
+
+def test_stacks_of_files_nearby_and_of_commands() -> None:
+    other = Path("other")
+    other.mkdir()
+    (other / "tpuctl.yaml").write_text(
+        "# stack: not-this\nstack: 'keras'\nproject:\n  create: true\n  id: elsewhere\n", "utf-8"
+    )
+    learn("status", {"stack": "gpt", "jobs": [{"id": JOBS[0]}]}, STACK.replace("bert", "gpt"))
+    assert set(words("status --stack ")) == {"bert", "keras", "gpt"}
+    assert words("status --stack keras --project ") == ["elsewhere"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff\xfe", b"[]", b'{"version": 1}', b"null"])
+def test_what_is_damaged_is_as_if_it_were_not_there(damage: bytes) -> None:
+    path = seen.seen_file()
+    path.parent.mkdir(parents=True)
+    path.write_bytes(damage)
+    Path("tpuctl.yaml").write_bytes(b"\xff\xfe: [")
+    assert words("logs ") == []
+    assert words("status --stack ") == []
+    learn("run", {"job": JOBS[0]})
+    Path("tpuctl.yaml").write_text(STACK, "utf-8")
+    assert words("logs ") == [JOBS[0]]
+
+
+def test_what_cannot_be_written_is_no_problem() -> None:
+    seen.seen_file().parent.parent.mkdir(parents=True)
+    seen.seen_file().parent.write_text("", "utf-8")
+    learn("run", {"job": JOBS[0]})
+    assert words("logs ") == []
+
+
+@pytest.mark.parametrize(
+    "line", ["nonesuch ", "logs --nonesuch ", "run a.py -- --z", "local nonesuch x", "cp 0:", "'"]
+)
+def test_nothing_to_offer_is_nothing(line: str) -> None:
+    assert words(line) == []
+
+
+def completed(shell: str, line: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tpuctl"],
+        env={**os.environ, tab.VARIABLE: shell, tab.LINE: line, **more},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_shell_gets_no_error_and_nothing_heavy_is_loaded() -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "tpuctl"],
+        env={**os.environ, tab.VARIABLE: "fish", tab.LINE: "tpuctl logs "},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert loaded.isdisjoint({"google", "grpc", "asyncssh", "aiohttp", "yaml", "pydantic", "rich"})
+    broken = completed("bash", "", COMP_WORDS="tpuctl x", COMP_CWORD="no number")
+    assert (broken.stdout, broken.stderr) == ("", "")
+
+
+def shortest_prefix(word: str, known: list[str]) -> str:
+    starts = (word[:end] for end in range(1, len(word) + 1))
+    return next(start for start in starts if sum(one.startswith(start) for one in known) == 1)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_pressing_tab(shell: str, tmp_path: Path) -> None:
+    if shutil.which(shell) is None:
+        assert shell != "bash"
+        pytest.skip(f"{shell} is not installed")
+    learn("run", {"job": JOBS[0]})
+    home, programs = tmp_path / "home", tmp_path / "bin"
+    for folder in (home, programs):
+        folder.mkdir()
+    stand_in = programs / "tpuctl"
+    stand_in.write_text(PROGRAM.format(sys.executable), "utf-8")
+    stand_in.chmod(0o755)
+    environment = {
+        **{name: value for name, value in os.environ.items() if name in KEPT},
+        "HOME": str(home),
+        "PATH": f"{programs}:/usr/bin:/bin",
+        "TERM": "xterm",
+        "PS1": "$ ",
+        "LANG": "C.UTF-8",
+        "SHELL": shutil.which(shell) or shell,
+        "COLUMNS": "200",
+    }
+    for _ in range(2):  # again changes nothing
+        done = subprocess.run(
+            [shell, "-c", f"{sys.executable} -m tpuctl --install-completion; true"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert f"Completion for {shell}" in done.stdout, "it is found among the parents"
+    zone = zones()[0]
+    start = shortest_prefix(zone, list(zones()))
+    lines = {
+        "tpuctl stat": "<status>",
+        f"tpuctl types --zone {start}": f"<--zone><{zone}>",
+        "tpuctl logs 2026": f"<logs><{JOBS[0]}>",
+        "tpuctl run tr": "<run><train.py>",
+    }
+    if shell == "bash":
+        lines |= {
+            f"tpuctl types --zone={start}": f"<--zone={zone}>",
+            "tpuctl types --zo": "<types><--zone>",
+            "tpuctl rehearse --type v5litepod-6": "<--type><v5litepod-64>",
+            "tpuctl down --stack be": "<down><--stack><bert>",
+        }
+    Path("train.py").write_text("", "utf-8")
+    program = (*AT_TERMINAL, shell, "-i")
+    with Terminal(Path(), program=program, environment=environment) as terminal:
+        for number, (typed, wanted) in enumerate(lines.items(), 1):
+            terminal.wait_for(PROMPT, times=number)
+            terminal.type(f"{typed}\t\r")
+            terminal.wait_for(wanted)
+        assert "rror" not in terminal.shown
