@@ -12,6 +12,7 @@ KINDS = (
     *("project", "apis", "network", "firewall", "bucket", "account", "role", "project-grants"),
     *("grants", "node-grants", "account-grants"),
     *("node", "queued", "tpu", "disk", "controller"),
+    *("private-access", "iap"),
 )
 
 

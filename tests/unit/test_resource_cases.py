@@ -25,6 +25,7 @@ from tpuctl.engine.resource import Resource
 from tpuctl.flows.composition import resources_of
 from tpuctl.model.plan import Change
 from tpuctl.model.stack import load_stack
+from tpuctl.resources.closing import Closed
 from tpuctl.resources.grants import Grants
 from tpuctl.resources.network import Networks
 from tpuctl.resources.project import ProjectFound
@@ -52,6 +53,7 @@ STACKS: list[dict[str, str]] = [
     {"limits": "{idle: 1h}", "secrets": "{A: 'secret:a'}"},
     {"kind": "node", "tpu": "data_disks: [{size_gb: 100}]"},
     {"tpu": "queue: true", "stack": "controller: {}", "retries": "{preemption: 1}"},
+    {"stack": "network: {ssh: iap}"},
 ]
 
 
@@ -75,6 +77,15 @@ def request(facts: dict[str, Any]) -> Request:
     return Request(queued, {name: Node(node) for name, node in facts.get("nodes", {}).items()})
 
 
+def firewall(facts: dict[str, Any]) -> Any:
+    """A rule; with the networks beside it where they matter."""
+    if "networks" not in facts:
+        return compute_types().Firewall(facts)
+    networks = Networks(facts["networks"]["usable"], facts["networks"].get("own"))
+    rule = compute_types().Firewall(facts["rule"]) if "rule" in facts else None
+    return Closed(networks, rule)
+
+
 # What the official clients answer with, made of a case's facts.
 OBSERVED = {
     "account": ServiceAccount,
@@ -83,11 +94,12 @@ OBSERVED = {
     "bucket": observed_bucket,
     "controller": lambda facts: compute_types().Instance(facts),
     "disk": lambda facts: compute_types().Disk(facts),
-    "firewall": lambda facts: compute_types().Firewall(facts),
+    "firewall": firewall,
     "grants": grants,
     "network": lambda facts: Networks(facts["usable"], facts.get("own")),
     "node": Node,
     "node-grants": grants,
+    "private-access": lambda facts: compute_types().Subnetwork(facts),
     "project": lambda facts: ProjectFound(**facts),
     "project-grants": grants,
     "queued": request,

@@ -11,6 +11,7 @@ from tpuctl.model.inventory import Found
 from tpuctl.model.schema import ControllerSection
 from tpuctl.model.stack import Stack
 from tpuctl.resources.bucket import Bucket
+from tpuctl.resources.closing import Closing
 from tpuctl.resources.controller import Controller
 from tpuctl.resources.disk import DataDisk
 from tpuctl.resources.elsewhere import Elsewhere
@@ -48,6 +49,7 @@ def resources_of(
         Services(stack, cloud),
         network,
         Firewall(network, sources),
+        Closing(network),
         Bucket(stack, cloud, delete=delete_bucket),
         BucketGrants(stack, cloud),
         ProjectGrants(stack, cloud),

@@ -106,6 +106,10 @@ class Names:
         return f"{self.stack}-ssh"
 
     @property
+    def closing_rule(self) -> str:
+        return f"{self.stack}-ssh-only"
+
+    @property
     def service_account(self) -> str:
         """The part of the e-mail before the @; 6 to 30 characters."""
         return f"{self.stack}-tpu" if len(self.stack) > 1 else f"{self.stack}-stack-tpu"

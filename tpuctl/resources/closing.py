@@ -1,0 +1,92 @@
+"""The rule that keeps SSH shut to everybody whom the stack's own rule does not let in.
+
+The network `default` comes with a rule that lets anyone on the internet try SSH on every machine in
+it (`default-allow-ssh`, priority 65534: cloud.google.com/firewall/docs/firewalls#more_rules_default
+_vpc). This one stands before that rule and behind those that people make, whose priority is 1000
+unless they say otherwise: the stack's own among them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from typing import Any
+
+from tpuctl.model.plan import Action, Change
+from tpuctl.resources.network import Firewall, Network, Networks
+
+__all__ = ["Closed", "Closing"]
+
+PRIORITY = 65533
+# Machines of the same network may go on as its rules say.
+INSIDE = IPv4Network("10.0.0.0/8")
+OUTSIDE = tuple(sorted(map(str, IPv4Network("0.0.0.0/0").address_exclude(INSIDE))))
+
+
+@dataclass(frozen=True)
+class Closed:
+    """What was found: the networks, and the rule if there is one."""
+
+    networks: Networks | None
+    rule: Any | None
+
+
+class Closing(Firewall):
+    """Made in networks that the stack did not make: its own lets nobody in by itself."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__(network, OUTSIDE)
+
+    @property
+    def name(self) -> str:
+        return self.stack.names.closing_rule
+
+    async def observe(self) -> Closed | None:
+        """None where neither can be seen."""
+        rule, networks = await self._find(), await self.network.observe()
+        return Closed(networks, rule) if rule is not None or networks is not None else None
+
+    def diff(self, observed: Closed | None) -> Change:
+        found = observed or Closed(None, None)
+        if found.rule is None:
+            if found.networks is not None and found.networks.own is not None:
+                return self.nothing("the stack's own network lets nobody in by itself")
+            return self.create("shuts SSH to all others: `default` lets anyone try it")
+        self._check(found.rule)
+        fields = [
+            name
+            for name, have, want in (
+                ("sourceRanges", set(found.rule.source_ranges), set(self.sources)),
+                ("denied", _denied(found.rule), {("tcp", "22")}),
+                ("targetTags", set(found.rule.target_tags), {self.stack.names.tag}),
+                ("priority", found.rule.priority, PRIORITY),
+            )
+            if have != want
+        ]
+        if fields:
+            return self.update(f"{' and '.join(fields)} changed", fields)
+        return self.nothing("shuts SSH to all others")
+
+    def removal(self, observed: Closed | None) -> Change:
+        return super().removal(observed.rule if observed is not None else None)
+
+    async def apply(self, change: Change, report: Any) -> None:
+        if change.action is Action.CREATE:
+            found = await self.network.observe()
+            if found is not None and found.own is not None:
+                return  # the network was made meanwhile, and is the stack's own
+        await super().apply(change, report)
+
+    async def _desired(self) -> dict[str, Any]:
+        desired = await super()._desired()
+        for name in ("allowed", "source_tags"):
+            del desired[name]
+        return {
+            **desired,
+            "priority": PRIORITY,
+            "denied": [{"I_p_protocol": "tcp", "ports": ["22"]}],
+        }
+
+
+def _denied(rule: Any) -> set[tuple[str, str]]:
+    return {(str(one.I_p_protocol), str(port)) for one in rule.denied for port in one.ports}
