@@ -141,6 +141,8 @@ def _json_type(written: Any) -> str:
         "bytes": "text, or base64",
         "None": "or null",
         "Mapping[str, Any]": "an object",
+        "tuple[PlannedStep, ...]": "a list of objects: `address`, `action`, `because`, each text, "
+        "and `after`, a list of addresses",
         "Outcome": "done, unchanged, failed, skipped or interrupted",
         "Diagnostic": "an object: `summary`, `detail`, `hint` and `where`, each text",
     }
