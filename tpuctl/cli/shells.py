@@ -83,7 +83,10 @@ def _programs_above() -> Iterator[str]:
         done = None
         with suppress(OSError):
             done = subprocess.run(
-                ["ps", "-o", "ppid=,comm=", "-p", str(process)], capture_output=True, text=True
+                ["ps", "-o", "ppid=,comm=", "-p", str(process)],
+                capture_output=True,
+                text=True,
+                check=False,
             )
         parent, _, name = (done.stdout if done else "").strip().partition(" ")
         if not parent.isdigit():
