@@ -23,7 +23,8 @@ PANEL = "CI and help"
 WRITE, STEPS = "Write a pipeline", "In its steps"
 
 ci_app = typer.Typer(
-    help="Pipelines that check, train on a TPU, and take everything away whatever happens.",
+    help="Pipelines that check, train on a TPU, and take everything away whatever happens."
+    "\n\nExample: tpuctl ci github",
     invoke_without_command=True,
 )
 
