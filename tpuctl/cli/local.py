@@ -13,7 +13,8 @@ from tpuctl.cli.local_faults import fault_app, set_setting
 __all__ = ["register"]
 
 app = typer.Typer(
-    help="The local cloud: Google's APIs on this machine, with real machines behind them.",
+    help="The local cloud: Google's APIs on this machine, with real machines behind them."
+    "\n\nExample: tpuctl local up",
     invoke_without_command=True,
 )
 

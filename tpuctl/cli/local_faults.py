@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["fault_app", "set_setting"]
 
 fault_app = typer.Typer(
-    help="What is to go wrong in the local cloud: each fault strikes the calls that fit it.",
+    help="What is to go wrong in the local cloud: each fault strikes the calls that fit it."
+    "\n\nExample: tpuctl local fault list",
     invoke_without_command=True,
 )
 _KINDS = (

@@ -1,0 +1,219 @@
+"""Help: one screen each, with an example that is right; and what is said to mistyped commands."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import pkgutil
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import tpuctl.cli
+from tpuctl.cli.app import command_line
+from tpuctl.cli.arguments import hoist
+from tpuctl.cli.commands import COMMANDS, GROUPS, LEFT, SYNONYMS
+from tpuctl.cli.main import run
+from tpuctl.cli.pages import example_of
+
+COLUMNS = 80
+ROOT_ROWS = 23  # the prompt below it is the 24th
+ROWS = 40
+MANY_OPTIONS = {"local fault add": 60, "run": 45}
+
+
+@pytest.fixture(autouse=True)
+def _plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("COLUMNS", str(COLUMNS))
+    monkeypatch.chdir(tmp_path)
+    for name in ("TPUCTL_CLOUD", "TPUCTL_JSON", "TPUCTL_STACK_FILE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def everything() -> Iterator[tuple[str, Any]]:
+    """Each command and group by what is typed after tpuctl."""
+    root = command_line()
+    context = root.make_context("tpuctl", [], resilient_parsing=True)
+
+    def inside(group: Any, path: str) -> Iterator[tuple[str, Any]]:
+        for name in group.list_commands(context):
+            found = group.get_command(context, name)
+            assert found is not None, f"{path}{name} is in the table, and nowhere else"
+            yield f"{path}{name}", found
+            if hasattr(found, "list_commands"):
+                yield from inside(found, f"{path}{name} ")
+
+    return inside(root, "")
+
+
+ALL = dict(everything())
+
+
+def test_the_table_has_every_command() -> None:
+    for module in pkgutil.iter_modules(tpuctl.cli.__path__):
+        register = getattr(importlib.import_module(f"tpuctl.cli.{module.name}"), "register", None)
+        if register is None:
+            continue
+        holder = typer.Typer()
+        register(holder)
+        named = {one.name or one.callback.__name__ for one in holder.registered_commands}  # type: ignore[union-attr]
+        named |= {str(one.name) for one in holder.registered_groups}
+        assert named == {name for name, one in COMMANDS.items() if one.module == module.name}
+
+
+def test_other_programs_words_lead_to_commands() -> None:
+    assert set(SYNONYMS.values()) <= set(COMMANDS)
+    assert not set(SYNONYMS) & set(COMMANDS)
+    assert set(LEFT) < set(GROUPS)
+
+
+@pytest.mark.parametrize("path", ["", *ALL])
+def test_a_page_fits_the_screen(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*path.split(), "--help"]) == 0
+    page = capsys.readouterr().out
+    lines = page.splitlines()
+    assert len(lines) <= (MANY_OPTIONS.get(path, ROWS) if path else ROOT_ROWS), page
+    assert [line for line in lines if len(line) > COLUMNS and line.lstrip()[:6] != "tpuctl"] == []
+    assert "\x1b" not in page
+    assert run(["help", *path.split()]) == 0
+    assert capsys.readouterr().out == page
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_each_has_an_example_that_our_own_parser_takes(path: str) -> None:
+    examples = example_of(ALL[path])
+    assert examples, f"no Example: in the help of {path}"
+    for example in examples:
+        words = first_command(example)
+        while "=" in words[0]:  # a variable of the environment
+            words.pop(0)
+        assert words.pop(0) == "tpuctl", example
+        parse(words)
+        assert any(hoist(words)[at : at + len(path.split())] == path.split() for at in range(4))
+
+
+def first_command(line: str) -> list[str]:
+    """The words before the shell's first |, > or ;."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    return list(itertools.takewhile(lambda word: word.strip("|<>;&()"), lexer))
+
+
+def parse(words: list[str]) -> None:
+    """Raises what the command line raises for words that it does not know."""
+    command: Any = command_line()
+    words = hoist(words)
+    end = next(at for at, word in enumerate(words) if word in COMMANDS)
+    context = command.make_context("tpuctl", words[:end])
+    rest = words[end:]
+    while rest and hasattr(command, "list_commands"):
+        name, command, rest = command.resolve_command(context, rest)
+        if hasattr(command, "list_commands"):
+            context = command.make_context(name, rest[:0], parent=context)
+        else:
+            command.make_context(name, rest, parent=context)
+
+
+def test_narrow_and_wide_terminals(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for columns in (40, 60, 200):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        for path in ([], ["run"], ["help", "options"]):
+            assert run([*path, "--help"]) == 0
+            lines = capsys.readouterr().out.splitlines()
+            assert max(map(len, lines)) <= min(columns, 100)
+
+
+def test_what_needs_no_parser_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--version"], ["--help"], ["-h"], ["help"], []):
+        assert run(arguments) == 0
+        done = subprocess.run(
+            [sys.executable, "-X", "importtime", "-m", "tpuctl", *arguments],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout == capsys.readouterr().out
+        assert "typer" not in done.stderr
+
+
+def test_a_page_in_an_envelope(capsys: pytest.CaptureFixture[str]) -> None:
+    import json
+
+    for arguments in (["run", "--help"], ["help", "run"], ["--version"]):
+        assert run(arguments) == 0
+        page = capsys.readouterr().out
+        assert run([*arguments, "--json"]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        assert (answer["status"], answer["data"]["text"]) == ("ok", page.rstrip("\n"))
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("upp", "tpuctl up"),
+        ("stat", "tpuctl status"),
+        ("destroy", "tpuctl down"),
+        ("tensorboard", "tpuctl forward"),
+        ("jobs shwo", "tpuctl jobs show"),
+        ("local fualt", "tpuctl local fault"),
+        ("local fault ad", "tpuctl local fault add"),
+        ("types --zon europe-west4-a", "tpuctl types --zone"),
+        ("logs --folow", "tpuctl logs --follow"),
+        ("up --jsn", "tpuctl up --json"),
+        ("--cloud locla up", "tpuctl --cloud local"),
+        ("help lgos", "tpuctl help logs"),
+        ("help opt", "tpuctl help options"),
+        ("init kears", "keras"),
+        ("types --zone europe-west4-q", "europe-west4-a"),
+        ("prices v3-9", "v3-8"),
+    ],
+)
+def test_the_nearest_is_suggested(
+    typed: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(typed.split()) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Did you mean" in captured.err
+    assert meant in captured.err
+
+
+def test_nothing_is_suggested_where_nothing_is_near(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["qqqqqq"]) == 2
+    told = capsys.readouterr().err
+    assert "Did you mean" not in told
+    assert "tpuctl --help" in told
+
+
+def test_plain_values_are_what_typer_would_make_of_them() -> None:
+    given: dict[str, list[Any]] = {
+        "Path": ["a/b", "", "~/x", "새"],
+        "str": ["", "a b", "--x", "한"],
+        "CloudName": ["google", "local"],
+        "list[str]": [["a", "b"], ()],
+        "int": ["3", 7],
+        "float": ["2.5", 1.5],
+    }
+    seen = set()
+    for path, command in ALL.items():
+        context = typer.Context(command, info_name=path)
+        for parameter in command.params:
+            kind = parameter.type_descriptor.annotation
+            name = (
+                getattr(kind, "__name__", str(kind)) if not hasattr(kind, "__args__") else str(kind)
+            )
+            usual = type(parameter).get_runtime_param(parameter)
+            for value in (None, *given.get(name, ())):
+                seen.add(name)
+                assert parameter.get_runtime_param().coerce(
+                    value, param=parameter, ctx=context
+                ) == usual.coerce(value, param=parameter, ctx=context), (path, name, value)
+    assert {"Path", "str", "list[str]", "int"} <= seen
