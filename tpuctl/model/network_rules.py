@@ -18,7 +18,7 @@ def network_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
     if file.network.allow_from and file.network.ssh == "iap":
         yield Diagnostic(
             "Address ranges beside IAP",
-            "with ssh: iap nobody comes in but Identity-Aware Proxy: "
+            "network.allow_from: with ssh: iap nobody comes in but Identity-Aware Proxy: "
             "who may, roles decide, not addresses",
             "Take allow_from out, or use\n    network: {ssh: external}",
             where,

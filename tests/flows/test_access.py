@@ -1,0 +1,138 @@
+"""Who can reach a stack's machines: what its firewall rules, machines and APIs come to."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from projects import Bench, Project
+
+from tpuctl.errors import InvalidStack
+
+STRANGER, HOME, OFFICE = "198.51.100.9", "203.0.113.7", "192.0.2.4"
+RELAY, INSIDE = "35.235.240.77", "10.164.0.9"
+ANYWHERE = (STRANGER, HOME, OFFICE, RELAY, INSIDE)
+
+
+def is_let_in(rules: Sequence[Any], source: str, tags: set[str], port: int) -> bool:
+    """By cloud.google.com/firewall/docs/firewalls: priority first, denials before allowances."""
+    address = ipaddress.ip_address(source)
+    fitting = [
+        (rule.priority, bool(rule.allowed))
+        for rule in rules
+        if rule.direction == "INGRESS"
+        and (not rule.target_tags or tags & {*rule.target_tags})
+        and any(address in ipaddress.ip_network(one) for one in rule.source_ranges)
+        and any(
+            one.I_p_protocol == "tcp" and any(_covers(ports, port) for ports in one.ports)
+            for one in (*rule.allowed, *rule.denied)
+        )
+    ]
+    return bool(fitting) and min(fitting)[1]
+
+
+def _covers(ports: str, port: int) -> bool:
+    first, _, last = ports.partition("-")
+    return int(first) <= port <= int(last or first)
+
+
+async def rules_of(bench: Bench) -> list[Any]:
+    return list(await bench.ask("firewalls", "list", project=bench.stack.stack.project))
+
+
+async def reaching(bench: Bench, port: int = 22) -> set[str]:
+    """Which of the addresses reach that port of the stack's machines."""
+    rules, tags = await rules_of(bench), {bench.stack.stack.names.tag}
+    return {one for one in ANYWHERE if is_let_in(rules, one, tags, port)}
+
+
+async def node_tags(bench: Bench) -> set[str]:
+    stack = bench.stack.stack
+    name = f"projects/{stack.project}/locations/{stack.zone}/nodes/{stack.names.node}"
+    found: set[str] = set((await bench.ask("tpu", "get_node", {"name": name})).tags)
+    return found
+
+
+async def test_ssh_is_open_to_the_named_addresses_alone(project: Project) -> None:
+    """In `default`, which comes with a rule that lets everybody in."""
+    bench = project.stack("", "network: {allow_from: [203.0.113.7], allow: ['tcp:6006']}")
+    await bench.provision()
+    assert await node_tags(bench) >= {bench.stack.stack.names.tag}
+    assert await reaching(bench) == {HOME, INSIDE}
+    assert await reaching(bench, 6006) == {HOME, INSIDE}
+    others = {one for one in ANYWHERE if is_let_in(await rules_of(bench), one, {"another"}, 22)}
+    assert others == set(ANYWHERE), "machines that are not the stack's are left alone"
+
+    file = bench.stack.stack_file
+    file.write_text(file.read_text("utf-8").replace("203.0.113.7", "192.0.2.0/24"), "utf-8")
+    moved = Bench(bench.again(), bench.events)
+    await moved.provision()
+    assert await reaching(moved) == {OFFICE, INSIDE}, "the address before is shut out"
+    assert (await moved.stack.down(delete_bucket=True)).leaks == ()
+    names = {rule.name for rule in await rules_of(moved)}
+    assert not any(name.startswith(moved.stack.stack.name) for name in names)
+
+
+async def test_the_controller_is_as_shut_as_the_rest(project: Project) -> None:
+    bench = project.stack("kind: node", "network: {allow_from: [203.0.113.7]}")
+    await bench.provision()
+    stack = bench.stack.stack
+    machine = await bench.ask(
+        *("instances", "get"),
+        project=stack.project,
+        zone=stack.zone,
+        instance=stack.names.controller,
+    )
+    tags = set(machine.tags.items)
+    rules = await rules_of(bench)
+    assert {one for one in ANYWHERE if is_let_in(rules, one, tags, 22)} == {HOME, INSIDE}
+
+
+async def test_with_iap_its_relay_alone_comes_in(project: Project) -> None:
+    bench = project.stack("", "network: {ssh: iap}\ncontroller: {}")
+    await bench.provision()
+    stack = bench.stack.stack
+    assert await reaching(bench) == {RELAY, INSIDE}
+    node = await bench.stack.node()
+    assert node.addresses == node.inner_addresses, "there is no external one"
+    machine = await bench.ask(
+        *("instances", "get"),
+        project=stack.project,
+        zone=stack.zone,
+        instance=stack.names.controller,
+    )
+    assert not machine.network_interfaces[0].access_configs
+    subnetwork = await bench.ask(
+        *("subnetworks", "get"),
+        project=stack.project,
+        region=stack.region,
+        subnetwork="default",
+    )
+    assert subnetwork.private_ip_google_access
+    name = f"projects/{stack.project}/services/iap.googleapis.com"
+    assert (await bench.ask("services", "get_service", {"name": name})).state.name == "ENABLED"
+    told = [getattr(one, "diagnostic", None) for one in bench.events]
+    (warning,) = [one for one in told if one and "external addresses" in one.summary]
+    assert "Cloud NAT" in warning.detail
+    assert (await bench.stack.plan()).plan.is_empty
+    assert (await bench.stack.down(delete_bucket=True)).leaks == ()
+
+
+@pytest.mark.parametrize(
+    ("network", "names"),
+    [
+        ("{ssh: iap, allow_from: [203.0.113.7]}", "allow_from"),
+        ("{allow_from: ['2001:db8::/32']}", "IPv6"),
+        ("{allow_from: [home]}", "home"),
+        ("{allow_from: [203.0.113.7/24]}", "203.0.113.7/24"),
+    ],
+)
+def test_ranges_that_let_nobody_in_are_refused(project: Project, network: str, names: str) -> None:
+    bench = project.stack("", f"network: {network}")
+    with pytest.raises(InvalidStack) as caught:
+        _ = bench.stack.stack
+    assert names in str(caught.value)
+    assert caught.value.diagnostics[0].hint
+    assert "tpuctl.yaml:" in caught.value.diagnostics[0].where
