@@ -1,0 +1,156 @@
+"""Every error says what to do, and every command that it names can be typed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import sys
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from hints import COMMAND, commands_told, sites
+
+from tpuctl.cli.app import command_line
+from tpuctl.cli.arguments import hoist
+from tpuctl.cli.commands import COMMANDS
+from tpuctl.cli.state import State
+from tpuctl.model.known_errors import Known, table
+
+# Those without a hint, by module and summary, and why each has none.
+WITHOUT = {
+    ("preflight/refusing.py", "Script will not run on a TPU"): "the one beside it has it",
+}
+# What stands for those whose words are put together, 1 being what is put in.
+PUT_IN = {
+    "tpuctl 1": "tpuctl up",
+    "tpuctl 1 -m package.train1": "tpuctl run -m package.train",
+    "tpuctl 1 --stack bert --project my-project": "tpuctl status --stack bert --project my-project",
+    "tpuctl 1 train.py -- --steps 1000": "tpuctl run train.py -- --steps 1000",
+    "tpuctl ci 1 1": "tpuctl ci github SCRIPT",
+    "tpuctl ci 1 --print": "tpuctl ci github --print",
+    "tpuctl local env --shell bash|zsh|fish": "tpuctl local env --shell zsh",
+    "gcloud secrets 1 1 --project=1 --data-file=-": "gcloud secrets create x --data-file=-",
+}
+KNOWN = [*table().errors, *table().statuses]
+TOLD = sorted(
+    {(command, where) for where, command in commands_told()}
+    | {
+        (command, f"{one.name or one.summary} of the table")
+        for one in KNOWN
+        for command in COMMAND.findall(one.hint({}))
+    }
+)
+OURS = [(command, where) for command, where in TOLD if command.startswith("tpuctl")]
+GOOGLES = [
+    (command, where)
+    for command, where in TOLD
+    if command.startswith("gcloud ") and command.split()[1] != "names"
+]  # a sentence
+
+
+def test_every_diagnostic_has_a_hint_or_a_reason_for_none() -> None:
+    found = sites()
+    assert len(found) > 250, "they are not found any more"
+    without = [one for one in found if not one.has_hint]
+    listed = [one for one in without if (one.path, one.summary) in WITHOUT]
+    assert not [str(one) for one in without if one not in listed]
+    assert {(one.path, one.summary) for one in listed} == {*WITHOUT}, "a reason is left over"
+
+
+def test_a_command_in_a_hint_stands_on_a_line_of_its_own() -> None:
+    inline = re.compile(rf"\btpuctl ({'|'.join(COMMANDS)})\b(?! (?:again|itself))")
+    texts = [(str(one), one.hint) for one in sites()]
+    texts += [(one.summary, one.hint({})) for one in KNOWN]
+    lines = [(where, line) for where, text in texts for line in text.split("\n")]
+    assert not [
+        (where, line) for where, line in lines if inline.search(line) and line[:4] != "    "
+    ]
+
+
+@cache
+def root() -> Any:
+    return command_line()
+
+
+def parse(arguments: list[str]) -> None:
+    """As the program parses them, without running anything."""
+    command, path = root(), "tpuctl"
+    context = command.make_context(path, hoist(arguments), obj=State())
+    while hasattr(command, "get_command") and (rest := [*context._protected_args, *context.args]):
+        name, command, rest = command.resolve_command(context, rest)
+        context = command.make_context(name, rest, parent=context)
+
+
+def test_each_command_of_ours_parses() -> None:
+    wrong = []
+    for command, where in OURS:
+        words = shlex.split(re.sub(r"\bN\b", "1", PUT_IN.get(command, command)))
+        ends = [place for place, word in enumerate(words) if word in ("<", ">", "|")]
+        try:
+            parse(words[1 : min(ends, default=len(words))])
+        except typer.TyperException as error:
+            wrong.append(f"{where}: {command}: {error.format_message()}")
+    assert not wrong
+    assert {*PUT_IN} <= {command for command, _ in TOLD}, "one is not told any more"
+
+
+@cache
+def gclouds() -> Any:
+    """The tree of gcloud's commands and flags, as its own completion knows it."""
+    program = shutil.which("gcloud")
+    if program is None:
+        pytest.skip("gcloud is not here")
+    folders = [*Path(program).resolve().parents, Path("/usr/lib/google-cloud-sdk")]
+    files = [one / "data/cli/gcloud_completions.py" for one in folders]
+    file = next((one for one in files if one.exists()), None)
+    if file is None:
+        pytest.skip("this gcloud has no list of its commands")
+    spec = spec_from_file_location("gcloud_completions", file)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    spec.loader.exec_module(module)
+    sys.dont_write_bytecode = before
+    return module.STATIC_COMPLETION_CLI_TREE
+
+
+def test_each_command_of_googles_exists() -> None:
+    wrong = []
+    for command, where in GOOGLES:
+        node, words = gclouds(), shlex.split(PUT_IN.get(command, command))[1:]
+        flags = {*node["flags"]}
+        while words and words[0] in node["commands"]:
+            node = node["commands"][words.pop(0)]
+            flags |= {*node["flags"]}
+        used = {word.partition("=")[0] for word in words if word.startswith("--")}
+        if node["commands"] or not used <= flags:
+            wrong.append(f"{where}: {command}: {used - flags or 'a group, no command'}")
+    assert not wrong
+
+
+def test_the_table_is_whole() -> None:
+    names = [one.name for one in table().errors]
+    assert len({*names}) == len(names)
+    for one in KNOWN:
+        assert_whole(one)
+
+
+def assert_whole(one: Known) -> None:
+    what = one.name or one.summary
+    assert one.summary and one.summary[0].isupper() and one.summary[-1] != ".", what
+    assert one.why.endswith("."), what
+    assert one.mending, what
+    assert COMMAND.search(one.hint({})) or "https://" in one.hint({}), what
+    assert not re.search(r"[{}]|\[\[|\]\]", re.sub(r"\{\w+: \w+\}", "", one.hint({}))), what
+    assert all(len(line) <= 80 for line in one.mending.split("\n") if line[:4] != "    "), what
+    if one.name:
+        assert one.kind in table().kinds, what
+        assert one.answers or one.lines or one.told or one.reasons, what
+        assert one.source, what
+        assert bool(one.answers or one.reasons) == bool(one.raised), what
+        assert bool(one.lines) == bool(one.fault), what
