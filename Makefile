@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find tpuctl templates -type f -not -name '*.pyc' 2>/dev/null) pyproject.toml README.md
 
-.PHONY: help demo test soak check unit live bench docs lock clean
+.PHONY: help demo test soak check unit live bench docs site lock clean
 
 help:
 	@sed -n '1,3s/^# //p' Makefile
@@ -19,6 +19,7 @@ help:
 	@echo "make live    the flow tests on Google Cloud, in a project of yours (TPUCTL_LIVE_PROJECT)"
 	@echo "make bench   what is measured: ratios, printed"
 	@echo "make docs    the generated reference pages"
+	@echo "make site    the documentation as a site, in build/site"
 	@echo "make lock    new pins for requirements/*.lock (needs uv)"
 
 $(VENV)/.ready: requirements/dev.lock
@@ -63,6 +64,11 @@ bench: $(VENV)/.installed
 
 docs: $(VENV)/.installed
 	$(BIN)/python docs/generate.py
+
+site: $(VENV)/.ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "The documentation is in build/site: open index.html, or for its search serve the folder:"
+	@echo "    $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site"
 
 LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet
 lock:

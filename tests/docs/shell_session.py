@@ -13,6 +13,9 @@ from pathlib import Path
 __all__ = ["Answer", "Session"]
 
 
+TERMINAL = Path(__file__).with_name("shown_in_terminal.py")
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a command said and how it ended."""
@@ -56,7 +59,9 @@ class Session:
         self._shell.kill()
         self._shell.communicate()
 
-    def type(self, command: str, seconds: float = 240.0) -> Answer:
+    def type(
+        self, command: str, *, in_terminal: bool = False, seconds: float = 240.0
+    ) -> Answer:
         """Run a command to its end. Nobody answers what it asks."""
         self._count += 1
         typed, out, told, code = (
@@ -64,8 +69,9 @@ class Session:
         )
         typed.write_text(f"{command}\n", "utf-8")
         assert self._shell.stdin is not None
+        how = f"{sys.executable} {TERMINAL} bash" if in_terminal else "source"
         self._shell.stdin.write(
-            f"source {typed} </dev/null >{out} 2>{told}; echo $? >{code}.new; mv {code}.new {code}\n"
+            f"{how} {typed} </dev/null >{out} 2>{told}; echo $? >{code}.new; mv {code}.new {code}\n"
         )
         self._shell.stdin.flush()
         deadline = time.monotonic() + seconds

@@ -1,0 +1,141 @@
+"""The site builds without a warning, has every page, and its pages fetch nothing from anywhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from page_blocks import ROOT
+
+# What a browser fetches by itself, unlike a link that somebody clicks.
+FETCHED = {
+    ("script", "src"),
+    ("img", "src"),
+    ("iframe", "src"),
+    ("source", "src"),
+    ("video", "src"),
+    ("audio", "src"),
+    ("embed", "src"),
+    ("object", "data"),
+    ("use", "href"),
+    ("image", "href"),
+    ("form", "action"),
+}
+PASSIVE = {"canonical", "prev", "next", "alternate"}  # relations of <link> that fetch nothing
+
+
+class Page(HTMLParser):
+    """What a page fetches, where it leads, and what can be led to in it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.links: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = {name: value or "" for name, value in attrs}
+        self.anchors |= {named[name] for name in ("id", "name") if named.get(name)}
+        self.fetched += [value for name, value in named.items() if (tag, name) in FETCHED]
+        if tag == "link" and named.get("rel") not in PASSIVE:
+            self.fetched.append(named.get("href", ""))
+        if tag == "a" and "href" in named:
+            self.links.append(named["href"])
+        self.fetched += re.findall(r"url\(['\"]?([^'\")]+)", named.get("style", ""))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site as `make site` builds it, warnings being errors."""
+    folder = tmp_path_factory.mktemp("site")
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    done = subprocess.run(
+        build,
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def built(site: Path) -> Iterator[tuple[Path, Page]]:
+    for path in sorted(site.rglob("*.html")):
+        yield path, Page(path.read_text("utf-8"))
+
+
+def test_every_page_is_in_it_and_in_its_contents(site: Path) -> None:
+    wanted = {
+        path.relative_to(ROOT / "docs").with_suffix(".html")
+        for path in (ROOT / "docs").rglob("*.md")
+    }
+    wanted = {one.with_name("index.html") if one.stem == "README" else one for one in wanted}
+    assert {path.relative_to(site) for path, _ in built(site)} == wanted | {Path("404.html")}
+    home = Page((site / "index.html").read_text("utf-8"))
+    listed = {Path(link.partition("#")[0]) for link in home.links}
+    assert wanted - listed <= {Path("index.html")}, "pages that the site's contents do not list"
+
+
+def test_pages_fetch_nothing_from_elsewhere(site: Path) -> None:
+    pages = list(built(site))
+    assert len(pages) > 20
+    for path, page in pages:
+        assert page.fetched, f"{path.name} has no style at all"
+        for address in page.fetched:
+            parts = urlsplit(address)
+            assert not parts.netloc, f"{path.name} fetches {address}"
+            assert parts.scheme in ("", "data"), f"{path.name} fetches {address}"
+
+
+def test_nothing_is_left_for_scripts_to_fetch(site: Path) -> None:
+    for path in site.rglob("*.html"):
+        text = path.read_text("utf-8")
+        assert 'class="mermaid"' not in text, f"{path.name}: the theme fetches what draws diagrams"
+        assert 'data-md-component="source"' not in text, f"{path.name} asks for a repository's stars"
+
+
+def test_styles_and_pictures_fetch_nothing_from_elsewhere(site: Path) -> None:
+    for path in [*site.rglob("*.css"), *site.rglob("*.svg")]:
+        text = path.read_text("utf-8")
+        fetched = re.findall(r"url\(\s*['\"]?([^'\")\s]+)", text) + re.findall(
+            r"@import\s+['\"]([^'\"]+)", text
+        )
+        assert not [one for one in fetched if urlsplit(one).netloc], path.name
+        assert "@font-face" not in text, f"{path.name} brings a font"
+
+
+def test_links_and_anchors_lead_somewhere(site: Path) -> None:
+    pages = {path: page for path, page in built(site) if path.name != "404.html"}
+    followed = 0
+    for path, page in pages.items():
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            other = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            other = other / "index.html" if other.is_dir() else other
+            assert other.exists(), f"{path.name} links to {link}"
+            if parts.fragment and other in pages:
+                anchor = unquote(parts.fragment)
+                assert anchor in pages[other].anchors, f"{path.name} links to {link}"
+            followed += 1
+    assert followed > 500
+
+
+def test_programs_are_no_part_of_it(site: Path) -> None:
+    assert not list(site.rglob("*.py"))
+
+
+def test_small_print_says_what_blocks_need(site: Path) -> None:
+    assert "needs a Google Cloud project" in (site / "tutorial.html").read_text("utf-8")
+    assert "구글 클라우드 프로젝트가 필요합니다" in (site / "tutorial.ko.html").read_text("utf-8")

@@ -1,0 +1,61 @@
+"""The Korean pages say what the English ones say: the same headings, blocks and links."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from page_blocks import ROOT, blocks
+
+PAIRS = [(ROOT / "README.md", ROOT / "README.ko.md")]
+PAIRS += [
+    (page.with_name(page.name.replace(".ko", "")), page)
+    for page in sorted((ROOT / "docs").rglob("*.ko.md"))
+]
+
+
+def named(pair: tuple[Path, Path]) -> str:
+    return pair[1].name
+
+
+def links(page: Path) -> list[str]:
+    """Where a page leads, but for the other language."""
+    found = re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8"))
+    return sorted({one for one in found if not re.search(r"(README|tutorial)(\.ko)?\.md$", one)})
+
+
+def test_there_are_translations() -> None:
+    assert {page.name for _, page in PAIRS} == {"README.ko.md", "tutorial.ko.md"}
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=named)
+def test_blocks_are_the_same(pair: tuple[Path, Path]) -> None:
+    def shown(page: Path) -> list[tuple[str, str, dict[str, str]]]:
+        without = [
+            (one.language, re.sub(r" +#.*", "", one.text), one.marks) for one in blocks(page)
+        ]
+        assert without
+        return without
+
+    assert shown(pair[0]) == shown(pair[1])
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=named)
+def test_sections_are_as_many(pair: tuple[Path, Path]) -> None:
+    def levels(page: Path) -> list[int]:
+        outside = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.M | re.S)
+        return [len(one) for one in re.findall(r"^(#+) ", outside, re.MULTILINE)]
+
+    assert levels(pair[0]) == levels(pair[1])
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=named)
+def test_links_are_the_same(pair: tuple[Path, Path]) -> None:
+    assert links(pair[0]) == links(pair[1])
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=named)
+def test_each_leads_to_the_other(pair: tuple[Path, Path]) -> None:
+    for page, other in (pair, pair[::-1]):
+        assert f"]({other.name})" in page.read_text("utf-8")
