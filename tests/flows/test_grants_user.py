@@ -12,94 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from grants import ANN, KINDS, Bench, needed_by, was_refused
 from members import OWNER, Member, grant, make_role
 from projects import Project
 
 from tpuctl.api import Tpuctl
 from tpuctl.emulator import steering
 from tpuctl.emulator.control import LocalCloud
-from tpuctl.emulator.permissions.rows import row_of
 from tpuctl.errors import Denied, TpuctlError
 from tpuctl.flows import permissions
-from tpuctl.flows.composition import resources_of
-from tpuctl.flows.permissions import ACT_AS, LOOK, needs
 from tpuctl.model.events import Event, LogChunk
 
-ANN = "user:ann@example.com"
-ACCOUNT = "billingAccounts/010CA1-010CA1-010CA1"
 SAMPLE = 3  # permissions that are taken away in the suite; `make soak` takes them all, one by one
-KINDS = {
-    "vm": ("", ""),
-    "disk": ("data_disks: [{size_gb: 20}]", ""),
-    "queued": ("queue: true", ""),
-    "node": ("kind: node", ""),
-}
 # Without it every API is taken to be off, and is enabled once more.
 USEFUL = {"serviceusage.services.list"}
-
-
-async def needed_by(stack: Tpuctl) -> list[str]:
-    """What a person is checked for who brings a stack up, as its owner's plan tells."""
-    plan = (await stack.plan()).plan
-    kinds = {one.address.partition("/")[0] for one in resources_of(stack.stack, stack.cloud)}
-    return sorted(
-        {
-            one.name
-            for one in needs(kinds)
-            if one.action == LOOK or permissions._is_needed(one, plan)
-        }
-    )
-
-
-class Bench:
-    """A project with billing, and a person in it who has one role."""
-
-    def __init__(self, cloud: LocalCloud, folder: Path, kind: str) -> None:
-        self.cloud, project = cloud, Project(folder)
-        self.project = project.id
-        owner = Member.owner(cloud)
-        body = {"projectId": project.id, "parent": "organizations/400000000001"}
-        owner.must("POST", "/v3/projects", json=body)
-        link = {"billingAccountName": ACCOUNT}
-        owner.must("PUT", f"/v1/projects/{project.id}/billingInfo", json=link)
-        apis = {"serviceIds": ["iam.googleapis.com"]}  # there are no roles before
-        owner.must("POST", f"/v1/projects/{project.id}/services:batchEnable", json=apis)
-        self.file = project.stack(*KINDS[kind]).stack.stack_file
-        text = self.file.read_text("utf-8")
-        made = f", create: true, billing_account: {ACCOUNT.partition('/')[2]}"
-        assert made in text
-        self.file.write_text(text.replace(made, ""), "utf-8")
-
-    def open(self) -> Tpuctl:
-        return Tpuctl(self.file, cloud="local", emit=lambda event: None)
-
-    def let(self, names: Sequence[str]) -> None:
-        role = make_role(self.cloud, "stacks", names, project=self.project)
-        grant(self.cloud, f"projects/{self.project}", role, ANN)
-
-    async def needed(self) -> list[str]:
-        return await needed_by(self.open())
-
-    async def work(self) -> None:
-        """A stack's life. Raises what it meets."""
-        for _ in range(2):
-            stack = self.open()
-            await stack.provision(await stack.plan())
-        await self.open().status()
-        assert (await self.open().down()).leaks == ()
-
-
-def was_refused(cloud: LocalCloud, since: int, permission: str, told: str) -> bool:
-    """Whether a call was refused that needs this permission, whatever words were found for it."""
-    if permission == ACT_AS and "iam.serviceAccountUser" in told:
-        return True  # Compute Engine names the role
-    for call in steering.calls(cloud, since):
-        row, method = row_of(call["method"]), call["method"]
-        if call["status"] == "PERMISSION_DENIED" and row is not None:
-            is_write = method in ("storage.objects.insert", "storage.objects.compose")
-            if permission in row.permissions or (is_write and ".objects." in permission):
-                return True
-    return False
 
 
 async def needed_of(cloud: LocalCloud, folder: Path, kind: str) -> list[str]:

@@ -79,17 +79,20 @@ project-grants update resourcemanager.projectIamAdmin resourcemanager.projects.s
 node look tpu.viewer tpu.nodes.get tpu.nodes.list
 node create tpu.admin tpu.nodes.create tpu.nodes.delete tpu.operations.get
 node create compute.viewer compute.addresses.list compute.disks.list compute.instances.list
+node create iam.serviceAccountAdmin iam.serviceAccounts.list
 node create iam.serviceAccountUser iam.serviceAccounts.actAs
 node update:labels,tags,ssh-keys,limits,metadata tpu.admin tpu.nodes.update tpu.operations.get
 node update:state tpu.admin tpu.nodes.start tpu.operations.get
 queued look tpu.viewer tpu.nodes.get tpu.nodes.list
 queued create tpu.admin tpu.nodes.create tpu.nodes.delete tpu.operations.get
 queued create compute.viewer compute.addresses.list compute.disks.list compute.instances.list
+queued create iam.serviceAccountAdmin iam.serviceAccounts.list
 queued create iam.serviceAccountUser iam.serviceAccounts.actAs
 queued update:labels,tags,ssh-keys,limits,metadata tpu.admin tpu.nodes.update tpu.operations.get
 tpu look tpu.viewer tpu.nodes.get tpu.nodes.list
 tpu create tpu.admin tpu.nodes.create tpu.nodes.delete tpu.operations.get
 tpu create compute.viewer compute.addresses.list compute.disks.list compute.instances.list
+tpu create iam.serviceAccountAdmin iam.serviceAccounts.list
 tpu create compute.viewer compute.subnetworks.list
 disk look compute.viewer compute.disks.get compute.disks.list
 disk create compute.instanceAdmin.v1 compute.disks.create compute.disks.setLabels

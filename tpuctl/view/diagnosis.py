@@ -128,7 +128,7 @@ def role_text(role: CustomRole) -> str:
         lines.append(f"# {group.purpose}{only}")
         lines += [f"- {name}" for name in group.permissions]
     lines.append(
-        "# what quota there is, and organization policies: only shown, nothing fails without"
+        "# what only tells more, of quota and of organization policies: nothing fails without"
     )
     lines += [f"# - {name}" for name in role.shown]
     return "\n".join(lines)

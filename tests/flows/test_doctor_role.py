@@ -1,0 +1,214 @@
+"""The role that `doctor --role` prints is enough for a pipeline's account, and none of it too much.
+
+What is taken away from it must be missed, or stand in the role as needed for a named path only.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from grants import Bench, was_refused
+from members import OWNER, Member, grant, make_role
+from projects import Project
+
+from tpuctl.api import Tpuctl
+from tpuctl.api.diagnosing import role_of
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.errors import TpuctlError
+from tpuctl.flows import permissions
+from tpuctl.model.role import CustomRole
+from tpuctl.view.diagnosis import role_data, role_text
+
+ACCOUNT = "a-robot@{}.iam.gserviceaccount.com"
+KINDS = ("vm", "queued", "node")
+SAMPLE = 2  # permissions that are taken away in the suite; `make soak` takes them all, one by one
+# Without it every API is taken to be off, and is enabled once more, which the role allows.
+USEFUL = {"serviceusage.services.list"}
+NOT_YET = ("compute", "logging", "monitoring", "storage", "tpu", "cloudresourcemanager")
+
+
+class Pipeline(Bench):
+    """A project with all APIs enabled, and a service account in it that has one role."""
+
+    def __init__(self, cloud: LocalCloud, folder: Path, kind: str) -> None:
+        super().__init__(cloud, folder, kind)
+        owner = Member.owner(cloud)
+        apis = {"serviceIds": [f"{name}.googleapis.com" for name in NOT_YET]}
+        owner.must("POST", f"/v1/projects/{self.project}/services:batchEnable", json=apis)
+        body = {"accountId": "a-robot"}
+        owner.must("POST", f"/v1/projects/{self.project}/serviceAccounts", json=body)
+        self.member = f"serviceAccount:{ACCOUNT.format(self.project)}"
+
+    def let_robot(self, names: Any) -> None:
+        role = make_role(self.cloud, "robots", names, project=self.project)
+        grant(self.cloud, f"projects/{self.project}", role, self.member)
+
+    def role(self) -> CustomRole:
+        return role_of(self.open())
+
+
+@pytest.fixture
+def as_robot(project: Project, monkeypatch: pytest.MonkeyPatch) -> Callable[[Pipeline], None]:
+    return lambda one: monkeypatch.setenv("TPUCTL_LOCAL_CALLER", one.member)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_role_is_enough(
+    null_cloud: LocalCloud,
+    tmp_path: Path,
+    as_robot: Callable[[Pipeline], None],
+    kind: str,
+) -> None:
+    """Exactly the file that is printed, as gcloud reads it."""
+    pipeline = Pipeline(null_cloud, tmp_path, kind)
+    role = pipeline.role()
+    written = yaml.safe_load(role_text(role))
+    written["includedPermissions"].sort()
+    assert written == role_data(role)["role"]
+    pipeline.let_robot(written["includedPermissions"])
+    as_robot(pipeline)
+    since = steering.calls(null_cloud)[-1]["number"]
+    await pipeline.work()
+    callers = {one["caller"] for one in steering.calls(null_cloud, since)}
+    assert pipeline.member.partition(":")[2] in callers
+    assert OWNER not in callers
+
+
+async def without(
+    cloud: LocalCloud,
+    folder: Path,
+    kind: str,
+    gone: str,
+    as_robot: Callable[[Pipeline], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Work with all of the role but one permission, and without being warned."""
+    monkeypatch.delenv("TPUCTL_LOCAL_CALLER", raising=False)
+    pipeline = Pipeline(cloud, folder, kind)
+    role = pipeline.role()
+    paths = {name: group.path for group in role.groups for name in group.permissions}
+    pipeline.let_robot([name for name in role.permissions if name != gone])
+    as_robot(pipeline)
+    # What waits for operations is only asked when they take a while.
+    steering.change_settings(cloud, pace="quick" if "perations.get" in gone else "instant")
+    since = steering.calls(cloud)[-1]["number"]
+    try:
+        await pipeline.work()
+    except TpuctlError as error:
+        told = str(error)
+        assert gone in told or was_refused(cloud, since, gone, told), (kind, gone, told)
+    else:
+        assert paths[gone] or gone in USEFUL, f"{kind}: {gone} is said to be needed always"
+    finally:
+        steering.change_settings(cloud, pace="instant")
+
+
+@pytest.fixture
+def unwarned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have nothing asked beforehand, so that the cloud itself has to say it."""
+
+    async def nothing(*_: Any) -> list[Any]:
+        return []
+
+    monkeypatch.setattr(permissions, "missing_permissions", nothing)
+
+
+async def test_some_of_it_is_missed_when_taken_away(
+    null_cloud: LocalCloud,
+    tmp_path: Path,
+    as_robot: Callable[[Pipeline], None],
+    unwarned: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    role = Pipeline(null_cloud, tmp_path, "vm").role()
+    always = [one for group in role.groups if not group.path for one in group.permissions]
+    for gone in random.sample([one for one in always if "perations.get" not in one], SAMPLE):
+        await without(null_cloud, tmp_path, "vm", gone, as_robot, monkeypatch)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", KINDS)
+async def test_all_of_it_is_missed_when_taken_away(
+    null_cloud: LocalCloud,
+    tmp_path: Path,
+    as_robot: Callable[[Pipeline], None],
+    unwarned: None,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    known = set(Pipeline(null_cloud, tmp_path, "vm").role().permissions) if kind != "vm" else set()
+    for gone in Pipeline(null_cloud, tmp_path, kind).role().permissions:
+        if gone not in known:
+            await without(null_cloud, tmp_path, kind, gone, as_robot, monkeypatch)
+
+
+async def test_an_account_that_is_named_is_acted_as_by_a_grant_on_it_alone(
+    null_cloud: LocalCloud, tmp_path: Path, as_robot: Callable[[Pipeline], None]
+) -> None:
+    pipeline = Pipeline(null_cloud, tmp_path, "vm")
+    owner = Member.owner(null_cloud)
+    body = {"accountId": "workers"}
+    owner.must("POST", f"/v1/projects/{pipeline.project}/serviceAccounts", json=body)
+    email = f"workers@{pipeline.project}.iam.gserviceaccount.com"
+    text = pipeline.file.read_text("utf-8")
+    pipeline.file.write_text(text.replace("tpu: {", f"tpu: {{service_account: {email}, "), "utf-8")
+    role = pipeline.role()
+    names = {*role.permissions}
+    assert names.isdisjoint(
+        {"iam.serviceAccounts.actAs", "iam.serviceAccounts.create", "iam.serviceAccounts.delete"}
+    )
+    command = next(one.command for one in role.grants if email in one.command)
+    assert "--role=roles/iam.serviceAccountUser" in command
+    pipeline.let_robot(names)
+    account = f"projects/{pipeline.project}/serviceAccounts/{email}"
+    grant(null_cloud, account, "roles/iam.serviceAccountUser", pipeline.member)
+    as_robot(pipeline)
+    await pipeline.work()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("tpu", "extra", "name"),
+    [
+        ("v2-8, runtime: tpu-ubuntu2204-base", "", "robots-vm"),
+        ("v2-8, runtime: tpu-ubuntu2204-base, queue: true", "", "robots-queue"),
+    ],
+)
+async def test_the_role_is_enough_for_a_job_on_real_machines(
+    make_stack: Callable[..., Tpuctl],
+    local_cloud: LocalCloud,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tpu: str,
+    extra: str,
+    name: str,
+) -> None:
+    owner = Member.owner(local_cloud)
+    path = "/v1/projects/local-project/services:batchEnable"
+    owner.must("POST", path, json={"serviceIds": ["iam.googleapis.com"]})
+    stack = make_stack(name=name, extra=extra)
+    text = stack.stack_file.read_text("utf-8")
+    made = text.replace("v2-8, runtime: tpu-ubuntu2204-base", tpu)
+    stack.stack_file.write_text(made, "utf-8")
+    robot = owner.ask(
+        "POST", "/v1/projects/local-project/serviceAccounts", json={"accountId": "a-robot"}
+    )
+    assert robot.status_code in (200, 409)
+    member = f"serviceAccount:{ACCOUNT.format('local-project')}"
+    role = make_role(local_cloud, name.replace("-", "_"), role_of(stack).permissions)
+    grant(local_cloud, "projects/local-project", role, member)
+    monkeypatch.setenv("TPUCTL_LOCAL_CALLER", member)
+    again = Tpuctl(stack.stack_file, cloud="local", emit=stack.emit)
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "job.py").write_text("print('done as told')", "utf-8")
+    since = steering.calls(local_cloud)[-1]["number"]
+    await again.up()
+    assert await again.run(tmp_path / "job" / "job.py", []) == 0
+    assert (await again.down()).leaks == ()
+    assert OWNER not in {one["caller"] for one in steering.calls(local_cloud, since)}
