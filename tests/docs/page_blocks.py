@@ -40,6 +40,7 @@ NEEDS = {
     "time": "minutes and gigabytes; tests of its own run it",
     "tensorflow": "TensorFlow, so that only `make soak` runs it",
 }
+MARKS = ("needs", "fails", "file", "shown")
 _TOKEN = re.compile(
     r"^<!--\s*(?P<key>[a-z]+):\s*(?P<value>.*?)-->\s*$"
     r"|^(?P<indent>[ ]*)```(?P<language>[\w-]*)[^\n]*\n(?P<text>.*?)^[ ]*```\s*$",
@@ -134,7 +135,9 @@ def _blocks(page: Path, text: str) -> Iterator[Block]:
         elif found["key"] == "first":
             yield Block(page, line, "console", found["value"].strip("\n"))
         else:
-            assert found["key"] in ("needs", "fails", "file", "shown"), f"{page.name}:{line}: {found[0]}"
+            assert found["key"] in ("needs", "fails", "file", "shown"), (
+                f"{page.name}:{line}: {found[0]}"
+            )
             marks[found["key"]] = found["value"].strip()
     assert not marks, f"{page.name}: a comment stands above no block: {marks}"
 

@@ -98,7 +98,7 @@ def _answer(connection: socket.socket, main: object) -> None:
         os.close(file)
     for number, name in ((0, "stdin"), (1, "stdout"), (2, "stderr")):  # made anew, as at a start
         mode = "w" if number else "r"
-        stream = open(number, mode, 1, encoding="utf-8", closefd=False)  # noqa: SIM115, PTH123
+        stream = open(number, mode, 1, encoding="utf-8", closefd=False)  # noqa: SIM115
         setattr(sys, name, stream)
     os.chdir(folder)
     os.environ.clear()

@@ -101,7 +101,7 @@ def test_nothing_is_left_for_scripts_to_fetch(site: Path) -> None:
     for path in site.rglob("*.html"):
         text = path.read_text("utf-8")
         assert 'class="mermaid"' not in text, f"{path.name}: the theme fetches what draws diagrams"
-        assert 'data-md-component="source"' not in text, f"{path.name} asks for a repository's stars"
+        assert 'data-md-component="source"' not in text, f"{path.name} asks for stars"
 
 
 def test_styles_and_pictures_fetch_nothing_from_elsewhere(site: Path) -> None:

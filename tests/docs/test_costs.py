@@ -1,0 +1,56 @@
+"""The figures on the page about costs are the catalogue's."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from page_blocks import ROOT
+
+PAGE = (ROOT / "docs" / "costs.md").read_text("utf-8")
+ROWS = re.findall(r"^\| `([\w-]+)` \| (\d+) \| \$([\d.]+) \| \$([\d.]+) \|$", PAGE, re.MULTILINE)
+
+
+def told(*arguments: str) -> dict[str, object]:
+    """What the command line answers to programs."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tpuctl", *arguments, "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    data: dict[str, object] = json.loads(done.stdout)["data"]
+    return data
+
+
+def test_the_page_has_figures() -> None:
+    assert len(ROWS) > 5
+
+
+@pytest.mark.parametrize(("name", "chips", "on_demand", "spot"), ROWS)
+def test_prices_are_the_cheapest(name: str, chips: str, on_demand: str, spot: str) -> None:
+    data = told("prices", name)
+    assert str(data["read"]) in PAGE
+    prices = data["prices"]
+    assert isinstance(prices, list)
+    for shown, kind in ((on_demand, "on_demand"), (spot, "spot")):
+        cheapest = min(one[kind] for one in prices if one[kind])
+        assert float(shown) == pytest.approx(cheapest, rel=0.005)
+    assert int(chips) >= 1
+
+
+def test_what_stands_beside_is_the_catalogues() -> None:
+    machines = told("prices", "--machines", "--region", "us-central1")["machines"]
+    disks = told("prices", "--disks", "--region", "us-central1")["disks"]
+    storage = told("prices", "--storage", "--region", "us-central1")["storage"]
+    assert isinstance(machines, list)
+    assert isinstance(disks, list)
+    assert isinstance(storage, list)
+    machine = next(one for one in machines if one["machine_type"] == "n1-standard-1")
+    assert f"${machine['on_demand']:.4f} an hour" in PAGE
+    assert f"pd-standard in us-central1: ${disks[0]['pd-standard']:.2f} a GB" in PAGE
+    home = next(one for one in storage if one["location"] == "us-central1")
+    assert f"${home['gb_month']:.2f} a GB and month in us-central1" in PAGE
