@@ -71,7 +71,7 @@ def choose(
 ) -> Choice:
     """What every condition allows; None asks for nothing. `chips` are the fewest and the most.
 
-    A type that none of the zones offers is left out.
+    A type that none of the zones asked for offers is left out.
     """
     least, most = chips
     places = tuple(
@@ -86,7 +86,7 @@ def choose(
         and (generations is None or one.generation in generations)
         and one.chips >= least
         and (most is None or one.chips <= most)
-        and any(zone in places for zone in one.zones)
+        and ((zones is None and regions is None) or any(zone in places for zone in one.zones))
     )
     return Choice(found, places)
 

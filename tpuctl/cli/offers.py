@@ -147,7 +147,7 @@ class Shown:
             then(self.state, "Every zone of a type:", f"tpuctl prices {rows[0]['type']}")
             return
         if paid.hours is not None:
-            columns["cost"] = f"a {paid.period}" if paid.is_named else paid.period
+            columns["cost"] = paid.each if paid.is_named else paid.period
         shown = [{**row, "hours": f"{row['hours']:,.1f}"} for row in rows]
         print_rows(shown, {**columns, "hours": "hours"}, numbers=("hours",))
         _say(

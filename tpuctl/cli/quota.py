@@ -272,7 +272,7 @@ def _live(
                 **row,
                 "allowed": _amount(row["allowed"], row["is_known"]),
                 "used": f"{row['used']:g}",
-                "nodes": "?" if row["nodes"] is None else str(row["nodes"]),
+                "nodes": _nodes(row["nodes"], row["is_known"]),
             }
             for row in rows
         ]
@@ -326,6 +326,12 @@ def _amount(allowed: float | None, is_known: bool) -> str:
     if not is_known:
         return "?"
     return "no limit" if allowed is None else f"{allowed:g}"
+
+
+def _nodes(nodes: int | None, is_known: bool) -> str:
+    if nodes is None:
+        return "any" if is_known else "?"
+    return str(nodes)
 
 
 def console(project: str) -> str:

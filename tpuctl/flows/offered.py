@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.step import step
-from tpuctl.errors import Scope, TpuctlError
+from tpuctl.errors import TpuctlError
 from tpuctl.model.events import Emit
 from tpuctl.model.offered import Listed
 
@@ -56,8 +56,7 @@ async def listed_zones(cloud: Cloud) -> tuple[str, ...]:
 async def listed_in(cloud: Cloud, what: What, zones: Iterable[str], emit: Emit) -> Listed:
     """The names that each zone lists; the zones are asked several at a time.
 
-    A zone that refuses is told of in `unread`. Raises TpuctlError where none would answer, or
-    where what one refused for holds in all.
+    A zone that refuses is told of in `unread`. Raises TpuctlError where none would answer.
     """
     wanted = tuple(zones)
     turns = asyncio.Semaphore(AT_ONCE)
@@ -69,9 +68,7 @@ async def listed_in(cloud: Cloud, what: What, zones: Iterable[str], emit: Emit) 
             async with turns:
                 try:
                     answers[zone] = await _ask(cloud, QUESTIONS[what], what, zone)
-                except TpuctlError as error:
-                    if error.scope is Scope.PROJECT:
-                        raise
+                except TpuctlError as error:  # some zones are closed to some projects
                     answers[zone] = error
             done = len(answers)
             told.report(f"{done} of {len(wanted)} zones", done / len(wanted))

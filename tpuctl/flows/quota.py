@@ -19,7 +19,7 @@ from tpuctl.catalog import AcceleratorType, QuotaLimit, quota_limits, region_of
 from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.step import step
-from tpuctl.errors import NotFound, TpuctlError
+from tpuctl.errors import Conflict, NotFound, TpuctlError
 from tpuctl.flows.inventory import look
 from tpuctl.model.events import Emit
 from tpuctl.model.inventory import Found, with_requests
@@ -74,7 +74,17 @@ async def _limits(
             query = {"pageToken": answer["nextPageToken"]}
         return metrics
 
-    metrics = await cloud.call("the quota of Cloud TPU", listed, timeout=SECONDS)
+    try:
+        metrics = await cloud.call("the quota of Cloud TPU", listed, timeout=SECONDS)
+    except Conflict as error:  # Service Usage says it by a status of its own
+        if "is not enabled" not in str(error):
+            raise
+        raise ApiDisabled(
+            "API not enabled",
+            f"the quota of Cloud TPU: tpu.googleapis.com is not enabled in project {project}",
+            hint="Enable it; then there is a quota to look at:\n"
+            f"    gcloud services enable tpu.googleapis.com --project={project}",
+        ) from error
     return dict(_allowed(metrics, wanted, tuple(zones)))
 
 

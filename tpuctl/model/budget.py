@@ -52,9 +52,14 @@ class Budget:
         return f"{self.sum:g}" + (f"/{self.period}" if self.period else "")
 
     def __str__(self) -> str:
-        if not self.period:
-            return dollars(self.sum)
-        return f"{dollars(self.sum)} {'a' if self.period in HOURS else 'for'} {self.period}"
+        return f"{dollars(self.sum)} {self.each}".rstrip()
+
+    @property
+    def each(self) -> str:
+        """The time in words: `a day`, `an hour`, `for 8h`; empty for a sum alone."""
+        if not self.is_named:
+            return f"for {self.period}" if self.period else ""
+        return f"{'an' if self.period == 'hour' else 'a'} {self.period}"
 
 
 def parse_budget(text: str) -> Budget | None:

@@ -13,6 +13,7 @@ from tpuctl.model.quota import Region, amount_taken
 __all__ = ["Room", "rooms_of"]
 
 ADDRESSES = "IN_USE_ADDRESSES"
+UNBOUND = float("inf")
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,13 @@ class Room:
     takes: int  # by one node
     allowed: float | None  # in the zone; infinite without a bound
     used: float
-    nodes: int | None  # that still fit
+    nodes: int | None  # that still fit; None too where nothing bounds them
     bound: str  # what lets no more in: "zone", "region", "addresses"; empty for nothing
 
     @property
     def preferred(self) -> int:
         """What to ask for so that one node more fits into the zone."""
-        have = 0 if self.allowed is None or self.allowed == float("inf") else int(self.allowed)
+        have = 0 if self.allowed is None or self.allowed == UNBOUND else int(self.allowed)
         return max(have + self.takes if self.nodes else have, int(self.used) + self.takes)
 
 
@@ -59,8 +60,11 @@ def rooms_of(
     return tuple(sorted(made, key=_rank))
 
 
-def _rank(room: Room) -> tuple[int, str, str]:
-    return (1 if room.nodes is None else -room.nodes, room.zone, room.capacity)
+def _rank(room: Room) -> tuple[float, str, str]:
+    """Most room first, what is unknown last."""
+    if room.nodes is not None:
+        return (-room.nodes, room.zone, room.capacity)
+    return (-UNBOUND if room.allowed == UNBOUND else 1, room.zone, room.capacity)
 
 
 def _room(
@@ -84,14 +88,14 @@ def _room(
         if limit.scope == "zone":
             of_zone = (limit.id, limit.unit, takes, bound, used)
             is_known = bound is not None
-        if bound is not None:
+        if bound is not None and bound != UNBOUND:
             fits.append(((bound - used) // takes, limit.scope))
     if region is not None and ADDRESSES in region.quotas:
         most, in_use = region.quotas[ADDRESSES]
         fits.append(((most - in_use) // accelerator.workers, "addresses"))
     assert of_zone is not None
-    least, by = min(fits, key=lambda one: one[0], default=(float("inf"), ""))
-    nodes = None if not is_known or least == float("inf") else max(0, int(least))
+    least, by = min(fits, key=lambda one: one[0], default=(UNBOUND, ""))
+    nodes = None if not is_known or least == UNBOUND else max(0, int(least))
     name, unit, takes, bound, used = of_zone
     capacity: Literal["on-demand", "spot"] = "spot" if spot else "on-demand"
     return Room(
@@ -104,4 +108,4 @@ def _bound(allowed: Mapping[tuple[str, str], float | None], key: tuple[str, str]
     if key not in allowed:
         return None
     told = allowed[key]
-    return float("inf") if told is None else told
+    return UNBOUND if told is None else told

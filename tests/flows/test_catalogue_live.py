@@ -1,0 +1,260 @@
+"""`--live` asks the APIs over the wire, and tells what differs from the catalogue."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from projects import Bench, Project
+
+from tpuctl import catalog
+from tpuctl.catalog import tpu as table
+from tpuctl.cli.main import run
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+
+ZONE = "europe-west4-a"
+ZONES = {*catalog.zones()}
+Edit = Callable[[dict[str, Any]], None]
+
+
+@pytest.fixture
+def cloud(null_cloud: LocalCloud) -> Iterator[LocalCloud]:
+    yield null_cloud
+    steering.remove_all_faults(null_cloud)
+
+
+@pytest.fixture
+def bench(project: Project, cloud: LocalCloud) -> Bench:
+    """A stack that is up: its project has the APIs, and a v3-8 in use."""
+    made = project.stack()
+    asyncio.run(made.provision())
+    return made
+
+
+@pytest.fixture
+def change_catalogue(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Edit], None]]:
+    """Has this process, not the cloud, believe something else."""
+
+    def forget() -> None:
+        for known in (table.accelerator_types, table.zones, table.runtimes, table.node_versions):
+            known.cache_clear()
+
+    def change(edit: Edit) -> None:
+        ours = copy.deepcopy(table.data())
+        edit(ours)
+        for module in ("tpu", "prices"):
+            monkeypatch.setattr(f"tpuctl.catalog.{module}.data", lambda: ours)
+        forget()
+
+    yield change
+    monkeypatch.undo()
+    forget()
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> Any:
+    """What a command answers in JSON."""
+    capsys.readouterr()
+    assert run([*arguments, "--json"]) == code
+    answer = json.loads(capsys.readouterr().out)
+    return answer["diagnostics"] if code else answer["data"]
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    capsys.readouterr()
+    assert run([*arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_what_is_listed_is_what_the_catalogue_has(
+    bench: Bench, project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in ("types", "zones", "runtimes"):
+        data = told(capsys, command, "--live", "--project", project.id)
+        live = data["live"]
+        assert (live["new"], live["gone"], live["unread"]) == ([], [], {}), command
+        assert (live["project"], {*live["zones"]}) == (project.id, ZONES)
+        here = {row["live"] for row in data[command]}
+        assert here == {"same", "-"} if command == "types" else {"same"}
+    nodes = told(capsys, "runtimes", "--nodes", "--project", project.id, "--zone", ZONE)
+    assert (nodes["live"]["zones"], nodes["live"]["new"], nodes["live"]["gone"]) == ([ZONE], [], [])
+    assert "All is as in the catalogue." in shown(
+        capsys, "types", "--project", project.id, "--type", "v2", "--zone", ZONE
+    )
+
+
+def test_what_is_new_and_what_is_gone(
+    bench: Bench,
+    project: Project,
+    change_catalogue: Callable[[Edit], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def edit(data: dict[str, Any]) -> None:
+        del data["prices"]["v3-8"]["us-central1-a"]
+        data["prices"]["v3-8"]["us-west4-b"] = [2.0, 0.5]
+        data["types"]["v3"] = [row for row in data["types"]["v3"] if row[0] != "v3-2048"]
+        data["types"]["v3"].append(["v3-16", 8, 16, 2, "2x4", "v3-pod"])
+        del data["prices"]["v4"]["us-central2-b"], data["prices"]["v6e"]["us-central2-b"]
+
+    change_catalogue(edit)
+    options = ("--live", "--project", project.id)
+    data = told(capsys, "types", "--type", "v3", *options)
+    rows = {row["type"]: row for row in data["types"]}
+    assert rows["v3-8"]["live"] == "+1 -1"
+    assert "us-central1-a" in rows["v3-8"]["zones"]
+    assert (rows["v3-2048"]["live"], rows["v3-2048"]["chips"]) == ("new", None)
+    assert (rows["v3-16"]["live"], rows["v3-16"]["zones"]) == ("gone", [])
+    assert {row["live"] for row in rows.values()} == {"same", "new", "gone", "+1 -1"}
+    pods = ("europe-west4-a", "us-east1-d")
+    new = {(one["name"], one["zone"]) for one in data["live"]["new"]}
+    assert new == {("v3-8", "us-central1-a"), *(("v3-2048", zone) for zone in pods)}
+    gone = {(one["name"], one["zone"]) for one in data["live"]["gone"]}
+    assert gone == {("v3-8", "us-west4-b"), *(("v3-16", zone) for zone in pods)}
+
+    text = shown(capsys, "types", "--type", "v3", *options)
+    assert "New: v3-2048 in europe-west4-a, us-east1-d" in text
+    assert "Gone: v3-8 in us-west4-b" in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+    zones = told(capsys, "zones", *options)["zones"]
+    fresh = {row["zone"]: row["live"] for row in zones if row["live"] != "same"}
+    assert fresh["us-central2-b"] == "new", "a zone that the catalogue lacks is asked too"
+    assert fresh["us-central1-a"] == "+1"
+    (only,) = told(capsys, "types", "--type", "v4-8", "--zone", "us-central2-b", *options)["types"]
+    assert only["live"] == "new", "and may be named"
+
+
+def test_a_version_that_is_new(
+    bench: Bench,
+    project: Project,
+    change_catalogue: Callable[[Edit], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def edit(data: dict[str, Any]) -> None:
+        first = data["runtimes"].pop(0)
+        data["runtimes"].insert(0, {**first, "version": "tpu-vm-tf-9.9.9-pjrt"})
+
+    version = table.data()["runtimes"][0]["version"]
+    change_catalogue(edit)
+    data = told(capsys, "runtimes", "--live", "--project", project.id, "--zone", f"{ZONE},us-*")
+    rows = {row["runtime"]: row["live"] for row in data["runtimes"]}
+    assert (rows[version], rows["tpu-vm-tf-9.9.9-pjrt"]) == ("new", "gone")
+
+
+def test_zones_that_do_not_answer(
+    bench: Bench, project: Project, cloud: LocalCloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("types", "--type", "v3-8", "--project", project.id)
+    fault = steering.add_fault(
+        cloud, "deny", method="*ListAcceleratorTypes", zone=ZONE, times="unlimited"
+    )
+    data = told(capsys, *options)
+    assert data["live"]["unread"] == {ZONE: "permission denied"}
+    assert data["live"]["gone"] == [], "nobody knows"
+    assert f"No answer from {ZONE}: permission denied." in shown(capsys, *options)
+    assert steering.fault(cloud, fault["id"])["used"] == 2
+    zones = told(capsys, "zones", *options[1:])["zones"]
+    assert {row["zone"]: row["live"] for row in zones}[ZONE] == "?"
+    (denied,) = told(capsys, *options, "--zone", ZONE, code=77)
+    assert denied["summary"] == "Permission denied"
+
+
+def test_what_may_not_be_asked_ends_with_its_code(
+    project: Project, cloud: LocalCloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (absent,) = told(capsys, "types", "--live", "--project", "nobodys-project", code=77)
+    assert "nobodys-project" in absent["detail"]
+    cloud_project = "local-project"  # is there, without an API
+    for command in (["zones"], ["runtimes"], ["quota", "v3-8"]):
+        (one,) = told(capsys, *command, "--live", "--project", cloud_project, code=77)
+        assert one["summary"] == "API not enabled"
+        assert "gcloud services enable" in one["hint"] or "up" in one["hint"]
+    steering.add_fault(cloud, "unavailable", method="*ListSkus", times="unlimited")
+    (away,) = told(capsys, "prices", "v3-8", "--live", code=69)
+    assert "list of prices" in away["detail"]
+
+
+def test_prices_are_those_of_the_list(
+    cloud: LocalCloud, project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No project is asked: the list is public. What a SKU tells of a region holds in its zones."""
+    data = told(capsys, "prices", "--live")
+    zones = {one["zone"] for one in data["live"]["differences"] if one["capacity"] != "flex-start"}
+    unpriced = {zone for zone, prices in table.data()["prices"]["v6e"].items() if not any(prices)}
+    in_the_region = {"us-south1-ai1b"}  # us-south1-a has a price
+    assert zones == in_the_region < unpriced
+    ours = told(capsys, "prices")["offers"]
+    assert [(row["type"], row["capacity"]) for row in data["offers"]] == [
+        (row["type"], row["capacity"]) for row in ours
+    ]
+    for row, known in zip(data["offers"], ours, strict=True):
+        assert row["per_hour"] == pytest.approx(known["per_hour"], rel=1e-6), row
+
+
+def test_a_price_that_changed(
+    cloud: LocalCloud,
+    project: Project,
+    change_catalogue: Callable[[Edit], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def edit(data: dict[str, Any]) -> None:
+        data["prices"]["v3-8"]["us-central1-a"] = [2.5, 0]
+        data["prices"]["v3-8"]["us-west4-b"] = [2.0, 0.5]
+
+    change_catalogue(edit)
+    data = told(capsys, "prices", "v3-8", "--live")
+    found = {
+        (one["zone"], one["capacity"]): (one["catalogue"], one["google"])
+        for one in data["live"]["differences"]
+    }
+    assert found == {
+        ("us-central1-a", "on-demand"): (10.0, 8.0),
+        ("us-central1-a", "spot"): (None, pytest.approx(2.04)),
+        ("us-west4-b", "on-demand"): (8.0, None),
+        ("us-west4-b", "spot"): (2.0, None),
+    }
+    text = " ".join(shown(capsys, "prices", "v3-8", "--live").split())
+    assert "Changed: v3-8 in us-central1-a, on demand: $8.00; the catalogue has $10.00." in text
+    assert "No SKU surely tells v3-8 in us-west4-b, spot; the catalogue has $2.00." in text
+    paid = told(capsys, "prices", "--live", "v3-8", "--budget", "8/h", "--capacity", "on-demand")
+    assert "us-central1-a" in {row["zone"] for row in paid["offers"]}, "by Google's price"
+
+
+def test_quota_zone_by_zone(
+    bench: Bench, project: Project, cloud: LocalCloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limits = {
+        "TPUV3sPerProjectPerZoneForTPUAPI": {ZONE: 16, "us-central1-b": 0},
+        "TPUV3sPerProjectPerRegionForTPUAPI": {"us-central1": 24},
+        "IN_USE_ADDRESSES": {"us-east1": 1},
+    }
+    steering.change_settings(cloud, quota=limits)
+    try:
+        data = told(capsys, "quota", "v3-8", "--project", project.id, "--capacity", "on-demand")
+        text = shown(capsys, "quota", "v3-8", "--project", project.id, "--capacity=on-demand")
+    finally:
+        steering.change_settings(cloud, quota=dict.fromkeys(limits))
+    rows = [
+        (row["zone"], row["allowed"], row["used"], row["nodes"], row["bound"])
+        for row in data["live"]["zones"]
+    ]
+    assert rows == [
+        ("us-central1-a", 40, 0, 3, "region"),
+        ("us-central1-f", 40, 0, 3, "region"),
+        (ZONE, 16, 8, 1, "zone"),
+        ("us-east1-d", 40, 0, 1, "addresses"),
+        ("us-central1-b", 0, 0, 0, "zone"),
+    ]
+    more = data["live"]["more"]
+    assert f"project={project.id}" in more["url"]
+    assert more["command"] == (
+        f"gcloud quotas preferences create --project={project.id} "
+        "--service=tpu.googleapis.com --quota-id=TPUV3sPerProjectPerZoneForTPUAPI "
+        "--dimensions=zone=us-central1-b --preferred-value=8"
+    )
+    typed = text[text.index("gcloud") :].replace("\\\n", " ")
+    assert typed.split() == more["command"].split()

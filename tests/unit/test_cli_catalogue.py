@@ -1,0 +1,273 @@
+"""What the commands of the catalogue show, against the figures of its own data file."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpuctl.cli.main import run
+
+TABLES: dict[str, Any] = tomllib.loads(
+    files("tpuctl.catalog").joinpath("tpu.toml").read_text("utf-8")
+)
+GENERATIONS = {row[0]: name for name, rows in TABLES["types"].items() for row in rows}
+CHIPS = {row[0]: row[1] for rows in TABLES["types"].values() for row in rows}
+CLASSES = {row[0]: row[5] for rows in TABLES["types"].values() for row in rows}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert run([*arguments, "--json"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return json.loads(captured.out)["data"]
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, str]:
+    assert run([*arguments, "--json"]) == 2
+    (found,) = json.loads(capsys.readouterr().out)["diagnostics"]
+    return dict(found)
+
+
+def per_chip(name: str, column: int) -> dict[str, float]:
+    """Zones with a price of the data file: the first column is on demand, the second spot."""
+    return {
+        zone: row[column] for zone, row in TABLES["prices"][CLASSES[name]].items() if row[column]
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "is_meant"),
+    [
+        (["--type", "v3-8"], lambda name: name == "v3-8"),
+        (["--type", "v5e"], lambda name: GENERATIONS[name] == "v5e"),
+        (["--type", "v6e-*,V2-8"], lambda name: name == "v2-8" or name.startswith("v6e-")),
+        (["--generation", "v2,v4"], lambda name: GENERATIONS[name] in ("v2", "v4")),
+        (["--min-chips", "4", "--max-chips", "8"], lambda name: 4 <= CHIPS[name] <= 8),
+        (["--zone", "us-east1-d"], lambda name: "us-east1-d" in TABLES["prices"][CLASSES[name]]),
+        (
+            ["--region", "us-east1,us-west4"],
+            lambda name: any(
+                zone.rpartition("-")[0] in ("us-east1", "us-west4")
+                for zone in TABLES["prices"][CLASSES[name]]
+            ),
+        ),
+        (
+            ["--zone", "europe-*", "--type", "v3"],
+            lambda name: GENERATIONS[name] == "v3",
+        ),
+    ],
+)
+def test_types_are_filtered(
+    capsys: pytest.CaptureFixture[str], options: list[str], is_meant: Any
+) -> None:
+    rows = answer(capsys, "types", *options)["types"]
+    wanted = [name for name in CHIPS if is_meant(name)]
+    assert wanted
+    assert [row["type"] for row in rows] == wanted
+
+
+def test_types_know_where_they_are_cheapest(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = {row["type"]: row for row in answer(capsys, "types")["types"]}
+    assert set(rows) == set(CHIPS)
+    for name, row in rows.items():
+        for column, field in enumerate(("on_demand", "spot")):
+            prices = per_chip(name, column)
+            if not prices:
+                assert row[field] is None
+                continue
+            least = min(prices.values())
+            assert row[field] == pytest.approx(least * CHIPS[name]), name
+            assert prices[row[f"{field}_zone"]] == least
+    (europe,) = answer(capsys, "types", "--type", "v3-8", "--zone", "europe-west4-a")["types"]
+    assert (europe["on_demand"], europe["zones"]) == (pytest.approx(8.8), ["europe-west4-a"])
+
+
+@pytest.mark.parametrize(
+    ("sort", "field", "is_falling"),
+    [("chips", "chips", False), ("-chips", "chips", True), ("price", "on_demand", False),
+     ("-spot", "spot", True), ("HBM_GB", "hbm_gb", False)],
+)  # fmt: skip
+def test_rows_are_sorted_with_the_unknown_last(
+    capsys: pytest.CaptureFixture[str], sort: str, field: str, is_falling: bool
+) -> None:
+    values = [row[field] for row in answer(capsys, "types", "--sort", sort)["types"]]
+    known = [value for value in values if value is not None]
+    assert values[: len(known)] == known
+    assert known == sorted(known, reverse=is_falling)
+
+
+def test_the_text_has_the_rows_of_the_data(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["types", "--generation", "v3", "--sort", "-chips", "--limit", "3"]
+    rows = answer(capsys, *options)["types"]
+    assert [row["type"] for row in rows] == ["v3-2048", "v3-1024", "v3-512"]
+    assert run(options) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in shown[2:5]] == [row["type"] for row in rows]
+    assert all(len(line) <= 80 for line in shown)
+
+
+def test_zones_of_a_type_are_priced(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = answer(capsys, "zones", "--type", "v3-8", "--sort", "price")["zones"]
+    prices = per_chip("v3-8", 0)
+    wanted = sorted(TABLES["prices"]["v3-8"], key=lambda zone: (prices[zone], zone))
+    assert [row["zone"] for row in rows] == wanted
+    assert [row["on_demand"] for row in rows] == [pytest.approx(4 * prices[z]) for z in wanted]
+    everything = answer(capsys, "zones")["zones"]
+    assert {row["zone"] for row in everything} == {
+        zone for table in TABLES["prices"].values() for zone in table
+    }
+    most = next(row for row in everything if row["zone"] == "us-east1-d")
+    here = [name for name in CHIPS if "us-east1-d" in TABLES["prices"][CLASSES[name]]]
+    assert (most["types"], most["most_chips"]) == (len(here), max(CHIPS[one] for one in here))
+
+
+def test_runtimes_by_tensorflow_and_of_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = answer(capsys, "runtimes", "--tensorflow", "2.16", "--type", "v3-8")["runtimes"]
+    assert rows
+    assert {row["tensorflow"] for row in rows} == {"2.16.1"}
+    assert all("v3" in row["generations"] and row["hosts"] != "many" for row in rows)
+    nodes = answer(capsys, "runtimes", "--nodes")["runtimes"]
+    assert [row["runtime"] for row in nodes] == [
+        row["version"] for row in TABLES["nodes"]["versions"]
+    ]
+    old = answer(capsys, "runtimes", "--nodes", "--sort", "tensorflow", "--limit", "1")["runtimes"]
+    versions = [row["tensorflow"] for row in TABLES["nodes"]["versions"] if "tensorflow" in row]
+    least = min(tuple(map(int, version.split("."))) for version in versions)
+    assert tuple(map(int, old[0]["tensorflow"].split("."))) == least
+
+
+def test_prices_of_a_generation_are_each_types_cheapest(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = answer(capsys, "prices", "v5e", "--capacity", "spot")["offers"]
+    assert [row["type"] for row in rows] == [one for one in CHIPS if GENERATIONS[one] == "v5e"]
+    least = min(per_chip("v5litepod-1", 1).values())
+    assert {round(row["per_chip_hour"], 9) for row in rows} == {least}
+    every = answer(capsys, "prices", "v5litepod-1,v5litepod-4", "--every-zone", "--capacity=spot")
+    assert len(every["offers"]) == 2 * len(per_chip("v5litepod-1", 1))
+
+
+def test_a_budget_pays_for_what_it_pays_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """All that fits and nothing else, by hand from the tables."""
+    data = answer(capsys, "prices", "--budget", "30/day", "--every-zone")
+    assert data["budget"] == {"sum": 30, "hours": 24}
+    wanted = {
+        (name, zone, capacity)
+        for name in CHIPS
+        for column, capacity in enumerate(("on-demand", "spot"))
+        for zone, price in per_chip(name, column).items()
+        if price * CHIPS[name] * 24 <= 30
+    }
+    found = [row for row in data["offers"] if row["capacity"] != "flex-start"]
+    assert {(row["type"], row["zone"], row["capacity"]) for row in found} == wanted
+    assert len(found) == len(wanted) > 20
+    prices = [row["per_hour"] for row in data["offers"]]
+    assert prices == sorted(prices)
+    for row in data["offers"]:
+        assert row["cost"] == pytest.approx(row["per_hour"] * 24)
+        assert row["hours"] == pytest.approx(30 / row["per_hour"])
+        assert row["hours"] >= 24
+    flex = {(row["type"], row["zone"]) for row in data["offers"] if row not in found}
+    assert flex == {("v5litepod-1", "us-west4-a")}, "0.6 a chip; of us-central1-a none is known"
+
+
+def test_a_budget_shows_the_cheapest_of_each_type(capsys: pytest.CaptureFixture[str]) -> None:
+    data = answer(capsys, "prices", "--budget", "100/8h", "--generation", "v3")
+    pairs = [(row["type"], row["capacity"]) for row in data["offers"]]
+    assert pairs == [("v3-8", "spot"), ("v3-8", "on-demand"), ("v3-32", "spot")]
+    spot = min(per_chip("v3-32", 1).values()) * 16
+    assert data["offers"][2]["cost"] == pytest.approx(spot * 8)
+    assert run(["prices", "v3-8", "--budget", "100/8h"]) == 0
+    shown = capsys.readouterr().out
+    zones = [line.split()[2] for line in shown.splitlines() if line.startswith("v3-8")]
+    assert set(zones) == set(per_chip("v3-8", 0)), "of one type every zone"
+    assert "$0.005/h" in shown, "an address is charged besides"
+    assert all(len(line) <= 80 for line in shown.splitlines())
+
+
+def test_a_budget_that_pays_for_nothing_says_what_it_lacks(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["prices", "v3-8", "--budget", "10/8h"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    least = min(per_chip("v3-8", 1).values()) * 4
+    assert "$10.00 for 8h pays for none" in shown
+    assert f"${least:.2f}/h" in shown
+    assert f"would last {10 / least:.1f} hours" in shown
+
+
+def test_quota_of_a_type(capsys: pytest.CaptureFixture[str]) -> None:
+    data = answer(capsys, "quota", "v5litepod-16", "--capacity", "spot")
+    rows = [(row["limit"], row["place"], row["takes"], row["unit"]) for row in data["limits"]]
+    assert rows == [
+        ("TPUV5sPreemptibleLitepodPerProjectPerZoneForTPUAPI", "zone", 16, "chips"),
+        ("TPUV5sPreemptibleLitepodPerProjectPerRegionForTPUAPI", "region", 16, "chips"),
+        ("IN_USE_ADDRESSES", "region", 4, "addresses"),
+    ]
+    assert data["limits"][0]["usual"] == 1536
+    assert run(["quota", "v5litepod-16"]) == 0
+    assert all(len(line) <= 80 for line in capsys.readouterr().out.splitlines())
+
+
+def test_every_limit_with_the_types_that_count_against_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = answer(capsys, "quota")["limits"]
+    by_limit = {row["limit"]: row["types"] for row in rows}
+    assert by_limit["TPUV3sPerProjectPerZoneForTPUAPI"] == ["v3-8"]
+    assert by_limit["TPUV5sLitepodServingPerProjectPerRegionForTPUAPI"] == [
+        *("v5litepod-1", "v5litepod-4", "v5litepod-8"),
+    ]
+    counted = {name for names in by_limit.values() for name in names}
+    assert counted == {name for name in CHIPS if GENERATIONS[name] != "tpu7x"}
+    assert run(["quota"]) == 0
+    assert all(len(line) <= 80 for line in capsys.readouterr().out.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "where", "hint"),
+    [
+        (["types", "--type", "v3-9"], "", "v3-8"),
+        (["types", "--type", "v5e-8"], "", "v5litepod-8"),
+        (["types", "--generation", "v5x"], "", "v5p"),
+        (["types", "--zone", "europe-west4"], "", "--region europe-west4"),
+        (["zones", "--region", "europe-west44"], "", "europe-west4"),
+        (["types", "--sort", "chps"], "--sort", "Did you mean chips?"),
+        (["zones", "--sort", "-tpyes"], "--sort", "Did you mean types?"),
+        (["types", "--min-chips", "8", "--max-chips", "4"], "--max-chips", "Leave one"),
+        (["prices", "--zone", "us-east1-d", "--region", "us-west4"], "--region", "Give one"),
+        (["prices", "--budget", "20/fortnight"], "--budget", "20/day"),
+        (["prices", "--budget", "0/day"], "--budget", "20/day"),
+        (["prices", "--capacity", "spt"], "--capacity", "spot"),
+        (["prices", "--machines", "--budget", "5/day"], "", "one thing at a time"),
+        (["prices", "--disks", "--region", "us-*"], "--region", "Name one"),
+        (["quota", "v9-9"], "", "v"),
+        (["types", "--live"], "--live", "--project my-project"),
+        (["quota", "--live", "--project", "my-project"], "", "quota v3-8 --live"),
+    ],
+)
+def test_what_is_refused_names_what_would_do(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], where: str, hint: str
+) -> None:
+    told = refusal(capsys, *arguments)
+    assert told["where"] == where
+    assert hint in told["hint"]
+
+
+def test_nothing_like_that_is_said_beside_the_data(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["types", "--type", "v2-8", "--zone", "us-east5-a"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert re.search("(?i)nothing", captured.err)
+    assert answer(capsys, "types", "--type", "v2-8", "--zone", "us-east5-a")["types"] == []

@@ -1,0 +1,85 @@
+"""How many nodes still fit, by hand: limits, what is used, and external addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tpuctl.catalog import accelerator_type
+from tpuctl.model.inventory import Found
+from tpuctl.model.quota import Region
+from tpuctl.model.quota_room import Room, rooms_of
+
+HERE, THERE, REGION = "europe-west4-a", "us-central1-a", "europe-west4"
+DEMAND, SPOT = "TPUV3sPerProjectPer{}ForTPUAPI", "TPUV3sPreemptiblePerProjectPer{}ForTPUAPI"
+
+
+def rooms(
+    allowed: Mapping[tuple[str, str], float | None],
+    *found: Found,
+    name: str = "v3-8",
+    addresses: tuple[float, float] | None = None,
+) -> dict[tuple[str, str], Room]:
+    known = accelerator_type(name)
+    assert known is not None
+    quotas = {"IN_USE_ADDRESSES": addresses} if addresses else {}
+    told = rooms_of(known, (HERE, THERE), found, allowed, {REGION: Region(REGION, quotas)})
+    return {(one.zone, one.capacity): one for one in told}
+
+
+def node(zone: str, name: str = "v3-8", capacity: str = "on-demand", count: int = 1) -> Found:
+    kind = "queued" if count > 1 else "node"
+    return Found(kind, "n", "", zone, "READY", name, capacity=capacity, count=count)  # type: ignore[arg-type]
+
+
+def test_what_is_left_of_a_zone() -> None:
+    allowed = {(DEMAND.format("Zone"), HERE): 40.0, (SPOT.format("Zone"), HERE): 7.0}
+    found = rooms(allowed, node(HERE), node(THERE), node(HERE, capacity="spot"))
+    demand, spot = found[HERE, "on-demand"], found[HERE, "spot"]
+    assert (demand.allowed, demand.used, demand.takes, demand.nodes) == (40, 8, 8, 4)
+    assert (demand.bound, demand.unit) == ("zone", "cores")
+    assert (spot.allowed, spot.used, spot.nodes) == (7, 8, 0), "never fewer than none"
+    assert demand.preferred == 48, "one more than there is room for"
+    assert spot.preferred == 16, "what is used, and one more"
+
+
+def test_the_region_or_the_addresses_may_be_what_is_short() -> None:
+    allowed = {(DEMAND.format("Zone"), HERE): 40.0, (DEMAND.format("Region"), REGION): 24.0}
+    room = rooms(allowed, node("europe-west4-b"))[HERE, "on-demand"]
+    assert (room.used, room.nodes, room.bound) == (0, 2, "region"), "of 24 a neighbour has 8"
+    room = rooms(allowed, addresses=(8.0, 7.0))[HERE, "on-demand"]
+    assert (room.nodes, room.bound) == (1, "addresses")
+    pods = {("TPUV3sPodPerProjectPerZoneForTPUAPI", HERE): 320.0}
+    room = rooms(pods, name="v3-32", addresses=(8.0, 0.0))[HERE, "on-demand"]
+    assert (room.nodes, room.bound) == (2, "addresses"), "four workers each"
+
+
+def test_what_nobody_tells_is_not_guessed() -> None:
+    found = rooms({})
+    assert {(one.allowed, one.nodes) for one in found.values()} == {(None, None)}
+    found = rooms({}, addresses=(1.0, 1.0))
+    assert found[HERE, "on-demand"].nodes is None
+    unlimited = rooms({(DEMAND.format("Zone"), HERE): None})[HERE, "on-demand"]
+    assert (unlimited.allowed, unlimited.nodes, unlimited.bound) == (float("inf"), None, "")
+    both = {(DEMAND.format("Zone"), HERE): 40.0, (DEMAND.format("Zone"), THERE): None}
+    assert next(iter(rooms(both))) == (THERE, "on-demand"), "no bound is most room"
+
+
+def test_requests_count_with_all_their_nodes() -> None:
+    allowed = {(DEMAND.format("Zone"), HERE): 40.0}
+    room = rooms(allowed, node(HERE, count=3))[HERE, "on-demand"]
+    assert (room.used, room.nodes) == (24, 2)
+
+
+def test_zones_with_room_stand_first() -> None:
+    allowed = {
+        (DEMAND.format("Zone"), HERE): 8.0,
+        (SPOT.format("Zone"), HERE): 0.0,
+        (DEMAND.format("Zone"), THERE): 80.0,
+    }
+    order = [(one.zone, one.capacity, one.nodes) for one in rooms(allowed).values()]
+    assert order == [
+        (THERE, "on-demand", 10),
+        (HERE, "on-demand", 1),
+        (HERE, "spot", 0),
+        (THERE, "spot", None),
+    ]
