@@ -28,6 +28,7 @@ PASSES = 10  # of --fix: a rewrite may make room for another
 class Format(StrEnum):
     text = "text"
     github = "github"
+    gitlab = "gitlab"
     sarif = "sarif"
 
 
@@ -55,7 +56,7 @@ def check(
         Format,
         typer.Option(
             "--format",
-            help="How to tell it: text, github (annotations of a workflow) or sarif.",
+            help="How to tell it: text, github (annotations), gitlab (code quality) or sarif.",
             show_choices=False,
         ),
     ] = Format.text,
@@ -216,10 +217,12 @@ class _Checked:
         else:
             import json
 
+            from tpuctl.view.code_quality import code_quality
             from tpuctl.view.places import base_folder
             from tpuctl.view.sarif import sarif
 
-            lines = iter([json.dumps(sarif(report, base_folder()), indent=2, ensure_ascii=False)])
+            told = {Format.gitlab: code_quality, Format.sarif: sarif}[format]
+            lines = iter([json.dumps(told(report, base_folder()), indent=2, ensure_ascii=False)])
         state.close_view()
         for line in lines:
             print(line)

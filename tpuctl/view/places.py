@@ -11,9 +11,9 @@ __all__ = ["base_folder", "relative_to", "uri"]
 
 
 def base_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """The checkout that GitHub Actions works in, where it is around here; else this folder."""
+    """The checkout that GitHub or GitLab works in, where it is around here; else this folder."""
     here = Path.cwd()
-    named = environment.get("GITHUB_WORKSPACE")
+    named = environment.get("GITHUB_WORKSPACE") or environment.get("CI_PROJECT_DIR")
     if named and here.is_relative_to(Path(named).absolute()):
         return Path(named).absolute()
     return here
