@@ -187,7 +187,8 @@ def test_init_elsewhere_says_how_to_go_on_from_here(
 ) -> None:
     folder = tmp_path / "새 폴더"
     assert run(["init", "--project", "my-project", "--folder", str(folder)]) == 0
-    typed = capsys.readouterr().out.splitlines()[-1].strip()
+    shown = capsys.readouterr().out.splitlines()
+    typed = next(line.strip() for line in shown if " run " in line)
     program, _, rest = typed.partition(" ")
     assert program == "tpuctl"
     words = subprocess.run(
@@ -341,7 +342,9 @@ def test_what_a_template_writes_is_in_order(
     assert run(["init", template, "--project", "my-project"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert run(["check"]) == 0
-    script = shown[-1].strip().removeprefix("tpuctl run ")
+    typed = [line.strip() for line in shown if line.startswith("    tpuctl ")]
+    assert [line.split()[1] for line in typed] == ["doctor", "up", "run", "down"]
+    script = typed[2].removeprefix("tpuctl run ")
     if script != "SCRIPT":
         capsys.readouterr()
         assert run(["--json", "check", script]) == 0

@@ -59,7 +59,7 @@ async def prepare_image(tensorflow: str | None, emit: Emit) -> None:
             return
         name = f"image/tensorflow-{tensorflow}" if tensorflow else "image/python"
         with step(emit, name, "make", "the machines of the local cloud run it") as making:
-            await images.ensure(tensorflow, making.report)
+            await images.ensure(tensorflow, making.report, making.moved)
     except MachineError as error:
         raise TpuctlError(
             "Image cannot be made",

@@ -119,7 +119,7 @@ class Tree:
             text.append(_short(line.text, left, look), style="" if style == "bold" else style)
             return
         is_weak = style == "dim"
-        name = _short(row.name, name_width, look)
+        name = _short_name(row.name, name_width, look)
         text.append(name + " " * (name_width - columns(name)), style="dim" if is_weak else "")
         seconds = self._story.seconds(row)
         time = "" if seconds is None else clock_time(seconds)
@@ -243,6 +243,16 @@ def _counts(rows: Sequence[Row], fold: set[Standing]) -> list[_Line]:
 
 def _count(rows: Sequence[Row], standing: Standing) -> str:
     return f"{len(rows)} {WORDS[standing]}: {', '.join(row.name for row in rows)}"
+
+
+def _short_name(name: str, room: int, look: Look) -> str:
+    """Cut where it tells least: its kind and its end are what differs."""
+    kind, slash, rest = plain(name).partition("/")
+    if columns(name) > room > columns(kind) + 8:
+        while columns(f"{kind}/…{rest}") > room:
+            rest = rest[1:]
+        name = f"{kind}{slash}{'~' if look.plain else '…'}{rest}"
+    return _short(name, room, look)
 
 
 def _short(text: str, room: int, look: Look) -> str:

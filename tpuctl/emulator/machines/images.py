@@ -11,6 +11,7 @@ import os
 import platform
 import shutil
 import sys
+import tempfile
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from tpuctl.emulator.machine import MachineError
+from tpuctl.emulator.machines.fetching import Fetching, Moved
 
 __all__ = ["ImageStore", "base_interpreter", "site_packages"]
 
@@ -74,9 +76,12 @@ class ImageStore:
         image = self.path_of(tensorflow)
         return (image / MARKER).exists() and (image / "bin" / "python3").exists()
 
-    async def ensure(self, tensorflow: str | None, progress: Callable[[str], None]) -> Path:
+    async def ensure(
+        self, tensorflow: str | None, progress: Callable[[str], None], moved: Moved | None = None
+    ) -> Path:
         """The image's folder, made now if need be; raises MachineError when that fails.
 
+        `moved` is told how many bytes of how many have come of the file that is being fetched.
         None asks for bare Python. Two processes that want the same image make it once, and one
         that died half-way leaves nothing that would be taken for an image.
         """
@@ -86,7 +91,7 @@ class ImageStore:
         self.cache.mkdir(parents=True, exist_ok=True)
         async with _exclusive(image.with_name(image.name + ".lock"), progress) as lock:
             if not self.is_made(tensorflow):
-                await self._make(image, tensorflow, progress, lock)
+                await self._make(image, tensorflow, progress, lock, moved)
         return image
 
     def _lock(self, tensorflow: str) -> Path:
@@ -104,6 +109,7 @@ class ImageStore:
         tensorflow: str | None,
         progress: Callable[[str], None],
         lock: int,
+        moved: Moved | None,
     ) -> None:
         what = f"TensorFlow {tensorflow}" if tensorflow else "Python"
         progress(f"Making the image with {what} (once; kept in {self.cache})")
@@ -111,7 +117,7 @@ class ImageStore:
         python = str(image / "bin" / "python3")
 
         async def run(*command: str) -> None:
-            status, tail = await _run(command, progress, keep_open=lock)
+            status, tail = await _run(command, progress, keep_open=lock, moved=moved)
             if status != 0:
                 shown = "\n".join(tail) or "(it printed nothing)"
                 raise MachineError(
@@ -163,19 +169,45 @@ async def _exclusive(path: Path, progress: Callable[[str], None]) -> AsyncIterat
 
 
 async def _run(
-    command: Sequence[str], progress: Callable[[str], None], keep_open: int
+    command: Sequence[str],
+    progress: Callable[[str], None],
+    keep_open: int,
+    moved: Moved | None = None,
 ) -> tuple[int, list[str]]:
     """Run to the end, telling the lines that say how far it is; the last lines are returned.
 
     The child inherits the image's lock: if the server is killed while pip still writes, the
     next server waits for that pip instead of deleting the folder under it.
     """
+    with tempfile.TemporaryDirectory(prefix="tpuctl-") as scratch:
+        fetching = Fetching(Path(scratch), moved or _nobody)
+        watching = asyncio.create_task(fetching.watch())
+
+        def heard(line: str) -> None:
+            fetching.heard(line)
+            if line.startswith(TOLD):
+                progress(line if len(line) < 120 else line[:119] + "…")
+
+        try:
+            return await _heard(command, heard, keep_open, scratch)
+        finally:
+            watching.cancel()
+
+
+def _nobody(done: int, total: int, text: str) -> None:
+    """Nobody wants to know."""
+
+
+async def _heard(
+    command: Sequence[str], heard: Callable[[str], None], keep_open: int, scratch: str
+) -> tuple[int, list[str]]:
+    """Run to the end, with every line passed on; the last ones are returned."""
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
-        env=_environment(os.environ),
+        env=_environment(os.environ) | {"TMPDIR": scratch},
         pass_fds=[keep_open],
         limit=1 << 20,
     )
@@ -186,8 +218,7 @@ async def _run(
             line = raw.decode("utf-8", "replace").strip()
             if line:
                 tail.append(line)
-            if line.startswith(TOLD):
-                progress(line if len(line) < 120 else line[:119] + "…")
+            heard(line)
         return await process.wait(), list(tail)
     finally:
         if process.returncode is None:

@@ -1,0 +1,56 @@
+"""How much of a file has come that pip fetches for an image."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from tpuctl.emulator.machines.fetching import Fetching
+from tpuctl.emulator.machines.images import _run
+
+# As pip does: it says what it fetches, and writes it into a folder of its own in TMPDIR.
+LIKE_PIP = """
+import os, pathlib, sys, time
+folder = pathlib.Path(os.environ["TMPDIR"]) / "pip-unpack-x"
+folder.mkdir()
+print("Collecting x==1 (from -r lock)", flush=True)
+print("  Downloading x-1-py3-none-any.whl.metadata (10 bytes)", flush=True)
+print("  Downloading x-1-py3-none-any.whl (2.0 MB)", flush=True)
+(folder / "x-1-py3-none-any.whl").write_bytes(b"x" * 500_000)
+while not pathlib.Path(sys.argv[1]).exists():
+    time.sleep(0.01)
+print("Installing collected packages: x", flush=True)
+"""
+
+
+def test_bytes_of_the_file_that_is_being_fetched(tmp_path: Path) -> None:
+    moved: list[tuple[int, int]] = []
+    told: list[str] = []
+    seen = tmp_path / "seen"
+
+    def note(done: int, total: int, text: str) -> None:
+        moved.append((done, total))
+        assert text == "x-1-py3-none-any.whl: 0.5 of 2.0 MB"
+        seen.touch()
+
+    with (tmp_path / "lock").open("w") as lock:
+        command = [sys.executable, "-c", LIKE_PIP, str(seen)]
+        status, _ = asyncio.run(_run(command, told.append, lock.fileno(), note))
+    assert status == 0
+    assert set(moved) == {(500_000, 2_000_000)}
+    assert told[-1] == "Installing collected packages: x"
+
+
+def test_what_is_not_fetched_is_not_told(tmp_path: Path) -> None:
+    moved: list[int] = []
+    fetching = Fetching(tmp_path, lambda done, total, text: moved.append(done))
+    fetching.look()
+    fetching.heard("Downloading https://example.com/a/x.whl (1.5 kB)")
+    fetching.look()  # not begun
+    (tmp_path / "unpack").mkdir()
+    (tmp_path / "unpack" / "x.whl").write_bytes(b"x" * 2000)  # more than was said
+    fetching.look()
+    fetching.heard("Installing collected packages: x")
+    fetching.look()
+    assert moved == [1500]

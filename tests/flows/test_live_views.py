@@ -1,0 +1,168 @@
+"""What commands show on terminals wide and narrow, dumb ones, in files and without colour."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from screen import Screen
+from terminal import Terminal
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator import control, steering
+
+MakeStack = Callable[..., Tpuctl]
+TPUCTL = [sys.executable, "-m", "tpuctl"]
+COLOURS = re.compile(r"\x1b\[[0-9;]*3[0-7]m|\x1b\[(?:[0-9;]*;)?3[0-7](?:;[0-9;]*)?m")
+JOB = "import sys\nsys.stdout.buffer.write(b'one\\n\\xff two\\x1b[1A\\r\\nthree')\n"
+
+
+class Sized:
+    """tpuctl in a terminal of so many columns and rows."""
+
+    def __init__(self, folder: Path, columns: int, rows: int, out: Path | None = None) -> None:
+        self.folder, self.columns, self.rows, self.out = folder, columns, rows, out
+
+    def type(self, *arguments: str, **environment: str) -> Terminal:
+        to_file = f' > "{self.out}"' if self.out is not None else ""
+        line = f'stty cols {self.columns} rows {self.rows}; exec "$@"{to_file}'
+        known = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+        return Terminal(
+            self.folder,
+            *("-c", line, "sh", *TPUCTL, *arguments),
+            program=("sh",),
+            environment=known | {"TERM": "xterm-256color"} | environment,
+        )
+
+    def screen(self, terminal: Terminal) -> Screen:
+        screen = Screen(self.columns, self.rows)
+        screen.feed(terminal.shown)
+        return screen
+
+
+@pytest.fixture(scope="module")
+def folder(
+    local_cloud: control.LocalCloud, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """A folder with a stack file and a job; the tests bring the stack up and down."""
+    folder = tmp_path_factory.mktemp("views")
+    (folder / "tpuctl.yaml").write_text(
+        "stack: views\nproject: {id: local-project}\n"
+        "tpu: {type: v2-8, runtime: tpu-ubuntu2204-base, zones: [us-central1-b]}\n",
+        "utf-8",
+    )
+    (folder / "job").mkdir()
+    (folder / "job" / "train.py").write_text(JOB, "utf-8")
+    yield folder
+    piped(folder, "down", "--yes", "--delete-bucket")
+
+
+def piped(folder: Path, *arguments: str, **environment: str) -> tuple[str, str]:
+    done = subprocess.run(
+        [*TPUCTL, *arguments],
+        cwd=folder,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+@pytest.mark.soak
+def test_a_stack_goes_up_and_down_on_terminals_of_all_kinds(folder: Path) -> None:
+    """On a wide one with colours, a narrow one without, a dumb one, and through a pipe."""
+    wide = Sized(folder, 80, 24)
+    with wide.type("up", "--yes") as terminal:
+        assert terminal.end() == 0
+        screen = wide.screen(terminal)
+    shown = "\n".join(screen.lines)
+    assert screen.modes == []
+    assert screen.colours
+    assert max(map(len, screen.lines)) <= 80
+    for address in ("node/views-tpu", "ssh/workers", "ssh/watch"):
+        assert sum(f"✓ {address} " in line for line in screen.lines) == 1, shown
+    assert "under way" not in shown
+    assert "waits for" not in shown
+    assert "tpuctl run job/train.py\n" in shown
+
+    narrow = Sized(folder, 40, 12)
+    with narrow.type("down", "--yes", NO_COLOR="1") as terminal:
+        assert terminal.end() == 0
+        screen = narrow.screen(terminal)
+    shown = "\n".join(screen.lines)
+    assert not COLOURS.search(terminal.shown)
+    assert any("✓ node/views-" in line and "deleted" in line for line in screen.lines), shown
+    assert "down --delete-bucket" in shown
+
+    with wide.type("--no-color", "up", "--yes", TERM="dumb") as terminal:
+        assert terminal.end() == 0
+        assert "\x1b" not in terminal.shown
+        assert "create node/views-tpu: " in terminal.shown
+
+    out, told = piped(folder, "down", "--yes")
+    assert "\x1b" not in out + told
+    assert re.search(r"^\d+ to delete, \d+ as they are$", told, re.M)
+    assert re.search(r"^deleted node/views-tpu \(", told, re.M)
+    assert piped(folder, "--quiet", "up", "--yes")[1] == ""
+
+
+def test_phases_of_a_run_stay_apart_from_its_log(folder: Path, tmp_path: Path) -> None:
+    """The log goes to stdout byte for byte, while the terminal tells the phases."""
+    piped(folder, "up", "--yes")
+    file = Sized(folder, 80, 24, tmp_path / "log")
+    with file.type("run", "job/train.py") as terminal:
+        assert terminal.end() == 0
+        lines = file.screen(terminal).lines
+    assert (tmp_path / "log").read_bytes() == b"one\n\xff two\x1b[1A\r\nthree"
+    phases = ("check", "stack", "bundle", "upload", "start", "log")
+    at = [next(i for i, line in enumerate(lines) if f"✓ {one} " in line) for one in phases]
+    assert at == sorted(at)
+    assert any(line.startswith("    tpuctl jobs show ") for line in lines)
+    assert lines[-1] == "    tpuctl down"
+
+
+@pytest.mark.soak
+def test_ctrl_c_while_a_stack_goes_up_leaves_a_sane_terminal(
+    folder: Path, local_cloud: control.LocalCloud
+) -> None:
+    piped(folder, "down", "--yes")
+    wide = Sized(folder, 80, 24)
+    steering.change_settings(local_cloud, pace="real")
+    try:
+        with wide.type("up", "--yes") as terminal:
+            terminal.wait_for("CREATING")
+            terminal.press_ctrl_c()
+            assert terminal.end() == 130
+            screen = wide.screen(terminal)
+    finally:
+        steering.change_settings(local_cloud, pace="instant")
+    shown = "\n".join(screen.lines)
+    assert screen.modes == []
+    assert sum("node/views-tpu " in line for line in screen.lines) == 1, shown
+    assert any("! node/views-tpu" in line and "interrupted" in line for line in screen.lines)
+    assert "error: Interrupted" in shown
+    assert screen.lines[-1].strip() == "tpuctl down"
+
+
+def test_a_watched_status_fits_and_ends_with_ctrl_c(folder: Path) -> None:
+    small = Sized(folder, 60, 8)
+    with small.type("status", "--watch", "--interval", "1") as terminal:
+        terminal.wait_for("Ctrl-C ends it")
+        terminal.press_ctrl_c()
+        assert terminal.end() == 0
+        screen = small.screen(terminal)
+    assert screen.modes == []
+    assert sum(line.startswith("stack ") for line in screen.lines) == 1, screen.lines
+    with small.type("status", "--watch", TERM="dumb") as terminal:
+        terminal.wait_for("so far\n")
+        terminal.press_ctrl_c()
+        assert terminal.end() == 0
+        assert "\x1b" not in terminal.shown

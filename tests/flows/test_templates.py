@@ -1,0 +1,66 @@
+"""Every template from `init` to `down`, typing what each command says to type next."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tpuctl.emulator import control
+
+TPUCTL = [sys.executable, "-m", "tpuctl"]
+# What makes each job short, and what its log then says.
+JOBS = {
+    "keras": (["--epochs", "1", "--examples", "512", "--batch", "128"], "the model is in gs://"),
+    "tpu-node": (["--steps", "4", "--steps-per-call", "2", "--batch", "32"], "step 4/4"),
+    "slice": (["--steps", "20", "--steps-per-call", "10"], "step 20/20"),
+    "empty": ([], "hello"),
+}
+
+
+def typed(folder: Path, *words: str) -> str:
+    """What a command prints that must not fail."""
+    done = subprocess.run(
+        [*TPUCTL, *words], cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, f"{words}: {done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def told(output: str) -> dict[str, list[str]]:
+    """The commands in it that are to be typed, by their name."""
+    lines = [shlex.split(line) for line in output.splitlines() if line.startswith("    tpuctl ")]
+    return {words[1]: words[1:] for words in lines}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("template", JOBS)
+def test_a_template_goes_up_runs_and_leaves_nothing(
+    local_cloud: control.LocalCloud, tmp_path: Path, template: str
+) -> None:
+    arguments, logged = JOBS[template]
+    then = told(typed(tmp_path, "init", template, "--name", f"t-{template}"))
+    assert list(then) == ["doctor", "up", "run", "down"]
+    if template == "empty":  # it brings no script
+        assert then["run"] == ["run", "SCRIPT"]
+        (tmp_path / "job").mkdir()
+        (tmp_path / "job" / "train.py").write_text("print('hello')\n", "utf-8")
+        then["run"] = ["run", "job/train.py"]
+    after_up = told(typed(tmp_path, *then["up"], "--yes"))
+    try:
+        assert after_up["run"] == then["run"]
+        after_run = typed(tmp_path, *after_up["run"], "--", *arguments)
+        assert logged in after_run
+        jobs, report, down = (told(after_run)[name] for name in ("jobs", "report", "down"))
+        assert "succeeded" in typed(tmp_path, *jobs)
+        typed(tmp_path, *report)
+    finally:
+        after_down = typed(tmp_path, *then["down"], "--yes")
+    assert down == then["down"]
+    assert "Nothing that costs money is left but bucket/" in after_down
+    deleted = typed(tmp_path, *told(after_down)["down"], "--yes")
+    assert "Nothing that costs money is left.\n" in deleted

@@ -1,0 +1,135 @@
+"""One story as each kind of terminal, file and pipe shows it, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from screen import Screen
+from terminal import Terminal
+
+# A stack of 64 nodes and an upload, told to the view that fits.
+STORY = """
+import sys, time
+from tpuctl.errors import Diagnostic
+from tpuctl.model.events import *
+from tpuctl.view import choose
+
+flags = sys.argv[1:]
+view = choose(json="json" in flags, events=True, quiet="quiet" in flags, no_color="plain" in flags)
+nodes = [f"node/stack-tpu-{number}" for number in range(64)]
+view.on(Planned((
+    PlannedStep("network/main", "nothing", "network default is there"),
+    PlannedStep("bucket/b", "create"),
+    *(PlannedStep(node, "create", "", ("bucket/b",)) for node in nodes),
+)))
+view.on(StepFinished("network/main", Outcome.UNCHANGED, 0.0, "network default is there"))
+view.on(StepStarted("bucket/b", "create", "in us-central1"))
+view.on(StepFinished("bucket/b", Outcome.DONE, 1.5))
+for node in nodes:
+    view.on(StepStarted(node, "create"))
+    view.on(StepProgress(node, "CREATING"))
+time.sleep(0.3)
+view.on(Note("a note on the way"))
+for node in nodes[:-1]:
+    view.on(StepFinished(node, Outcome.DONE, 12.0))
+view.on(StepFinished(nodes[-1], Outcome.FAILED, 12.0, "no capacity"))
+view.on(Warned(Diagnostic("Careful", "with this", "Do\\n    tpuctl plan")))
+view.on(Planned((PlannedStep("job/upload", "send"),)))
+view.on(StepStarted("job/upload", "send"))
+for done in (10_000_000, 20_000_000, 30_000_000):
+    view.on(StepProgress("job/upload", "", done / 4e7, done, 40_000_000))
+    time.sleep(0.4)
+view.on(StepFinished("job/upload", Outcome.DONE, 1.2, "40.0 MB to gs://b"))
+if "interrupt" in flags:
+    view.on(StepStarted("job/start", "start"))
+    time.sleep(0.3)
+    view.on(StepFinished("job/start", Outcome.INTERRUPTED, 0.3))
+    view.problems([Diagnostic("Interrupted", "nothing is left")])
+view.close()
+print("the answer", flush=True)
+"""
+
+
+def shown(folder: Path, columns: int, rows: int, *flags: str, **environment: str) -> Terminal:
+    known = {
+        name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "LC_ALL")
+    }
+    line = f'stty cols {columns} rows {rows}; exec "$@"'
+    with Terminal(
+        folder,
+        *("-c", line, "sh", sys.executable, "-c", STORY, *flags),
+        program=("sh",),
+        environment=known | {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"} | environment,
+    ) as terminal:
+        assert terminal.end() == 0, terminal.shown
+    return terminal
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (40, 12)])
+@pytest.mark.parametrize("flags", [(), ("plain", "interrupt")])
+def test_a_terminal_keeps_the_tree_as_a_record(
+    tmp_path: Path, columns: int, rows: int, flags: tuple[str, ...]
+) -> None:
+    terminal = shown(tmp_path, columns, rows, *flags)
+    screen = Screen(columns, rows)
+    screen.feed(terminal.shown)
+    lines = screen.lines
+    assert screen.modes == []  # the cursor was never hidden, nor another screen shown
+    assert bool(screen.colours & {"31", "32", "35"}) == (not flags)
+    assert sum("bucket/b" in line and "created" in line for line in lines) <= 1
+    assert sum("✗ node/" in line and "tpu-63 " in line for line in lines) == 1
+    assert sum("63 done" in line for line in lines) == 1
+    assert sum("a note on the way" in line for line in lines) == 1
+    assert sum("warning: Careful" in line for line in lines) == 1
+    assert not any("CREATING" in line or "under way" in line for line in lines), lines
+    assert sum("✓ upload" in line and "40.0 MB" in line for line in lines) == 1
+    assert lines[-1] == "the answer"
+    if flags:
+        assert sum("! start" in line and "interrupted" in line for line in lines) == 1
+        assert "error: Interrupted" in lines
+    while_it_went = terminal.shown
+    assert "CREATING" in while_it_went
+    assert "30.0 of 40.0 MB" in while_it_went
+    assert ("MB/s" in while_it_went) == (columns == 80)
+
+
+@pytest.mark.parametrize("environment", [{"TERM": "dumb"}, {"TERM": "unknown"}])
+def test_a_terminal_without_movements_gets_lines(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    told = shown(tmp_path, 80, 24, **environment).shown
+    assert "\x1b" not in told
+    assert told.count("create node/stack-tpu-7\n") == 1
+
+
+def test_without_unicode_there_is_ascii_alone(tmp_path: Path) -> None:
+    told = shown(tmp_path, 80, 24, LC_ALL="C", PYTHONIOENCODING="ascii", PYTHONUTF8="0").shown
+    assert told.isascii()
+    screen = Screen(80, 24)
+    screen.feed(told)
+    assert any("+ upload" in line for line in screen.lines)
+
+
+@pytest.mark.parametrize("flag", ["", "quiet", "json"])
+def test_a_pipe_gets_lines_or_json_or_only_problems(flag: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", STORY, flag], capture_output=True, text=True, check=True
+    )
+    assert "\x1b" not in done.stdout + done.stderr
+    lines = done.stderr.splitlines()
+    if flag == "json":
+        assert done.stdout.startswith('{"event": "Planned", "steps": [{"address": "network/main"')
+        assert lines == []
+        return
+    assert done.stdout == "the answer\n"
+    if flag == "quiet":
+        assert lines == ["warning: Careful", "    with this", "    Do", "        tpuctl plan"]
+        return
+    assert lines[0] == "65 to create, 1 as they are"
+    assert "created node/stack-tpu-7 (12 s)" in lines
+    assert "failed node/stack-tpu-63 (12 s)" in lines
+    assert lines.count("  job/upload: 10.0 of 40.0 MB") == 1
