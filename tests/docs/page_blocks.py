@@ -37,7 +37,7 @@ NEEDS = {
     "gcloud": "Google's own command line",
     "repository": "a checkout of this repository",
     "pipeline": "a service that runs pipelines",
-    "time": "minutes and gigabytes; tests of its own run it",
+    "time": "minutes or gigabytes; tests of its own run it",
     "tensorflow": "TensorFlow, so that only `make soak` runs it",
 }
 MARKS = ("needs", "fails", "file", "shown")
