@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +40,7 @@ class _Machines:
     id: str
     zone: str
     places: tuple[tuple[str, int], ...]  # host and port of their SSH servers
-    published: Callable[[], Awaitable[dict[int, _Told] | None]]  # None: not all yet
+    published: Callable[[], Awaitable[dict[int, _Told]]]  # of those that have told
     instance: str = ""  # where there is one machine of a known name
 
 
@@ -129,9 +130,11 @@ async def _to_machines(
                 raise _no_hostname(first + worker)
             host, port = instance, SSH_PORT
             way = IapWay(relay, Destination(stack.project, machines.zone, instance, port))
-        remembered = known_hosts / f"{stack.project}-{machines.id}-{worker}"
-        keys = told.keys or await _remembered_key(remembered, host, port, way, emit)
-        address = Address(host, port, stack.user, keys, way)
+        keys, remembered = told.keys, None
+        if not keys:
+            remembered = known_hosts / f"{stack.project}-{machines.id}-{worker}"
+            keys = await _remembered_key(remembered, host, port, way, emit)
+        address = Address(host, port, stack.user, keys, way, remembered)
         transports.append(SshTransport(first + worker, address, key))
     return transports
 
@@ -155,16 +158,15 @@ def _workers(stack: Stack, cloud: Cloud, node: NodeStatus, *, is_inside: bool) -
         # looks for its key alone (528, command_lib/compute/tpus/tpu_vm/ssh.py).
         request["query_path"] = "hostkeys/"
 
-    async def published() -> dict[int, _Told] | None:
+    async def published() -> dict[int, _Told]:
         client = cloud.client("tpu")
         answer = await cloud.call("host keys", client.get_guest_attributes, request)
         found = {index: _told(one) for index, one in enumerate(answer.guest_attributes)}
-        found = {
+        return {
             index: told
             for index, told in found.items()
             if told.keys and (told.hostname or not by_name)
         }
-        return found if len(found) == len(node.addresses) else None
 
     addresses = node.inner_addresses if is_inside else node.addresses
     places = tuple(zip(addresses, node.ssh_ports, strict=True))
@@ -186,14 +188,14 @@ async def _controller(stack: Stack, cloud: Cloud, *, is_inside: bool) -> _Machin
         "query_path": "hostkeys/",
     }
 
-    async def published() -> dict[int, _Told] | None:
+    async def published() -> dict[int, _Told]:
         client = cloud.client("instances")
         try:
             answer = await cloud.call("host keys", client.get_guest_attributes, request)
         except NotFound:  # so Compute Engine says that there are none yet
-            return None
+            return {}
         told = _told(answer)
-        return {0: told} if told.keys else None
+        return {0: told} if told.keys else {}
 
     address = machine.inner_address if is_inside else machine.address
     places = ((address, machine.ssh_port),)
@@ -229,15 +231,25 @@ async def connect_workers(cloud: Cloud, transports: Sequence[SshTransport]) -> N
 
 
 async def _published(cloud: Cloud, machines: _Machines) -> dict[int, _Told]:
-    """What the machines have put into their guest attributes, by worker."""
+    """What the machines have put into their guest attributes, by worker.
+
+    Machines that are not waited for any longer, or may not be asked, are left out. A cloud that
+    cannot be reached is an error: whoever keeps its answers from us shall not be trusted for it.
+    """
+    last: dict[int, _Told] = {}
+
+    async def probe() -> bool | None:
+        last.clear()
+        last.update(await machines.published())
+        return len(last) == len(machines.places) or None
+
     try:
-        return await wait_until(
-            machines.published, what="host keys", seconds=HOST_KEY_SECONDS, clock=cloud.clock
-        )
-    except NotFound:
+        await wait_until(probe, what="host keys", seconds=HOST_KEY_SECONDS, clock=cloud.clock)
+    except (NotFound, Unreachable):
         raise
     except TpuctlError:
-        return {}
+        pass
+    return last
 
 
 def _told(attributes: Any) -> _Told:
@@ -259,7 +271,14 @@ async def _remembered_key(
         return (path.read_text("utf-8").strip(),)
     seen = await ask_host_key(host, port, way)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path.write_text(seen + "\n", "utf-8")
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    draft.write_text(seen + "\n", "utf-8")
+    try:
+        path.hardlink_to(draft)  # fails, unlike a rename, where another program was first
+    except FileExistsError:
+        return (path.read_text("utf-8").strip(),)
+    finally:
+        draft.unlink()
     emit(
         Warned(
             Diagnostic(

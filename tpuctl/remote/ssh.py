@@ -37,6 +37,7 @@ class Address:
     user: str
     host_keys: tuple[str, ...]  # "ssh-ed25519 AAAA…"
     way: IapWay | None = None  # what leads there, where the address alone does not
+    remembered: Path | None = None  # where the keys were kept that it showed at first
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}" if self.way is None else str(self.way)
@@ -220,12 +221,7 @@ class SshTransport:
                 ),
             ) from error
         except asyncssh.HostKeyNotVerifiable as error:
-            raise Conflict(
-                "Worker's host key is not the expected one",
-                where,
-                hint="The machine was replaced, or someone is in between. Look at it with\n"
-                "    tpuctl status",
-            ) from error
+            raise _other_host_key(where, address.remembered) from error
         except asyncssh.PermissionDenied as error:
             raise Unreachable(
                 "Worker refused the SSH key",
@@ -282,6 +278,23 @@ class _SshStream:
             if self._process.returncode is None:
                 raise asyncssh.ConnectionLost("the command's end was not reported")
             return _result(self._process, b"", stderr)
+
+
+def _other_host_key(where: str, remembered: Path | None) -> Conflict:
+    """Nothing was sent: the key is proven before anything else."""
+    said = "Another machine answers there, or somebody is in between: nothing was sent.\n"
+    if remembered is None:
+        hint = (
+            f"{said}Repeat the command: the machine's keys are asked of the cloud each time. "
+            "If it stays so, trust the machine no more and make it anew with\n"
+            "    tpuctl down\n    tpuctl up"
+        )
+    else:
+        hint = (
+            f"{said}The key that it showed at first was kept. If you know why it has another now, "
+            f"forget that one with\n    rm {shlex.quote(str(remembered))}"
+        )
+    return Conflict("Worker's host key is not the expected one", where, hint=hint)
 
 
 def _require_open(connection: asyncssh.SSHClientConnection) -> None:
@@ -366,9 +379,18 @@ def program(
     known_hosts.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     known_hosts.write_text("".join(f"{name} {line}\n" for line in address.host_keys), "utf-8")
     options = {
+        "IgnoreUnknown": "KnownHostsCommand",  # of OpenSSH before 8.5
         "IdentitiesOnly": "yes",
         "StrictHostKeyChecking": "yes",
         "UserKnownHostsFile": str(known_hosts),
+        # No other keys than these, wherever the user's or the system's settings find some.
+        "GlobalKnownHostsFile": "/dev/null",
+        "KnownHostsCommand": "none",
+        "VerifyHostKeyDNS": "no",
+        "UpdateHostKeys": "no",
+        # Jobs are programs of anybody's: they get no hold of the user's other keys and screen.
+        "ForwardAgent": "no",
+        "ForwardX11": "no",
         "LogLevel": "ERROR",
     }
     if proxy:

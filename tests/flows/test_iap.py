@@ -1,0 +1,189 @@
+"""A slice without external addresses, used in every way there is, with tunnels that break."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import urllib.request
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import asyncssh
+import pytest
+
+from tpuctl.api import Tpuctl
+from tpuctl.emulator import control, steering
+from tpuctl.errors import Conflict, Unreachable
+from tpuctl.flows.forwarding import WantedPort
+from tpuctl.model.events import CommandOutput, Event, LogChunk, PortForwarded, Warned
+from tpuctl.model.place import copying
+
+TALKING = """
+for number in range(3000):
+    print(f"{number:06d} {'x' * 60}", flush=number % 100 == 0)
+"""
+SERVING = "cd tmp-served && python3 -m http.server --bind 127.0.0.1 {port} >/dev/null 2>&1"
+
+
+@pytest.fixture
+async def slice_(
+    make_stack: Callable[..., Tpuctl], local_cloud: control.LocalCloud
+) -> AsyncIterator[Tpuctl]:
+    stack = make_stack(
+        type_name="v3-32",
+        zone="europe-west4-a",
+        extra="network: {ssh: iap}\njob: {workers: [1, 3]}\n",
+    )
+    await stack.up()
+    yield stack
+    for fault in steering.faults(local_cloud):
+        steering.remove_fault(local_cloud, fault["id"])
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+
+
+def log_of(events: list[Event], worker: int) -> str:
+    chunks = [one.data for one in events if isinstance(one, LogChunk) and one.worker == worker]
+    return b"".join(chunks).decode()
+
+
+async def test_everything_goes_through_tunnels(
+    slice_: Tpuctl, local_cloud: control.LocalCloud, events: list[Event], tmp_path: Path
+) -> None:
+    node = await slice_.node()
+    assert node.addresses == node.inner_addresses
+
+    # A job, its output, and tunnels that are cut while it comes.
+    script = tmp_path / "talk" / "talk.py"
+    script.parent.mkdir()
+    script.write_text(TALKING, "utf-8")
+    cut = steering.add_fault(
+        local_cloud, "cut", method="iap.tunnels.*", after_bytes=50_000, times=3
+    )
+    assert await slice_.run(script) == 0
+    expected = "".join(f"{number:06d} {'x' * 60}\n" for number in range(3000))
+    assert log_of(events, 1) == expected, "of the first worker, whose output is followed"
+    assert steering.remove_fault(local_cloud, cut["id"])["used"] == 3
+    assert not any(isinstance(one, Warned) and "dropped" in str(one) for one in events)
+
+    # Commands and files.
+    endings = await slice_.run_everywhere("hostname; exit 3")
+    assert [one.exit_code for one in endings] == [3] * 4
+    names = [one.data for one in events if isinstance(one, CommandOutput)]
+    assert {name.strip()[-4:] for name in names} == {b"-w-0", b"-w-1", b"-w-2", b"-w-3"}
+    sent = tmp_path / "sent"
+    sent.write_bytes(os.urandom(1_000_000))
+    await slice_.copy(copying([str(sent), "2:there"], all_workers=False))
+    await slice_.copy(copying(["2:there", str(tmp_path / "back")], all_workers=False))
+    assert (tmp_path / "back").read_bytes() == sent.read_bytes()
+
+    # The ssh program, whose way is a program of ours.
+    command = await slice_.ssh_command(2, "wc -c < there; exit 9")
+    done = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout.strip()) == (9, "1000000"), done.stderr
+
+    # Ports.
+    async with serving(slice_, 38471):
+        events.clear()
+        async with slice_.forwarding([WantedPort(38471)], 0):
+            (port,) = [one for one in events if isinstance(one, PortForwarded)]
+            body = await asyncio.to_thread(_read, f"http://127.0.0.1:{port.local_port}/greeting")
+    assert body == b"from the worker\n"
+
+    methods = {one["method"] for one in steering.calls(local_cloud)}
+    assert {"iap.tunnels.connect", "iap.tunnels.reconnect"} <= methods
+
+
+@contextlib.asynccontextmanager
+async def serving(stack: Tpuctl, port: int) -> AsyncIterator[None]:
+    async with stack.connections() as transports:
+        make = "mkdir -p tmp-served && echo from the worker > tmp-served/greeting"
+        (await transports[0].run(["sh", "-c", make])).checked("making a file")
+        async with transports[0].stream(["sh", "-c", SERVING.format(port=port)]):
+            yield
+
+
+def _read(url: str) -> bytes:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    for _ in range(100):
+        with contextlib.suppress(OSError), opener.open(url, timeout=20) as answer:
+            body: bytes = answer.read()
+            return body
+    raise AssertionError(f"{url} does not answer")
+
+
+async def test_a_node_made_anew_has_another_key(
+    make_stack: Callable[..., Tpuctl],
+) -> None:
+    stack = make_stack(extra="network: {ssh: iap}\n")
+    await stack.up()
+    (before,) = (await stack.transports()).values()
+    assert before.address.remembered is None, "the machine has published its key"
+    assert (await before.run(["true"])).exit_code == 0
+    await before.close()
+    first = await stack.node()
+
+    name = f"projects/{stack.stack.project}/locations/{first.zone}/nodes/{first.name}"
+    client = stack.cloud.client("tpu")
+    operation = await stack.cloud.call("the node", client.delete_node, {"name": name})
+    await asyncio.to_thread(operation.result, timeout=60)
+    await stack.up()
+    second = await stack.node()
+    assert second.id != first.id
+    (after,) = (await stack.transports()).values()
+    assert after.address.host_keys != before.address.host_keys
+    assert (await after.run(["true"])).exit_code == 0, "its attributes tell the new key"
+    await after.close()
+    with pytest.raises(Conflict, match="by IAP") as caught:  # who still expects the old one
+        await before.run(["true"])
+    assert "tpuctl up" in caught.value.diagnostics[0].hint
+    await before.close()
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+
+
+async def test_a_machine_that_publishes_no_key_is_trusted_once(
+    make_stack: Callable[..., Tpuctl], local_cloud: control.LocalCloud, events: list[Event]
+) -> None:
+    stack = make_stack()
+    await stack.up()
+    deny = steering.add_fault(
+        *(local_cloud, "deny"),
+        method="GetGuestAttributes",
+        name=stack.stack.names.node,
+        times="unlimited",
+    )
+    try:
+        events.clear()
+        for _ in range(2):
+            (one,) = (await stack.transports()).values()
+            assert (await one.run(["true"])).exit_code == 0
+            await one.close()
+        warnings = [each.diagnostic.summary for each in events if isinstance(each, Warned)]
+        assert warnings == ["Host key taken on trust"], "the first time alone"
+
+        kept = one.address.remembered
+        assert kept is not None
+        other = asyncssh.generate_private_key("ssh-ed25519").export_public_key("openssh")
+        kept.write_bytes(other)
+        (one,) = (await stack.transports()).values()
+        with pytest.raises(Conflict) as caught:
+            await one.run(["true"])
+        command = caught.value.diagnostics[0].hint.splitlines()[-1].strip()
+        await asyncio.to_thread(subprocess.run, ["sh", "-c", command], check=True)
+        (one,) = (await stack.transports()).values()
+        assert (await one.run(["true"])).exit_code == 0, "what the hint says mends it"
+        await one.close()
+
+        # With IAP there is no way to such a machine, which is said.
+        file = stack.stack_file
+        file.write_text(file.read_text("utf-8") + "network: {ssh: iap}\n", "utf-8")
+        tunnelled = Tpuctl(file, cloud="local")
+        with pytest.raises(Unreachable, match="tells no name") as unreachable:
+            await tunnelled.transports()
+        assert "disableGuestAttributesAccess" in unreachable.value.diagnostics[0].hint
+    finally:
+        steering.remove_fault(local_cloud, deny["id"])
+    assert (await stack.down(delete_bucket=True)).leaks == ()
