@@ -79,7 +79,7 @@ class Shown:
             columns.pop("flex_start", None)
 
         def show() -> None:
-            print_rows(rows, columns)
+            print_rows(rows, columns, numbers=names)
             _say(f"US dollars an hour for one {only.name}, {self._dated}; spot floats.")
             if reads and self.live is None:
                 _say(f"Flex-start as read on {reads[0]}; for regions without a figure ask Google.")

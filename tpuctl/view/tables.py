@@ -15,6 +15,8 @@ from tpuctl.catalog import dollars
 
 __all__ = ["console", "facts_table", "money", "print_facts", "print_rows", "print_table", "table"]
 
+WHOLE = 10_000  # dollars from which a column has no room for cents
+
 
 def console() -> Console:
     """Stdout: as wide as the terminal, or wide enough for whoever reads lines."""
@@ -86,7 +88,7 @@ def _cell(value: Any) -> str:
     if value is None or value == []:
         return "-"
     if isinstance(value, float):
-        return money(value)
+        return f"${value:,.0f}" if value >= WHOLE else money(value)
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return str(value)
