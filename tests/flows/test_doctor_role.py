@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from grants import Bench, was_refused
+from grants import Pipeline, was_refused
 from members import OWNER, Member, grant, make_role
 from projects import Project
 
@@ -22,35 +22,12 @@ from tpuctl.emulator import steering
 from tpuctl.emulator.control import LocalCloud
 from tpuctl.errors import TpuctlError
 from tpuctl.flows import permissions
-from tpuctl.model.role import CustomRole
 from tpuctl.view.diagnosis import role_data, role_text
 
-ACCOUNT = "a-robot@{}.iam.gserviceaccount.com"
 KINDS = ("vm", "queued", "node")
 SAMPLE = 2  # permissions that are taken away in the suite; `make soak` takes them all, one by one
 # Without it every API is taken to be off, and is enabled once more, which the role allows.
 USEFUL = {"serviceusage.services.list"}
-NOT_YET = ("compute", "logging", "monitoring", "storage", "tpu", "cloudresourcemanager")
-
-
-class Pipeline(Bench):
-    """A project with all APIs enabled, and a service account in it that has one role."""
-
-    def __init__(self, cloud: LocalCloud, folder: Path, kind: str) -> None:
-        super().__init__(cloud, folder, kind)
-        owner = Member.owner(cloud)
-        apis = {"serviceIds": [f"{name}.googleapis.com" for name in NOT_YET]}
-        owner.must("POST", f"/v1/projects/{self.project}/services:batchEnable", json=apis)
-        body = {"accountId": "a-robot"}
-        owner.must("POST", f"/v1/projects/{self.project}/serviceAccounts", json=body)
-        self.member = f"serviceAccount:{ACCOUNT.format(self.project)}"
-
-    def let_robot(self, names: Any) -> None:
-        role = make_role(self.cloud, "robots", names, project=self.project)
-        grant(self.cloud, f"projects/{self.project}", role, self.member)
-
-    def role(self) -> CustomRole:
-        return role_of(self.open())
 
 
 @pytest.fixture
@@ -200,7 +177,7 @@ async def test_the_role_is_enough_for_a_job_on_real_machines(
         "POST", "/v1/projects/local-project/serviceAccounts", json={"accountId": "a-robot"}
     )
     assert robot.status_code in (200, 409)
-    member = f"serviceAccount:{ACCOUNT.format('local-project')}"
+    member = "serviceAccount:a-robot@local-project.iam.gserviceaccount.com"
     role = make_role(local_cloud, name.replace("-", "_"), role_of(stack).permissions)
     grant(local_cloud, "projects/local-project", role, member)
     monkeypatch.setenv("TPUCTL_LOCAL_CALLER", member)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from members import Member, grant, make_role
 from projects import Project
 
 from tpuctl.api import Tpuctl
+from tpuctl.api.diagnosing import role_of
 from tpuctl.emulator import steering
 from tpuctl.emulator.control import LocalCloud
 from tpuctl.emulator.permissions.rows import row_of
 from tpuctl.flows import permissions
 from tpuctl.flows.composition import resources_of
 from tpuctl.flows.permissions import ACT_AS, LOOK, needs
+from tpuctl.model.role import CustomRole
 
-__all__ = ["ANN", "KINDS", "Bench", "needed_by", "was_refused"]
+__all__ = ["ANN", "KINDS", "Bench", "Pipeline", "needed_by", "was_refused"]
 
 ANN = "user:ann@example.com"
+APIS = ("cloudresourcemanager", "compute", "logging", "monitoring", "storage", "tpu")
 ACCOUNT = "billingAccounts/010CA1-010CA1-010CA1"
 KINDS = {
     "vm": ("", ""),
@@ -54,7 +57,8 @@ class Bench:
         owner.must("PUT", f"/v1/projects/{project.id}/billingInfo", json=link)
         apis = {"serviceIds": ["iam.googleapis.com"]}  # there are no roles before
         owner.must("POST", f"/v1/projects/{project.id}/services:batchEnable", json=apis)
-        self.file = project.stack(*KINDS[kind]).stack.stack_file
+        self.bench = project.stack(*KINDS[kind])
+        self.file = self.bench.stack.stack_file
         text = self.file.read_text("utf-8")
         made = f", create: true, billing_account: {ACCOUNT.partition('/')[2]}"
         assert made in text
@@ -77,6 +81,27 @@ class Bench:
             await stack.provision(await stack.plan())
         await self.open().status()
         assert (await self.open().down()).leaks == ()
+
+
+class Pipeline(Bench):
+    """The same with all APIs enabled, and a service account in the project that has one role."""
+
+    def __init__(self, cloud: LocalCloud, folder: Path, kind: str) -> None:
+        super().__init__(cloud, folder, kind)
+        owner = Member.owner(cloud)
+        apis = {"serviceIds": [f"{name}.googleapis.com" for name in APIS]}
+        owner.must("POST", f"/v1/projects/{self.project}/services:batchEnable", json=apis)
+        body = {"accountId": "a-robot"}
+        owner.must("POST", f"/v1/projects/{self.project}/serviceAccounts", json=body)
+        self.email = f"a-robot@{self.project}.iam.gserviceaccount.com"
+        self.member = f"serviceAccount:{self.email}"
+
+    def let_robot(self, names: Iterable[str]) -> None:
+        role = make_role(self.cloud, "robots", names, project=self.project)
+        grant(self.cloud, f"projects/{self.project}", role, self.member)
+
+    def role(self) -> CustomRole:
+        return role_of(self.open())
 
 
 def was_refused(cloud: LocalCloud, since: int, permission: str, told: str) -> bool:

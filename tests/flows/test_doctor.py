@@ -1,0 +1,271 @@
+"""What `doctor` tells where something is in the way, and the command that mends it: as typed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from grants import ANN, Pipeline
+from members import Member, grant
+from projects import Project
+
+from tpuctl.cli.main import run
+from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.endpoints import GOOGLE
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.flows.diagnosis import ProjectChecks
+from tpuctl.model.diagnosis import State
+
+CHECKS = [
+    *("this machine", "local cloud", "stack file", "credentials", "project", "billing", "APIs"),
+    *("permissions", "network", "org policies", "plan", "quota"),
+]
+ZONE = "europe-west4-a"
+
+
+@pytest.fixture
+def cloud(null_cloud: LocalCloud) -> Iterator[LocalCloud]:
+    yield null_cloud
+    steering.remove_all_faults(null_cloud)
+
+
+@pytest.fixture
+def ready(cloud: LocalCloud, tmp_path: Path, project: Project) -> Pipeline:
+    """A project where nothing is in the way, and a stack file."""
+    return Pipeline(cloud, tmp_path, "vm")
+
+
+Ask = Callable[..., tuple[int, Mapping[str, Any], str]]
+
+
+@pytest.fixture
+def asked(
+    ready: Pipeline, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Ask:
+    """The exit code, the checks by name, and the next command."""
+
+    def ask(*words: str, caller: str = "") -> tuple[int, Mapping[str, Any], str]:
+        with monkeypatch.context() as patch:
+            patch.chdir(ready.bench.folder)
+            if caller:
+                patch.setenv("TPUCTL_LOCAL_CALLER", caller)
+            code = run(["doctor", "--json", *words])
+        answer = json.loads(capsys.readouterr().out)
+        assert answer["exit_code"] == code
+        checks = {each["check"]: each for each in answer["data"]["checks"]}
+        return code, checks, answer["data"]["next"]
+
+    return ask
+
+
+def states(checks: Mapping[str, Any]) -> dict[str, str]:
+    """Of those that are not well."""
+    return {name: one["state"] for name, one in checks.items() if one["state"] != "ok"}
+
+
+def test_nothing_in_the_way_and_nothing_changed(
+    ready: Pipeline, cloud: LocalCloud, asked: Ask
+) -> None:
+    since = steering.calls(cloud)[-1]["number"]
+    code, checks, following = asked()
+    assert list(checks) == CHECKS
+    assert (code, following) == (0, "tpuctl up")
+    assert states(checks) == {"org policies": "not asked"}
+    policies = checks["org policies"]["command"]
+    assert policies == f"gcloud services enable orgpolicy.googleapis.com --project={ready.project}"
+    made = [one["method"] for one in steering.calls(cloud, since) if one["mutating"]]
+    assert made == []
+
+
+def test_whoever_has_just_the_printed_role_is_told_so(ready: Pipeline, asked: Ask) -> None:
+    ready.let_robot(ready.role().permissions)
+    code, checks, _ = asked(caller=ready.member)
+    assert code == 0
+    assert ready.email in checks["credentials"]["told"]
+    assert checks["permissions"]["state"] == "ok"
+
+
+def test_a_permission_that_is_missing(ready: Pipeline, asked: Ask) -> None:
+    names = {*ready.role().permissions} - {"tpu.nodes.create", "compute.firewalls.update"}
+    ready.let(sorted(names))
+    code, checks, following = asked(caller=ANN)
+    assert code == 77
+    told = checks["permissions"]["told"]
+    assert "tpu.nodes.create" in told
+    assert "compute.firewalls.update" not in told, "that is only for another address"
+    command = (
+        f"gcloud projects add-iam-policy-binding {ready.project} --member={ANN} "
+        "--role=roles/tpu.admin"
+    )
+    assert checks["permissions"]["command"] == following == command
+    assert "tpuctl doctor --role" in checks["permissions"]["hint"]
+    assert checks["plan"]["state"] == "not asked"
+    assert checks["quota"]["after"] == "permissions"
+    ready.let(ready.role().permissions)
+    grant(ready.cloud, f"projects/{ready.project}", "roles/tpu.admin", ANN)
+    assert asked(caller=ANN)[0] == 0
+
+
+def test_billing_is_off(ready: Pipeline, cloud: LocalCloud, asked: Ask) -> None:
+    path = f"/v1/projects/{ready.project}/billingInfo"
+    Member.owner(cloud).must("PUT", path, json={"billingAccountName": ""})
+    code, checks, following = asked()
+    assert (code, states(checks)["billing"]) == (77, "problem")
+    assert following.startswith(f"gcloud billing projects link {ready.project} --billing-account=")
+    assert "no account" in checks["billing"]["told"]
+
+
+def test_an_api_that_may_not_be_enabled(ready: Pipeline, cloud: LocalCloud, asked: Ask) -> None:
+    path = f"/v1/projects/{ready.project}/services/tpu.googleapis.com:disable"
+    Member.owner(cloud).must("POST", path, json={})
+    assert asked()[1]["APIs"]["told"] == "`up` enables tpu"
+    ready.let([one for one in ready.role().permissions if one != "serviceusage.services.enable"])
+    code, checks, following = asked(caller=ANN)
+    assert code == 77
+    assert following == f"gcloud services enable tpu.googleapis.com --project={ready.project}"
+    assert "you may not enable" in checks["APIs"]["told"]
+
+
+def test_quota_of_none(ready: Pipeline, cloud: LocalCloud, asked: Ask) -> None:
+    limit = "TPUV3sPerProjectPerZoneForTPUAPI"
+    steering.change_settings(cloud, quota={limit: {ZONE: 0}})
+    try:
+        code, checks, following = asked()
+    finally:
+        steering.change_settings(cloud, quota={limit: None})
+    assert (code, states(checks)["quota"]) == (76, "problem")
+    assert limit in checks["quota"]["told"]
+    assert following == checks["quota"]["command"] != ""
+
+
+def test_a_policy_of_the_organization(ready: Pipeline, cloud: LocalCloud, asked: Ask) -> None:
+    owner, project = Member.owner(cloud), f"projects/{ready.project}"
+    apis = {"serviceIds": ["orgpolicy.googleapis.com"]}
+    owner.must("POST", f"/v1/{project}/services:batchEnable", json=apis)
+    assert asked()[1]["org policies"]["state"] == "ok"
+    name = f"{project}/policies/iam.disableServiceAccountCreation"
+    policy = {"name": name, "spec": {"rules": [{"enforce": True}]}}
+    owner.must("POST", f"/v2/{project}/policies", json=policy)
+    code, checks, following = asked()
+    assert (code, states(checks)) == (77, {"org policies": "problem"})
+    assert "iam.disableServiceAccountCreation" in checks["org policies"]["told"]
+    assert following.startswith("tpu: {service_account: ")
+    reset = f"gcloud org-policies reset iam.disableServiceAccountCreation --project={ready.project}"
+    assert f"    {reset}" in checks["org policies"]["hint"].splitlines()
+    ready.let([one for one in ready.role().permissions if one != "orgpolicy.policy.get"])
+    code, checks, _ = asked(caller=ANN)
+    assert (code, states(checks)["org policies"]) == (0, "not asked")
+    assert "--role=roles/orgpolicy.policyViewer" in checks["org policies"]["command"]
+
+
+def test_a_network_that_is_not_there(ready: Pipeline, asked: Ask) -> None:
+    with ready.file.open("a", encoding="utf-8") as file:
+        file.write("network: {name: elsewhere}\n")
+    code, checks, following = asked()
+    assert (code, states(checks)["network"]) == (1, "problem")
+    assert following == f"gcloud compute networks create elsewhere --project={ready.project}"
+
+
+def test_a_token_that_has_ended(ready: Pipeline, cloud: LocalCloud, asked: Ask) -> None:
+    steering.add_fault(
+        cloud, "error", method="GetProject", project=ready.project, code="UNAUTHENTICATED"
+    )
+    code, checks, following = asked()
+    assert (code, following) == (77, "gcloud auth application-default login")
+    assert checks["project"]["state"] == "problem"
+    others = CHECKS[CHECKS.index("billing") :]
+    assert {checks[name]["after"] for name in others} == {"project"}
+
+
+def test_a_project_that_is_not_there(ready: Pipeline, asked: Ask) -> None:
+    text = ready.file.read_text("utf-8")
+    ready.file.write_text(text.replace(ready.project, "nobodys-project"), "utf-8")
+    code, checks, following = asked()
+    assert (code, following) == (77, "gcloud projects list")
+    assert "nobodys-project" in checks["project"]["told"]
+
+
+def test_a_project_that_up_makes(project: Project) -> None:
+    bench = project.stack()
+    code, out, _ = bench.type("doctor", "--json")
+    checks = {one["check"]: one for one in json.loads(out)["data"]["checks"]}
+    assert code == 0
+    assert checks["project"]["told"] == f"`up` makes {project.id}"
+    assert checks["billing"]["state"] == checks["quota"]["state"] == "not asked"
+
+
+def test_a_stack_file_that_is_wrong_or_not_there(ready: Pipeline, asked: Ask) -> None:
+    ready.file.write_text("stack: s\nproject: {id: p}\ntpu: {tpye: v2-8}\n", "utf-8")
+    code, checks, following = asked()
+    assert (code, following) == (2, "tpuctl check")
+    assert list(checks) == CHECKS[:4]
+    assert checks["credentials"]["state"] == "ok"
+    ready.file.unlink()
+    code, checks, following = asked()
+    assert (code, following) == (2, "tpuctl init")
+    code, checks, following = asked("--project", ready.project)
+    assert (code, following) == (0, "tpuctl init")
+    assert states(checks)["quota"] == "not asked"
+
+
+def test_on_a_terminal_it_fits_and_ends_with_the_next_command(ready: Pipeline) -> None:
+    seen = ready.bench.in_terminal("--no-color", "doctor", columns=80)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", seen).splitlines()
+    commands = [line for line in lines if "gcloud " in line]
+    assert all(len(line) <= 80 for line in lines if line not in commands), seen
+    assert [line.split("  ")[0] for line in lines if line[:1] not in (" ", "")][:3] == ["ok"] * 3
+    assert lines[-2:] == ["Next:", "    tpuctl up"]
+    assert not re.search(r"\x1b\[(?:\d+;)*[349]\d", seen), "colours"
+
+
+def test_without_a_terminal_and_what_cannot_be_joined(ready: Pipeline) -> None:
+    code, out, told = ready.bench.type("doctor")
+    assert (code, told) == (0, "")
+    assert out.endswith("\nNext:\n    tpuctl up\n")
+    code, out, told = ready.bench.type("doctor", "--role", "--project", "p")
+    assert (code, out) == (2, "")
+    assert "Options contradict" in told
+    code, out, told = ready.bench.type("doctor", "--role", "--json")
+    assert (code, told) == (0, "")
+    assert json.loads(out)["data"]["role"]["stage"] == "GA"
+
+
+async def test_credentials_of_google_that_are_refused(
+    ready: Pipeline, cloud: LocalCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key of a service account, which the local cloud's token endpoint takes none of."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    info = {
+        "type": "service_account",
+        "project_id": ready.project,
+        "private_key_id": "1",
+        "private_key": key.decode(),
+        "client_email": ready.email,
+        "token_uri": f"{cloud.url}/token",
+    }
+    (tmp_path / "key.json").write_text(json.dumps(info), "utf-8")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "key.json"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.delenv("CI", raising=False)
+    made = Cloud(GOOGLE, ready.project)
+    checks = ProjectChecks(ready.open().stack, lambda: made)
+    found = await checks.credentials()
+    assert (found.state, found.exit_code) == (State.PROBLEM, 77)
+    assert found.command == "gcloud auth application-default login"
+    monkeypatch.setenv("CI", "true")
+    assert (await checks.credentials()).command == "tpuctl ci github"
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "absent.json"))
+    absent = Cloud(GOOGLE, ready.project)
+    found = await ProjectChecks(ready.open().stack, lambda: absent).credentials()
+    assert "Not signed in" in found.told

@@ -1,0 +1,251 @@
+"""How checks are asked, what their findings come to, and how they are shown: without a cloud."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from rich.console import Console
+
+from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.endpoints import GOOGLE
+from tpuctl.errors import Denied, NotFound, QuotaExceeded
+from tpuctl.flows.diagnosis import Check, examine, machine_finding
+from tpuctl.flows.diagnosis.policies import JUDGES, _is_allowed
+from tpuctl.flows.permissions import TABLE, needs
+from tpuctl.flows.role import PATHS, PURPOSES, custom_role
+from tpuctl.model.diagnosis import Diagnosis, Finding, State
+from tpuctl.model.stack import Stack, load_stack
+from tpuctl.view.diagnosis import ending, role_text, show_finding
+
+
+def answers(finding: Finding) -> Callable[[], Awaitable[Finding]]:
+    async def ask() -> Finding:
+        return finding
+
+    return ask
+
+
+def ok(name: str) -> Check:
+    return Check(name, answers(Finding(name, State.OK, "well")))
+
+
+def stack_of(folder: Path, text: str) -> Stack:
+    path = folder / "tpuctl.yaml"
+    path.write_text(f"stack: s\nproject: {{id: my-project}}\n{text}", "utf-8")
+    return load_stack(path)
+
+
+def test_what_follows_a_failure_says_so_and_is_not_asked() -> None:
+    async def refuse() -> Finding:
+        raise QuotaExceeded("Quota exceeded", "of it")
+
+    async def never() -> Finding:
+        raise AssertionError("asked in vain")
+
+    checks = [
+        ok("a"),
+        Check("b", refuse, ("a",)),
+        Check("c", never, ("b",)),
+        Check("d", never, ("a", "c")),
+        Check("e", answers(Finding("e", State.OK, "well")), ("absent",), ("d",)),
+    ]
+    found = asyncio.run(examine(checks, lambda finding: None))
+    assert [one.state.value for one in found.findings] == [
+        *("ok", "problem", "not asked", "not asked", "ok")
+    ]
+    assert [one.root for one in found.findings] == ["", "", "b", "b", ""]
+    assert found.exit_code == 76
+
+
+def test_findings_are_told_in_order_each_as_soon_as_it_may_be() -> None:
+    told: list[str] = []
+    late = asyncio.Event()
+
+    async def slow() -> Finding:
+        await late.wait()
+        return Finding("b", State.OK, "well")
+
+    async def ends_all() -> Finding:
+        while told != ["a"]:
+            await asyncio.sleep(0)
+        late.set()
+        return Finding("c", State.OK, "well")
+
+    checks = [ok("a"), Check("b", slow), Check("c", ends_all)]
+    asyncio.run(examine(checks, lambda finding: told.append(finding.check)))
+    assert told == ["a", "b", "c"]
+
+
+def test_an_error_that_is_no_answer_ends_it() -> None:
+    async def broken() -> Finding:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(examine([ok("a"), Check("b", broken)], lambda finding: None))
+
+
+@pytest.mark.parametrize(
+    ("states", "code"),
+    [
+        ([("ok", 0), ("warning", 0), ("not asked", 0)], 0),
+        ([("ok", 0), ("problem", 77), ("problem", 2)], 77),
+        ([("problem", 2), ("problem", 77)], 2),
+        ([("problem", 0)], 1),
+    ],
+)
+def test_the_most_basic_problem_decides(states: list[tuple[str, int]], code: int) -> None:
+    findings = [Finding("x", State(state), "", exit_code=number) for state, number in states]
+    assert Diagnosis(tuple(findings)).exit_code == code
+
+
+def shown(finding: Finding, width: int) -> str:
+    out = io.StringIO()
+    show_finding(finding, Console(file=out, width=width, no_color=True, highlight=False))
+    return out.getvalue()
+
+
+def test_words_are_wrapped_and_commands_are_not() -> None:
+    command = "gcloud projects add-iam-policy-binding my-project --member=user:YOU --role=roles/a.b"
+    finding = Finding(
+        "permissions",
+        State.PROBLEM,
+        "missing " + " ".join(f"word{number}" for number in range(30)),
+        "Somebody who may grants you with a rather long sentence that has to be wrapped\n"
+        f"    {command}",
+    )
+    lines = shown(finding, 80).splitlines()
+    assert any(line.strip() == command for line in lines)
+    assert all(len(line) <= 80 for line in lines if command not in line)
+    assert lines[0].startswith("problem    permissions   missing word0")
+    assert finding.command == command
+
+
+def test_the_end_counts_what_was_found() -> None:
+    findings = [Finding("x", State(one), "") for one in ("ok", "warning", "not asked")]
+    assert (
+        ending(Diagnosis(tuple(findings))) == "Nothing is in the way, with 1 warning. 1 not asked."
+    )
+    findings += [Finding("x", State.PROBLEM, "")] * 2
+    assert ending(Diagnosis(tuple(findings))) == "2 problems. 1 not asked."
+
+
+def test_a_key_that_cannot_be_used_or_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "config"))
+    found = machine_finding(None)
+    assert found.state in (State.OK, State.WARNING)
+    assert "made when it is first needed" in found.told
+    assert not (tmp_path / "config").exists(), "nothing is changed"
+    (tmp_path / "file").write_text("", "utf-8")
+    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "file" / "below"))
+    found = machine_finding(None)
+    assert (found.state, found.exit_code) == (State.PROBLEM, 2)
+    assert "TPUCTL_CONFIG_HOME" in found.command
+    wrong = tmp_path / "key"
+    wrong.write_text("no key", "utf-8")
+    found = machine_finding(
+        stack_of(tmp_path, f"tpu: {{type: v2-8}}\naccess: {{ssh_key: {wrong}}}")
+    )
+    assert found.state is State.PROBLEM
+    assert str(wrong) in found.told
+
+
+# Allowed and denied values as Google's page on resource locations has them, and places.
+@pytest.mark.parametrize(
+    ("rule", "yes", "no"),
+    [
+        ({"allowAll": True}, ["europe-west4-a", "us"], []),
+        ({"denyAll": True}, [], ["europe-west4-a"]),
+        (
+            {"values": {"allowedValues": ["in:europe-west4-locations"]}},
+            ["europe-west4-a", "europe-west4"],
+            ["europe-west1", "us-central1-b", "eu"],
+        ),
+        (
+            {"values": {"allowedValues": ["in:eu-locations", "us-central1"]}},
+            ["europe-west4-a", "eu", "us-central1"],
+            ["us-central1-b", "us"],
+        ),
+        (
+            {"values": {"deniedValues": ["in:us-locations"]}},
+            ["europe-west4-a"],
+            ["us-central1-b", "us"],
+        ),
+    ],
+)
+def test_locations_that_policies_allow(
+    rule: dict[str, object], yes: list[str], no: list[str]
+) -> None:
+    assert [one for one in (*yes, *no) if _is_allowed(one, [rule])] == yes
+
+
+@pytest.mark.parametrize(
+    ("constraint", "rule", "text", "problem"),
+    [
+        ("compute.vmExternalIpAccess", {"denyAll": True}, "", True),
+        ("compute.vmExternalIpAccess", {"denyAll": True}, "network: {ssh: internal}\n", None),
+        ("compute.vmExternalIpAccess", {"allowAll": True}, "", None),
+        ("compute.requireOsLogin", {"enforce": True}, "", True),
+        ("compute.requireOsLogin", {"enforce": False}, "", None),
+        ("compute.requireShieldedVm", {"enforce": True}, "", None),
+        ("compute.requireShieldedVm", {"enforce": True}, "controller: {}\n", True),
+        ("iam.disableServiceAccountCreation", {"enforce": True}, "", True),
+        ("iam.allowedPolicyMemberDomains", {"values": {"allowedValues": ["C0a"]}}, "", None),
+        ("gcp.resourceLocations", {"values": {"allowedValues": ["in:us-locations"]}}, "", True),
+    ],
+)
+def test_what_policies_mean_for_a_stack(
+    tmp_path: Path, constraint: str, rule: dict[str, object], text: str, problem: bool | None
+) -> None:
+    stack = stack_of(tmp_path, f"tpu: {{type: v3-8, zones: [europe-west4-a]}}\n{text}")
+    found = JUDGES[constraint](stack, [rule])
+    assert (None if found is None else found.is_problem) == problem
+
+
+def test_one_zone_of_several_that_is_closed_is_a_warning(tmp_path: Path) -> None:
+    zones = "europe-west4-a, us-central1-a"
+    stack = stack_of(
+        tmp_path,
+        f"tpu: {{type: v3-8, zones: [{zones}]}}\nbucket: {{location: europe-west4, "
+        "allow_egress: true}\n",
+    )
+    rule = {"values": {"allowedValues": ["in:eu-locations"]}}
+    found = JUDGES["gcp.resourceLocations"](stack, [rule])
+    assert found is not None
+    assert not found.is_problem
+    assert "us-central1-a" in found.told
+    assert "zones: [europe-west4-a]" in found.hint
+
+
+def test_the_role_says_of_each_group_what_it_is_for(tmp_path: Path) -> None:
+    kinds = {line.split()[0] for line in TABLE.strip().splitlines()}
+    assert kinds == {*PURPOSES}
+    assert {(one.kind, one.action) for one in needs(kinds)} >= {*PATHS}
+    stack = stack_of(
+        tmp_path,
+        "tpu: {type: v3-8, kind: node, zones: [europe-west4-a]}\n"
+        "job: {secrets: {TOKEN: projects/other/secrets/token}}\n",
+    )
+    role = custom_role(stack, Cloud(GOOGLE, stack.project))
+    text = role_text(role)
+    assert yaml.safe_load(text)["stage"] == "GA"
+    assert len({*role.permissions}) == len(role.permissions)
+    assert "gcloud secrets add-iam-policy-binding token --project=other" in text
+    assert "# the TPU node\n- compute." in text
+    assert "network: the" not in text
+
+
+def test_a_check_that_fails_is_told_in_its_own_words() -> None:
+    async def refuse() -> Finding:
+        error = Denied("Permission denied", "no", hint="Ask:\n    command --now")
+        raise error from NotFound("x")
+
+    found = asyncio.run(examine([Check("a", refuse)], lambda finding: None)).findings[0]
+    assert (found.told, found.command, found.exit_code) == (
+        *("Permission denied: no", "command --now"),
+        77,
+    )
