@@ -117,7 +117,7 @@ async def compare(make_cloud: Any, few: int, many: int) -> None:
 
 
 async def test_work_for_each_object_is_the_same(make_cloud: Any) -> None:
-    await compare(make_cloud, 150, 1500)
+    await compare(make_cloud, 100, 1000)
 
 
 @pytest.mark.soak

@@ -10,6 +10,7 @@ SMALL = ("--machine-type=n1-standard-1", "--image-family=debian-12", "--image-pr
 METADATA = ("compute", "project-info", "add-metadata")
 
 
+@pytest.mark.soak
 def test_several_instances_at_once(gcloud: Gcloud) -> None:
     label = "--labels=team=nlp"
     made = gcloud.json(*INSTANCES, "create", "one", "two", *SMALL, label, "--metadata=a=b")

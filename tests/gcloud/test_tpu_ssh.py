@@ -46,6 +46,7 @@ def test_every_worker_is_logged_in_to(machine_gcloud: Gcloud) -> None:
         assert key in known
 
 
+@pytest.mark.soak
 def test_a_key_of_the_project_opens_tpu_vms(machine_gcloud: Gcloud) -> None:
     """gcloud does not bring it to the node: it relies on the machines to know it."""
     gcloud = machine_gcloud

@@ -98,7 +98,7 @@ def run_check(
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=400,
+            timeout=800,
             check=False,
         )
         assert result.returncode == 0, result.stdout + result.stderr

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 
 
 def test_the_records_stage_needs_no_tensorflow(run_check: Callable[[str], None]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 
 
 def test_a_step_on_one_device_and_on_several(run_check: Callable[[str], None]) -> None:

@@ -100,6 +100,7 @@ def held(cloud: control.LocalCloud) -> dict[str, int]:
 NOTHING = {"nodes": 0, "buckets": 0}
 
 
+@pytest.mark.soak
 def test_two_runs_pass_and_differ_in_nothing(make_run: MakeRun) -> None:
     runs = make_run(), make_run()
     for run in runs:
@@ -153,6 +154,7 @@ def child_of(run: Run) -> int:
     return int(found.stdout)
 
 
+@pytest.mark.soak
 async def test_what_cannot_be_taken_away_is_told_with_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from tpuctl.emulator.machines.images import ImageStore
 TENSORFLOW = "2.18.0"
 
 
+@pytest.mark.soak
 @pytest.mark.tensorflow
 def test_a_step_of_values_does_what_the_step_of_variables_does(tmp_path: Path) -> None:
     image = asyncio.run(ImageStore().ensure(TENSORFLOW, print))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import sys
 from tpuctl.slim import compute_service
@@ -23,5 +25,6 @@ else:
 """
 
 
+@pytest.mark.soak
 def test_the_whole_package_is_there_once_it_is_asked_for() -> None:
     subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=120)

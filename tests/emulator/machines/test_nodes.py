@@ -145,6 +145,7 @@ def enable(server: Server) -> None:
     add_default_network(server.store, project)
 
 
+@pytest.mark.soak
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)
 async def test_a_controller_trains_on_a_node_which_sees_gs_paths_but_no_local_ones(
