@@ -89,7 +89,7 @@ class Console:
         self._changing(lambda: self._story.on(event))
         if self._story.is_over:
             self._still()
-        elif self._region is None and not isinstance(event, StepFinished):
+        elif self._region is None and isinstance(event, StepStarted | StepProgress):
             self._fresh_line()
             self._region = Region(self.rich, self._draw)
 
@@ -161,5 +161,5 @@ def _diagnostic(level: str, style: str, one: Diagnostic) -> list[Text]:
     if one.detail:
         lines.append(Text(indent(one.detail, "  ")))
     if one.hint:
-        lines.append(Text(indent(one.hint, "  "), style="green"))
+        lines.append(Text(indent(one.hint, "  ")))
     return lines

@@ -116,7 +116,7 @@ class Tree:
         row = line.row
         if row is None:
             left = width - columns(text.plain)
-            text.append(_short(line.text, left, look), style="" if style == "bold" else style)
+            text.append(_short(line.text, left, look), style=_of_words(style))
             return
         is_weak = style == "dim"
         name = _short_name(row.name, name_width, look)
@@ -132,7 +132,7 @@ class Tree:
         said = _short(self._story.words(row), max(0, room), look)
         if said:
             text.append("  ")
-            text.append(said, style="" if style == "bold" else style)
+            text.append(said, style=_of_words(style))
         if time and left >= TIME:
             text.append(" " * max(1, width - columns(text.plain) - len(time)))
             text.append(time, style="dim")
@@ -147,6 +147,11 @@ class Tree:
             words.append(f"{counts[Standing.FAILED]} failed")
         words.append(clock_time(self._story.now() - self._story.began))
         return Text(_short(", ".join(words), look.width - 1, look), no_wrap=True, style="dim")
+
+
+def _of_words(style: str) -> str:
+    """Words are coloured where something is wrong: green is hard to read on white."""
+    return "" if style in ("bold", "green") else style
 
 
 def _branch(is_first: bool, is_last: bool, is_plain: bool) -> str:
