@@ -286,10 +286,59 @@ def rules_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def errors_page() -> str:
+    """Every error that is known by its words, by kind: what, why, what mends it."""
+    from tpuctl.model.known_errors import table
+
+    lines = [GENERATED, "# Errors that tpuctl knows\n"]
+    lines += [
+        "What Google's APIs, the TPU's libraries and SSH say when something fails, as it was seen",
+        "in public, with why and what mends it. tpuctl tells this by itself where it meets one of",
+        "them: in an answer, in an operation that fails, in the log of a job. Of a message from",
+        "anywhere else it is told by\n",
+        "```text\ntpuctl explain --error 'There is no more capacity in the zone \"us-east5-a\"'",
+        "tpuctl explain - < build.log\n```\n",
+        "The commands below have their real names where tpuctl tells them; words in capitals stand",
+        "for those. [Exit codes](reference/exit-codes.md) are those of `up` and other commands; a",
+        "job that ends so is tried again within the budget named, of `job.retries`.",
+    ]
+    for kind, title in table().kinds.items():
+        lines.append(f"\n## {title}")
+        for one in table().errors:
+            if one.kind == kind:
+                lines += _error_lines(one)
+    lines.append("\n## Known by their status alone")
+    lines += ["\nWhat no words tell is judged by the status that Google's answer has."]
+    for one in table().statuses:
+        lines += _error_lines(one)
+    return "\n".join(lines) + "\n"
+
+
+def _error_lines(one: Any) -> Iterator[str]:
+    from tpuctl import errors
+    from tpuctl.cloud import classification
+
+    title = one.name or ", ".join(f"`{status}`" for status in one.statuses) or "Anything else"
+    yield f"\n### {title}\n"
+    yield f"**{one.summary}.** {one.why}\n"
+    ends = []
+    if one.raised:
+        raised = getattr(errors, one.raised, None) or getattr(classification, one.raised)
+        ends.append(f"exit code {raised.exit_code}")
+    if one.fault:
+        ends.append(f"in a job's log: `{one.fault}`")
+    if ends:
+        yield f"{'; '.join(ends).capitalize()}.\n"
+    yield f"```text\n{one.hint({})}\n```"
+    if one.source:
+        yield f"\nSeen in: {one.source}."
+
+
 def pages() -> dict[Path, str]:
     """Each generated file with what it should hold."""
     return {
         METHODS: methods_list(),
+        FOLDER.parent / "errors.md": errors_page(),
         FOLDER / "commands.md": commands_page(),
         FOLDER / "coverage.md": coverage_page(),
         FOLDER / "events.md": events_page(),
