@@ -12,7 +12,7 @@ SECTION = re.compile(r'\[remote "([^"]+)"\]')
 URL = re.compile(r"\s*url\s*=\s*(\S+)")
 REMOTE = re.compile(
     r"(?:(?:https?|ssh|git)://(?:[^@/]+@)?([\w.-]+)(?::\d+)?/|(?:[^@/\s]+@)([\w.-]+):)"
-    r"([\w.~-]+(?:/[\w.~-]+))/?"
+    r"([\w.~-]+(?:/[\w.~-]+)+)/?"
 )
 BRANCH = re.compile(r"ref: refs/heads/(\S+)")
 

@@ -28,7 +28,7 @@ def setup_steps(
     name = pipeline.system.name
     steps = [_names(pipeline)]
     steps.append(_account(pipeline))
-    steps.append(_role(typed))
+    steps.append(_role(pipeline, typed))
     if name == "cloudbuild":
         return [*steps, *_cloudbuild(checkout, wishes, file)]
     steps.append(_trust(pipeline, checkout))
@@ -65,16 +65,17 @@ def _account(pipeline: Pipeline) -> Step:
     )
 
 
-def _role(typed: str) -> Step:
+def _role(pipeline: Pipeline, typed: str) -> Step:
+    role = f"tpuctl_{pipeline.stack.name.replace('-', '_')}"
     return Step(
         "What it may do, and no more",
         (
             f"{typed} doctor --role > tpuctl-ci-role.yaml",
-            "gcloud iam roles create tpuctl_ci --project=$PROJECT \\",
+            f"gcloud iam roles create {role} --project=$PROJECT \\",
             "  --file=tpuctl-ci-role.yaml",
             "gcloud projects add-iam-policy-binding $PROJECT --condition=None \\",
             "  --member=serviceAccount:$ACCOUNT \\",
-            "  --role=projects/$PROJECT/roles/tpuctl_ci",
+            f"  --role=projects/$PROJECT/roles/{role}",
         ),
     )
 
@@ -83,15 +84,15 @@ def _trust(pipeline: Pipeline, checkout: Checkout) -> Step:
     """In one branch of the repository, and in no pull request: anybody may write those."""
     is_github = pipeline.system.name == "github"
     pool, provider = pipeline.provider.split("/")[5], pipeline.provider.split("/")[7]
-    repository = checkout.repository or ("OWNER/NAME" if is_github else "GROUP/PROJECT")
-    host = checkout.host if checkout.host and not is_github else "gitlab.com"
+    host, repository = _hosted(checkout, "github" if is_github else "gitlab")
     claim = "repository" if is_github else "project_path"
-    issuer = GITHUB if is_github else f"https://{host}"
+    issuer = f"https://{host}/_services/token" if is_github else f"https://{host}"
+    issuer = GITHUB if host == "github.com" else issuer
     branch = checkout.branch or "main"
     if is_github:
         condition = f"assertion.ref == 'refs/heads/{branch}'"
     else:
-        condition = f"assertion.ref_type == 'branch' && assertion.ref == '{branch}'"
+        condition = f"assertion.ref_path == 'refs/heads/{branch}'"
     pools = "gcloud iam workload-identity-pools"
     return Step(
         f"Trust in {repository}, branch {branch}",
@@ -116,15 +117,25 @@ def _trust(pipeline: Pipeline, checkout: Checkout) -> Step:
     )
 
 
+def _hosted(checkout: Checkout, system: str) -> tuple[str, str]:
+    """Where the pipeline will run, and the repository's name there: what to write in its place
+    where git does not know, or knows another system's."""
+    others = {"github.com", "gitlab.com", "bitbucket.org"} - {f"{system}.com"}
+    if not checkout.repository or checkout.host in others:
+        return f"{system}.com", "OWNER/NAME" if system == "github" else "GROUP/PROJECT"
+    return checkout.host, checkout.repository
+
+
 def _gitlab(pipeline: Pipeline, checkout: Checkout) -> Step:
-    host = checkout.host or "gitlab.com"
-    path = (checkout.repository or "GROUP/PROJECT").replace("/", "%2F")
+    host, repository = _hosted(checkout, "gitlab")
+    path = repository.replace("/", "%2F")
     return Step(
-        "A pipeline ends before the next one trains (with a token of yours; after the first run)",
+        "One pipeline after the other (after the first run, with a token of yours)",
         (
             'curl --fail --request PUT --header "PRIVATE-TOKEN: $GITLAB_TOKEN" \\',
             "  --data process_mode=oldest_first \\",
-            f"  https://{host}/api/v4/projects/{path}/resource_groups/tpuctl-{pipeline.stack.name}",
+            f"  https://{host}/api/v4/projects/{path}\\",
+            f"/resource_groups/tpuctl-{pipeline.stack.name}",
         ),
     )
 

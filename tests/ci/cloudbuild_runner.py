@@ -1,0 +1,68 @@
+"""Cloud Build, as far as the builds under test need it.
+
+Steps are really run, one after the other. Stand-ins: the steps' images (the computer that the tests
+run on), and the build's account (a caller of the local cloud). Anything else is an error.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hosts import Callers, Host
+
+__all__ = ["Build"]
+
+KEYS = {"serviceAccount", "timeout", "options", "steps"}
+STEP_KEYS = {"id", "name", "dir", "script", "allowFailure"}
+
+
+@dataclass
+class Build:
+    """One build, and what its steps did."""
+
+    text: str
+    host: Host
+    callers: Callers
+    repository: Path
+    results: dict[str, str] = field(default_factory=dict)  # by the step's id
+    shown: dict[str, str] = field(default_factory=dict)
+    outputs: dict[str, str] = field(default_factory=dict)
+    exit_code: int = 0  # of the step that the build failed with
+
+    def run(self) -> Build:
+        document = yaml.safe_load(self.text)
+        assert {*document} <= KEYS, f"not imitated: {set(document) - KEYS}"
+        env = self.host.new_machine()
+        machine = Path(env["TPUCTL_CONFIG_HOME"]).parent
+        workspace = machine / "workspace"
+        shutil.copytree(self.repository, workspace, symlinks=True)
+        env["TPUCTL_LOCAL_CALLER"] = self.callers.sign_in()
+        env |= self._options(document["options"], machine)
+        for step in document["steps"]:
+            assert {*step} <= STEP_KEYS, f"not imitated: {set(step) - STEP_KEYS}"
+            output = machine / f"output-{step['id']}"
+            output.mkdir()
+            here = env | {"BUILDER_OUTPUT": str(output)}
+            done = self.host.run(step["script"], workspace / step.get("dir", "."), here)
+            self.shown[step["id"]] = done.shown
+            self.results[step["id"]] = "failure" if done.code else "success"
+            if (output / "output").exists():
+                self.outputs[step["id"]] = (output / "output").read_text("utf-8")
+            if done.code and not step.get("allowFailure"):
+                self.exit_code = done.code
+                break  # what comes after a failure is not begun
+        return self
+
+    @staticmethod
+    def _options(options: dict[str, Any], machine: Path) -> dict[str, str]:
+        """Volumes are folders beside the workspace; variables name them."""
+        found = dict(one.split("=", 1) for one in options["env"])
+        for volume in options["volumes"]:
+            folder = machine / volume["name"]
+            folder.mkdir()
+            found = {k: str(folder) if v == volume["path"] else v for k, v in found.items()}
+        return found

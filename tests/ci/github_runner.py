@@ -1,0 +1,255 @@
+"""GitHub Actions, as far as the workflows under test need it.
+
+`run:` steps are really run, in order, with the shell and the environment that GitHub gives them;
+`uses:` steps by the stand-ins of `STAND_INS`. Anything else that a workflow says is an error.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from expressions import evaluate, holds, interpolated
+from hosts import Callers, Host
+
+__all__ = ["STAND_INS", "Actions", "Job", "Workflow"]
+
+JOB_KEYS = {"needs", "if", "runs-on", "timeout-minutes", "permissions", "outputs", "steps", "env"}
+STEP_KEYS = {
+    *("name", "id", "if", "run", "uses", "with", "env", "timeout-minutes", "continue-on-error"),
+}
+SHELL = ("bash", "--noprofile", "--norc", "-eo", "pipefail")  # what `shell: bash` means
+PINNED = re.compile(r"([\w-]+/[\w-]+)@[0-9a-f]{40}")
+
+
+@dataclass
+class Job:
+    """One job of a run, as the others see it, and what its steps did."""
+
+    result: str = "success"
+    outputs: dict[str, str] = field(default_factory=dict)
+    steps: list[tuple[str, str]] = field(default_factory=list)  # name and outcome
+    shown: str = ""
+    summary: str = ""
+
+    def outcome(self, name: str) -> str:
+        return dict(self.steps)[name]
+
+
+@dataclass
+class Actions:
+    """What stand-ins may touch."""
+
+    host: Host
+    callers: Callers
+    repository: Path
+    artifacts: Path
+
+
+@dataclass
+class _Place:
+    """A job's machine."""
+
+    actions: Actions
+    workspace: Path
+    temp: Path
+    env: dict[str, str]
+    permissions: Mapping[str, str]
+
+
+def _checkout(place: _Place, given: Mapping[str, Any]) -> dict[str, str]:
+    source = place.actions.repository
+    shutil.copytree(source, place.workspace, dirs_exist_ok=True, symlinks=True)
+    return {}
+
+
+def _auth(place: _Place, given: Mapping[str, Any]) -> dict[str, str]:
+    """Another caller, and the file that the action leaves in the workspace."""
+    assert place.permissions.get("id-token") == "write", "no token is given to this job"
+    assert re.fullmatch(r"[\w-]+@[\w-]+\.iam\.gserviceaccount\.com", given["service_account"])
+    assert given["workload_identity_provider"].startswith("projects/")
+    member = place.actions.callers.sign_in()
+    key = place.workspace / f"gha-creds-{len(place.actions.callers.members)}.json"
+    key.write_text('{"type": "external_account", "is": "as good as a key"}')
+    place.env["TPUCTL_LOCAL_CALLER"] = member
+    return {"credentials_file_path": str(key)}
+
+
+def _upload(place: _Place, given: Mapping[str, Any]) -> dict[str, str]:
+    source = Path(given["path"])
+    if not source.exists():
+        assert given["if-no-files-found"] == "ignore"
+        return {}
+    target = place.actions.artifacts / given["name"]
+    target.mkdir(parents=True)
+    shutil.copy(source, target)
+    return {"artifact-url": f"https://github.invalid/artifacts/{given['name']}"}
+
+
+STAND_INS: dict[str, Callable[[_Place, Mapping[str, Any]], dict[str, str]]] = {
+    "actions/checkout": _checkout,
+    "actions/setup-python": lambda place, given: {},
+    "actions/upload-artifact": _upload,
+    "google-github-actions/auth": _auth,
+}
+
+
+class Workflow:
+    """One run of a workflow, for an event."""
+
+    def __init__(self, text: str, actions: Actions, event: str = "workflow_dispatch") -> None:
+        self.document = yaml.safe_load(text)
+        self.actions = actions
+        self.github = {
+            "event_name": event,
+            "ref": "refs/pull/7/merge" if event == "pull_request" else "refs/heads/main",
+        }
+        self.is_cancelled = False
+        self.jobs: dict[str, Job] = {}
+
+    @property
+    def result(self) -> str:
+        found = [one.result for one in self.jobs.values()]
+        for result in ("cancelled", "failure"):
+            if result in found:
+                return result
+        return "success"
+
+    @property
+    def group(self) -> str:
+        """Of its concurrency."""
+        found = interpolated(self.document["concurrency"]["group"], {"github": self.github})
+        return str(found)
+
+    @property
+    def cancels_others(self) -> bool:
+        text = self.document["concurrency"]["cancel-in-progress"]
+        return bool(evaluate(text.strip()[3:-2], {"github": self.github}))
+
+    def run(self) -> dict[str, Job]:
+        """All jobs, each after those that it needs."""
+        waiting = dict(self.document["jobs"])
+        while waiting:
+            ready = [n for n, job in waiting.items() if {*self._needs(job)} <= {*self.jobs}]
+            assert ready, f"jobs that wait for each other: {list(waiting)}"
+            for name in ready:
+                self.jobs[name] = self._job(waiting.pop(name))
+        return self.jobs
+
+    @staticmethod
+    def _needs(job: Mapping[str, Any]) -> list[str]:
+        needs = job.get("needs", [])
+        return [needs] if isinstance(needs, str) else list(needs)
+
+    def _job(self, job: Mapping[str, Any]) -> Job:
+        assert {*job} <= JOB_KEYS, f"not imitated: {set(job) - JOB_KEYS}"
+        needed = {name: self.jobs[name] for name in self._needs(job)}
+        results = [one.result for one in needed.values()]
+        needs = {name: {"result": o.result, "outputs": o.outputs} for name, o in needed.items()}
+        functions = {
+            "always": lambda: True,
+            "cancelled": lambda: self.is_cancelled,
+            "failure": lambda: "failure" in results,
+            "success": lambda: not self.is_cancelled and {*results} <= {"success"},
+        }
+        context: dict[str, Any] = {"github": self.github, "needs": needs}
+        if not holds(job.get("if"), context, functions):
+            return Job("cancelled" if self.is_cancelled and "if" not in job else "skipped")
+        return self._steps(job, context)
+
+    def _steps(self, job: Mapping[str, Any], context: dict[str, Any]) -> Job:
+        env = self.actions.host.new_machine()
+        home = Path(env["TPUCTL_CONFIG_HOME"]).parent
+        place = _Place(self.actions, home / "work", home / "temp", env, self._permissions(job))
+        place.workspace.mkdir()
+        place.temp.mkdir()
+        env |= {"GITHUB_WORKSPACE": str(place.workspace), "RUNNER_TEMP": str(place.temp)}
+        env |= {"GITHUB_ACTIONS": "true", "CI": "true"}
+        context |= {"steps": {}, "runner": {"temp": str(place.temp)}}
+        defined = {**self.document.get("env", {}), **job.get("env", {})}
+        context["env"] = {name: interpolated(value, context) for name, value in defined.items()}
+        env |= context["env"]
+        done = Job()
+        for step in job["steps"]:
+            self._step(step, place, context, done)
+        done.outputs = {
+            name: interpolated(text, context) for name, text in job.get("outputs", {}).items()
+        }
+        return done
+
+    def _permissions(self, job: Mapping[str, Any]) -> Mapping[str, str]:
+        """What the job's token may; nobody gives a pull request of a fork any."""
+        found = job.get("permissions", self.document["permissions"])
+        return {} if self.github["event_name"] == "pull_request" else found
+
+    def _step(
+        self, step: Mapping[str, Any], place: _Place, context: dict[str, Any], done: Job
+    ) -> None:
+        assert {*step} <= STEP_KEYS, f"not imitated: {set(step) - STEP_KEYS}"
+        name = str(step.get("name", step.get("uses", "").partition("@")[0]))
+        functions = {
+            "always": lambda: True,
+            "cancelled": lambda: done.result == "cancelled",
+            "failure": lambda: done.result == "failure",
+            "success": lambda: done.result == "success",
+        }
+        if not holds(step.get("if"), context, functions):
+            done.steps.append((name, "skipped"))
+            return
+        own = {key: str(interpolated(v, context)) for key, v in step.get("env", {}).items()}
+        if "uses" in step:
+            outputs, outcome = self._uses(step, place, context), "success"
+        else:
+            outputs, outcome = self._run(step, place, context, {**place.env, **own}, done)
+        if "id" in step:
+            context["steps"][step["id"]] = {"outputs": outputs, "outcome": outcome}
+        done.steps.append((name, outcome))
+        if outcome == "cancelled":
+            self.is_cancelled = True
+            done.result = "cancelled"
+        elif outcome == "failure" and not step.get("continue-on-error"):
+            done.result = "failure"
+
+    def _uses(
+        self, step: Mapping[str, Any], place: _Place, context: dict[str, Any]
+    ) -> dict[str, str]:
+        found = PINNED.fullmatch(step["uses"])
+        assert found is not None, f"not pinned by a commit: {step['uses']}"
+        given = {key: interpolated(value, context) for key, value in step.get("with", {}).items()}
+        return STAND_INS[found[1]](place, given)
+
+    def _run(
+        self,
+        step: Mapping[str, Any],
+        place: _Place,
+        context: dict[str, Any],
+        env: dict[str, str],
+        done: Job,
+    ) -> tuple[dict[str, str], str]:
+        defaults = self.document["defaults"]["run"]
+        assert defaults["shell"] == "bash"
+        files = {}
+        for name in ("OUTPUT", "ENV", "PATH", "STEP_SUMMARY"):
+            files[name] = place.temp / f"{name.lower()}-{len(done.steps)}"
+            files[name].touch()
+            env[f"GITHUB_{name}"] = str(files[name])
+        script = interpolated(step["run"], context)
+        folder = place.workspace / defaults["working-directory"]
+        ended = self.actions.host.run(script, folder, env, *SHELL)
+        done.shown += ended.shown
+        done.summary += files["STEP_SUMMARY"].read_text("utf-8")
+        place.env |= _pairs(files["ENV"])
+        for line in files["PATH"].read_text("utf-8").splitlines():
+            place.env["PATH"] = f"{line}:{place.env['PATH']}"
+        outcome = "cancelled" if ended.was_cancelled else "failure" if ended.code else "success"
+        return _pairs(files["OUTPUT"]), outcome
+
+
+def _pairs(file: Path) -> dict[str, str]:
+    lines = [line for line in file.read_text("utf-8").splitlines() if line]
+    return {name: value for name, _, value in (line.partition("=") for line in lines)}

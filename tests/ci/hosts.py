@@ -1,0 +1,182 @@
+"""What pipelines run on: computers with a shell, where `tpuctl` is the one under test.
+
+Stand-ins, and nothing else is: `pip` (looks at what it is asked to install), `python -m venv` (a
+folder with the same programs), and whatever signs in to Google (a caller of the local cloud, with a
+role of its own, whose token can expire).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+from members import grant, make_role
+
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+
+__all__ = ["SCRIPT", "Callers", "Done", "Host", "make_repository"]
+
+_numbers = itertools.count(1)
+PROJECT = "local-project"
+PYTHON = """#!/usr/bin/env bash
+if [ "$1 $2" = "-m pip" ]; then exec "{python}" "{pip}" "{log}" "${{@:3}}"; fi
+if [ "$1 $2" = "-m venv" ]; then mkdir -p "$3" && ln -s "{programs}" "$3/bin"; exit; fi
+exec "{python}" "$@"
+"""
+PIP = Path(__file__).with_name("pip_stand_in.py")
+# A job without TensorFlow: how many lines, how long between two, and the exit code.
+SCRIPT = """\
+import json, os, sys, time
+print("shipped", *sorted(os.listdir(".")), flush=True)
+for step in range(1, int(sys.argv[1]) + 1):
+    print(json.dumps({"step": step, "loss": 8 / step}), flush=True)
+    time.sleep(float(sys.argv[2]))
+sys.exit(int(sys.argv[3]))
+"""
+Watch = Callable[[str], bool]  # a line of output; whether that is the moment to cancel
+
+
+@dataclass(frozen=True)
+class Done:
+    """One script's end."""
+
+    code: int
+    shown: str
+    was_cancelled: bool = False
+
+
+@dataclass
+class Host:
+    """A computer that pipelines run on; each job of one has its own configuration, as if it were
+    another computer."""
+
+    cloud: LocalCloud
+    folder: Path
+    watch: Watch = lambda line: False
+    installed: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        programs = self.folder / "programs"
+        programs.mkdir(parents=True)
+        self.installed = self.folder / "installed"
+        self._program(programs / "tpuctl", f'#!/bin/sh\nexec "{sys.executable}" -m tpuctl "$@"\n')
+        text = PYTHON.format(python=sys.executable, pip=PIP, log=self.installed, programs=programs)
+        self._program(programs / "python", text)
+        self.programs = programs
+
+    @staticmethod
+    def _program(path: Path, text: str) -> None:
+        path.write_text(text, "utf-8")
+        path.chmod(0o755)
+
+    def new_machine(self) -> dict[str, str]:
+        """The environment of another computer: its own SSH key, and nobody signed in."""
+        own = self.folder / f"machine-{next(_numbers)}"
+        own.mkdir()
+        kept = ("TPUCTL_LOCAL_HOME", "TPUCTL_LOCAL_TRANSCRIPT", "PYTHONPATH", "HOME", "LANG")
+        found = {name: os.environ[name] for name in kept if name in os.environ}
+        return found | {
+            "PATH": f"{self.programs}:/usr/bin:/bin",
+            "TPUCTL_CLOUD": "local",
+            "TPUCTL_CONFIG_HOME": str(own / "config"),
+            "COLUMNS": "80",
+        }
+
+    def run(self, script: str, folder: Path, env: Mapping[str, str], *how: str) -> Done:
+        """Run it with `bash`, or as the program that it is, where nothing is said how.
+
+        Cancelling is SIGINT for the shell alone, SIGTERM soon after, and the end of all it
+        started: what GitHub's runner does within ten seconds.
+        """
+        file = self.folder / f"script-{next(_numbers)}"
+        self._program(file, script)
+        command = [*how, str(file)]
+        with subprocess.Popen(
+            command,
+            cwd=folder,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        ) as process:
+            limit = threading.Timer(150, os.killpg, (process.pid, signal.SIGKILL))
+            limit.start()
+            shown, was_cancelled = [], False
+            assert process.stdout is not None
+            for line in process.stdout:
+                shown.append(line)
+                if not was_cancelled and self.watch(line):
+                    was_cancelled = True
+                    self._cancel(process)
+            code = process.wait()
+            limit.cancel()
+        text = "".join(shown)
+        assert "Traceback" not in text, text
+        return Done(code, text, was_cancelled)
+
+    @staticmethod
+    def _cancel(process: subprocess.Popen[str]) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process.send_signal(number)
+            try:
+                process.wait(1)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+class Callers:
+    """Who is signed in: each time another one, with the same role. A token that expires opens
+    nothing any more."""
+
+    def __init__(self, cloud: LocalCloud, stack: str, role: str) -> None:
+        """`role` is the text that `tpuctl doctor --role` prints: it has to be enough."""
+        permissions = yaml.safe_load(role)["includedPermissions"]
+        self.cloud = cloud
+        self.role = make_role(cloud, f"ci_{stack.replace('-', '_')}", permissions, PROJECT)
+        self.members: list[str] = []
+
+    def sign_in(self) -> str:
+        """Another caller, as TPUCTL_LOCAL_CALLER names it."""
+        member = f"user:pipeline-{next(_numbers)}@example.com"
+        grant(self.cloud, f"projects/{PROJECT}", self.role, member)
+        self.members.append(member)
+        return member
+
+    def expire(self) -> str:
+        """The last token expires, for every call from now on. The fault's id."""
+        email = self.members[-1].partition(":")[2]
+        made = steering.add_fault(
+            self.cloud, "error", code="UNAUTHENTICATED", caller=email, times="unlimited"
+        )
+        return str(made["id"])
+
+
+def make_repository(folder: Path, stack: str, more: str = "", host: str = "github.com") -> Path:
+    """A checkout with a stack of the local cloud and a job in it."""
+    (folder / ".git").mkdir(parents=True)
+    (folder / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    config = f'[core]\n\tbare = false\n[remote "origin"]\n\turl = git@{host}:ann/models.git\n'
+    (folder / ".git" / "config").write_text(config)
+    (folder / "tpuctl.yaml").write_text(
+        f"stack: {stack}\nproject: {{id: local-project}}\n"
+        f"tpu: {{type: v2-8, runtime: tpu-ubuntu2204-base, zones: [us-central1-b]}}\n{more}",
+        "utf-8",
+    )
+    (folder / "train.py").write_text(SCRIPT, "utf-8")
+    return folder

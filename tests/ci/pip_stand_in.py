@@ -1,0 +1,31 @@
+"""Instead of pip: notes what is to be installed, and insists on hashes where it should."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
+
+
+def main(log: str, arguments: list[str]) -> None:
+    if arguments[0] != "install":
+        raise SystemExit(f"not imitated: pip {' '.join(arguments)}")
+    if "--require-hashes" in arguments:
+        file = Path(arguments[arguments.index("-r") + 1])
+        text = file.read_text("utf-8").replace("\\\n", " ")
+        wanted = [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
+        loose = [line for line in wanted if not HASH.search(line)]
+        if loose or not wanted:
+            raise SystemExit(f"without a hash: {loose}")
+        names = [line.split()[0] for line in wanted]
+    else:
+        names = [one for one in arguments[1:] if not one.startswith("-")]
+        if "--no-deps" not in arguments:
+            raise SystemExit("what it brings along would come without hashes")
+    with Path(log).open("a", encoding="utf-8") as file:
+        file.write("\n".join(names) + "\n")
+
+
+main(sys.argv[1], sys.argv[2:])

@@ -1,0 +1,189 @@
+"""The workflow for GitHub Actions, run step by step against the local cloud."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Desk
+from github_runner import Actions, Workflow
+from hosts import Callers, Host, make_repository
+
+from tpuctl.emulator.control import LocalCloud
+
+_numbers = itertools.count(1)
+
+
+class Bench:
+    """A repository with a workflow, and what runs it."""
+
+    def __init__(
+        self, cloud: LocalCloud, desk: Desk, folder: Path, stack: str, hours: str, *job: str
+    ) -> None:
+        self.desk, self.stack = desk, stack
+        self.repository = make_repository(folder / "repository", stack)
+        words = ("ci", "github", "train.py", "--hours", hours, "--", *job)
+        code, _, told = desk.type(*words, folder=self.repository)
+        assert code == 0, told
+        self.callers = Callers(cloud, stack, desk.role(self.repository))
+        self.host = Host(cloud, folder / "host")
+        self.actions = Actions(self.host, self.callers, self.repository, folder / "artifacts")
+        self.text = (self.repository / ".github/workflows/tpu.yml").read_text("utf-8")
+
+    def run(self, event: str = "workflow_dispatch") -> Workflow:
+        workflow = Workflow(self.text, self.actions, event)
+        workflow.run()
+        return workflow
+
+    def jobs(self) -> list[dict[str, object]]:
+        found: list[dict[str, object]] = self.desk.answer("jobs", folder=self.repository)
+        return found
+
+    def end(self) -> None:
+        """Nothing is left that costs money; then the bucket goes as well."""
+        code, out, _ = self.desk.type("orphans", folder=self.repository)
+        assert code == 0, out
+        status = self.desk.answer("status", folder=self.repository)
+        assert not re.search(rf'"node/{self.stack}', json.dumps(status))
+        words = ("down", "--yes", "--delete-bucket")
+        assert self.desk.type(*words, folder=self.repository)[0] == 0
+
+
+@pytest.fixture
+def bench(local_cloud: LocalCloud, desk: Desk, tmp_path: Path) -> Callable[..., Bench]:
+    def make(*job: str, hours: str = "0.5") -> Bench:
+        return Bench(local_cloud, desk, tmp_path, f"github-{next(_numbers)}", hours, *job)
+
+    return make
+
+
+def test_a_job_succeeds_and_nothing_is_left(bench: Callable[..., Bench]) -> None:
+    made = bench("3", "0", "0")
+    run = made.run()
+    assert run.result == "success", {name: one.shown for name, one in run.jobs.items()}
+    train, down = run.jobs["train"], run.jobs["down"]
+    assert [one for one in train.shown.splitlines() if '"loss"' in one] == [
+        json.dumps({"step": step, "loss": 8 / step}) for step in (1, 2, 3)
+    ]
+    assert train.outputs["state"] == "ended"
+    shipped = re.search(r"^shipped (.*)", train.shown, re.MULTILINE)
+    assert shipped is not None and "train.py" in shipped[1]
+    assert "gha-creds" not in shipped[1]  # what signing in leaves in the checkout
+    assert (train.outputs["job"],) == tuple(one["id"] for one in made.jobs())
+    assert "| loss | 8 | 2.667 | 3 | `█▃▁` |" in down.summary
+    assert "tpu-report" in down.summary  # the artifact's address
+    page = made.actions.artifacts / "tpu-report" / "report.html"
+    assert str(train.outputs["job"]) in page.read_text("utf-8")
+    assert "::notice title=TPU job" in down.shown
+    assert len(made.callers.members) == 3  # train twice, down once: each job signs in anew
+    # Each job installed this version, and with hashes what it needs.
+    installed = made.host.installed.read_text("utf-8").splitlines()
+    assert sum(one.startswith("tpuctl==") for one in installed) == 3
+    assert sum(one.startswith("google-auth==") for one in installed) == 3
+    made.end()
+
+
+@pytest.mark.soak
+def test_a_job_that_fails_hands_its_code_through(bench: Callable[..., Bench]) -> None:
+    made = bench("2", "0", "7")
+    run = made.run()
+    train, down = run.jobs["train"], run.jobs["down"]
+    assert (run.result, train.result, down.result) == ("failure", "failure", "success")
+    assert train.outcome("Follow the job") == "failure"
+    assert [one["exit_code"] for one in made.jobs()] == [7]
+    assert "failed with exit code 7" in down.summary
+    assert "::error title=TPU job" in down.shown
+    assert "7" in re.search(r"::error [^\n]*", down.shown)[0]  # type: ignore[index]
+    made.end()
+
+
+@pytest.mark.soak
+def test_a_job_that_cannot_begin_is_summed_up_too(bench: Callable[..., Bench]) -> None:
+    made = bench("2", "0", "0")
+    file = made.repository / "tpuctl.yaml"
+    file.write_text(file.read_text("utf-8") + "job: {setup: 'echo no compiler; exit 5'}\n")
+    run = made.run()
+    assert (run.jobs["train"].result, run.jobs["down"].result) == ("failure", "success")
+    assert run.jobs["train"].outcome("Start the job") == "failure"
+    assert "no compiler" in run.jobs["down"].summary
+    made.end()
+
+
+@pytest.mark.soak
+def test_steps_and_jobs_follow_each_other_though_tokens_expire(bench: Callable[..., Bench]) -> None:
+    """A step's share of an hour is a second in the first job. The second is another computer, whose
+    key opens no machine: it reads the log in the bucket, until its token expires."""
+    made = bench("24", "1", "0", hours="5")
+    made.text = made.text.replace("--for 50m", "--for 1s", 5)
+    assert len(re.findall("--for 50m", made.text)) == 2
+    expired: list[str] = []
+
+    def watch(line: str) -> bool:
+        if '"loss"' in line and len(made.callers.members) == 1 + 5 + 1 and not expired:
+            expired.append(made.callers.expire())
+        return False
+
+    made.host.watch = watch
+    run = made.run()
+    assert run.result == "success", {name: one.shown for name, one in run.jobs.items()}
+    first, second = run.jobs["train"], run.jobs["train-2"]
+    assert first.outputs["state"] == "running"
+    assert expired and second.shown.count("The sign-in expired") == 1
+    lines = [one for one in (first.shown + second.shown).splitlines() if '"loss"' in one]
+    assert lines == [json.dumps({"step": step, "loss": 8 / step}) for step in range(1, 25)]
+    made.end()
+
+
+@pytest.mark.soak
+def test_a_job_that_outlives_the_workflow_is_ended_and_told(bench: Callable[..., Bench]) -> None:
+    made = bench("600", "0.5", "0")
+    made.text = made.text.replace("--for 50m", "--for 1s")
+    run = made.run()
+    down = run.jobs["down"]
+    assert (run.jobs["train"].result, down.result) == ("success", "failure")
+    assert down.outcome("Say that the job was cut off") == "failure"
+    assert [one["state"] for one in made.jobs()] == ["stopped"]
+    made.end()
+
+
+@pytest.mark.soak
+def test_a_run_that_is_cancelled_takes_everything_away(bench: Callable[..., Bench]) -> None:
+    made = bench("600", "0.2", "0")
+    made.host.watch = lambda line: '"step": 2,' in line
+    run = made.run()
+    assert (run.jobs["train"].result, run.jobs["down"].result) == ("cancelled", "success")
+    assert run.result == "cancelled"
+    assert [one["state"] for one in made.jobs()] == ["stopped"]
+    made.end()
+
+
+@pytest.mark.soak
+def test_a_run_that_is_cancelled_while_it_goes_up_leaves_nothing(
+    bench: Callable[..., Bench],
+) -> None:
+    made = bench("3", "0", "0")
+    made.host.watch = lambda line: "node/" in line and made.stack in line
+    run = made.run()
+    assert (run.jobs["train"].result, run.jobs["down"].result) == ("cancelled", "success")
+    assert run.jobs["train"].outcome("Start the job") == "skipped"
+    made.end()
+
+
+@pytest.mark.soak
+def test_a_pull_request_is_only_checked(bench: Callable[..., Bench]) -> None:
+    made = bench("3", "0", "0")
+    (made.repository / "train.py").write_text(
+        "import tensorflow as tf\n\n\n@tf.function(jit_compile=True)\ndef step(x):\n"
+        "    return tf.py_function(print, [x], [])\n"
+    )
+    run = made.run("pull_request")
+    assert run.jobs["check"].result == "failure"
+    assert re.search(r"::error file=train\.py,line=\d+", run.jobs["check"].shown)
+    assert (run.jobs["train"].result, run.jobs["down"].result) == ("skipped", "skipped")
+    assert not made.callers.members
+    assert run.group != Workflow(made.text, made.actions).group  # it waits for no training
+    assert run.cancels_others and not Workflow(made.text, made.actions).cancels_others

@@ -1,0 +1,116 @@
+"""The pipeline for GitLab CI, run script by script against the local cloud."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Desk
+from gitlab_runner import Pipeline
+from google.auth import identity_pool, load_credentials_from_file
+from hosts import Callers, Host, make_repository
+
+from tpuctl.emulator.control import LocalCloud
+
+_numbers = itertools.count(1)
+Make = Callable[..., tuple[Pipeline, Path]]
+
+
+@pytest.fixture
+def pipeline(local_cloud: LocalCloud, desk: Desk, tmp_path: Path) -> Make:
+    def make(*job: str, hours: str = "0.5", source: str = "web") -> tuple[Pipeline, Path]:
+        stack = f"gitlab-{next(_numbers)}"
+        repository = make_repository(tmp_path / "repository", stack, host="gitlab.example.com")
+        words = ("ci", "gitlab", "train.py", "--hours", hours, "--", *job)
+        code, _, told = desk.type(*words, folder=repository)
+        assert code == 0, told
+        text = (repository / ".gitlab-ci.yml").read_text("utf-8")
+        host = Host(local_cloud, tmp_path / "host")
+        callers = Callers(local_cloud, stack, desk.role(repository))
+        return Pipeline(text, host, callers, repository, source), repository
+
+    return make
+
+
+def end(desk: Desk, repository: Path, *codes: int | None) -> None:
+    """The jobs ended so, nothing is left that costs money, and the bucket goes."""
+    jobs = desk.answer("jobs", folder=repository)
+    assert [one["exit_code"] for one in jobs] == list(codes)
+    code, out, _ = desk.type("orphans", folder=repository)
+    assert code == 0, out
+    assert desk.type("down", "--yes", "--delete-bucket", folder=repository)[0] == 0
+
+
+@pytest.mark.soak
+def test_a_job_that_fails_fails_the_pipeline_and_goes_down(pipeline: Make, desk: Desk) -> None:
+    made, repository = pipeline("2", "0", "7")
+    jobs = made.run()
+    assert (jobs["tpu-train"].result, jobs["tpu-down"].result) == ("failed", "success")
+    assert "failed with exit code 7" in jobs["tpu-down"].shown
+    end(desk, repository, 7)
+
+
+@pytest.mark.soak
+def test_a_pipeline_that_is_cancelled_goes_down_at_once(pipeline: Make, desk: Desk) -> None:
+    made, repository = pipeline("600", "0.2", "0")
+    made.host.watch = lambda line: '"step": 2,' in line
+    jobs = made.run()
+    assert (jobs["tpu-train"].result, jobs["tpu-down"].result) == ("canceled", "canceled")
+    assert "Nothing that costs money is left" in jobs["tpu-train"].shown
+    end(desk, repository, 143)
+
+
+@pytest.mark.soak
+def test_jobs_follow_each_other_though_tokens_expire(
+    pipeline: Make, desk: Desk, tmp_path: Path
+) -> None:
+    made, repository = pipeline("30", "1", "0", hours="6")
+    first, second, third = "tpu-train", "tpu-train-2", "tpu-train-3"
+    made.document[first]["script"] = [
+        one.replace("--for 150m", "--for 2s") for one in made.document[first]["script"]
+    ]
+    expired: list[str] = []
+
+    def watch(line: str) -> bool:
+        if '"loss"' in line and len(made.callers.members) == 2 and not expired:
+            expired.append(made.callers.expire())
+        return False
+
+    made.host.watch = watch
+    jobs = made.run()
+    assert made.result == "success", {name: one.shown for name, one in jobs.items()}
+    assert [jobs[one].dotenv["JOB_STATE"] for one in (first, second)] == ["running"] * 2
+    assert expired and "The sign-in expired" in jobs[second].shown
+    assert (jobs[third].dotenv["JOB_STATE"], jobs[third].dotenv["JOB_EXIT_CODE"]) == ("ended", "0")
+    shown = "".join(jobs[one].shown for one in (first, second, third))
+    assert [line for line in shown.splitlines() if '"loss"' in line] == [
+        json.dumps({"step": step, "loss": 8 / step}) for step in range(1, 31)
+    ]
+    report = jobs["tpu-down"].folder / "tpu-report"
+    assert jobs[first].dotenv["JOB_ID"] in (report / "report.html").read_text("utf-8")
+    assert "| loss | 8 |" in (report / "summary.md").read_text("utf-8")
+    # What it would sign in with, as Google's own client reads it.
+    file = tmp_path / "google.json"
+    file.write_text(jobs[first].credentials)
+    credentials, _ = load_credentials_from_file(str(file))
+    assert isinstance(credentials, identity_pool.Credentials)
+    account = credentials.service_account_email
+    assert account == "tpuctl-ci@local-project.iam.gserviceaccount.com"
+    end(desk, repository, 0)
+
+
+@pytest.mark.soak
+def test_a_merge_request_is_only_checked(pipeline: Make) -> None:
+    made, repository = pipeline("1", "0", "0", source="merge_request_event")
+    (repository / "train.py").write_text(
+        "import tensorflow as tf\n\n\n@tf.function(jit_compile=True)\ndef step(x):\n"
+        "    return tf.py_function(print, [x], [])\n"
+    )
+    jobs = made.run()
+    assert {name: one.result for name, one in jobs.items()} == {"tpu-check": "failed"}
+    found = json.loads((jobs["tpu-check"].folder / "quality.json").read_text("utf-8"))
+    assert found[0]["location"]["path"] == "train.py"
+    assert not made.callers.members

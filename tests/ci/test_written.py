@@ -1,0 +1,377 @@
+"""What `tpuctl ci` writes: by the systems' own schemas, as shell, and for all kinds of stacks."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hosts import make_repository
+from shells import GitLabLoader, require_shell, scripts_of
+
+from tpuctl import __version__
+from tpuctl.errors import Conflict, Usage
+from tpuctl.flows.checkout import Checkout, checkout_of
+from tpuctl.flows.pipeline_setup import setup_steps
+from tpuctl.flows.pipelines import SYSTEMS, Pipeline, Wishes, place, render, write
+
+SCHEMAS = {
+    "github": ["--builtin-schema", "vendor.github-workflows"],
+    "gitlab": ["--builtin-schema", "vendor.gitlab-ci", "--data-transform", "gitlab-ci"],
+    "cloudbuild": ["--builtin-schema", "vendor.cloudbuild"],
+}
+STACKS = {
+    "plain": "",
+    "long": "limits: {max_hours: 30}",
+    "no bucket left": "bucket: {keep: false}",
+    "short": "limits: {max_hours: 0.5}",
+}
+NOTHING = Wishes()
+WISHES = {
+    "nothing": NOTHING,
+    "all": Wishes(
+        words=("-m", "package.train", "--", "--name", "it's $HOME; ${{ secrets.X }} `x` # \\"),
+        account="trainer@other-project.iam.gserviceaccount.com",
+        provider="projects/123/locations/global/workloadIdentityPools/p-1/providers/q",
+        push="release/1 and more",
+        schedule="0 3 * * 1-5",
+        hours=9.5,
+        install="./wheels/tpuctl-0.1.0-py3-none-any.whl",
+        hash="sha256:" + "0f" * 32,
+    ),
+    "a command": Wishes(words=("--", "./train.sh", "a: b", '"')),
+}
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    def make(more: str = "", inside: str = "") -> Path:
+        folder = make_repository(tmp_path / "repository", "bert-ko", more)
+        if inside:
+            below = folder / inside
+            below.mkdir(parents=True)
+            for name in ("tpuctl.yaml", "train.py"):
+                (folder / name).rename(below / name)
+            folder = below
+        monkeypatch.chdir(folder)
+        return folder
+
+    return make
+
+
+def rendered(system: str, wishes: Wishes = NOTHING, *, is_apart: bool = False) -> Pipeline:
+    checkout = checkout_of(Path())
+    stack_file = Path("tpuctl.yaml")
+    return render(SYSTEMS[system], stack_file, wishes, checkout, is_apart=is_apart)
+
+
+def document(text: str) -> Any:
+    return yaml.load(text, GitLabLoader)
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Path]]:
+    """Pipelines for every kind of stack, and for all that can be wished for, as files."""
+    patch = pytest.MonkeyPatch()
+    found: dict[str, dict[str, Path]] = {system: {} for system in SYSTEMS}
+    written = tmp_path_factory.mktemp("written")
+    for stack, more in STACKS.items():
+        folder = make_repository(tmp_path_factory.mktemp("repository") / "r", "bert-ko", more)
+        patch.chdir(folder)
+        for name, wishes in WISHES.items():
+            if stack != "plain" and name != "nothing":
+                continue
+            for system in SYSTEMS:
+                file = written / f"{system}-{stack}-{name}.yml".replace(" ", "-")
+                file.write_text(rendered(system, wishes).text, "utf-8")
+                found[system][f"{stack}, {name}"] = file
+    patch.undo()
+    return found
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_it_is_as_the_system_describes_it(system: str, samples: dict[str, dict[str, Path]]) -> None:
+    command = [sys.executable, "-m", "check_jsonschema", *SCHEMAS[system]]
+    files = [str(file) for file in samples[system].values()]
+    assert len(files) == len(STACKS) + len(WISHES) - 1
+    done = subprocess.run([*command, *files], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_schemas_would_refuse_what_is_wrong(repository: Any, tmp_path: Path) -> None:
+    repository()
+    for system, wrong in (("github", "runs-on"), ("gitlab", "when")):
+        file = tmp_path / f"{system}.yml"
+        text = rendered(system).text
+        assert f"{wrong}:" in text
+        file.write_text(text.replace(f"{wrong}:", "nonsense:"), "utf-8")
+        command = [sys.executable, "-m", "check_jsonschema", *SCHEMAS[system], str(file)]
+        assert subprocess.run(command, capture_output=True, check=False).returncode == 1
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_its_scripts_are_shell(
+    system: str, samples: dict[str, dict[str, Path]], tmp_path: Path
+) -> None:
+    whole = [file.read_text("utf-8") for file in samples[system].values()]
+    scripts = {script for text in whole for script in scripts_of(system, text)}
+    assert len(scripts) > 5
+    together = "\n".join(f"check_{n}() {{\n{one}\n}}" for n, one in enumerate(sorted(scripts)))
+    require_shell(together if system != "cloudbuild" else together.replace("#!/", "# "), tmp_path)
+
+
+def test_what_is_wrong_in_a_script_is_found(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError):
+        require_shell("if true; then\n", tmp_path)
+
+
+# What it says -----------------------------------------------------------------------------------
+
+
+def test_arguments_arrive_as_they_were_typed(samples: dict[str, dict[str, Path]]) -> None:
+    words = list(WISHES["all"].words)
+    for system in ("gitlab", "cloudbuild"):
+        scripts = scripts_of(system, samples[system]["plain, all"].read_text("utf-8"))
+        (line,) = [li for one in scripts for li in one.splitlines() if "ci start" in li]
+        assert shlex.split(line)[-len(words) :] == words
+    workflow = document(samples["github"]["plain, all"].read_text("utf-8"))
+    (step,) = [s for s in workflow["jobs"]["train"]["steps"] if s.get("id") == "start"]
+    # What looks like an expression of GitHub's is one that yields just that text.
+    assert step["run"].count("${{") == 2
+    line = step["run"].replace("${{ '${{' }}", "${{").strip()
+    assert shlex.split(line)[-len(words) :] == words
+
+
+def test_it_works_in_the_folder_where_it_was_written(repository: Any) -> None:
+    repository(inside="models/bert ko")
+    workflow = document(rendered("github").text)
+    assert workflow["defaults"]["run"]["working-directory"] == "models/bert ko"
+    assert workflow["env"]["TPUCTL_STACK_FILE"] == "tpuctl.yaml"
+    steps = document(rendered("cloudbuild").text)["steps"]
+    assert {one["dir"] for one in steps if "tpuctl" in one["script"] and "pip" not in one["script"]}
+    assert all(one["dir"] == "models/bert ko" for one in steps if "dir" in one)
+    assert """cd "$CI_PROJECT_DIR"/'models/bert ko'""" in rendered("gitlab").text
+
+
+def test_steps_fit_into_their_jobs_and_tokens(samples: dict[str, dict[str, Path]]) -> None:
+    for name, file in samples["github"].items():
+        total, jobs = 0, document(file.read_text("utf-8"))["jobs"]
+        for job in jobs.values():
+            parts = [
+                int(found[1])
+                for step in job["steps"]
+                if (found := re.search(r"--for (\d+)m", step.get("run", "")))
+            ]
+            up = [step["timeout-minutes"] for step in job["steps"] if "Bring" in str(step)]
+            assert sum(parts) + sum(up) + 10 <= job["timeout-minutes"] <= 360
+            assert all(part < 60 for part in parts)  # a token's hour
+            total += sum(parts)
+        hours = re.search(r"--timeout (\d+)([hm])", file.read_text("utf-8"))
+        assert hours is not None
+        limit = int(hours[1]) * (60 if hours[2] == "h" else 1)
+        assert limit < total, name
+    for file in samples["gitlab"].values():
+        text = file.read_text("utf-8")
+        assert text.count("timeout: 3h") == text.count("--for 150m")
+
+
+def test_each_follower_has_signed_in_anew(samples: dict[str, dict[str, Path]]) -> None:
+    for file in samples["github"].values():
+        for name, job in document(file.read_text("utf-8"))["jobs"].items():
+            steps = job["steps"]
+            for before, step in pairwise(steps):
+                if "ci follow" in step.get("run", ""):
+                    assert before["uses"].startswith("google-github-actions/auth@")
+                    assert before.get("if") == step.get("if")
+            may_sign_in = job.get("permissions", {}).get("id-token") == "write"
+            assert may_sign_in == (name != "check")
+
+
+def test_actions_are_pinned_and_say_their_version(samples: dict[str, dict[str, Path]]) -> None:
+    text = samples["github"]["plain, all"].read_text("utf-8")
+    uses = re.findall(r"uses: (.*)", text)
+    assert len({one.partition("@")[0] for one in uses}) == 4
+    assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one) for one in uses)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_this_version_is_installed_with_hashes(system: str, repository: Any) -> None:
+    repository()
+    text = rendered(system).text
+    assert f"pip install --no-deps tpuctl=={__version__}\n" in text
+    assert '--require-hashes -r "$lock"' in text
+    told = rendered(system, WISHES["all"]).text
+    assert f"--hash={WISHES['all'].hash}" in told
+    assert "--no-deps --require-hashes -r /tmp/tpuctl.txt" in told
+
+
+def test_the_records_are_read_before_a_bucket_goes(samples: dict[str, dict[str, Path]]) -> None:
+    for system in SYSTEMS:
+        kept = samples[system]["plain, nothing"].read_text("utf-8")
+        gone = samples[system]["no bucket left, nothing"].read_text("utf-8")
+        assert kept.index("tpuctl down --yes ||") < kept.index("tpuctl ci summary")
+        assert gone.index("tpuctl down --yes ||") > gone.index("tpuctl ci summary")
+
+
+def test_a_long_wait_for_capacity_leaves_the_log_to_the_next_job(repository: Any) -> None:
+    folder = repository()
+    file = folder / "tpuctl.yaml"
+    file.write_text(file.read_text("utf-8").replace("tpu: {", "tpu: {queue: true, "))
+    jobs = document(rendered("github").text)["jobs"]
+    assert [*jobs] == ["check", "train", "train-2", "down"]
+    assert jobs["down"]["needs"] == ["train", "train-2"]
+
+
+# Guesses and refusals ---------------------------------------------------------------------------
+
+
+def test_what_cannot_be_guessed_is_to_be_filled_in(repository: Any) -> None:
+    folder = repository()
+    assert "ci start --timeout 4h" in rendered("github").text
+    assert rendered("github").text.count("train.py") == 2
+    assert set(rendered("github").fill_in) == {"PROJECT_NUMBER"}
+    assert not rendered("github", WISHES["all"]).fill_in
+    (folder / "train.py").rename(folder / "fit.py")
+    unknown = rendered("github")
+    assert set(unknown.fill_in) == {"PROJECT_NUMBER", "SCRIPT.py"}
+    assert all(one in unknown.text for one in unknown.fill_in)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Wishes(words=("train.py", "--", "two\nlines")),
+        Wishes(account="somebody"),
+        Wishes(provider="projects/x/pools/y"),
+        Wishes(schedule="every monday"),
+        Wishes(hours=1000),
+        Wishes(hash="md5:1"),
+    ],
+)
+def test_what_no_pipeline_can_say_is_refused(wrong: Wishes, repository: Any) -> None:
+    repository()
+    with pytest.raises(Usage):
+        rendered("github", wrong)
+
+
+def test_a_stack_called_after_its_folder_is_refused(repository: Any) -> None:
+    folder = repository()
+    file = folder / "tpuctl.yaml"
+    file.write_text(file.read_text("utf-8").partition("\n")[2])
+    with pytest.raises(Usage) as refused:
+        rendered("cloudbuild")
+    assert "stack: " in refused.value.diagnostics[0].hint
+
+
+def test_nothing_is_overwritten(repository: Any) -> None:
+    folder = repository()
+    checkout = checkout_of(folder)
+    assert place(SYSTEMS["gitlab"], checkout, None) == folder / ".gitlab-ci.yml"
+    write(folder / ".gitlab-ci.yml", "mine")
+    assert place(SYSTEMS["gitlab"], checkout, None) == folder / ".gitlab/tpu.yml"
+    write(folder / ".gitlab/tpu.yml", "mine too")
+    with pytest.raises(Conflict):
+        place(SYSTEMS["gitlab"], checkout, None)
+    with pytest.raises(Conflict):
+        write(folder / ".gitlab-ci.yml", "theirs")
+    assert (folder / ".gitlab-ci.yml").read_text() == "mine"
+    assert place(SYSTEMS["gitlab"], checkout, Path("other.yml")) == Path("other.yml")
+
+
+def test_a_file_to_include_leaves_the_stages_to_the_other(repository: Any) -> None:
+    repository()
+    apart = document(rendered("gitlab", is_apart=True).text)
+    stages = [job["stage"] for job in apart.values() if "stage" in job]
+    assert "stages" not in apart and {*stages} == {"tpu-check", "tpu-train", "tpu-down"}
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "name"),
+    [
+        ("git@github.com:ann/models.git", "github.com", "ann/models"),
+        ("https://github.com/ann/models", "github.com", "ann/models"),
+        ("https://token@gitlab.example.com/a/b/c.d.git", "gitlab.example.com", "a/b/c.d"),
+        ("ssh://git@host.example:2222/ann/models.git/", "host.example", "ann/models"),
+        ("../elsewhere", "", ""),
+    ],
+)
+def test_where_it_is_hosted_is_read_from_git(
+    tmp_path: Path, url: str, host: str, name: str
+) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "config").write_text(
+        f'[remote "other"]\n\turl = git@x.example:x/y\n[remote "origin"]\n\turl = {url}\n'
+    )
+    (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/feature/x\n")
+    (tmp_path / "sub").mkdir()
+    assert checkout_of(tmp_path / "sub") == Checkout(
+        tmp_path.resolve(), "sub", host, name, "feature/x"
+    )
+
+
+# The one-time setup -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("wishes", WISHES)
+def test_the_setup_is_shell_of_80_columns(
+    system: str, wishes: str, repository: Any, tmp_path: Path
+) -> None:
+    repository()
+    made = rendered(system, WISHES[wishes])
+    steps = setup_steps(made, checkout_of(Path()), WISHES[wishes], SYSTEMS[system].file, "tpuctl")
+    lines = [line for one in steps for line in one.commands]
+    assert all(len(line) <= 76 for line in lines if "$" not in line and "--" in line), lines
+    require_shell("\n".join(lines), tmp_path)
+    text = "\n".join(lines)
+    assert "tpuctl doctor --role" in text
+    if system == "github":
+        assert "assertion.repository == '$REPOSITORY'" in text
+        assert "assertion.ref == 'refs/heads/main'" in text
+        assert ("perl -pi" in text) == (wishes != "all")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_gcloud_knows_what_the_setup_asks_of_it(system: str, repository: Any) -> None:
+    """Each command with --help, which takes no flag that it does not know."""
+    import shutil
+
+    if shutil.which("gcloud") is None:
+        pytest.skip("gcloud is not installed")
+    repository()
+    wishes = Wishes(push="main")
+    steps = setup_steps(rendered(system), checkout_of(Path()), wishes, "f.yml", "tpuctl")
+    text = "\n".join(line for one in steps for line in one.commands).replace("\\\n", " ")
+    asked = [shlex.split(line) for line in text.splitlines() if line.startswith("gcloud")]
+    assert len(asked) >= 4
+    for words in asked:
+        known, names = "", words[1:]
+        names = names[: next(n for n, word in enumerate(names) if not word.islower())]
+        while not known and names:  # arguments look like names of commands
+            done = subprocess.run(
+                ["gcloud", *names, "--help"], capture_output=True, text=True, check=False
+            )
+            known = done.stdout if done.returncode == 0 else ""
+            names.pop()
+        for flag in (one.partition("=")[0] for one in words if one.startswith("--")):
+            assert flag in known, f"{words}: {flag}"
+
+
+def test_the_setup_is_part_of_the_answer(repository: Any) -> None:
+    folder = repository()
+    command = [sys.executable, "-m", "tpuctl", "ci", "gitlab", "--json"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    answer = json.loads(done.stdout)
+    assert answer["exit_code"] == 0, done.stdout
+    assert answer["data"]["file"] == str(folder / ".gitlab-ci.yml")
+    assert (folder / ".gitlab-ci.yml").read_text("utf-8") == answer["data"]["text"]
+    assert any("oldest_first" in " ".join(one["commands"]) for one in answer["data"]["setup"])

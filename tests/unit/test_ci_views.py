@@ -1,0 +1,161 @@
+"""What pipelines are told: summaries, annotations, code quality; and what their steps rely on."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import google.api_core.exceptions as api
+import pytest
+from google.auth.exceptions import RefreshError
+
+from tpuctl.cloud.errors import convert
+from tpuctl.cloud.signing import is_signed_out
+from tpuctl.errors import TpuctlError
+from tpuctl.jobs.selection import selected
+from tpuctl.model.curves import Curve
+from tpuctl.model.explanation import Explanation
+from tpuctl.model.failures import Failure
+from tpuctl.model.job import JobRecord, JobStatus
+from tpuctl.model.report import AttemptReport, RunReport
+from tpuctl.preflight.findings import Finding, Report, Severity
+from tpuctl.view.annotations import run_annotation
+from tpuctl.view.code_quality import code_quality
+from tpuctl.view.places import base_folder
+from tpuctl.view.summary import markdown, sparkline
+
+BEGIN = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
+
+
+def record(*arguments: str) -> JobRecord:
+    return JobRecord.model_construct(
+        id="20261121-060000-hazel",
+        form="script",
+        script="train.py",
+        args=arguments,
+        zone="us-east1-b",
+        bucket="bucket",
+        attempt=1,
+        workers=(0,),
+    )
+
+
+def report(failure: Failure | None = None, lines: tuple[str, ...] = ()) -> RunReport:
+    ran = record("--name", "a|b `c`")
+    status = JobStatus("succeeded", 0) if failure is None else JobStatus("failed", 3)
+    attempt = AttemptReport(ran, {}, None, BEGIN, BEGIN + timedelta(minutes=90), 2.0)
+    loss = Curve("loss")
+    for step in range(1, 101):
+        loss.add(step, 8 / step)
+    why = Explanation(ran, status, failure, lines)
+    return RunReport(why, "v3-8", "tf", (attempt,), (loss,), BEGIN)
+
+
+def test_a_summary_has_result_duration_cost_and_curves() -> None:
+    text = markdown(report(), link="https://x.example/a(1)", typed="tpuctl")
+    assert text.startswith("## TPU job 20261121-060000-hazel: succeeded\n")
+    rows = dict(re.findall(r"^\| (\w+) \| (.*) \|$", text, re.MULTILINE))
+    assert rows["Ran"] == "1 h 30 min"
+    assert rows["Cost"] == "about $3.00"
+    assert rows["TPU"] == "v3-8 in us-east1-b"
+    assert rows["loss"].startswith("8 | 0.08 | 100 | `█")
+    assert "(https://x.example/a(1%29)" in text
+    assert "`tpuctl report 20261121-060000-hazel`" in text
+
+
+def test_what_others_wrote_is_no_markup_in_a_summary() -> None:
+    failure = Failure("failure", "script", "it <b>broke</b> | [x](y)", "Mend it:\n    ```\n    fix")
+    text = markdown(report(failure, ("```", "<script>")))
+    assert "### it \\<b\\>broke\\</b\\> \\| \\[x\\](y)" in text
+    # Each block's fence is longer than any that stands in it.
+    assert text.count("````text\n") == 2
+    row = next(line for line in text.splitlines() if line.startswith("| Command"))
+    assert len(re.findall(r"(?<!\\)\|", row)) == 3
+
+
+def test_a_line_of_a_curve_is_as_wide_as_told() -> None:
+    assert sparkline([(1, 0.0), (2, 3.0), (3, 7.0)]) == "▁▄█"
+    assert sparkline([(step, 5.0) for step in range(100)], 10) == "▁" * 10
+    assert len(sparkline([(step, float(step)) for step in range(1000)], 24)) == 24
+    assert sparkline([]) == ""
+
+
+def test_an_annotation_is_one_line_that_github_reads() -> None:
+    failure = Failure("failure", "script", "100% wrong, here: there", "Do\n    this")
+    line = run_annotation(report(failure))
+    assert "\n" not in line
+    assert line.startswith("::error title=TPU job 20261121-060000-hazel%3A failed::")
+    assert line.endswith("::100%25 wrong, here: there%0ADo%0A    this")
+    assert run_annotation(report()).startswith("::notice title=")
+
+
+def test_code_quality_is_what_gitlab_reads(tmp_path: Path) -> None:
+    """docs.gitlab.com, Code Quality: what an entry has to have."""
+    file = tmp_path / "train.py"
+    file.write_text("import os\nx = 1\nx = 1\n")
+    found = [
+        Finding("TPU101", Severity.error, file, line, 0, "It cannot be.", "Do this.")
+        for line in (2, 3)
+    ]
+    entries = code_quality(Report(tuple(found), (file,)), tmp_path)
+    assert json.loads(json.dumps(entries)) == entries
+    for entry, line in zip(entries, (2, 3), strict=True):
+        assert entry["description"] == "It cannot be. Do this."
+        assert entry["check_name"] == "TPU101"
+        assert entry["severity"] == "major"
+        assert entry["location"] == {"path": "train.py", "lines": {"begin": line}}
+    before = [one["fingerprint"] for one in entries]
+    assert len({*before}) == 2
+    file.write_text("import os\nimport sys\nx = 1\nx = 1\n")
+    moved = [replace(one, line=one.line + 1) for one in found]
+    after = code_quality(Report(tuple(moved), (file,)), tmp_path)
+    assert [one["fingerprint"] for one in after] == before
+
+
+def test_paths_are_told_from_the_checkout_of_either_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path / "sub")
+    for name in ("GITHUB_WORKSPACE", "CI_PROJECT_DIR"):
+        assert base_folder({name: str(tmp_path)}) == tmp_path
+    assert base_folder({"CI_PROJECT_DIR": str(tmp_path / "other")}) == tmp_path / "sub"
+
+
+@pytest.mark.parametrize(
+    ("foreign", "signed_out"),
+    [
+        (api.Unauthenticated("expired"), True),
+        (api.Unauthorized("expired"), True),
+        (RefreshError("unable to retrieve subject token"), True),
+        (api.Forbidden("no"), False),
+        (api.PermissionDenied("no"), False),
+        (api.ServiceUnavailable("later"), False),
+    ],
+)
+def test_an_expired_sign_in_is_told_from_a_permission(foreign: Exception, signed_out: bool) -> None:
+    def ours() -> TpuctlError:
+        try:
+            raise convert(foreign, "nodes") from foreign
+        except TpuctlError as error:
+            return error
+
+    assert is_signed_out(ours()) is signed_out
+    outer = TpuctlError("Lost", "the machine")
+    outer.__cause__ = ours()
+    assert is_signed_out(outer) is signed_out
+    assert not is_signed_out(TpuctlError("Lost", "the machine"))
+
+
+def test_the_key_that_signing_in_to_a_pipeline_leaves_is_never_shipped(tmp_path: Path) -> None:
+    below = tmp_path / "deep" / "er"
+    below.mkdir(parents=True)
+    for folder in (tmp_path, below):
+        (folder / "gha-creds-0a1b2c3d.json").write_text("{}")
+        (folder / "gha-creds.json").write_text("{}")
+    names = {entry.path.name for entry in selected(tmp_path, ["*"], [])}
+    assert "gha-creds.json" in names
+    assert "gha-creds-0a1b2c3d.json" not in names
