@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from projects import Bench, Project
 
-from tpuctl.errors import InvalidStack
+from tpuctl.emulator import control
+from tpuctl.errors import Conflict, InvalidStack
 
 STRANGER, HOME, OFFICE = "198.51.100.9", "203.0.113.7", "192.0.2.4"
 RELAY, INSIDE = "35.235.240.77", "10.164.0.9"
@@ -136,3 +138,28 @@ def test_ranges_that_let_nobody_in_are_refused(project: Project, network: str, n
     assert names in str(caught.value)
     assert caught.value.diagnostics[0].hint
     assert "tpuctl.yaml:" in caught.value.diagnostics[0].where
+
+
+async def test_a_squatted_bucket_is_not_taken_for_the_stacks(
+    project: Project, null_cloud: control.LocalCloud, tmp_path: Path
+) -> None:
+    """Names are global and can be guessed, and labels are anybody's: the bucket of another project
+    gets neither programs nor records, nor is what lies there run."""
+    bench = project.stack("kind: vm")
+    own = project.stack()  # another stack makes the project: it is there before the first `up`
+    await own.provision()
+    squatter = Project(tmp_path).stack(name="squatter")
+    await squatter.provision()
+    client = squatter.stack.cloud.client("storage")
+    bucket = client.bucket(bench.stack.stack.bucket)
+    bucket.labels = {"tpuctl-stack": bench.stack.stack.name}
+    await squatter.stack.cloud.call(
+        *("squatting", bucket.create),
+        project=squatter.stack.stack.project,
+        location="europe-west4",
+    )
+    with pytest.raises(Conflict, match="not part of stack") as caught:
+        await bench.stack.plan()
+    assert "bucket: {name:" in caught.value.diagnostics[0].hint
+    await bench.stack.down(delete_bucket=True)
+    assert await squatter.stack.cloud.call("it", client.get_bucket, bucket.name) is not None

@@ -35,7 +35,8 @@ def _ask(services: Sequence[str]) -> str:
         try:
             answer = requests.get(service, timeout=SECONDS)
             answer.raise_for_status()
-            address = ipaddress.ip_address(answer.text.strip())
+            # Not its `text`: without a header that tells, the encoding is guessed.
+            address = ipaddress.ip_address(answer.content.decode("ascii").strip())
         except (requests.RequestException, ValueError):
             continue
         if address.version == 4 and address.is_global:

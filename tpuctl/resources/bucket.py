@@ -29,6 +29,7 @@ class Bucket(StackResource):
     def __init__(self, *handed: Any, delete: bool = False) -> None:
         super().__init__(*handed)
         self.is_to_go = delete or not self.stack.file.bucket.keep
+        self._number: int | None = None  # the project's, once it was asked
 
     @property
     def name(self) -> str:
@@ -45,9 +46,19 @@ class Bucket(StackResource):
     async def observe(self) -> Any | None:
         storage = self.cloud.client("storage")
         try:
-            return await self.cloud.call(self.address, storage.get_bucket, self.name)
+            found = await self.cloud.call(self.address, storage.get_bucket, self.name)
         except (NotFound, ApiDisabled):
             return None
+        if not self.was_named:
+            self._number = await self._project_number()
+        return found
+
+    async def _project_number(self) -> int:
+        """Bucket names are global, and labels anybody's: whose a bucket is, its project tells."""
+        client = self.cloud.client("projects")
+        request = {"name": f"projects/{self.stack.project}"}
+        found = await self.cloud.call(self.address, client.get_project, request)
+        return int(found.name.partition("/")[2])
 
     def diff(self, observed: Any | None) -> Change:
         if observed is None:
@@ -70,7 +81,8 @@ class Bucket(StackResource):
         return self.nothing(f"gs://{self.name} is there")
 
     def is_ours(self, observed: Any) -> bool:
-        return bool(observed.labels.get(STACK_LABEL) == self.stack.name)
+        is_in_project = self._number is None or observed.project_number == self._number
+        return bool(observed.labels.get(STACK_LABEL) == self.stack.name) and is_in_project
 
     def removal(self, observed: Any | None) -> Change:
         if observed is None or not self.is_ours(observed):

@@ -1,0 +1,102 @@
+"""The address that SSH is opened to, as public services tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+
+import pytest
+
+from tpuctl.cloud import address
+from tpuctl.cloud.endpoints import GOOGLE, Endpoint
+from tpuctl.errors import Unreachable
+
+
+@contextmanager
+def told(*answers: str) -> Iterator[tuple[str, ...]]:
+    """A service for each of the answers; one that is empty fails."""
+    servers = []
+    for answer in answers:
+
+        class Service(BaseHTTPRequestHandler):
+            body = answer.encode()
+
+            def do_GET(self) -> None:
+                self.send_response(200 if self.body else 503)
+                self.send_header("Content-Length", str(len(self.body)))
+                self.end_headers()
+                self.wfile.write(self.body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        server = HTTPServer(("127.0.0.1", 0), Service)
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        servers.append(server)
+    try:
+        yield tuple(f"http://127.0.0.1:{one.server_port}" for one in servers)
+    finally:
+        for one in servers:
+            one.shutdown()
+            one.server_close()
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        (("8.8.4.4\n",), "8.8.4.4/32"),
+        (("", "8.8.4.4"), "8.8.4.4/32"),
+        (("<html>log in to this network</html>", "8.8.4.4"), "8.8.4.4/32"),
+        (("2001:4860:4860::8888", "8.8.4.4"), "8.8.4.4/32"),
+        (("10.0.0.7", "8.8.4.4"), "8.8.4.4/32"),
+        (("0.0.0.0", "8.8.4.4"), "8.8.4.4/32"),
+    ],
+)
+async def test_one_address_of_ipv4_is_let_in_and_no_other(
+    answers: tuple[str, ...], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(address, "SECONDS", 60)
+    with told(*answers) as services:
+        monkeypatch.setattr(address, "SERVICES", services)
+        assert await address.own_address_range(GOOGLE) == expected
+
+
+@pytest.mark.parametrize(
+    ("answers", "says"),
+    [
+        (("2001:4860:4860::8888",), "2001:4860:4860::8888"),
+        (("192.168.1.2", "192.168.1.2"), "192.168.1.2"),
+        (("", ""), "no service told"),
+    ],
+)
+async def test_where_there_is_none_nothing_is_opened(
+    answers: tuple[str, ...], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(address, "SECONDS", 60)
+    with told(*answers) as services:
+        monkeypatch.setattr(address, "SERVICES", services)
+        with pytest.raises(Unreachable) as caught:
+            await address.own_address_range(GOOGLE)
+    assert says in str(caught.value)
+    assert "ssh: iap" in caught.value.diagnostics[0].hint
+    assert "allow_from" in caught.value.diagnostics[0].hint
+
+
+async def test_on_the_local_cloud_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(address, "SERVICES", ())
+    local = Endpoint("local", "http://127.0.0.1:9", "token")
+    assert await address.own_address_range(local) == "127.0.0.0/8"
+
+
+def test_the_services_are_asked_over_tls() -> None:
+    assert all(one.startswith("https://") for one in address.SERVICES)
+
+
+def test_tunnels_begin_at_google_or_at_the_local_cloud() -> None:
+    assert GOOGLE.relay == "wss://tunnel.cloudproxy.app/v4"
+    local = Endpoint("local", "http://127.0.0.1:8001", "token")
+    assert local.relay == "ws://127.0.0.1:8001/v4"
