@@ -3,7 +3,7 @@
 For example:
 
     import asyncio
-    from tpuctl.api import Tpuctl
+    from tpuctl import Tpuctl
 
     stack = Tpuctl("tpuctl.yaml", cloud="local")
     asyncio.run(stack.up())
@@ -14,12 +14,13 @@ For example:
 from __future__ import annotations
 
 from tpuctl.api.answers import Down
+from tpuctl.api.blocking import BlockingTpuctl, print_log
 from tpuctl.api.insight import InsightApi
 from tpuctl.api.jobs import JobApi
 from tpuctl.api.machines import MachineApi
 from tpuctl.model.moment import Moment, StackStatus
 
-__all__ = ["Down", "Moment", "StackStatus", "Tpuctl"]
+__all__ = ["BlockingTpuctl", "Down", "Moment", "StackStatus", "Tpuctl", "print_log"]
 
 
 class Tpuctl(JobApi, MachineApi, InsightApi):

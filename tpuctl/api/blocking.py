@@ -1,0 +1,149 @@
+"""The interface without asyncio: for scripts, and for notebooks, where a loop runs already."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+
+from tpuctl.model.events import Emit, LogChunk, Note, Warned
+
+if TYPE_CHECKING:
+    from tpuctl.api import Tpuctl
+    from tpuctl.api.answers import Down
+    from tpuctl.flows.provision import Prepared
+    from tpuctl.model.events import Event
+    from tpuctl.model.explanation import Explanation
+    from tpuctl.model.job import JobRecord, JobStatus, JobSummary
+    from tpuctl.model.moment import StackStatus
+    from tpuctl.model.report import RunReport
+
+__all__ = ["BlockingTpuctl", "print_log"]
+
+T = TypeVar("T")
+
+
+def print_log(event: Event) -> None:
+    """Show a job's log on stdout as it comes, and what there is to say besides on stderr."""
+    if isinstance(event, LogChunk):
+        print(event.data.decode(errors="replace"), end="", flush=True)
+    elif isinstance(event, Note):
+        print(event.text, file=sys.stderr)
+    elif isinstance(event, Warned):
+        print(f"{event.diagnostic.summary}: {event.diagnostic.detail}", file=sys.stderr)
+
+
+class BlockingTpuctl:
+    """One stack, as `Tpuctl` has it; each call returns when it is done.
+
+    with BlockingTpuctl("tpuctl.yaml", cloud="local") as stack:
+        stack.up()
+        code = stack.run("train.py")
+        stack.down()
+
+    Calls may come from any thread, one after the other. Ctrl-C ends the call, not the job.
+    """
+
+    def __init__(
+        self,
+        stack_file: str | Path = "tpuctl.yaml",
+        *,
+        name: str = "",
+        project: str = "",
+        cloud: Literal["google", "local"] = "google",
+        emit: Emit = print_log,
+    ) -> None:
+        from tpuctl.api import Tpuctl
+
+        self.api: Tpuctl = Tpuctl(stack_file, name=name, project=project, cloud=cloud, emit=emit)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing can be asked after it; the stack stays as it is."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of any coroutine of `api`."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def plan(self) -> Prepared:
+        """What `up` would do, changing nothing."""
+        return self.wait_for(self.api.plan())
+
+    def up(self, confirm: Callable[[Prepared], None] | None = None) -> Prepared:
+        """Bring the stack up. `confirm` sees the plan first and raises to refuse it."""
+        return self.wait_for(self.api.up(confirm))
+
+    def status(self) -> StackStatus:
+        """What exists, asked of the cloud."""
+        return self.wait_for(self.api.status())
+
+    def run(
+        self,
+        script: str | Path,
+        arguments: Sequence[str] = (),
+        *,
+        up: bool = False,
+        down: bool = False,
+    ) -> int:
+        """Submit a script and follow it to its end; the job's exit code.
+
+        With `up` the stack is brought up first; with `down` it is taken down afterwards, whatever
+        happened.
+        """
+        return self.wait_for(self.api.run(script, arguments, up=up, down=down))
+
+    def submit(self, script: str | Path, arguments: Sequence[str] = ()) -> JobRecord:
+        """Submit a script, which goes on by itself."""
+        return self.wait_for(self.api.submit(script, arguments))
+
+    def follow(self, record: JobRecord) -> int:
+        """Emit the job's log until it has ended; its exit code."""
+        return self.wait_for(self.api.follow(record))
+
+    def job(self, name: str = "") -> JobRecord:
+        """A job by its id or its last word; the latest when none is given."""
+        return self.wait_for(self.api.job(name))
+
+    def jobs(self) -> list[JobSummary]:
+        """All jobs of the stack, the latest first."""
+        return self.wait_for(self.api.jobs())
+
+    def log(self, record: JobRecord) -> None:
+        """Emit what the job has logged until now."""
+        self.wait_for(self.api.log(record))
+
+    def stop(self, record: JobRecord) -> JobStatus:
+        """End the job on every worker."""
+        return self.wait_for(self.api.stop(record))
+
+    def explain(self, record: JobRecord) -> Explanation:
+        """Why the job ended as it did."""
+        return self.wait_for(self.api.explain(record))
+
+    def report(self, record: JobRecord) -> RunReport:
+        """All that is known of the job: attempts, cost, curves."""
+        return self.wait_for(self.api.report(record))
+
+    def down(self, *, delete_bucket: bool = False) -> Down:
+        """Take the stack away; what is left of it."""
+        return self.wait_for(self.api.down(delete_bucket=delete_bucket))

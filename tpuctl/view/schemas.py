@@ -1,0 +1,122 @@
+"""JSON schemas of what `--json` and `--events` print, made from the types that say it."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from typing import Any
+
+from tpuctl.view.answers import ANSWERS
+from tpuctl.view.machine import ENVELOPE_VERSION
+
+__all__ = ["envelope_schema", "events_schema"]
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+TEXT = {"type": "string"}
+DIAGNOSTIC = {
+    "description": "What happened, of which things, what to do about it, and where it is.",
+    "type": "object",
+    "required": ["summary", "detail", "hint", "where"],
+    "properties": dict.fromkeys(("summary", "detail", "hint", "where"), TEXT),
+}
+
+
+def envelope_schema() -> dict[str, Any]:
+    """Of the one object that `--json` answers with; `$defs` has each command's data by name."""
+    from pydantic import TypeAdapter
+
+    definitions: dict[str, Any] = {"diagnostic": DIAGNOSTIC}
+    conditions = []
+    for command, shapes in sorted(ANSWERS.items()):
+        forms = []
+        for shape in shapes:
+            made = TypeAdapter(shape).json_schema(ref_template="#/$defs/{model}")
+            definitions |= made.pop("$defs", {})
+            forms.append(made)
+        name = f"data of {command}"
+        definitions[name] = forms[0] if len(forms) == 1 else {"anyOf": forms}
+        allowed = {"anyOf": [{"$ref": f"#/$defs/{name}".replace(" ", "%20")}, {"type": "null"}]}
+        conditions.append(
+            {
+                "if": {"properties": {"command": {"const": command}, "status": {"const": "ok"}}},
+                "then": {"properties": {"data": allowed}},
+            }
+        )
+    return {
+        "$schema": DIALECT,
+        "title": "The envelope of tpuctl --json",
+        "type": "object",
+        "required": ["version", "command", "status", "exit_code", "data", "diagnostics"],
+        "properties": {
+            "version": {"const": ENVELOPE_VERSION},
+            "command": {"description": "Such as up or local status.", **TEXT},
+            "status": {"enum": ["ok", "failed"]},
+            "exit_code": {"type": "integer", "minimum": 0, "maximum": 255},
+            "data": {"description": "By command; of a failed one, what it had by then, or null."},
+            "diagnostics": {"type": "array", "items": {"$ref": "#/$defs/diagnostic"}},
+        },
+        "allOf": [
+            {
+                "if": {"properties": {"status": {"const": "ok"}}},
+                "then": {"properties": {"exit_code": {"const": 0}}},
+                "else": {"properties": {"exit_code": {"minimum": 1}}},
+            },
+            *conditions,
+        ],
+        "$defs": definitions,
+    }
+
+
+def events_schema() -> dict[str, Any]:
+    """Of one line of `--events`: an event by its name, or the envelope, which comes last."""
+    from tpuctl.model import events
+
+    kinds = sorted(typing.get_args(events.Event), key=lambda one: str(one.__name__))
+    definitions: dict[str, Any] = {"diagnostic": DIAGNOSTIC}
+    for kind in kinds:
+        fields = {one.name: _of(str(one.type)) for one in dataclasses.fields(kind)}
+        definitions[kind.__name__] = {
+            "description": " ".join((kind.__doc__ or "").split()),
+            "type": "object",
+            "required": ["event", *fields],
+            "properties": {"event": {"const": kind.__name__}, **fields},
+        }
+        if "bytes" in {str(one.type) for one in dataclasses.fields(kind)}:
+            definitions[kind.__name__]["properties"]["encoding"] = {"const": "base64"}
+    return {
+        "$schema": DIALECT,
+        "title": "A line of tpuctl --json --events",
+        "oneOf": [
+            *({"$ref": f"#/$defs/{kind.__name__}"} for kind in kinds),
+            {"$ref": "envelope.schema.json"},
+        ],
+        "$defs": definitions,
+    }
+
+
+def _of(written: str) -> dict[str, Any]:
+    """A field's annotation as a schema."""
+    known: dict[str, dict[str, Any]] = {
+        "str": TEXT,
+        "int": {"type": "integer"},
+        "float": {"type": "number"},
+        "bool": {"type": "boolean"},
+        "bytes": {"description": "Text, or base64 where encoding says so.", **TEXT},
+        "None": {"type": "null"},
+        "Mapping[str, Any]": {"type": "object"},
+        "tuple[PlannedStep, ...]": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["address", "action", "because", "after"],
+                "properties": {
+                    **dict.fromkeys(("address", "action", "because"), TEXT),
+                    "after": {"type": "array", "items": TEXT},
+                },
+            },
+        },
+        "Outcome": {"enum": ["done", "unchanged", "failed", "skipped", "interrupted"]},
+        "Diagnostic": {"$ref": "#/$defs/diagnostic"},
+    }
+    parts = [known[part.strip()] for part in written.split("|")]
+    return parts[0] if len(parts) == 1 else {"anyOf": parts}
