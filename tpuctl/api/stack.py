@@ -78,7 +78,10 @@ class StackApi:
     def cloud(self) -> Cloud:
         from tpuctl.cloud.clients import Cloud
 
-        return Cloud(self.endpoint, self.project)
+        made = Cloud(self.endpoint, self.project)
+        if self.bare is None:
+            made.around = {"type": self.stack.accelerator.name}
+        return made
 
     @cached_property
     def key(self) -> KeyPair:

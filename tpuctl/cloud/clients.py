@@ -56,6 +56,7 @@ class Cloud:
         self.endpoint = endpoint
         self.project = project
         self.clock = clock or SystemClock()
+        self.around: Mapping[str, str] = {}  # what hints may name beside what a call does
         self._making = threading.RLock()
         self._clients: dict[str, Any] = {}
 
@@ -85,7 +86,7 @@ class Cloud:
         """What a call was about, as far as it says so, for the commands in an error's hint."""
         asked = [*args, {name: one for name, one in fields.items() if not isinstance(one, bytes)}]
         texts = [str(one)[:LONGEST_TEXT] for one in asked if not isinstance(one, bytes)]
-        return facts_of(*texts, project=self.project)
+        return {**self.around, **facts_of(*texts, project=self.project)}
 
     def client(self, name: str) -> Any:
         """The client of that name, made under a lock since calls come from several threads."""

@@ -46,7 +46,7 @@ async def long_operation(
 
 def _raise_if_failed(operation: Any, what: str, cloud: Cloud) -> None:
     if operation.HasField("error"):
-        around = facts_of(operation.name, project=cloud.project)
+        around = {**cloud.around, **facts_of(operation.name, project=cloud.project)}
         raise from_status(operation.error, what, around)
 
 
@@ -76,10 +76,10 @@ async def compute_operation(cloud: Cloud, operation: Any, *, what: str, seconds:
         if first.code == "RESOURCE_NOT_FOUND" and ended.operation_type == "delete":
             return  # somebody else has deleted it meanwhile
         text = f"{first.code}: {first.message}"
-        around = {"project": cloud.project, **where}
+        around = {**cloud.around, "project": cloud.project, **where}
         raise classify(
             "UNKNOWN", text, what=what, reasons=(first.code,), has_ended=True, facts=around
         )
     if ended.http_error_status_code >= 400:
         text = f"{ended.http_error_status_code} {ended.http_error_message}"
-        raise classify("UNKNOWN", text, what=what, has_ended=True)
+        raise classify("UNKNOWN", text, what=what, has_ended=True, facts=cloud.around)

@@ -171,6 +171,29 @@ WORDINGS: Mapping[str, Wording] = {
         "CCExtractor/sample-platform#901 (2024-06)",
         (_info("ZONE_RESOURCE_POOL_EXHAUSTED", "compute.googleapis.com", http="503"),),
     ),
+    "compute-stockout-details": Wording(
+        "UNAVAILABLE",
+        "The zone 'projects/{project}/zones/{zone}' does not have enough resources available to "
+        "fulfill the request, '(resource type:compute)'.",
+        "skypilot 0.14.1 cloud_vm_ray_backend.py: the code",
+        (
+            _info(
+                "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "compute.googleapis.com", http="503"
+            ),
+        ),
+    ),
+    "compute-insufficient-capacity": Wording(
+        "UNAVAILABLE",
+        "The zone {zone} has too little left.",
+        "skypilot 0.14.1 cloud_vm_ray_backend.py: the code",
+        (_info("insufficientCapacity", "compute.googleapis.com", http="503"),),
+    ),
+    "compute-preempted": Wording(
+        "FAILED_PRECONDITION",
+        "Instance failed to start due to preemption.",
+        "skypilot 0.14.1 cloud_vm_ray_backend.py: the code",
+        (_info("UNSUPPORTED_OPERATION", "compute.googleapis.com", http="412"),),
+    ),
     # 403 in kelseyhightower/kubernetes-the-hard-way#47.
     "compute-quota": Wording(
         "PERMISSION_DENIED",

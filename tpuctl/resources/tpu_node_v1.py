@@ -199,7 +199,9 @@ def _with_the_change(error: NodesClosed, stack: Stack) -> TpuctlError:
     """The same refusal with the exact change to make."""
     first = error.diagnostics[0]
     named = NodesClosed(
-        first.summary, first.detail, hint=f"Use a TPU VM instead:\n{_change(stack)}"
+        first.summary,
+        first.detail,
+        hint=f"Use a TPU VM instead:\n{_change(stack)}\nthen bring it up:\n    tpuctl up",
     )
     named.scope = error.scope
     return named

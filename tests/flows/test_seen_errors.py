@@ -1,0 +1,211 @@
+"""Every error text of Google's that was seen in public, played the way by which it arrives.
+
+`seen_errors.json` says of each what it means and how tpuctl has to end: judged from the text and
+from what was going on when people met it. Answers and operations come over the wire from the local
+cloud, lines of logs from a job's record in the bucket, and what other programs say is pasted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from projects import Bench, Project, serving
+
+from tpuctl import errors
+from tpuctl.api import Tpuctl
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.errors import TpuctlError
+from tpuctl.model.job import JobRecord, WorkerRecord
+from tpuctl.model.known_errors import table
+
+SEEN: list[dict[str, Any]] = json.loads(Path(__file__).with_name("seen_errors.json").read_text())
+NODE = "kind: node, runtime: 2.12.0"
+NOON = datetime(2026, 3, 4, 12, tzinfo=UTC)
+
+
+def arriving(*how: str) -> Any:
+    found = [one for one in SEEN if one["arrives"] in how]
+    return pytest.mark.parametrize("seen", found, ids=[one["id"] for one in found])
+
+
+@dataclass(frozen=True)
+class Played:
+    """A cloud with stacks in it to play errors to, one for all tests of this file."""
+
+    cloud: LocalCloud
+    project: Project
+    stacks: dict[str, Bench]
+
+    def bench(self, kind: str) -> Bench:
+        if kind == "new":  # nothing of it exists: project, APIs and grants are made first
+            return Project(self.project.folder).stack()
+        if kind not in self.stacks:
+            tpu = NODE if kind in ("node", "controller") else ""
+            self.stacks[kind] = self.project.stack(tpu)
+        return self.stacks[kind]
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
+    home = tmp_path_factory.mktemp("seen") / "local"
+    patch = pytest.MonkeyPatch()
+    with serving(home) as cloud:
+        project = Project.spoken_to(cloud, tmp_path_factory.mktemp("stacks"), patch)
+        yield Played(cloud, project, {})
+    patch.undo()
+
+
+async def met_by(bench: Bench, kind: str) -> TpuctlError:
+    """What a program meets that does what the command does."""
+    stack = bench.again()
+    with pytest.raises(TpuctlError) as caught:
+        if kind == "jobs":
+            await stack.jobs()
+        else:
+            await stack.provision(await stack.plan())
+    return caught.value
+
+
+@arriving("an answer", "an operation that fails")
+async def test_a_refusal(played: Played, seen: dict[str, Any]) -> None:
+    bench = played.bench(seen["stack"])
+    fault = steering.add_fault(played.cloud, "error", **seen["fault"], times="unlimited")
+    try:
+        met = await met_by(bench, seen["stack"])
+        used = steering.fault(played.cloud, fault["id"])["used"]
+    finally:
+        steering.remove_all_faults(played.cloud)
+    assert used
+    assert isinstance(met, getattr(errors, seen["error"]))
+    assert met.exit_code == seen["exit_code"]
+    known, [told] = table().named(seen["known"]), met.diagnostics
+    assert told.summary == known.summary
+    assert known.why in told.detail
+    if "text" in seen["fault"]:
+        assert seen["text"].partition(" [EID")[0] in told.detail, "the cloud's own words"
+    names = {"project": bench.stack.project, "bucket": bench.stack.store.name}
+    assert f"    {seen['command'].format(**names)}" in told.hint.splitlines()
+
+
+def test_a_refusal_as_the_command_ends(played: Played) -> None:
+    bench = played.project.stack()
+    steering.add_fault(played.cloud, "error", method="CreateNode", like="location-policy")
+    code, out, told = bench.type("up", "--yes")
+    assert (code, out) == (77, "")
+    assert "Zone not allowed" in told
+    assert "denied on 'locations/europe-west4-a'" in told
+    assert "gcloud org-policies describe gcp.resourceLocations" in told
+
+
+def record_of(bench: Bench, number: int) -> JobRecord:
+    stack = bench.stack.stack
+    return JobRecord(
+        id=f"20260304-{number:06d}-acorn",
+        stack=stack.name,
+        project=stack.project,
+        zone=stack.zone,
+        node=stack.names.node,
+        bucket=bench.stack.store.name,
+        script="job.py",
+        bundle="0" * 64,
+        worker_count=1,
+        workers=(0,),
+        submitted=NOON,
+    )
+
+
+async def left_by(stack: Tpuctl, record: JobRecord, line: str) -> None:
+    """What a job leaves in the bucket whose script died with this."""
+    log = f'step 1\nTraceback (most recent call last):\n  File "job.py", line 2\n{line}\n'.encode()
+    worker = WorkerRecord(
+        job=record.id,
+        attempt=1,
+        worker=0,
+        state="failed",
+        exit_code=1,
+        started=NOON,
+        finished=NOON,
+        log_bytes=len(log),
+        first_cause="script",
+        detail="the script ended with exit code 1",
+        synced=True,
+    )
+    for name, data in (
+        (record.object_name, record.model_dump_json().encode()),
+        (record.record_name(0), worker.model_dump_json().encode()),
+        (record.log_name(0), log),
+    ):
+        await stack.store.put_bytes(name, data)
+
+
+@pytest.fixture(scope="module")
+def stopped(played: Played) -> Bench:
+    """A stack with a bucket and a node: what nobody blames for what a log says."""
+    bench = played.project.stack()
+    asyncio.run(Bench(bench.again(), []).provision())
+    return bench
+
+
+@arriving("a job's log")
+async def test_a_line_of_a_log(stopped: Bench, seen: dict[str, Any]) -> None:
+    stack = stopped.again()
+    record = record_of(stopped, SEEN.index(seen))
+    await left_by(stack, record, seen["text"])
+    failure = (await stack.explain(await stack.job(record.id))).failure
+    assert failure is not None
+    assert (failure.kind, failure.name) == (seen["fault"], seen["known"])
+    assert failure.cause == table().named(seen["known"]).why
+    assert failure.detail == seen["text"]
+    assert f"    {seen['command']}" in failure.hint.splitlines()
+
+
+def test_a_line_of_a_log_as_the_command_tells_it(stopped: Bench) -> None:
+    seen = next(one for one in SEEN if one["id"] == "tpu-in-use")
+    record = record_of(stopped, 99_999)
+    asyncio.run(left_by(stopped.again(), record, seen["text"]))
+    code, out, _ = stopped.type("explain", record.id)
+    assert code == 0
+    assert "Another process holds the TPU" in out
+    assert f"    {seen['command']}\n" in out
+
+
+def test_without_a_job_explain_tells_how_the_stack_is(stopped: Bench, played: Played) -> None:
+    bench = played.project.stack()
+    code, out, told = bench.type("explain")
+    assert (code, out) == (1, "")
+    assert "No job yet" in told
+    assert "Nothing of it exists" in told
+    assert "    tpuctl up\n" in told
+    assert "tpuctl explain --error" in told
+
+
+@arriving("an answer", "an operation that fails", "a job's log", "another program")
+def test_a_text_that_is_pasted(
+    seen: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """In this process: no cloud is asked."""
+    from tpuctl.cli.main import run
+
+    monkeypatch.chdir(tmp_path)
+    for name in ("TPUCTL_STACK_FILE", "TPUCTL_CLOUD"):
+        monkeypatch.delenv(name, raising=False)
+    assert run(["explain", "--json", "--error", seen["text"]]) == 0
+    found = json.loads(capsys.readouterr().out)["data"]
+    assert found["name"] == seen["known"]
+    assert found["summary"] and found["why"]
+    command = seen["command"].partition(" --")[0].partition("{")[0].partition("?")[0]
+    assert f"    {command}" in found["hint"]
+
+
+def test_every_text_was_judged() -> None:
+    names = {one.name for one in table().errors}
+    assert {one["known"] for one in SEEN} <= names
+    assert len({one["id"] for one in SEEN}) == len(SEEN)
