@@ -8,6 +8,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -44,7 +45,7 @@ def run(arguments: Sequence[str]) -> int:
         exit_code = code if isinstance(code, int) else 0
     except TpuctlError as error:
         exit_code = error.exit_code
-        state.problems(error.diagnostics)
+        state.problems(_whole(error) if state.verbose else error.diagnostics)
     except typer.TyperException as error:
         exit_code = Usage.exit_code
         state.problems([usage_problem(error, state)])
@@ -102,6 +103,17 @@ def _require_folder() -> None:
     except OSError as error:
         detail = "the folder you are in does not exist any more"
         raise Usage("No current folder", detail, hint="Change to another one.") from error
+
+
+def _whole(error: TpuctlError) -> list[Diagnostic]:
+    """With all that led to it: the cloud's answer as its client understood it."""
+    first, *others = error.diagnostics
+    lines, cause = [first.detail], error.__cause__
+    while cause is not None:
+        lines.append(f"from {type(cause).__module__}.{type(cause).__qualname__}: {cause}")
+        lines += [f"    {one}" for one in getattr(cause, "details", None) or ()]
+        cause = cause.__cause__
+    return [replace(first, detail="\n".join(filter(None, lines))), *others]
 
 
 def _bug(error: Exception, verbose: bool) -> Diagnostic:
