@@ -37,10 +37,11 @@ def show_finding(finding: Finding, console: Console) -> None:
     Words are wrapped for a terminal; commands stay whole, so that they can be copied.
     """
     width = console.width
-    line = Text(f"{finding.state.value:<{WORD}} ", STYLES[finding.state])
+    line = Text()
+    line.append(f"{finding.state.value:<{WORD}} ", STYLES[finding.state])
     line.append(f"{finding.check:<{NAME}}", "bold")
     told = wrapped(finding.told, width, used=len(INDENT), indent=INDENT)
-    line.append(told, "dim" if finding.state is State.UNASKED else "default")
+    line.append(told, "dim" if finding.state is State.UNASKED else "")
     _print(console, line)
     for part in finding.hint.splitlines():
         if part.startswith("    "):

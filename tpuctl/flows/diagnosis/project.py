@@ -136,7 +136,15 @@ class ProjectChecks:
             project.diff(None)
         except ApiDisabled as error:
             return self._api_off("project", error, "cloudresourcemanager")
-        except (NotFound, Conflict) as error:
+        except NotFound as error:
+            found = failed("project", error, DENIED)
+            return replace(
+                found,
+                hint=f"{found.hint}\nIf it is there, its owner lets you see it with\n"
+                f"    gcloud projects add-iam-policy-binding {name} --member={self._who.member} "
+                "--role=roles/browser",
+            )
+        except Conflict as error:
             return failed("project", error, DENIED)
         raise AssertionError("a project that is neither there nor to be made is not found")
 
