@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.cli.main import run
 from tpuctl.cli.arguments import hoist
+from tpuctl.cli.main import run
+from tpuctl.flows.scaffold import likely_script
 
 HEAVY = ("google", "grpc", "asyncssh", "aiohttp", "yaml", "requests", "cryptography")
 MINIMAL = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-8}\n"
@@ -182,6 +184,29 @@ def test_init_tells_of_a_folder_not_of_its_thirty_files(capsys: pytest.CaptureFi
     assert "    tpuctl run bert-pretraining/pretrain.py" in shown
 
 
+def test_templates_are_listed_with_what_they_are_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["init", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    told = dict(line.strip().split(maxsplit=1) for line in lines[: lines.index("")])
+    assert set(told) == {"bert-pretraining", "empty", "keras", "slice", "tpu-node"}
+    assert all(text.endswith(".") and len(text) <= 62 for text in told.values())
+    assert run(["init", "kears", "--project", "my-project"]) == 2
+    assert "Did you mean keras?" in capsys.readouterr().err
+
+
+def test_the_script_to_run_next_is_the_one_that_is_there(tmp_path: Path) -> None:
+    stack_file = Path("tpuctl.yaml")
+    assert likely_script(stack_file) == "SCRIPT"
+    for place in ("my job/train.py", "train.py"):
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        (tmp_path / place).write_text("", "utf-8")
+        assert likely_script(stack_file) == shlex.quote(place)
+    (tmp_path / "train.py").unlink()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "pretrain.py").write_text("", "utf-8")
+    assert likely_script(stack_file) == "SCRIPT"  # which of the two, nobody knows
+
+
 def test_init_elsewhere_says_how_to_go_on_from_here(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -278,6 +303,23 @@ def test_an_interrupted_command_says_so(
     answer = envelope(capsys, "local", "status")
     assert (answer["status"], answer["exit_code"]) == ("failed", 130)
     assert [one["summary"] for one in answer["diagnostics"]] == ["Interrupted"]  # type: ignore
+
+
+def test_a_bug_says_that_it_is_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(home: Path) -> None:
+        raise ZeroDivisionError("of ours")
+
+    monkeypatch.setattr("tpuctl.emulator.control.status", fail)
+    answer = envelope(capsys, "local", "status")
+    assert (answer["status"], answer["exit_code"]) == ("failed", 70)
+    assert run(["local", "status"]) == 70
+    told = capsys.readouterr().err
+    assert "bug in tpuctl" in told
+    assert "Traceback" not in told
+    assert run(["local", "status", "--verbose"]) == 70
+    assert "Traceback" in capsys.readouterr().err
 
 
 def test_an_interrupted_import_is_no_traceback() -> None:

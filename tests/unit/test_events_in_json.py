@@ -21,10 +21,11 @@ PINNED = {
     "JobEnded": {"job", "state", "exit_code", "worker", "detail"},
     "LogChunk": {"worker", "data", "offset", "attempt"},
     "Note": {"text"},
+    "Planned": {"steps"},
     "PortForwarded": {"worker", "port", "local_port", "url"},
     "StatusSeen": {"at", "data", "problem"},
     "StepFinished": {"address", "outcome", "seconds", "because"},
-    "StepProgress": {"address", "text", "fraction"},
+    "StepProgress": {"address", "text", "fraction", "done", "total"},
     "StepStarted": {"address", "action", "because"},
     "Warned": {"diagnostic", "is_error"},
 }
