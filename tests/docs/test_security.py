@@ -1,0 +1,34 @@
+"""The files and tests that the page about security names, and the ranges and names in it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tpuctl.remote.iap import RANGE
+from tpuctl.resources.closing import PRIORITY
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "security.md").read_text("utf-8")
+NAMED = sorted(set(re.findall(r"`((?:tests|tpuctl|requirements)/[\w./-]+(?:::\w+)?)`", PAGE)))
+
+
+def test_it_names_what_holds_its_claims() -> None:
+    assert len(NAMED) > 30
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_what_it_names_is_there(name: str) -> None:
+    path, _, test = name.partition("::")
+    found = ROOT / path
+    assert found.exists()
+    if test:
+        assert re.search(rf"^(?:async )?def {test}\(", found.read_text("utf-8"), re.MULTILINE)
+
+
+def test_facts_in_it_are_those_of_the_program() -> None:
+    assert RANGE in PAGE
+    assert PRIORITY < 65534, "before the rule of the network `default`"
+    assert PRIORITY > 1000, "behind the rules that people make"
