@@ -47,7 +47,8 @@ async def long_operation(
 def _raise_if_failed(operation: Any, what: str, cloud: Cloud) -> None:
     if operation.HasField("error"):
         around = {**cloud.around, **facts_of(operation.name, project=cloud.project)}
-        raise from_status(operation.error, what, around)
+        whole = RuntimeError(f"operation {operation.name} ended with {operation.error}".rstrip())
+        raise from_status(operation.error, what, around) from whole
 
 
 async def compute_operation(cloud: Cloud, operation: Any, *, what: str, seconds: float) -> None:
@@ -77,9 +78,10 @@ async def compute_operation(cloud: Cloud, operation: Any, *, what: str, seconds:
             return  # somebody else has deleted it meanwhile
         text = f"{first.code}: {first.message}"
         around = {**cloud.around, "project": cloud.project, **where}
+        whole = RuntimeError(f"operation {operation.name} ended with {ended.error}".rstrip())
         raise classify(
             "UNKNOWN", text, what=what, reasons=(first.code,), has_ended=True, facts=around
-        )
+        ) from whole
     if ended.http_error_status_code >= 400:
         text = f"{ended.http_error_status_code} {ended.http_error_message}"
         raise classify("UNKNOWN", text, what=what, has_ended=True, facts=cloud.around)
