@@ -30,6 +30,7 @@ __all__ = [
 MOST_ADDRESSES = 8
 NUMBERS = ("age", "an hour", "so far")
 NAMES = {"tpu": "node", "queued": "request"}
+WAYS = {"iap": "through Identity-Aware Proxy", "internal": "at internal addresses"}
 CAPACITIES = {"on-demand": "", "preemptible": ", preemptible", "spot": ", spot"}
 
 
@@ -130,6 +131,8 @@ def status_facts(
     facts = [("stack", f"{stack.name} in project {stack.project}")]
     for one in found:
         facts += _facts(one)
+    if len(facts) > 1 and stack.file.network.ssh in WAYS:
+        facts.append(("ssh", WAYS[stack.file.network.ssh]))
     facts += [
         ("bucket", f"gs://{one.found.name}: {one.note}")
         for one in charges
