@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tpuctl.cli.app import State
 from tpuctl.cli.choosing import (
     Generation,
     Limit,
@@ -28,6 +27,7 @@ from tpuctl.cli.choosing import (
 from tpuctl.cli.prices import prices
 from tpuctl.cli.quota import quota
 from tpuctl.cli.runtimes import runtimes
+from tpuctl.cli.state import State
 from tpuctl.cli.zones import zones
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpuctl.cli.app import State
+from tpuctl.cli.state import State
 from tpuctl.errors import Usage
 
 if TYPE_CHECKING:

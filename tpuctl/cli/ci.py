@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpuctl.cli.app import State
 from tpuctl.cli.ci_steps import follow, start, summary
 from tpuctl.cli.run import AFTER_DASHES, AfterDashes
+from tpuctl.cli.state import State
 from tpuctl.errors import Usage
 
 if TYPE_CHECKING:

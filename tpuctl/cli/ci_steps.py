@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from tpuctl.cli.app import State
 from tpuctl.cli.arguments import duration
 from tpuctl.cli.options import Job
 from tpuctl.cli.run import AFTER_DASHES, what_to_run
+from tpuctl.cli.state import State
 from tpuctl.errors import Usage
 
 __all__ = ["follow", "start", "summary"]

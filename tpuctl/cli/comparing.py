@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tpuctl.cli.choosing import asked_live, places
 
 if TYPE_CHECKING:
-    from tpuctl.cli.app import State
+    from tpuctl.cli.state import State
     from tpuctl.flows.offered import What
     from tpuctl.model.offered import Comparison
 

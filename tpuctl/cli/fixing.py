@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tpuctl.cli.app import State
+from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
     from tpuctl.preflight.findings import Report

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpuctl.cli.app import State
+from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
     from tpuctl.api import Tpuctl

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tpuctl.cli.app import State
+from tpuctl.cli.state import State
 
 __all__ = ["register"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
-from tpuctl.cli.app import State
+from tpuctl.cli.state import State
 
 __all__ = ["until_interrupted"]
 

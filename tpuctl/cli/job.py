@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpuctl.cli.app import State
 from tpuctl.cli.arguments import duration
 from tpuctl.cli.following import PANEL, AllWorkers, follow_here, remember
 from tpuctl.cli.options import Job
 from tpuctl.cli.report import show
+from tpuctl.cli.state import State
 from tpuctl.errors import TimedOut, Usage
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from tpuctl.cli.app import State
 from tpuctl.cli.local_env import print_environment, tell_of_shell
 from tpuctl.cli.local_faults import fault_app, set_setting
+from tpuctl.cli.state import State
 
 __all__ = ["register"]
 

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from tpuctl.cli.app import State
+from tpuctl.cli.state import State
 from tpuctl.errors import TpuctlError, Unreachable, Usage
 
 __all__ = ["Shell", "lines_for", "print_environment", "tell_of_shell"]

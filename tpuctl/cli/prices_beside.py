@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpuctl.cli.app import State
 from tpuctl.cli.choosing import field, in_order, natural
 from tpuctl.cli.known import regions
+from tpuctl.cli.state import State
 
 __all__ = ["disk_prices", "machine_prices", "storage_prices"]
 

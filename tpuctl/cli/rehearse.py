@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpuctl.cli.app import Interrupted, State
 from tpuctl.cli.arguments import duration
 from tpuctl.cli.following import PANEL
 from tpuctl.cli.options import type_option
 from tpuctl.cli.run import AFTER_DASHES, AfterDashes, what_to_run
+from tpuctl.cli.state import Interrupted, State
 from tpuctl.errors import Usage
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpuctl.cli.app import State
 from tpuctl.cli.following import PANEL
 from tpuctl.cli.options import Job
+from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
     from tpuctl.model.report import RunReport

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpuctl.cli.app import State
 from tpuctl.cli.arguments import duration
 from tpuctl.cli.following import PANEL, AllWorkers
 from tpuctl.cli.help import Command
 from tpuctl.cli.running import Running, require_sense
 from tpuctl.cli.stack import confirm_up
+from tpuctl.cli.state import State
 from tpuctl.errors import Usage
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tpuctl.cli.app import AFTER_INTERRUPT, Interrupted, State
 from tpuctl.cli.following import Followed, follow_here
+from tpuctl.cli.state import AFTER_INTERRUPT, Interrupted, State
 from tpuctl.errors import Diagnostic, TpuctlError, Usage
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpuctl.cli.app import State
 from tpuctl.cli.choosing import (
     Generation,
     Limit,
@@ -21,6 +20,7 @@ from tpuctl.cli.choosing import (
     in_order,
     natural,
 )
+from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
     from tpuctl.catalog import Choice

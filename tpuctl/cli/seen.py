@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tpuctl.cli.app import State
+    from tpuctl.cli.state import State
 
 __all__ = ["SeenStack", "forget", "note", "seen_file", "seen_stacks"]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpuctl.cli.app import State
 from tpuctl.cli.options import ProjectId, StackName
+from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
     from tpuctl.api import Tpuctl

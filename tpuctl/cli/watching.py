@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tpuctl.cli.app import State
+from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
     from tpuctl.api import Tpuctl

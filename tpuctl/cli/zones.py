@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tpuctl.cli.app import State
 from tpuctl.cli.choosing import (
     Generation,
     Limit,
@@ -24,6 +23,7 @@ from tpuctl.cli.choosing import (
     in_order,
     is_meant,
 )
+from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
     from tpuctl.catalog import AcceleratorType, Choice
