@@ -47,7 +47,11 @@ def _walk(group: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _parameters(command: Any) -> Iterator[str]:
-    shown = [one for one in command.params if one.name not in ("help",)]
+    shown = [
+        one
+        for one in command.params
+        if one.name not in ("help",) and not getattr(one, "hidden", False)
+    ]
     if not shown:
         return
     yield "| | |\n|---|---|"

@@ -271,3 +271,14 @@ def test_nothing_like_that_is_said_beside_the_data(capsys: pytest.CaptureFixture
     assert captured.out == ""
     assert re.search("(?i)nothing", captured.err)
     assert answer(capsys, "types", "--type", "v2-8", "--zone", "us-east5-a")["types"] == []
+
+
+def test_the_type_may_be_an_option_as_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("prices", "quota"):
+        assert answer(capsys, command, "--type", "v3-8") == answer(capsys, command, "v3-8")
+
+
+def test_a_type_that_no_zone_asked_for_offers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(capsys, "prices", "v3-8", "--zone", "us-west4-a")["offers"] == []
+    assert run(["prices", "v3-8", "--zone", "us-west4-a"]) == 0
+    assert "tpuctl zones" in capsys.readouterr().out

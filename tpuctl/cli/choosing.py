@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from tpuctl.cli.completion import complete_capacities
+from tpuctl.cli.completion import complete_capacities, complete_types
 from tpuctl.cli.known import (
     require_generations,
     require_regions,
@@ -33,6 +33,7 @@ __all__ = [
     "MinChips",
     "Regions",
     "Sort",
+    "TypeToo",
     "Types",
     "Zones",
     "asked_live",
@@ -53,7 +54,12 @@ Types = Annotated[
     str,
     type_option("A type, a generation (v5e), a pattern ('v6e-*'), or several with commas."),
 ]
-Zones = Annotated[str, zone_option("Only in these zones; patterns and commas as with --type.")]
+TypeToo = Annotated[
+    str,
+    typer.Option("--type", metavar="TYPE", hidden=True, autocompletion=complete_types),
+]
+"""Of commands that take the type as their argument: what is typed from habit is understood."""
+Zones = Annotated[str, zone_option("Only in these zones: a name, a pattern ('us-*'), or several.")]
 Regions = Annotated[str, region_option("Only in these regions.")]
 Generation = Annotated[
     str,

@@ -162,7 +162,9 @@ class Shown:
         )
 
     def _tell_nothing(self, everything: list[Offer], paid: Budget | None) -> None:
-        if not everything:
+        if not self.choice.types:
+            _say("None of the zones asked for offers such a type. See which do: tpuctl zones")
+        elif not everything:
             _say("No price is known of what was asked for.")
         else:
             least = everything[0]

@@ -17,6 +17,7 @@ from tpuctl.cli.choosing import (
     MinChips,
     Regions,
     Sort,
+    TypeToo,
     Zones,
     capacities,
     chosen,
@@ -67,6 +68,7 @@ def prices(
         bool, typer.Option("--storage", help="Buckets instead, by location, and their traffic.")
     ] = False,
     live: Live = False,
+    type_too: TypeToo = "",
 ) -> None:
     """Show what nodes cost an hour: of one type by zone, of several where each is cheapest.
 
@@ -76,6 +78,7 @@ def prices(
     from tpuctl.errors import Usage
 
     state: State = context.obj
+    accelerator = ",".join(filter(None, (accelerator, type_too)))
     beside = [name for name, is_wanted in _beside(machines, disks, storage) if is_wanted]
     nodes = [
         name

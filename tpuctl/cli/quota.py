@@ -14,6 +14,7 @@ from tpuctl.cli.choosing import (
     LiveProject,
     Regions,
     Sort,
+    TypeToo,
     Zones,
     asked_live,
     capacities,
@@ -56,6 +57,7 @@ def quota(
         bool, typer.Option("--live", help="Ask how much is allowed, used, and left, zone by zone.")
     ] = False,
     project: LiveProject = "",
+    type_too: TypeToo = "",
 ) -> None:
     """Show which limits nodes of a type count against, and how many still fit with --live.
 
@@ -64,7 +66,7 @@ def quota(
     from tpuctl.cli.known import require_type
 
     state: State = context.obj
-    name = accelerator.lower()
+    name = (accelerator or type_too).lower()
     require_type(name)
     # Flex-start nodes count as spot ones do.
     spot = capacities(capacity) != ("on-demand",) if capacity else None
