@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,10 @@ class Desk:
         code, out, told = self.type("doctor", "--role", folder=folder)
         assert code == 0, told
         return out
+
+    def stop_soon(self, folder: Path) -> None:
+        """Stop the stack's latest job, while something else goes on here."""
+        threading.Thread(target=self.type, args=("stop",), kwargs={"folder": folder}).start()
 
     def answer(self, *arguments: str, folder: Path | None = None) -> Any:
         code, out, told = self.type(*arguments, "--json", folder=folder)

@@ -150,21 +150,21 @@ class Callers:
         self.cloud = cloud
         self.role = make_role(cloud, f"ci_{stack.replace('-', '_')}", permissions, PROJECT)
         self.members: list[str] = []
+        self.signed_in: Callable[[int], None] = lambda count: None
 
     def sign_in(self) -> str:
         """Another caller, as TPUCTL_LOCAL_CALLER names it."""
         member = f"user:pipeline-{next(_numbers)}@example.com"
         grant(self.cloud, f"projects/{PROJECT}", self.role, member)
         self.members.append(member)
+        self.signed_in(len(self.members))
         return member
 
-    def expire(self) -> str:
-        """The last token expires, for every call from now on. The fault's id."""
+    def expire(self, calls: int) -> None:
+        """The last token expires after so many calls: what begins is well under way by then."""
         email = self.members[-1].partition(":")[2]
-        made = steering.add_fault(
-            self.cloud, "error", code="UNAUTHENTICATED", caller=email, times="unlimited"
-        )
-        return str(made["id"])
+        fields = {"code": "UNAUTHENTICATED", "caller": email, "times": "unlimited", "at": calls}
+        steering.add_fault(self.cloud, "error", **fields)
 
 
 def make_repository(folder: Path, stack: str, more: str = "", host: str = "github.com") -> Path:

@@ -115,26 +115,29 @@ def test_a_job_that_cannot_begin_is_summed_up_too(bench: Callable[..., Bench]) -
 
 @pytest.mark.soak
 def test_steps_and_jobs_follow_each_other_though_tokens_expire(bench: Callable[..., Bench]) -> None:
-    """A step's share of an hour is a second in the first job. The second is another computer, whose
-    key opens no machine: it reads the log in the bucket, until its token expires."""
-    made = bench("24", "1", "0", hours="5")
+    """A step's share of an hour is a second in the first job. The second job is another computer,
+    whose key opens no machine; the token of its first step expires."""
+    made = bench("100000", "0.2", "0", hours="5")
     made.text = made.text.replace("--for 50m", "--for 1s", 5)
     assert len(re.findall("--for 50m", made.text)) == 2
-    expired: list[str] = []
+    before = 1 + 5  # to bring it up, and for each step of the first job
 
-    def watch(line: str) -> bool:
-        if '"loss"' in line and len(made.callers.members) == 1 + 5 + 1 and not expired:
-            expired.append(made.callers.expire())
-        return False
+    def signed_in(count: int) -> None:
+        if count == before + 1:
+            made.callers.expire(25)
+        elif count == before + 2:
+            made.desk.stop_soon(made.repository)
 
-    made.host.watch = watch
+    made.callers.signed_in = signed_in
     run = made.run()
-    assert run.result == "success", {name: one.shown for name, one in run.jobs.items()}
     first, second = run.jobs["train"], run.jobs["train-2"]
-    assert first.outputs["state"] == "running"
-    assert expired and second.shown.count("The sign-in expired") == 1
+    assert (first.result, first.outputs["state"]) == ("success", "running"), first.shown
+    assert second.shown.count("The sign-in expired") == 1, second.shown
+    assert (second.result, run.jobs["down"].result) == ("failure", "success")
+    assert [one["exit_code"] for one in made.jobs()] == [143]
     lines = [one for one in (first.shown + second.shown).splitlines() if '"loss"' in one]
-    assert lines == [json.dumps({"step": step, "loss": 8 / step}) for step in range(1, 25)]
+    steps = range(1, len(lines) + 1)
+    assert lines == [json.dumps({"step": step, "loss": 8 / step}) for step in steps]
     made.end()
 
 

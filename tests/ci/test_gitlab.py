@@ -67,28 +67,28 @@ def test_a_pipeline_that_is_cancelled_goes_down_at_once(pipeline: Make, desk: De
 def test_jobs_follow_each_other_though_tokens_expire(
     pipeline: Make, desk: Desk, tmp_path: Path
 ) -> None:
-    made, repository = pipeline("30", "1", "0", hours="6")
+    made, repository = pipeline("100000", "0.2", "0", hours="6")
     first, second, third = "tpu-train", "tpu-train-2", "tpu-train-3"
     made.document[first]["script"] = [
         one.replace("--for 150m", "--for 2s") for one in made.document[first]["script"]
     ]
-    expired: list[str] = []
 
-    def watch(line: str) -> bool:
-        if '"loss"' in line and len(made.callers.members) == 2 and not expired:
-            expired.append(made.callers.expire())
-        return False
+    def signed_in(count: int) -> None:
+        if count == 2:
+            made.callers.expire(25)
+        elif count == 3:
+            desk.stop_soon(repository)
 
-    made.host.watch = watch
+    made.callers.signed_in = signed_in
     jobs = made.run()
-    assert made.result == "success", {name: one.shown for name, one in jobs.items()}
     assert [jobs[one].dotenv["JOB_STATE"] for one in (first, second)] == ["running"] * 2
-    assert expired and "The sign-in expired" in jobs[second].shown
-    assert (jobs[third].dotenv["JOB_STATE"], jobs[third].dotenv["JOB_EXIT_CODE"]) == ("ended", "0")
+    assert "The sign-in expired" in jobs[second].shown
+    assert (jobs[third].result, jobs[third].dotenv["JOB_STATE"]) == ("failed", "ended")
+    assert jobs[third].dotenv["JOB_EXIT_CODE"] == "143"
     shown = "".join(jobs[one].shown for one in (first, second, third))
-    assert [line for line in shown.splitlines() if '"loss"' in line] == [
-        json.dumps({"step": step, "loss": 8 / step}) for step in range(1, 31)
-    ]
+    lines = [line for line in shown.splitlines() if '"loss"' in line]
+    steps = range(1, len(lines) + 1)
+    assert lines == [json.dumps({"step": step, "loss": 8 / step}) for step in steps]
     report = jobs["tpu-down"].folder / "tpu-report"
     assert jobs[first].dotenv["JOB_ID"] in (report / "report.html").read_text("utf-8")
     assert "| loss | 8 |" in (report / "summary.md").read_text("utf-8")
@@ -99,7 +99,7 @@ def test_jobs_follow_each_other_though_tokens_expire(
     assert isinstance(credentials, identity_pool.Credentials)
     account = credentials.service_account_email
     assert account == "tpuctl-ci@local-project.iam.gserviceaccount.com"
-    end(desk, repository, 0)
+    end(desk, repository, 143)
 
 
 @pytest.mark.soak
