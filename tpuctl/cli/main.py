@@ -111,7 +111,8 @@ def _whole(error: TpuctlError) -> list[Diagnostic]:
     lines, cause = [first.detail], error.__cause__
     while cause is not None:
         lines.append(f"from {type(cause).__module__}.{type(cause).__qualname__}: {cause}")
-        lines += [f"    {one}" for one in getattr(cause, "details", None) or ()]
+        details = getattr(cause, "details", None)
+        lines += [f"    {one}" for one in details] if isinstance(details, list) else []
         cause = cause.__cause__
     return [replace(first, detail="\n".join(filter(None, lines))), *others]
 
