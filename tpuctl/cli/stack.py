@@ -13,6 +13,7 @@ from tpuctl.cli.state import State
 if TYPE_CHECKING:
     from tpuctl.api import Tpuctl
     from tpuctl.flows.provision import Prepared, Teardown
+    from tpuctl.model.moment import Moment
 
 __all__ = ["confirm_up", "register"]
 
@@ -115,7 +116,24 @@ def status(
         )
     if moment.problem is not None:
         state.view.on(Warned(moment.problem))
-    state.answer(moment_data(moment), lambda: show_moment(moment, commands))
+
+    def show() -> None:
+        show_moment(moment, commands)
+        if moment.status.nodes and not moment.status.advice:
+            then = [] if stack else [_about_jobs(state, moment)]
+            print("\n".join(["", "Next:", *(f"    {one}" for one in [*then, commands["down"]])]))
+
+    state.answer(moment_data(moment), show)
+
+
+def _about_jobs(state: State, moment: Moment) -> str:
+    """What can be typed about the job that runs, else to run one."""
+    from tpuctl.flows.scaffold import likely_script
+
+    running = [one.record.id for one in moment.jobs if one.status.exit_code is None]
+    if running:
+        return f"{state.typed} logs -f {running[0]}"
+    return f"{state.typed} run {likely_script(state.stack_file)}"
 
 
 def down(
