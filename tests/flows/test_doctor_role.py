@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from grants import Pipeline, was_refused
-from members import OWNER, Member, grant, make_role
+from members import OWNER, Member, grant, make_role, revoke
 from projects import Project
 
 from tpuctl.api import Tpuctl
@@ -151,10 +151,11 @@ async def test_an_account_that_is_named_is_acted_as_by_a_grant_on_it_alone(
 
 @pytest.mark.soak
 @pytest.mark.parametrize(
-    ("tpu", "extra", "name"),
+    ("name", "runtime"),
     [
-        ("v2-8, runtime: tpu-ubuntu2204-base", "", "robots-vm"),
-        ("v2-8, runtime: tpu-ubuntu2204-base, queue: true", "", "robots-queue"),
+        ("robots-vm", "tpu-ubuntu2204-base"),
+        ("robots-queue", "tpu-ubuntu2204-base, queue: true"),
+        ("robots-node", "auto, kind: node"),
     ],
 )
 async def test_the_role_is_enough_for_a_job_on_real_machines(
@@ -162,30 +163,25 @@ async def test_the_role_is_enough_for_a_job_on_real_machines(
     local_cloud: LocalCloud,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    tpu: str,
-    extra: str,
     name: str,
+    runtime: str,
 ) -> None:
     owner = Member.owner(local_cloud)
     path = "/v1/projects/local-project/services:batchEnable"
     owner.must("POST", path, json={"serviceIds": ["iam.googleapis.com"]})
-    stack = make_stack(name=name, extra=extra)
-    text = stack.stack_file.read_text("utf-8")
-    made = text.replace("v2-8, runtime: tpu-ubuntu2204-base", tpu)
-    stack.stack_file.write_text(made, "utf-8")
-    robot = owner.ask(
-        "POST", "/v1/projects/local-project/serviceAccounts", json={"accountId": "a-robot"}
-    )
-    assert robot.status_code in (200, 409)
+    path = "/v1/projects/local-project/serviceAccounts"
+    assert owner.ask("POST", path, json={"accountId": "a-robot"}).status_code in (200, 409)
     member = "serviceAccount:a-robot@local-project.iam.gserviceaccount.com"
-    role = make_role(local_cloud, name.replace("-", "_"), role_of(stack).permissions)
+    names = role_of(make_stack(name=name, runtime=runtime)).permissions
+    role = make_role(local_cloud, name.replace("-", "_"), names)
     grant(local_cloud, "projects/local-project", role, member)
     monkeypatch.setenv("TPUCTL_LOCAL_CALLER", member)
-    again = Tpuctl(stack.stack_file, cloud="local", emit=stack.emit)
+    stack = make_stack(name=name, runtime=runtime)
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "job.py").write_text("print('done as told')", "utf-8")
     since = steering.calls(local_cloud)[-1]["number"]
-    await again.up()
-    assert await again.run(tmp_path / "job" / "job.py", []) == 0
-    assert (await again.down()).leaks == ()
+    await stack.up()
+    assert await stack.run(tmp_path / "job" / "job.py", []) == 0
+    assert (await stack.down()).leaks == ()
     assert OWNER not in {one["caller"] for one in steering.calls(local_cloud, since)}
+    revoke(local_cloud, "projects/local-project", role, member)

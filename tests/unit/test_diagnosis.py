@@ -13,12 +13,12 @@ from rich.console import Console
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import GOOGLE
-from tpuctl.errors import Denied, NotFound, QuotaExceeded
+from tpuctl.errors import Denied, NotFound, QuotaExceeded, TpuctlError, Transient
 from tpuctl.flows.diagnosis import Check, examine, machine_finding
 from tpuctl.flows.diagnosis.policies import JUDGES, _is_allowed
 from tpuctl.flows.permissions import TABLE, needs
 from tpuctl.flows.role import PATHS, PURPOSES, custom_role
-from tpuctl.model.diagnosis import Diagnosis, Finding, State
+from tpuctl.model.diagnosis import Diagnosis, Finding, State, failed
 from tpuctl.model.stack import Stack, load_stack
 from tpuctl.view.diagnosis import ending, role_text, show_finding
 
@@ -237,6 +237,20 @@ def test_the_role_says_of_each_group_what_it_is_for(tmp_path: Path) -> None:
     assert "gcloud secrets add-iam-policy-binding token --project=other" in text
     assert "# the TPU node\n- compute." in text
     assert "network: the" not in text
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(Transient("x"), 69), (QuotaExceeded("x"), 76), (NotFound("x"), 1)]
+)
+def test_errors_keep_their_exit_codes(error: TpuctlError, code: int) -> None:
+    assert failed("a", error).exit_code == code
+    assert failed("a", error, 77).exit_code == 77
+
+
+def test_what_belongs_into_the_stack_file_is_no_command() -> None:
+    hint = "Do this:\n    network: {ssh: iap}\nor\n    gcloud org-policies reset x"
+    assert Finding("a", State.PROBLEM, "", hint).command == "gcloud org-policies reset x"
+    assert Finding("a", State.PROBLEM, "", "    tpu: {kind: vm}").command == ""
 
 
 def test_a_check_that_fails_is_told_in_its_own_words() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -9,6 +10,7 @@ from tpuctl.errors import TpuctlError
 
 __all__ = ["DENIED", "Diagnosis", "Finding", "State", "failed"]
 
+SETTING = re.compile(r"[a-z_]+: ")  # as in tpu: {kind: vm}
 DENIED = 77  # design's table: permission, billing, API or organization policy in the way
 
 
@@ -36,9 +38,9 @@ class Finding:
 
     @property
     def command(self) -> str:
-        """The first command of the hint."""
-        lines = [line for line in self.hint.splitlines() if line.startswith("    ")]
-        return lines[0].strip() if lines else ""
+        """The first command of the hint; what stands there for the stack file is none."""
+        lines = [line.strip() for line in self.hint.splitlines() if line.startswith("    ")]
+        return next((line for line in lines if not SETTING.match(line)), "")
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,10 @@ def show_finding(finding: Finding, console: Console) -> None:
     line = Text()
     line.append(f"{finding.state.value:<{WORD}} ", STYLES[finding.state])
     line.append(f"{finding.check:<{NAME}}", "bold")
-    told = wrapped(finding.told, width, used=len(INDENT), indent=INDENT)
+    told = f"\n{INDENT}".join(
+        wrapped(part, width, used=len(INDENT), indent=f"{INDENT}  ")
+        for part in finding.told.splitlines()
+    )
     line.append(told, "dim" if finding.state is State.UNASKED else "")
     _print(console, line)
     for part in finding.hint.splitlines():

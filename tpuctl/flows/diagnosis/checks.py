@@ -36,7 +36,7 @@ async def examine(checks: Sequence[Check], tell: Callable[[Finding], None]) -> D
             before = await tasks[name]
             if before.root or before.state is State.PROBLEM:
                 root = before.root or name
-                return Finding(check.name, State.UNASKED, f"{root} comes first", root=root)
+                return Finding(check.name, State.UNASKED, f"waits for {root}", root=root)
         try:
             return await check.ask()
         except TpuctlError as error:

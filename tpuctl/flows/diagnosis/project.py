@@ -241,7 +241,8 @@ class ProjectChecks:
         if self.has_file:
             hint += "\nOr a role of exactly what is needed, which is printed by\n"
             hint += "    tpuctl doctor --role"
-        told = f"missing {'; '.join(lines)}"
+        count = len({one.permission.name for one in missing})
+        told = "\n".join([f"{count} missing, which these roles have:", *lines])
         return Finding(check, State.PROBLEM, told, hint, exit_code=DENIED)
 
     async def network(self) -> Finding:
