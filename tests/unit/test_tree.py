@@ -113,7 +113,7 @@ def test_sixty_four_nodes_fit_every_terminal(story: Story, running: int) -> None
     for name in nodes[:running]:
         story.on(StepStarted(name, "create"))
         story.on(StepProgress(name, "CREATING 안녕\x1b[31m\n"))
-    looks = itertools.product([80, 40, 20], [24, 10, 5], [False, True])
+    looks = itertools.product([80, 40, 20], [24, 10, 5, 3, 2], [False, True])
     for look in itertools.starmap(Look, looks):
         lines = texts(Tree(story).live(look))
         assert len(lines) < look.height, look

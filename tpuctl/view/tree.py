@@ -72,9 +72,10 @@ class Tree:
     def live(self, look: Look) -> list[Text]:
         """As it stands, in no more lines than fit, with a summary below."""
         rows = self._story.rows
-        lines = _fitting(self._story, rows, max(2, look.height - 2))
-        drawn = self._drawn(lines, look)
-        return [*drawn, self._summary(rows, look)] if len(rows) > FEW_ROWS else drawn
+        room = max(1, look.height - 1)
+        has_summary = len(rows) > FEW_ROWS and room > FEW
+        drawn = self._drawn(_fitting(self._story, rows, room - has_summary), look)
+        return [*drawn, self._summary(rows, look)] if has_summary else drawn
 
     def record(self, rows: Sequence[Row], look: Look) -> list[Text]:
         """Rows that have ended, as they stay on the screen."""
