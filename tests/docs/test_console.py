@@ -23,11 +23,12 @@ from tpuctl.emulator import control
 # Run by every suite. The others take longer, and are run by `make soak`, as are all blocks that
 # need TensorFlow.
 QUICK = {
+    "docs/catalogue.md",
     "docs/check.md",
     "docs/index.md",
     "docs/local-cloud.md",
 }
-OFFLINE = {"docs/check.md"}  # start no cloud
+OFFLINE = {"docs/catalogue.md", "docs/check.md"}  # start no cloud
 REAL = {"docs/tutorial.md"}  # typed as users have it, each command a process of its own
 PROJECT = "my-project"
 GENERATED = ROOT / "docs" / "reference"

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -69,27 +68,26 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def built(site: Path) -> Iterator[tuple[Path, Page]]:
-    for path in sorted(site.rglob("*.html")):
-        yield path, Page(path.read_text("utf-8"))
+@pytest.fixture(scope="module")
+def built(site: Path) -> dict[Path, Page]:
+    """All of its pages, read once."""
+    return {path: Page(path.read_text("utf-8")) for path in sorted(site.rglob("*.html"))}
 
 
-def test_every_page_is_in_it_and_in_its_contents(site: Path) -> None:
+def test_every_page_is_in_it_and_in_its_contents(site: Path, built: dict[Path, Page]) -> None:
     wanted = {
         path.relative_to(ROOT / "docs").with_suffix(".html")
         for path in (ROOT / "docs").rglob("*.md")
     }
     wanted = {one.with_name("index.html") if one.stem == "README" else one for one in wanted}
-    assert {path.relative_to(site) for path, _ in built(site)} == wanted | {Path("404.html")}
-    home = Page((site / "index.html").read_text("utf-8"))
-    listed = {Path(link.partition("#")[0]) for link in home.links}
+    assert {path.relative_to(site) for path in built} == wanted | {Path("404.html")}
+    listed = {Path(link.partition("#")[0]) for link in built[site / "index.html"].links}
     assert wanted - listed <= {Path("index.html")}, "pages that the site's contents do not list"
 
 
-def test_pages_fetch_nothing_from_elsewhere(site: Path) -> None:
-    pages = list(built(site))
-    assert len(pages) > 20
-    for path, page in pages:
+def test_pages_fetch_nothing_from_elsewhere(built: dict[Path, Page]) -> None:
+    assert len(built) > 20
+    for path, page in built.items():
         assert page.fetched, f"{path.name} has no style at all"
         for address in page.fetched:
             parts = urlsplit(address)
@@ -114,8 +112,8 @@ def test_styles_and_pictures_fetch_nothing_from_elsewhere(site: Path) -> None:
         assert "@font-face" not in text, f"{path.name} brings a font"
 
 
-def test_links_and_anchors_lead_somewhere(site: Path) -> None:
-    pages = {path: page for path, page in built(site) if path.name != "404.html"}
+def test_links_and_anchors_lead_somewhere(built: dict[Path, Page]) -> None:
+    pages = {path: page for path, page in built.items() if path.name != "404.html"}
     followed = 0
     for path, page in pages.items():
         for link in page.links:
