@@ -240,6 +240,27 @@ def test_the_role_says_of_each_group_what_it_is_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("network: {ssh: iap}", "iap.tunnelInstances.accessViaIAP"),
+        ("controller: {}", "compute.instances.create"),
+        ("limits: {max_hours: 1}", "iam.roles.create"),
+        ("job: {secrets: {TOKEN: secret:token}}", "secretmanager.secrets.setIamPolicy"),
+    ],
+)
+def test_the_role_has_what_the_stack_asks_for_and_no_other_stacks_need(
+    tmp_path: Path, text: str, name: str
+) -> None:
+    plain = "tpu: {type: v3-8, zones: [europe-west4-a]}\nlimits: {idle: null}\n"
+    without = stack_of(tmp_path, plain)
+    assert name not in custom_role(without, Cloud(GOOGLE, "p")).permissions
+    if text.startswith("limits"):
+        plain = plain.partition("limits")[0]
+    with_it = stack_of(tmp_path, f"{plain}{text}\n")
+    assert name in custom_role(with_it, Cloud(GOOGLE, "p")).permissions
+
+
+@pytest.mark.parametrize(
     ("error", "code"), [(Transient("x"), 69), (QuotaExceeded("x"), 76), (NotFound("x"), 1)]
 )
 def test_errors_keep_their_exit_codes(error: TpuctlError, code: int) -> None:
