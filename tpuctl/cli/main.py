@@ -108,8 +108,9 @@ def _require_folder() -> None:
 def _whole(error: TpuctlError) -> list[Diagnostic]:
     """With all that led to it: the cloud's answer as its client understood it."""
     first, *others = error.diagnostics
-    lines, cause = [first.detail], error.__cause__
-    while cause is not None:
+    lines, cause, met = [first.detail], error.__cause__, {id(error)}
+    while cause is not None and id(cause) not in met:
+        met.add(id(cause))
         lines.append(f"from {type(cause).__module__}.{type(cause).__qualname__}: {cause}")
         details = getattr(cause, "details", None)
         lines += [f"    {one}" for one in details] if isinstance(details, list) else []

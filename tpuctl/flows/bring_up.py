@@ -62,7 +62,10 @@ async def apply_somewhere(
             following = next_zone(zones, refusals)
             if following is None:
                 await give_up_zone(prepared, emit)
-                raise exhausted(refusals, prepared.stack, zones) from error
+                told = exhausted(refusals, prepared.stack, zones)
+                if told is error:  # which keeps what it came from
+                    raise
+                raise told from error
             emit(Note(f"{refusals[-1]}. Trying {following}."))
             prepared = await plan(following)
             continue
