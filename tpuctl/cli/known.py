@@ -7,11 +7,9 @@ from collections.abc import Collection, Iterable
 __all__ = [
     "regions",
     "require_generations",
-    "require_region",
     "require_regions",
     "require_type",
     "require_types",
-    "require_zone",
     "require_zones",
 ]
 
@@ -21,19 +19,6 @@ def require_type(name: str) -> None:
 
     if name and name not in accelerator_types():
         raise _unknown_type(name)
-
-
-def require_zone(name: str) -> None:
-    from tpuctl.catalog import zones as every_zone
-
-    if name and name not in every_zone():
-        raise _unknown("zone", f"no TPU is offered in {name}", name, every_zone(), "tpuctl zones")
-
-
-def require_region(name: str) -> None:
-    if name and name not in regions():
-        detail = f"no TPU is offered in {name}"
-        raise _unknown("region", detail, name, regions(), "tpuctl zones --sort region")
 
 
 def require_types(text: str) -> tuple[str, ...] | None:
