@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from projects import Bench, Project
 
-from tpuctl.emulator import control
+from tpuctl.emulator import control, steering
 from tpuctl.errors import Conflict, InvalidStack
+from tpuctl.model.events import Warned
 
 STRANGER, HOME, OFFICE = "198.51.100.9", "203.0.113.7", "192.0.2.4"
 RELAY, INSIDE = "35.235.240.77", "10.164.0.9"
@@ -120,6 +121,30 @@ async def test_with_iap_its_relay_alone_comes_in(project: Project) -> None:
     assert "Cloud NAT" in warning.detail
     assert (await bench.stack.plan()).plan.is_empty
     assert (await bench.stack.down(delete_bucket=True)).leaks == ()
+
+
+async def test_who_may_not_tunnel_is_told_before_anything_is_made(
+    project: Project, null_cloud: control.LocalCloud
+) -> None:
+    """As a warning: a machine may grant it, or a condition, and the project not tell."""
+    bench = project.stack("", "network: {ssh: iap}")
+    await project.stack().provision()  # makes the project
+    before = steering.settings(null_cloud)["denied_permissions"]
+    try:
+        denied = [*before, "iap.tunnelInstances.accessViaIAP"]
+        steering.change_settings(null_cloud, denied_permissions=denied)
+        await bench.stack.plan()
+    finally:
+        steering.change_settings(null_cloud, denied_permissions=before)
+    (told,) = [
+        one.diagnostic
+        for one in bench.events
+        if isinstance(one, Warned) and one.diagnostic.summary == "IAP may not let you through"
+    ]
+    assert "--role=roles/iap.tunnelResourceAccessor" in told.hint
+    bench.events.clear()
+    await bench.stack.plan()
+    assert "let you through" not in str(bench.events)
 
 
 @pytest.mark.parametrize(
