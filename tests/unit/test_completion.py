@@ -176,7 +176,10 @@ def shortest_prefix(word: str, known: list[str]) -> str:
     return next(start for start in starts if sum(one.startswith(start) for one in known) == 1)
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize(
+    "shell",
+    ["bash", *(pytest.param(other, marks=pytest.mark.soak) for other in ("zsh", "fish"))],
+)
 def test_pressing_tab(shell: str, tmp_path: Path) -> None:
     if shutil.which(shell) is None:
         assert shell != "bash"

@@ -434,9 +434,25 @@ class LocalCloud(TypedDict):
 
 
 class LocalStatus(TypedDict):
+    """Only `running`, where it does not."""
+
     running: bool
     url: NotRequired[str]
     folder: NotRequired[str]
+    home: NotRequired[str]
+    version: NotRequired[str]
+    pid: NotRequired[int]
+    pace: NotRequired[str]
+    isolation: NotRequired[str]
+    uptime_seconds: NotRequired[float]
+    projects: NotRequired[int]
+    nodes: NotRequired[int]
+    faults: NotRequired[int]
+    machines: NotRequired[int]
+    buckets: NotRequired[int]
+    objects: NotRequired[int]
+    object_bytes: NotRequired[int]
+    requests: NotRequired[int]
 
 
 class LocalStopped(TypedDict):
@@ -485,7 +501,12 @@ ANSWERS: Mapping[str, tuple[Any, ...]] = {
     "quota": (Limits, Object),
     "help": (Text,),
     "ci": (Object,),
+    "ci github": (Object,),
+    "ci gitlab": (Object,),
+    "ci cloudbuild": (Object,),
     "ci start": (Submitted,),
+    "ci follow": (Submitted,),
+    "ci summary": (Reported,),
     "local up": (LocalCloud,),
     "local down": (LocalStopped,),
     "local status": (LocalStatus,),

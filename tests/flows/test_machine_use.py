@@ -1,0 +1,275 @@
+"""Programs use the command line: every answer is what the published schema says, nothing asks
+where nobody can answer, and what is repeated changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from projects import Bench, Project
+from referencing import Registry, Resource
+
+from tpuctl.api import Tpuctl
+from tpuctl.cli.commands import COMMANDS
+from tpuctl.cli.main import run
+from tpuctl.emulator import steering
+from tpuctl.emulator.control import LocalCloud
+from tpuctl.view.answers import ANSWERS
+from tpuctl.view.schemas import envelope_schema, events_schema
+
+SCRIPT = """
+import json
+for step in range(1, 4):
+    print(json.dumps({"step": step, "loss": 8 / step}), flush=True)
+"""
+STACK = (
+    "stack: machine-use\nproject: {id: local-project}\n"
+    "tpu: {type: v2-8, runtime: tpu-ubuntu2204-base, zones: [us-central1-b]}\n"
+)
+# Ends by a signal alone; downloads an image; is tested beside the pipelines that use it.
+ELSEWHERE = {"forward", "rehearse", "ci", "ci start", "ci follow", "ci summary"}
+ELSEWHERE |= {"local down", "local reset", "local fault release"}
+WITHOUT_A_STACK = (
+    *("types", "zones", "runtimes", "prices v3-8", "prices --machines", "prices --disks"),
+    *("prices --storage", "prices", "quota", "quota v3-8", "help run", "check --explain TPU101"),
+    *("ci github -o a.yml", "ci gitlab -o b.yml", "ci cloudbuild -o c.yml", "init --list"),
+    *("local up", "local status", "local env", "local set", "local token user:ann@example.com"),
+    *("local fault add unavailable", "local fault list", "local fault remove --all"),
+)
+
+
+def command_of(line: str) -> str:
+    """The longest that there is a schema of."""
+    words = line.split()
+    return next(name for end in (3, 2, 1) if (name := " ".join(words[:end])) in ANSWERS)
+
+
+def strict(schema: Any) -> Any:
+    """With no key but those it names: what is new has to be told of."""
+    if isinstance(schema, dict):
+        schema = {name: strict(one) for name, one in schema.items()}
+        if "properties" in schema and "required" in schema and "title" in schema:
+            schema.setdefault("additionalProperties", False)
+        return schema
+    return [strict(one) for one in schema] if isinstance(schema, list) else schema
+
+
+ENVELOPE = strict(envelope_schema())
+EVENTS = Draft202012Validator(
+    strict(events_schema()),
+    registry=Registry().with_resource("envelope.schema.json", Resource.from_contents(ENVELOPE)),
+)
+
+
+@pytest.fixture(scope="module")
+def bench(local_cloud: LocalCloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    folder = tmp_path_factory.mktemp("machine-use")
+    (folder / "tpuctl.yaml").write_text(STACK, "utf-8")
+    (folder / "train.py").write_text(SCRIPT, "utf-8")
+    yield Bench(Tpuctl(folder / "tpuctl.yaml", cloud="local"), [])
+
+
+def answer(bench: Bench, *arguments: str, code: int = 0) -> dict[str, Any]:
+    ended, out, told = bench.type("--json", *arguments)
+    assert out, f"{arguments} answered nothing, and told\n{told}"
+    found: dict[str, Any] = json.loads(out)
+    assert found["exit_code"] == ended
+    Draft202012Validator(ENVELOPE).validate(found)
+    assert found["exit_code"] == code, found
+    assert bool(found["diagnostics"]) or code in (0, 1), "a failure says what it is"
+    return found
+
+
+def test_every_command_has_a_schema() -> None:
+    commands = {name.partition(" ")[0] for name in ANSWERS}
+    assert commands == set(COMMANDS)
+    Draft202012Validator.check_schema(envelope_schema())
+    Draft202012Validator.check_schema(events_schema())
+
+
+def test_a_key_that_is_not_told_of_is_found() -> None:
+    told = {"version": 1, "command": "stop", "status": "ok", "exit_code": 0, "diagnostics": []}
+    data: dict[str, Any] = {"job": "x", "state": "stopped", "exit_code": None}
+    check = Draft202012Validator(ENVELOPE)
+    assert check.is_valid({**told, "data": data})
+    assert not check.is_valid({**told, "data": {**data, "new": 1}})
+    assert not check.is_valid({**told, "data": {"job": "x"}})
+    assert not check.is_valid({**told, "data": data, "exit_code": 3})
+    assert Draft202012Validator(envelope_schema()).is_valid({**told, "data": {**data, "new": 1}})
+
+
+def lines_of(bench: Bench, *arguments: str) -> list[dict[str, Any]]:
+    """What is printed as things happen, each line as the schema has it."""
+    code, out, told = bench.type(*arguments, "--json", "--events")
+    assert code == 0, told
+    lines: list[dict[str, Any]] = [json.loads(line) for line in out.splitlines()]
+    for line in lines:
+        EVENTS.validate(line)
+    assert "version" in lines[-1], "the envelope comes last"
+    return lines
+
+
+def quietly(bench: Bench, *arguments: str) -> str:
+    """What is answered where only problems are to be told, of which there are none."""
+    code, out, told = bench.type(*arguments, "--quiet")
+    assert (code, told) == (0, ""), arguments
+    return out
+
+
+def test_a_life_in_envelopes(bench: Bench) -> None:
+    """One stack and a job, with each command on the way: its answer, and that again is no harm."""
+    done = set()
+
+    def good(*arguments: str) -> Any:
+        found = answer(bench, *arguments)
+        done.add(found["command"])
+        return found["data"]
+
+    good("init", "empty", "--folder", "elsewhere")
+    good("check")
+    good("check", "train.py")
+    good("doctor")
+    good("plan")
+    up = lines_of(bench, "up", "--yes")
+    assert {one["action"] for one in up[-1]["data"]["changes"]} != {"nothing"}
+    again = good("up", "--yes")
+    assert {one["action"] for one in again["changes"]} == {"nothing"}, "up twice is up once"
+    ran = lines_of(bench, "run", "train.py")
+    done.add(ran[-1]["command"])
+    assert {"StepStarted", "StepFinished"} <= {one.get("event") for one in up}
+    assert {"LogChunk", "JobEnded"} <= {one.get("event") for one in ran}
+    job = ran[-1]["data"]["job"]
+    for command in ("jobs", "jobs show", "logs", "logs -f", "wait", "explain", "report"):
+        data = good(*command.split())
+        assert job in json.dumps(data)
+    assert job in quietly(bench, "jobs")
+    assert quietly(bench, "status")
+    assert '"step": 3' in quietly(bench, "logs")
+    for command in ("stop", "status", "ssh -- true", "cp train.py 0:copied.py", "orphans --all"):
+        good(*command.split())
+    kept = good("down", "--yes")
+    assert {one["state"] for one in kept["remaining"] if one["billable"]} <= {"gone", "kept"}
+    quietly(bench, "down", "--yes")
+    assert good("down", "--yes") == kept, "down twice is down once"
+    good("down", "--yes", "--delete-bucket")
+    good("status")
+    missed = {name for name in ANSWERS if name not in done} - ELSEWHERE
+    assert missed <= set(map(command_of, WITHOUT_A_STACK)), missed
+
+
+@pytest.mark.parametrize("line", WITHOUT_A_STACK)
+def test_an_answer_that_needs_no_stack(
+    bench: Bench,
+    line: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(bench.folder)
+    if line.startswith("local fault remove"):
+        assert run(["local", "fault", "add", "unavailable"]) == 0
+        capsys.readouterr()
+    assert run(["--json", *line.split()]) == 0
+    found = json.loads(capsys.readouterr().out)
+    if "fault" in line:  # it would strike others
+        run(["local", "fault", "remove", "--all"])
+    Draft202012Validator(ENVELOPE).validate(found)
+    assert found["command"] == command_of(line)
+    assert found["data"] is not None
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("up", 2),  # not confirmed: named below
+        ("run absent.py", 2),
+        ("run --timeout x train.py", 2),
+        ("logs 20200101-000000-nobody", 1),
+        ("wait 20200101-000000-nobody", 1),
+        ("stop 20200101-000000-nobody", 1),
+        ("explain 20200101-000000-nobody", 1),
+        ("report 20200101-000000-nobody", 1),
+        ("jobs show 20200101-000000-nobody", 1),
+        ("check absent.py", 2),
+        ("check --explain TPU999", 2),
+        ("rehearse absent.py", 2),
+        ("status --stack x", 2),
+        ("down --stack x", 2),
+        ("orphans --nonesuch", 2),
+        ("ssh", 2),
+        ("cp a b", 2),
+        ("forward 0", 2),
+        ("init nonesuch", 2),
+        ("types --zone mars", 2),
+        ("zones --type v9", 2),
+        ("runtimes --type v9", 2),
+        ("prices v9", 2),
+        ("quota v9", 2),
+        ("help nonesuch", 2),
+        ("ci nonesuch", 2),
+        ("local up --pace warp", 2),
+        ("local fault add nonesuch", 2),
+        ("nonesuch", 2),
+        ("doctor --nonesuch", 2),
+    ],
+)
+def test_a_failure_in_an_envelope(
+    bench: Bench,
+    command: str,
+    code: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(bench.folder)
+    assert run(["--json", *command.split()]) == code
+    found = json.loads(capsys.readouterr().out)
+    Draft202012Validator(ENVELOPE).validate(found)
+    assert (found["status"], found["exit_code"]) == ("failed", code)
+    assert found["diagnostics"], "a failure says what it is"
+
+
+@pytest.mark.parametrize(
+    ("command", "flag"),
+    [("up", "--yes"), ("run --up train.py", "--yes"), ("local reset", "--yes")],
+)
+@pytest.mark.parametrize("as_json", [False, True])
+def test_nobody_is_asked_without_a_terminal(
+    bench: Bench,
+    command: str,
+    flag: str,
+    as_json: bool,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(bench.folder)
+    ours, theirs = os.pipe()
+    os.close(theirs)
+    with os.fdopen(ours) as pipe:
+        monkeypatch.setattr("sys.stdin", pipe)
+        assert run([*command.split(), *(["--json"] if as_json else [])]) == 2
+    captured = capsys.readouterr()
+    assert flag in (captured.out if as_json else captured.err)
+
+
+def test_quiet_tells_problems(
+    bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(bench.folder)
+    assert run(["logs", "20200101-000000-nobody", "--quiet"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "20200101-000000-nobody" in captured.err
+
+
+@pytest.mark.parametrize(("fault", "code"), [("stockout", 75), ("quota", 76)])
+def test_what_the_cloud_has_not_is_told_by_its_number(
+    project: Project, null_cloud: LocalCloud, fault: str, code: int
+) -> None:
+    bench = project.stack()
+    steering.add_fault(null_cloud, fault, project=project.id, times="unlimited")
+    found = answer(bench, "up", "--yes", code=code)
+    assert [one["summary"] for one in found["diagnostics"]]
+    answer(bench, "down", "--yes", "--delete-bucket")
