@@ -59,7 +59,7 @@ class Session:
         self._shell.kill()
         self._shell.communicate()
 
-    def type(self, command: str, *, in_terminal: bool = False, seconds: float = 240.0) -> Answer:
+    def type(self, command: str, *, in_terminal: bool = False, seconds: float = 1200.0) -> Answer:
         """Run a command to its end. Nobody answers what it asks."""
         self._count += 1
         typed, out, told, code = (

@@ -139,10 +139,10 @@ def follow(page: Path, programs: Path, home: Path, tmp_path: Path, *, is_soak: b
         "TPUCTL_CONFIG_HOME": str(tmp_path / "config"),
         "TPUCTL_YES": "1",
         "HOME": str(tmp_path),
-        "TPUCTL_IMAGE_CACHE": os.environ.get("TPUCTL_IMAGE_CACHE", ""),
+        "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")),  # images
     }
     folder = tmp_path / page.stem
-    with Session(folder, programs, {k: v for k, v in environment.items() if v}) as session:
+    with Session(folder, programs, environment) as session:
         for block in blocks(page):
             if block.file:
                 target = folder / block.file
