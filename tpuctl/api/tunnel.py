@@ -1,6 +1,6 @@
 """A machine's SSH server at this program's input and output: what `ssh` is told as ProxyCommand.
 
-    python -m tpuctl.api.tunnel CLOUD PROJECT ZONE INSTANCE
+python -m tpuctl.api.tunnel CLOUD PROJECT ZONE INSTANCE
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ CHUNK = 1 << 16
 
 def command(cloud: str, project: str, zone: str, instance: str) -> list[str]:
     """The command line of this program."""
-    return [sys.executable, "-m", __spec__.name, cloud, project, zone, instance]
+    # -P: what lies in the folder where `ssh` is typed is not taken for a module.
+    return [sys.executable, "-P", "-m", __spec__.name, cloud, project, zone, instance]
 
 
 async def _carry(cloud: str, project: str, zone: str, instance: str) -> None:
