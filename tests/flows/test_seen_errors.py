@@ -98,8 +98,10 @@ async def test_a_refusal(played: Played, seen: dict[str, Any]) -> None:
 def test_a_refusal_as_the_command_ends(played: Played) -> None:
     bench = played.project.stack()
     steering.add_fault(played.cloud, "error", method="CreateNode", like="location-policy")
-    code, out, told = bench.type("up", "--yes")
+    code, out, told = bench.type("up", "--yes", "--verbose")
     assert (code, out) == (77, "")
+    assert "google.api_core.exceptions.PermissionDenied: 403" in told
+    assert "LOCATION_POLICY_VIOLATED" in told, "the details of the answer"
     assert "Zone not allowed" in told
     assert "denied on 'locations/europe-west4-a'" in told
     assert "gcloud org-policies describe gcp.resourceLocations" in told
