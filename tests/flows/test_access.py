@@ -12,7 +12,9 @@ from projects import Bench, Project
 
 from tpuctl.emulator import control, steering
 from tpuctl.errors import Conflict, InvalidStack
+from tpuctl.flows.workers import controller_transport
 from tpuctl.model.events import Warned
+from tpuctl.remote.iap import Destination
 
 STRANGER, HOME, OFFICE = "198.51.100.9", "203.0.113.7", "192.0.2.4"
 RELAY, INSIDE = "35.235.240.77", "10.164.0.9"
@@ -120,6 +122,19 @@ async def test_with_iap_its_relay_alone_comes_in(project: Project) -> None:
     (warning,) = [one for one in told if one and "external addresses" in one.summary]
     assert "Cloud NAT" in warning.detail
     assert (await bench.stack.plan()).plan.is_empty
+
+    (worker,) = (await bench.stack.transports()).values()
+    driver = await controller_transport(
+        stack,
+        bench.stack.cloud,
+        key=bench.stack.key.path,
+        known_hosts=bench.folder / "known_hosts",
+        emit=bench.events.append,
+    )
+    name = f"t1v-n-{stack.names.node}-w-0"  # as the machine tells it
+    for one, instance in ((worker, name), (driver, stack.names.controller)):
+        assert one.address.way is not None
+        assert one.address.way.destination == Destination(stack.project, stack.zone, instance)
     assert (await bench.stack.down(delete_bucket=True)).leaks == ()
 
 
