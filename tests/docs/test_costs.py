@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 from page_blocks import ROOT
+
+from tpuctl.cli.main import run
 
 PAGE = (ROOT / "docs" / "costs.md").read_text("utf-8")
 ROWS = re.findall(r"^\| `([\w-]+)` \| (\d+) \| \$([\d.]+) \| \$([\d.]+) \|$", PAGE, re.MULTILINE)
@@ -16,13 +18,10 @@ ROWS = re.findall(r"^\| `([\w-]+)` \| (\d+) \| \$([\d.]+) \| \$([\d.]+) \|$", PA
 
 def told(*arguments: str) -> dict[str, object]:
     """What the command line answers to programs."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tpuctl", *arguments, "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    data: dict[str, object] = json.loads(done.stdout)["data"]
+    answer = io.StringIO()
+    with contextlib.redirect_stdout(answer):
+        assert run([*arguments, "--json"]) == 0
+    data: dict[str, object] = json.loads(answer.getvalue())["data"]
     return data
 
 
