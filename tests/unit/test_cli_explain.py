@@ -1,0 +1,98 @@
+"""`tpuctl explain` of a text that somebody pasted: no cloud is asked."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+
+from tpuctl.cli.main import run
+from tpuctl.cloud.classification import classify
+from tpuctl.cloud.errors import from_status
+
+STOCKOUT = 'There is no more capacity in the zone "europe-west4-a"; you can try in another zone'
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("TPUCTL_STACK_FILE", "TPUCTL_CLOUD", "TPUCTL_JSON"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def pasted(monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+
+
+def test_what_it_means_why_and_what_mends_it(capsys: Any) -> None:
+    assert run(["explain", "--error", STOCKOUT]) == 0
+    out = capsys.readouterr().out
+    for part in ("No capacity", "none of these machines left", "\n    tpuctl up\n"):
+        assert part in out
+
+
+@pytest.mark.parametrize("arguments", [["explain", "-"], ["explain", "--error", "-"]])
+def test_from_stdin_the_line_that_tells_it_is_found(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    log = f"step 1 \xff\nERROR: (gcloud.x) {STOCKOUT}\nTraceback: see above\n"
+    pasted(monkeypatch, log.encode("latin-1"))
+    assert run([*arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["data"]
+    assert (found["name"], found["line"]) == ("no-capacity", f"ERROR: (gcloud.x) {STOCKOUT}")
+
+
+def test_the_stacks_names_stand_in_the_commands(folder: Path, capsys: Any) -> None:
+    (folder / "tpuctl.yaml").write_text(
+        "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-8, zones: [europe-west4-a]}\n"
+    )
+    assert run(["explain", "--error", "Reservation not found"]) == 0
+    assert "gcloud compute reservations list --project=my-project\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["--error", "the frobnicator declined"], 1, "Not a known error"),
+        (["--error", "KeyError: 404"], 1, "Not a known error"),
+        (["--error", "  "], 2, "No text"),
+        (["20260304-120000-acorn", "--error", STOCKOUT], 2, "Options contradict"),
+    ],
+)
+def test_what_cannot_be_explained(arguments: list[str], code: int, says: str, capsys: Any) -> None:
+    assert run(["explain", *arguments]) == code
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert says in told.err
+
+
+def test_nothing_on_stdin_is_told(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    pasted(monkeypatch, b"")
+    assert run(["explain", "-"]) == 2
+    assert "nothing to explain" in capsys.readouterr().err
+
+
+def test_words_never_seen_are_told_whole_with_what_was_done_and_what_next() -> None:
+    status = status_pb2.Status(code=2, message="Frobnication declined. [EID: 0x1f]")
+    request = error_details_pb2.RequestInfo(request_id="r-4711")
+    status.details.add().Pack(request)
+    told = from_status(status, "node/bert-tpu", {"project": "my-project"}).diagnostics[0]
+    words = ("node/bert-tpu", "Frobnication declined. [EID: 0x1f]", "(request r-4711)")
+    assert all(one in told.detail for one in words)
+    assert "--verbose" in told.hint
+    assert "\n    tpuctl doctor\n" in told.hint
+
+
+def test_a_permission_that_lacks_is_told_with_a_role_that_has_it() -> None:
+    text = "Permission 'tpu.nodes.create' denied on 'projects/my-project/locations/x'"
+    error = classify("PERMISSION_DENIED", text, what="node/x", facts={"project": "my-project"})
+    assert error.diagnostics[0].hint.endswith(
+        "\n    gcloud projects add-iam-policy-binding my-project --member=user:YOU "
+        "--role=roles/tpu.admin"
+    )
