@@ -27,6 +27,16 @@ class Screen:
         """Everything, what has scrolled away included, without empty lines at the end."""
         return "\n".join(line.rstrip() for line in self._lines).rstrip("\n").split("\n")
 
+    def resize(self, columns: int) -> None:
+        """Break lines anew where they are wider, as terminals do; the cursor stays in its line."""
+        lines: list[str] = []
+        for number, line in enumerate(self._lines):
+            if number == self._row:
+                row = len(lines) + self._column // columns
+            lines += [line[at : at + columns] for at in range(0, len(line), columns)] or [""]
+        self.columns, self._lines = columns, lines
+        self._row, self._column = row, self._column % columns
+
     def feed(self, text: str) -> None:
         position = 0
         while position < len(text):

@@ -185,7 +185,7 @@ def test_bytes_have_the_unit_of_all_of_them() -> None:
         "10.0 of 30.0 MB", "2.0 MB/s", "10 s left",
     ]  # fmt: skip
     assert transfer_words(30, 30, 5.0) == ["0.0 of 0.0 kB", "0.0 kB/s"]
-    assert size(3_250_000_000) == "3.2 GB"
+    assert (size(3_250_000_000), size(314_600_000)) == ("3.2 GB", "314.6 MB")
 
 
 def test_a_rate_is_of_the_last_seconds_and_forgets_what_was_begun_again() -> None:
@@ -246,15 +246,18 @@ def test_the_region_leaves_nothing_behind_and_never_hides_the_cursor() -> None:
 
 def test_a_region_in_a_terminal_that_became_narrower() -> None:
     """Its lines take more rows now: those are what is drawn over."""
-    screen, written = Screen(10, 20), io.StringIO()
+    screen, written = Screen(20, 20), io.StringIO()
     console = Console(file=written, force_terminal=True, width=20, height=20, color_system=None)
     region = Region(console, lambda width, height: [Text("x" * (width - 1))] * 2, pause=60)
-    while not written.getvalue().endswith("\x1b[J"):
+    while not (first := written.getvalue()).endswith("\r"):
         time.sleep(0.001)
+    screen.feed(first + "^C")  # as pressed keys are shown
+    assert screen.lines == ["x" * 19, "^C" + "x" * 17]
+    screen.resize(10)
     console.width = 10
     region.draw_now()
     region.stop()
-    screen.feed(written.getvalue())  # broken where a terminal of ten columns breaks them
+    screen.feed(written.getvalue()[len(first) :])
     assert screen.lines == [""]
 
 

@@ -67,7 +67,7 @@ def clock_time(seconds: float) -> str:
 def size(count: float, like: float | None = None) -> str:
     """`4.9 kB`, `27.1 MB`, `3.2 GB`; in the unit that `like` would have."""
     largest = count if like is None else like
-    for power, unit in ((9, "GB"), (6, "MB")):
-        if largest >= 10**power / 10:
+    for power, least, unit in ((9, 1e9, "GB"), (6, 1e5, "MB")):
+        if largest >= least:
             return f"{count / 10**power:,.1f} {unit}"
     return f"{count / 1e3:,.1f} kB"

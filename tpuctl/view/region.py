@@ -66,7 +66,8 @@ class Region:
         lines = self._draw(width, height)
         if lines:
             text = "\x1b[K\n".join(self._rendered(line) for line in lines)
-            self._write(f"{self._to_top(width)}{text}\x1b[K\x1b[J")
+            # What is typed meanwhile, as ^C, is shown at the cursor: there it breaks no line.
+            self._write(f"{self._to_top(width)}{text}\x1b[K\x1b[J\r")
         else:
             self._erase()
         self._drawn = [cell_len(line.plain) for line in lines]
@@ -77,11 +78,11 @@ class Region:
         self._drawn = []
 
     def _to_top(self, width: int) -> str:
-        """What moves the cursor from the end of the last line to the begin of the first."""
+        """What moves the cursor from the begin of the last line to that of the first."""
         if not self._drawn:
             return ""
-        rows = sum(max(1, -(-one // max(1, width))) for one in self._drawn)
-        return f"\r\x1b[{rows - 1}A" if rows > 1 else "\r"
+        rows = sum(max(1, -(-one // max(1, width))) for one in self._drawn[:-1])
+        return f"\r\x1b[{rows}A" if rows else "\r"
 
     def _rendered(self, line: Text) -> str:
         with self._console.capture() as captured:
