@@ -114,7 +114,7 @@ def pasted_data(one: Pasted, hint: str) -> dict[str, Any]:
         "summary": one.summary,
         "why": one.why,
         "hint": hint,
-        "fault": one.fault,
+        "fault": one.fault or "",
         "line": one.line,
     }
 
