@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import Desk
 from gitlab_runner import Pipeline
-from google.auth import identity_pool, load_credentials_from_file
+from google.auth import identity_pool
 from hosts import Callers, Host, make_repository
 
 from tpuctl.emulator.control import LocalCloud
@@ -95,8 +95,7 @@ def test_jobs_follow_each_other_though_tokens_expire(
     # What it would sign in with, as Google's own client reads it.
     file = tmp_path / "google.json"
     file.write_text(jobs[first].credentials)
-    credentials, _ = load_credentials_from_file(str(file))
-    assert isinstance(credentials, identity_pool.Credentials)
+    credentials = identity_pool.Credentials.from_file(str(file))
     account = credentials.service_account_email
     assert account == "tpuctl-ci@local-project.iam.gserviceaccount.com"
     end(desk, repository, 143)
