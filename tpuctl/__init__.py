@@ -1,21 +1,13 @@
 """From an empty Google Cloud project to a model training on a TPU, and back to zero cost.
 
 `Tpuctl` is what the command line does, for programs with asyncio; `BlockingTpuctl` the same for
-scripts and notebooks. See docs/python.md.
+scripts and notebooks. See docs/python.md. The types are in `__init__.pyi`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from tpuctl.api import BlockingTpuctl as BlockingTpuctl
-    from tpuctl.api import Down as Down
-    from tpuctl.api import Moment as Moment
-    from tpuctl.api import StackStatus as StackStatus
-    from tpuctl.api import Tpuctl as Tpuctl
-    from tpuctl.api import print_log as print_log
-    from tpuctl.errors import TpuctlError as TpuctlError
+from importlib import import_module
+from typing import Any
 
 __all__ = [
     "BlockingTpuctl",
@@ -33,15 +25,10 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> Any:
     """The interface, imported when it is used: the command line starts without it."""
-    if name == "TpuctlError":
-        from tpuctl.errors import TpuctlError
-
-        return TpuctlError
-    if name in __all__:
-        from tpuctl import api
-
-        return getattr(api, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = "errors" if name == "TpuctlError" else "api"
+    return getattr(import_module(f"tpuctl.{module}"), name)
 
 
 def __dir__() -> list[str]:

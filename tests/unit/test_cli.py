@@ -330,6 +330,7 @@ def test_an_interrupted_import_is_no_traceback() -> None:
         "        if name == 'typer':\n"
         "            signal.raise_signal(signal.SIGINT)\n"
         "sys.meta_path.insert(0, Finder())\n"
+        "sys.argv = ['tpuctl', 'types']\n"
         "from tpuctl.__main__ import main\n"
         "main()\n"
     )
