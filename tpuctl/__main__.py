@@ -39,7 +39,7 @@ def _answered_at_once(arguments: list[str]) -> int | None:
     if os.environ.get("TPUCTL_JSON"):
         return None
     if arguments == ["--version"]:
-        from tpuctl import __version__
+        from tpuctl.version import __version__
 
         text = f"tpuctl {__version__}"
     elif arguments in ([], ["--help"], ["-h"], ["help"]):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tpuctl.errors import TpuctlError
 
-__all__ = ["program", "runtime_lock", "templates"]
+__all__ = ["PACKAGE", "program", "runtime_lock", "templates"]
 
 PACKAGE = Path(__file__).parent
 

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from tpuctl import __version__
 from tpuctl.cli.commands import COMMANDS
 from tpuctl.cli.help import Command, Group
 from tpuctl.cli.pages import root_page
 from tpuctl.cli.quick import hasten
 from tpuctl.cli.state import AFTER_INTERRUPT, CloudName, Interrupted, State
+from tpuctl.version import __version__
 
 __all__ = ["AFTER_INTERRUPT", "Interrupted", "State", "app", "command_line"]
 

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
-from tpuctl import __version__
 from tpuctl.emulator.access import Access
 from tpuctl.emulator.front import Front
 from tpuctl.emulator.happenings import Happenings
@@ -31,6 +30,7 @@ from tpuctl.emulator.transcript import Transcript
 from tpuctl.emulator.tunnels import METHODS as TUNNEL_METHODS
 from tpuctl.emulator.tunnels import Tunnels
 from tpuctl.emulator.world import World
+from tpuctl.version import __version__
 
 __all__ = ["MakeHost", "Server", "StartableHost"]
 

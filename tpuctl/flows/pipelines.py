@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpuctl import __version__
 from tpuctl.errors import Conflict, TpuctlError, Usage
 from tpuctl.flows.checkout import Checkout
 from tpuctl.flows.pipeline_text import BUILD_HOURS, Draft, plain, text_of, yaml_scalar
 from tpuctl.model.stack import Stack, load_stack
+from tpuctl.version import __version__
 
 __all__ = ["SYSTEMS", "Pipeline", "System", "Wishes", "place", "render", "write"]
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import tpuctl
-from tpuctl.assets import runtime_lock, templates
+from tpuctl.assets import PACKAGE, runtime_lock, templates
+from tpuctl.version import __version__
 
 __all__ = ["Wheel", "own_wheel", "wheel_of"]
 
@@ -67,8 +67,7 @@ class Wheel:
 
 def own_wheel() -> Wheel:
     """Of the files that run now, wherever they were installed from."""
-    package = Path(tpuctl.__file__).parent
-    found = wheel_of(package, tpuctl.__version__)
+    found = wheel_of(PACKAGE, __version__)
     more = {f"tpuctl/templates/{name}": file for name, file in _files(templates())}
     more["tpuctl/runtime.lock"] = runtime_lock()
     read = {name: file.read_bytes() for name, file in more.items()}

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tpuctl import __version__
 from tpuctl.preflight.findings import Edit, Finding, Remark, Report, Severity
 from tpuctl.preflight.rules import RULES
+from tpuctl.version import __version__
 from tpuctl.view.places import uri
 from tpuctl.view.rules import rule_markdown, rule_text, sentence
 from tpuctl.view.sources import Sources

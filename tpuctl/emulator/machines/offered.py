@@ -10,12 +10,12 @@ import shlex
 import sys
 from pathlib import Path
 
-import tpuctl
+from tpuctl.assets import PACKAGE
 
 __all__ = ["PROGRAM", "interpreter_folders", "write_program"]
 
 PROGRAM = "tpuctl"
-_PACKAGES = Path(tpuctl.__file__).resolve().parents[1]
+_PACKAGES = PACKAGE.resolve().parent
 _SCRIPT = """#!/bin/sh
 PYTHONPATH={packages} exec {python} -m {program} "$@"
 """

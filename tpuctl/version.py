@@ -1,0 +1,5 @@
+"""The version, for those who need no more of the package."""
+
+__all__ = ["__version__"]
+
+__version__ = "0.1.0"
