@@ -87,7 +87,9 @@ def test_an_annotation_is_one_line_that_github_reads() -> None:
     failure = Failure("failure", "script", "100% wrong, here: there", "Do\n    this")
     line = run_annotation(report(failure))
     assert "\n" not in line
-    assert line.startswith("::error title=TPU job 20261121-060000-hazel%3A failed::")
+    assert line.startswith(
+        "::error title=TPU job 20261121-060000-hazel%3A failed with exit code 3::"
+    )
     assert line.endswith("::100%25 wrong, here: there%0ADo%0A    this")
     assert run_annotation(report()).startswith("::notice title=")
 

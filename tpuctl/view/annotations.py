@@ -36,7 +36,8 @@ def annotation_lines(report: Report, base: Path) -> Iterator[str]:
 def run_annotation(report: RunReport) -> str:
     """One command: an error that says why the run failed, else a notice of how it stands."""
     status, failure = report.explanation.status, report.explanation.failure
-    title = f"TPU job {report.record.id}: {status.state.replace('_', ' ')}"
+    code = f" with exit code {status.exit_code}" if status.exit_code else ""
+    title = f"TPU job {report.record.id}: {status.state.replace('_', ' ')}{code}"
     if failure is None:
         cost = "" if report.cost is None else f", about {dollars(report.cost)}"
         return _told("notice", {"title": title}, f"{report.record.command}{cost}")
