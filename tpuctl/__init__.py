@@ -1,13 +1,19 @@
 """From an empty Google Cloud project to a model training on a TPU, and back to zero cost.
 
 `Tpuctl` is what the command line does, for programs with asyncio; `BlockingTpuctl` the same for
-scripts and notebooks. See docs/python.md. The types are in `__init__.pyi`.
+scripts and notebooks. See docs/python.md.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from tpuctl.version import __version__
+
+if TYPE_CHECKING:
+    from tpuctl.api import BlockingTpuctl, Down, Moment, StackStatus, Tpuctl, print_log
+    from tpuctl.errors import TpuctlError
 
 __all__ = [
     "BlockingTpuctl",
@@ -19,8 +25,6 @@ __all__ = [
     "__version__",
     "print_log",
 ]
-
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:

@@ -16,8 +16,9 @@ from page_blocks import NEEDS, ROOT, Block, answers, blocks, pages
 from quick_command import quick_programs, real_programs
 from shell_session import Session
 
-from tpuctl.cli.app import State, command_line
+from tpuctl.cli.app import command_line
 from tpuctl.cli.arguments import hoist
+from tpuctl.cli.state import State
 from tpuctl.emulator import control
 
 # Run by every suite. The others take longer, and are run by `make soak`, as are all blocks that

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.cli.main import run
 from tpuctl.cli.following import going_on
+from tpuctl.cli.main import run
 from tpuctl.errors import Usage
 from tpuctl.model.part import LogPart, moment, pattern
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.cli.main import run
 from tpuctl.cli.local_env import Shell, lines_for
+from tpuctl.cli.main import run
 from tpuctl.emulator.shell_record import RECORD, surroundings, way_back
 
 HARD = {

@@ -13,10 +13,10 @@ from tpuctl.cli.commands import COMMANDS
 from tpuctl.cli.help import Command, Group
 from tpuctl.cli.pages import root_page
 from tpuctl.cli.quick import hasten
-from tpuctl.cli.state import AFTER_INTERRUPT, CloudName, Interrupted, State
+from tpuctl.cli.state import CloudName, Interrupted, State
 from tpuctl.version import __version__
 
-__all__ = ["AFTER_INTERRUPT", "Interrupted", "State", "app", "command_line"]
+__all__ = ["app", "command_line"]
 
 
 class Root(Group):

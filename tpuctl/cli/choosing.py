@@ -21,7 +21,7 @@ from tpuctl.cli.options import project_option, region_option, type_option, zone_
 if TYPE_CHECKING:
     from tpuctl.api import Tpuctl
     from tpuctl.catalog import Capacity, Choice
-    from tpuctl.cli.app import State
+    from tpuctl.cli.state import State
 
 __all__ = [
     "CapacityName",

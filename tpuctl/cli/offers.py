@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tpuctl.cli.app import State
 from tpuctl.cli.choosing import field, in_order, natural, then
+from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
     from tpuctl.catalog import AcceleratorType, Capacity, Choice, Offer, Price

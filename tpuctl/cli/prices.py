@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpuctl.cli.app import State
 from tpuctl.cli.choosing import (
     CapacityName,
     Generation,
@@ -23,6 +22,7 @@ from tpuctl.cli.choosing import (
     chosen,
 )
 from tpuctl.cli.completion import complete_types
+from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
     from tpuctl.catalog import Choice

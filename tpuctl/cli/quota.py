@@ -7,7 +7,6 @@ from urllib.parse import quote
 
 import typer
 
-from tpuctl.cli.app import State
 from tpuctl.cli.choosing import (
     CapacityName,
     Limit,
@@ -24,6 +23,7 @@ from tpuctl.cli.choosing import (
     then,
 )
 from tpuctl.cli.completion import complete_types
+from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
     from tpuctl.catalog import AcceleratorType

@@ -176,11 +176,7 @@ WORDINGS: Mapping[str, Wording] = {
         "The zone 'projects/{project}/zones/{zone}' does not have enough resources available to "
         "fulfill the request, '(resource type:compute)'.",
         "skypilot 0.14.1 cloud_vm_ray_backend.py: the code",
-        (
-            _info(
-                "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "compute.googleapis.com", http="503"
-            ),
-        ),
+        (_info("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "compute.googleapis.com", http="503"),),
     ),
     "compute-insufficient-capacity": Wording(
         "UNAVAILABLE",
