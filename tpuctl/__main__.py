@@ -26,10 +26,10 @@ def main() -> None:
 
 
 def _started_by_shell() -> int | None:
-    """The exit code, where a shell asks what may follow what was typed: see `cli.shells`."""
+    """The exit code, where a shell asks what may follow what was typed: see `cli.completion`."""
     if "_TPUCTL_COMPLETE" not in os.environ:
         return None
-    from tpuctl.cli import tab
+    from tpuctl.cli.completion import tab
 
     return tab.main()
 

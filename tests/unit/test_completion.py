@@ -14,8 +14,8 @@ from terminal import Terminal
 
 from tpuctl.api import Tpuctl
 from tpuctl.catalog import accelerator_types, zones
-from tpuctl.cli import seen, tab
 from tpuctl.cli.commands import COMMANDS
+from tpuctl.cli.completion import seen, tab
 
 STACK = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-32, zones: [europe-west4-a]}\n"
 AT_TERMINAL = (

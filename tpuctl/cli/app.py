@@ -91,7 +91,7 @@ def _version(wanted: bool) -> None:
 
 def _install_completion(wanted: bool) -> None:
     if wanted:
-        from tpuctl.cli.shells import install, own_shell
+        from tpuctl.cli.completion.shells import install, own_shell
 
         shell = own_shell()
         done = install(shell)
@@ -104,7 +104,7 @@ def _install_completion(wanted: bool) -> None:
 
 def _show_completion(wanted: bool) -> None:
     if wanted:
-        from tpuctl.cli.shells import SHELLS, own_shell
+        from tpuctl.cli.completion.shells import SHELLS, own_shell
 
         typer.echo(SHELLS[own_shell()], nl=False)
         raise typer.Exit

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from tpuctl.cli.completion import complete_capacities, complete_types
+from tpuctl.cli.completion.names import complete_capacities, complete_types
 from tpuctl.cli.known import (
     require_generations,
     require_regions,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tpuctl.cli.choosing import field, in_order, natural, then
+from tpuctl.cli.catalogue.choosing import field, in_order, natural, then
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import typer
 
-from tpuctl.cli.choosing import (
+from tpuctl.cli.catalogue.choosing import (
     CapacityName,
     Limit,
     LiveProject,
@@ -22,7 +22,7 @@ from tpuctl.cli.choosing import (
     in_order,
     then,
 )
-from tpuctl.cli.completion import complete_types
+from tpuctl.cli.completion.names import complete_types
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tpuctl.cli.choosing import asked_live, places
+from tpuctl.cli.catalogue.choosing import asked_live, places
 
 if TYPE_CHECKING:
     from tpuctl.cli.state import State

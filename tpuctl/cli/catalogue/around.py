@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpuctl.cli.choosing import field, in_order, natural
+from tpuctl.cli.catalogue.choosing import field, in_order, natural
 from tpuctl.cli.known import regions
 from tpuctl.cli.state import State
 

@@ -1,4 +1,4 @@
-"""The commands of the catalogue, and `types`: offline, or held against the API."""
+"""The command `types`: offline, or held against the API."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tpuctl.cli.choosing import (
+from tpuctl.cli.catalogue.choosing import (
     Generation,
     Limit,
     Live,
@@ -24,24 +24,14 @@ from tpuctl.cli.choosing import (
     is_meant,
     natural,
 )
-from tpuctl.cli.prices import prices
-from tpuctl.cli.quota import quota
-from tpuctl.cli.runtimes import runtimes
 from tpuctl.cli.state import State
-from tpuctl.cli.zones import zones
 
 if TYPE_CHECKING:
     from tpuctl.catalog import AcceleratorType, Choice
 
-__all__ = ["register"]
+__all__ = ["types"]
 
-PANEL = "Catalogue"
 Row = dict[str, Any]
-
-
-def register(app: typer.Typer) -> None:
-    for command in (types, zones, runtimes, prices, quota):
-        app.command(rich_help_panel=PANEL)(command)
 
 
 def types(
@@ -75,7 +65,7 @@ def types(
     told = None
     rows = [_row(one, choice) for one in choice.types]
     if is_live:
-        from tpuctl.cli.comparing import ask
+        from tpuctl.cli.catalogue.comparing import ask
 
         told = ask(
             state,

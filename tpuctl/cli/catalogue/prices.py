@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpuctl.cli.choosing import (
+from tpuctl.cli.catalogue.choosing import (
     CapacityName,
     Generation,
     Limit,
@@ -21,7 +21,7 @@ from tpuctl.cli.choosing import (
     capacities,
     chosen,
 )
-from tpuctl.cli.completion import complete_types
+from tpuctl.cli.completion.names import complete_types
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def prices(
 
     Example: tpuctl prices --budget 20/day --generation v5e
     """
-    from tpuctl.cli.offers import Shown
+    from tpuctl.cli.catalogue.offers import Shown
     from tpuctl.errors import Usage
 
     state: State = context.obj
@@ -102,9 +102,9 @@ def prices(
             "    tpuctl prices v3-8\n    tpuctl prices --machines --zone europe-west4-a",
         )
     if beside:
-        from tpuctl.cli import prices_beside
+        from tpuctl.cli.catalogue import around
 
-        getattr(prices_beside, BESIDE[beside[0]])(state, _one_region(zone, region), sort, limit)
+        getattr(around, BESIDE[beside[0]])(state, _one_region(zone, region), sort, limit)
         return
     choice = chosen(
         types=accelerator,
@@ -137,7 +137,7 @@ def _beside(*wanted: bool) -> Iterable[tuple[str, bool]]:
 def _one_region(zone: str, region: str) -> str:
     """The region that machines, disks or buckets are asked of; empty for every one."""
     from tpuctl.catalog import region_of
-    from tpuctl.cli.choosing import places
+    from tpuctl.cli.catalogue.choosing import places
     from tpuctl.errors import Usage
 
     if not zone and not region:
