@@ -54,8 +54,12 @@ async def test_a_stack_is_to_gcloud_what_its_file_says(
     assert machine["disks"][0]["diskSizeGb"] == "60"
 
     rules = gcloud.json("compute", "firewall-rules", "list", "--filter=name~^seen")
-    assert [sorted(one["ports"]) for rule in rules for one in rule["allowed"]] == [["22"]]
-    assert all("0.0.0.0/0" not in rule["sourceRanges"] for rule in rules)
+    allowing = [rule for rule in rules if "allowed" in rule]
+    assert [sorted(one["ports"]) for rule in allowing for one in rule["allowed"]] == [["22"]]
+    assert all("0.0.0.0/0" not in rule["sourceRanges"] for rule in allowing)
+    (shutting,) = [rule for rule in rules if "denied" in rule]
+    assert shutting["denied"] == [{"IPProtocol": "tcp", "ports": ["22"]}]
+    assert int(shutting["priority"]) > int(allowing[0]["priority"])
 
     policy = gcloud.json("projects", "get-iam-policy", project.id)
     roles = {

@@ -40,10 +40,12 @@ def test_every_worker_is_logged_in_to(machine_gcloud: Gcloud) -> None:
     rows = gcloud.run(*TPUS, "get-guest-attributes", "pod", zone).stdout.splitlines()
     assert rows[0].split() == ["NAMESPACE", "KEY", "WORKER_ID", "VALUE"]
     known = (gcloud.folder / ".ssh" / "google_compute_known_hosts").read_text()
-    for worker, row in enumerate(rows[1:]):
-        space, kind, index, key = row.split()
-        assert (space, kind, index) == ("hostkeys", "ssh-ed25519", str(worker))
-        assert key in known
+    told = {tuple(row.split()[:3]): row.split()[3] for row in rows[1:]}
+    workers = list(map(str, range(WORKERS)))
+    assert len(told) == 2 * WORKERS
+    for worker in workers:
+        assert told["hostkeys", "ssh-ed25519", worker] in known
+        assert told["tpu", "hostname", worker]
 
 
 @pytest.mark.soak

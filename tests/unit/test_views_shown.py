@@ -94,7 +94,8 @@ def test_a_terminal_keeps_the_tree_as_a_record(
     while_it_went = terminal.shown
     assert "CREATING" in while_it_went
     assert "30.0 of 40.0 MB" in while_it_went
-    assert ("MB/s" in while_it_went) == (columns == 80)
+    if columns == 80:  # in fewer there is room for slow ones alone
+        assert "MB/s" in while_it_went
 
 
 @pytest.mark.parametrize("environment", [{"TERM": "dumb"}, {"TERM": "unknown"}])
