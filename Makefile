@@ -42,13 +42,13 @@ demo: $(VENV)/.installed
 
 # Several processes, whole files each: what tests of one file share is made once.
 test: check
-	$(BIN)/pytest -m "not soak" -n auto --maxprocesses 4 --dist loadfile
+	$(BIN)/pytest -m "not soak" --durations 25 -n auto --maxprocesses 4 --dist loadfile
 
 unit: $(VENV)/.installed
 	$(BIN)/pytest tests/unit
 
 soak: $(VENV)/.installed
-	$(BIN)/pytest -m soak --timeout 1800 -n auto --maxprocesses 2 --dist loadfile
+	$(BIN)/pytest -m soak --durations 60 --timeout 1800 -n auto --maxprocesses 2 --dist loadfile
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check --quiet .

@@ -61,6 +61,7 @@ def bench(local_cloud: LocalCloud, desk: Desk, tmp_path: Path) -> Callable[..., 
     return make
 
 
+@pytest.mark.soak
 def test_a_job_succeeds_and_nothing_is_left(bench: Callable[..., Bench]) -> None:
     made = bench("3", "0", "0")
     run = made.run()

@@ -106,6 +106,7 @@ def disagreements(python: Path, **environment: str) -> list[str]:
     return sorted(row["name"] for row in ROWS if has(row, version) == (row["name"] in missing))
 
 
+@pytest.mark.soak
 @pytest.mark.tensorflow
 def test_the_image_has_what_the_table_says() -> None:
     image = ImageStore().path_of("2.18.0") / "bin" / "python3"

@@ -103,6 +103,7 @@ def request(count: int = 2) -> dict[str, Any]:
     return {"tpu": {"nodeSpec": [spec]}}
 
 
+@pytest.mark.soak
 def test_requests_go_on_after_a_kill_in_any_state(serve: Any) -> None:
     process = serve()
     enable(process)

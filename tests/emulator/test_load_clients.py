@@ -203,6 +203,7 @@ def crowd(tmp_path: Path) -> Iterator[Crowd]:
     server.close()
 
 
+@pytest.mark.soak
 def test_many_clients_at_once(crowd: Crowd) -> None:
     all_there = threading.Barrier(CLIENTS)
 

@@ -110,6 +110,7 @@ async def all_answer(cloud: LocalCloud, type_name: str, workers: int, most: floa
     assert taken < most, f"{taken / GB:.2f} GB for {workers} machines"
 
 
+@pytest.mark.soak
 async def test_a_slice_of_32(cloud: LocalCloud) -> None:
     await all_answer(cloud, "v4-256", 32, 0.125 * 4 * GB)
 

@@ -119,6 +119,7 @@ async def test_a_worker_fetches_what_it_lacks(bench: Bench) -> None:
     assert {name: after[name] for name in before} == before, "the others are the same files"
 
 
+@pytest.mark.soak
 async def test_packs_that_are_damaged_or_gone_are_healed_by_the_next_run(bench: Bench) -> None:
     store = bench.stack.store
     (bench.folder / "job.py").write_text("print(len(open('noise', 'rb').read()))\n")
@@ -148,6 +149,7 @@ async def test_packs_that_are_damaged_or_gone_are_healed_by_the_next_run(bench: 
     )
 
 
+@pytest.mark.soak
 async def test_without_the_bucket_a_worker_is_sent_what_it_lacks(bench: Bench) -> None:
     nowhere = Endpoint("local", f"http://127.0.0.1:{NOBODY}", bench.stack.endpoint.token)
     cloud = Cloud(nowhere, bench.stack.stack.project)

@@ -140,6 +140,7 @@ def test_the_environment_tells_the_job_where_it_is(shell: Shell) -> None:
     }
 
 
+@pytest.mark.soak
 def test_a_job_that_crashes_at_once_leaves_nothing_running(shell: Shell) -> None:
     script = shell.script("crashing.py", "raise RuntimeError('at once')\n")
     done = subprocess.run(
@@ -200,6 +201,7 @@ def test_a_killed_client_loses_nothing(shell: Shell) -> None:
     assert (code, out) == (5, expected(20))
 
 
+@pytest.mark.soak
 def test_a_third_ctrl_c_does_not_wait_for_a_deaf_job(shell: Shell) -> None:
     script = shell.script(
         "deaf.py",
@@ -226,6 +228,7 @@ def test_ssh_takes_a_command_as_ssh_does(shell: Shell) -> None:
     assert shell.run("ssh", "0", "printf", "%s", "-l")[:2] == (0, "-l")
 
 
+@pytest.mark.soak
 def test_jobs_where_nothing_is_yet(
     local_cloud: control.LocalCloud, make_stack: Callable[..., Tpuctl]
 ) -> None:
@@ -237,6 +240,7 @@ def test_jobs_where_nothing_is_yet(
         assert (code, told.splitlines()[0]) == (1, "error: No such job")
 
 
+@pytest.mark.soak
 def test_without_a_place_for_the_key_nothing_is_made(
     make_stack: Callable[..., Tpuctl], tmp_path: Path
 ) -> None:
@@ -261,6 +265,7 @@ def test_detach_wait_and_stop(shell: Shell) -> None:
     assert shell.run("stop", job)[0] == 0  # again: it stays as it is
 
 
+@pytest.mark.soak
 def test_another_laptop_is_refused_until_it_brings_the_stack_up(
     shell: Shell, tmp_path: Path
 ) -> None:
@@ -300,6 +305,7 @@ def test_max_hours_ends_the_job_with_124(shell: Shell) -> None:
     assert "limit" in told
 
 
+@pytest.mark.soak
 def test_records_and_logs_outlive_the_machine(
     make_stack: Callable[..., Tpuctl],
 ) -> None:
@@ -319,6 +325,7 @@ def test_records_and_logs_outlive_the_machine(
     assert shell.run("down", "--yes", "--delete-bucket")[0] == 0
 
 
+@pytest.mark.soak
 def test_a_slice_runs_on_all_workers_that_are_to_start(
     make_stack: Callable[..., Tpuctl],
 ) -> None:
@@ -363,6 +370,7 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
     assert left.returncode == 1, "a server was left running"
 
 
+@pytest.mark.soak
 def test_the_local_cloud_starts_stops_and_forgets(tmp_path: Path) -> None:
     def local(*arguments: str) -> tuple[int, dict[str, object]]:
         done = subprocess.run(

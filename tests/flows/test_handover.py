@@ -216,6 +216,7 @@ async def test_who_follows_the_job_sees_what_the_controller_does(
     assert (await watched.down(delete_bucket=True)).leaks == ()
 
 
+@pytest.mark.soak
 async def test_a_job_that_is_stopped_is_left_alone(
     watched: Tpuctl, local_cloud: control.LocalCloud, script: Path
 ) -> None:
@@ -233,6 +234,7 @@ async def test_a_job_that_is_stopped_is_left_alone(
     assert (await watched.down(delete_bucket=True)).leaks == ()
 
 
+@pytest.mark.soak
 async def test_a_stack_that_is_taken_down_is_not_made_anew(
     watched: Tpuctl, local_cloud: control.LocalCloud, script: Path
 ) -> None:

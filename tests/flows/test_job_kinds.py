@@ -75,6 +75,7 @@ async def test_modules_and_commands_as_they_are_typed(stack: Tpuctl, tmp_path: P
     ]
 
 
+@pytest.mark.soak
 async def test_a_slice_is_set_up_from_a_bundle_without_any_index(make_stack: MakeStack) -> None:
     stack = make_stack(
         type_name="v4-16",

@@ -111,6 +111,7 @@ def small(monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
     monkeypatch.setattr(launch, "_spec", lambda *given: {**spec(*given), **more})
 
 
+@pytest.mark.soak
 async def test_parts_of_a_log_of_which_the_machine_keeps_little(
     stack: Tpuctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

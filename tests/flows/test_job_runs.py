@@ -220,6 +220,7 @@ async def test_a_log_grows_in_the_bucket_while_the_job_runs(bench: Bench) -> Non
     assert await bench.follow(record) == 143
 
 
+@pytest.mark.soak
 async def test_stop_through_the_bucket_when_no_machine_can_be_reached(bench: Bench) -> None:
     record = await bench.submit("import time\nprint('began', flush=True)\ntime.sleep(600)")
     await stop(record, bench.store, {}, bench.events.append)
@@ -281,6 +282,7 @@ async def test_every_worker_starts_and_the_first_failure_ends_all(slice_bench: B
     assert (found.worker, found.exit_code) == (2, 9)
 
 
+@pytest.mark.soak
 async def test_workers_end_with_the_first_failure_though_nobody_watches(
     slice_bench: Bench,
 ) -> None:

@@ -109,6 +109,7 @@ async def test_a_job_on_a_machine_that_is_gone_is_lost(
     await worker.close()
 
 
+@pytest.mark.soak
 async def test_a_job_that_fills_the_disk(
     stack: Tpuctl, local_cloud: LocalCloud, events: list[Event]
 ) -> None:
@@ -147,6 +148,7 @@ async def test_a_job_for_which_there_is_no_room(
     assert told in str(caught.value)
 
 
+@pytest.mark.soak
 async def test_requirements_for_which_there_is_no_room(
     make_stack: MakeStack, local_cloud: LocalCloud
 ) -> None:
@@ -171,6 +173,7 @@ async def test_requirements_for_which_there_is_no_room(
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
+@pytest.mark.soak
 async def test_a_bundle_and_a_log_whose_transfers_break_off(
     stack: Tpuctl, local_cloud: LocalCloud
 ) -> None:

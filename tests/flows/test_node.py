@@ -154,6 +154,7 @@ async def test_up_makes_a_node_and_its_controller_and_down_takes_them_away(
     assert await left_of(stack) == []
 
 
+@pytest.mark.soak
 @node_marks
 async def test_a_stopped_controller_is_started_and_learns_a_new_nodes_address(
     make_node: MakeStack,
@@ -183,6 +184,7 @@ async def test_a_stopped_controller_is_started_and_learns_a_new_nodes_address(
     await stack.down(delete_bucket=True)
 
 
+@pytest.mark.soak
 @node_marks
 async def test_two_stacks_at_once_get_ranges_of_their_own(make_node: MakeStack) -> None:
     one, other = make_node(), make_node()
@@ -192,6 +194,7 @@ async def test_two_stacks_at_once_get_ranges_of_their_own(make_node: MakeStack) 
     await asyncio.gather(one.down(delete_bucket=True), other.down(delete_bucket=True))
 
 
+@pytest.mark.soak
 @node_marks
 async def test_a_range_that_is_taken_after_all_leads_to_the_next(
     make_node: MakeStack, local_cloud: control.LocalCloud
@@ -210,6 +213,7 @@ async def test_a_range_that_is_taken_after_all_leads_to_the_next(
     await stack.down(delete_bucket=True)
 
 
+@pytest.mark.soak
 @node_marks
 async def test_lost_answers_leave_one_of_each(
     make_node: MakeStack, local_cloud: control.LocalCloud

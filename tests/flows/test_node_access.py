@@ -38,6 +38,7 @@ def log_of(events: list[Event]) -> str:
     return b"".join(one.data for one in events if isinstance(one, LogChunk)).decode()
 
 
+@pytest.mark.soak
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)  # the first time, the image is downloaded
 async def test_a_script_refused_by_the_bucket_is_started_again(

@@ -171,6 +171,7 @@ async def test_the_proof_tells_what_remains(make_stack: MakeStack) -> None:
     assert leaks == {"node", "bucket"}
 
 
+@pytest.mark.soak
 async def test_down_meets_a_node_that_is_being_deleted(
     make_stack: MakeStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -297,6 +297,7 @@ async def test_a_request_whose_answer_was_lost_is_not_made_twice(
     await stack.down(delete_bucket=True)
 
 
+@pytest.mark.soak
 async def test_waiting_outlasts_a_cloud_that_does_not_answer(
     make_queued: MakeStack,
     faults: Callable[..., str],

@@ -180,6 +180,7 @@ def test_a_port_until_ctrl_c(shell: Shell) -> None:
             assert envelope["data"]["ports"][0]["url"] == opened["url"]
 
 
+@pytest.mark.soak
 def test_a_stack_and_its_job_are_watched(shell: Shell, local_cloud: control.LocalCloud) -> None:
     job = shell.answer("run", "-d", shell.script("training.py", TRAINING))["data"]["job"]
     with shell.going("status", "--watch", "--interval", "1", "--json") as watching:

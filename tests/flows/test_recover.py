@@ -93,6 +93,7 @@ async def test_a_budget_that_is_spent_ends_the_job(
     assert (await spot.down(delete_bucket=True)).leaks == ()
 
 
+@pytest.mark.soak
 async def test_of_two_that_recover_one_starts_each_attempt(
     spot: Tpuctl, local_cloud: LocalCloud, make_stack: MakeStack
 ) -> None:

@@ -120,6 +120,7 @@ async def test_machines_that_no_longer_answer_are_made_anew(
     await taken_down(stack)
 
 
+@pytest.mark.soak
 async def test_a_job_that_only_was_not_heard_of_is_left_alone(
     make_stack: MakeStack,
     faults: LocalCloud,
@@ -142,6 +143,7 @@ async def test_a_job_that_only_was_not_heard_of_is_left_alone(
     await taken_down(stack)
 
 
+@pytest.mark.soak
 async def test_killed_while_the_node_is_made_another_machine_goes_on(
     make_stack: MakeStack,
     faults: LocalCloud,

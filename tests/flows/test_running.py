@@ -123,6 +123,7 @@ def test_ctrl_c_leaves_job_and_stack_and_another_ends_both(make_stack: MakeStack
     take_away(stack)
 
 
+@pytest.mark.soak
 def test_a_cancelled_ci_job_leaves_nothing(make_stack: MakeStack) -> None:
     """An interrupt where nobody could press once more, which some systems send before they kill."""
     stack = make_stack()

@@ -95,6 +95,7 @@ async def slice_up(make_stack: MakeStack, events: list[Event]) -> AsyncIterator[
     await stack.down(delete_bucket=True)
 
 
+@pytest.mark.soak
 async def test_all_workers_start_or_none(slice_up: Slice, monkeypatch: pytest.MonkeyPatch) -> None:
     one = slice_up
     # Nobody is there when the last of them is ready: the first gives the sign, in the bucket.

@@ -84,6 +84,7 @@ async def test_run_ends_when_nothing_listens_on_the_worker(stack: Tpuctl) -> Non
     await direct[0].close()
 
 
+@pytest.mark.soak
 async def test_a_start_whose_answer_was_lost_does_not_run_on(stack: Tpuctl, tmp_path: Path) -> None:
     """The worker is reached until the job was started, and never again."""
     (tmp_path / "job.py").write_text("import time\nprint('began', flush=True)\ntime.sleep(600)\n")
@@ -140,6 +141,7 @@ async def test_without_the_bucket_the_bundle_goes_over_ssh(
     await asyncio.gather(*(one.close() for one in transports.values()))
 
 
+@pytest.mark.soak
 async def test_proxies_of_the_shell_are_not_asked_for_the_local_cloud(stack: Tpuctl) -> None:
     nobody = f"http://127.0.0.1:{NOBODY}"
     proxies = dict.fromkeys(

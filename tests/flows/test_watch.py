@@ -75,6 +75,7 @@ async def test_an_idle_node_goes_by_itself(make_stack: MakeStack) -> None:
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
+@pytest.mark.soak
 async def test_a_deletion_that_is_refused_is_tried_again(
     make_stack: MakeStack, local_cloud: control.LocalCloud
 ) -> None:
@@ -156,6 +157,7 @@ async def test_a_running_job_keeps_its_node_and_nothing_else_does(
     await gone(stack)
 
 
+@pytest.mark.soak
 async def test_a_node_goes_at_its_age_though_a_job_runs(
     make_stack: MakeStack, tmp_path: Path
 ) -> None:
@@ -210,6 +212,7 @@ async def test_a_watch_that_is_not_there_is_started_over_ssh(make_stack: MakeSta
     await stack.down(delete_bucket=True)
 
 
+@pytest.mark.soak
 async def test_new_limits_reach_a_watch_at_work(make_stack: MakeStack) -> None:
     stack = make_stack(extra="limits: {idle: 1h}\n")
     await stack.up()
@@ -236,6 +239,7 @@ async def test_a_machine_proves_that_it_may_use_the_bucket(make_stack: MakeStack
     await stack.down(delete_bucket=True)
 
 
+@pytest.mark.soak
 async def test_workers_of_a_slice_tell_each_other_of_their_jobs(make_stack: MakeStack) -> None:
     """A login on worker 3 alone keeps the whole slice."""
     stack = make_stack(type_name="v2-32", zone="europe-west4-a", extra="limits: {idle: 5s}\n")

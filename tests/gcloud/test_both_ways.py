@@ -72,6 +72,7 @@ async def test_a_stack_is_to_gcloud_what_its_file_says(
     assert "roles/editor" not in roles
 
 
+@pytest.mark.soak
 async def test_what_gcloud_makes_under_a_stacks_label_is_found_by_orphans(
     project: Project, null_cloud: LocalCloud, tmp_path: Path
 ) -> None:

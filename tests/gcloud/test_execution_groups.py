@@ -10,6 +10,7 @@ WANTED = ("--name=pair", "--accelerator-type=v2-8")
 VERSION = "--tf-version=2.12.0"
 
 
+@pytest.mark.soak
 def test_the_node_of_an_execution_group(gcloud: Gcloud) -> None:
     made = gcloud.run(*GROUPS, "create", *WANTED, VERSION, "--tpu-only", "--preemptible")
     head, row = gcloud.run("compute", "tpus", "list", "--zone=-").stdout.splitlines()

@@ -18,6 +18,7 @@ def here(null_cloud: LocalCloud, tmp_path: Path) -> Gcloud:
     return Gcloud(null_cloud, tmp_path / "gcloud", project=make_project(null_cloud, "iam"))
 
 
+@pytest.mark.soak
 def test_an_account_with_a_role_of_ones_own(here: Gcloud) -> None:
     here.run(*ACCOUNTS, "create", "trainer", "--display-name=Trains")
     email = f"trainer@{here.project}.iam.gserviceaccount.com"

@@ -6,6 +6,7 @@ import pytest
 from gcloud import BILLING, Gcloud
 
 
+@pytest.mark.soak
 def test_apis_are_enabled_together(bare_gcloud: Gcloud) -> None:
     gcloud = bare_gcloud
     gcloud.run("services", "enable", "tpu.googleapis.com", "compute.googleapis.com")

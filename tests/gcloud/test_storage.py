@@ -76,6 +76,7 @@ def count(gcloud: Gcloud, method: str, since: int) -> int:
     return sum(call["method"] == f"storage.{method}" for call in calls)
 
 
+@pytest.mark.soak
 def test_files_of_all_sizes(gcloud: Gcloud, bucket: str) -> None:
     """Small ones in one request, larger ones resumable, the largest in parts put together."""
     gcloud.run(
@@ -128,6 +129,7 @@ def test_grants_on_buckets(gcloud: Gcloud, bucket: str) -> None:
     assert MEMBER not in str(ask(gcloud, f"b/{bucket}/iam"))
 
 
+@pytest.mark.soak
 def test_folders_kept_alike(gcloud: Gcloud, bucket: str) -> None:
     make(gcloud, bucket)
     for name in ("tree/a", "tree/sub/b", "tree/sub/c"):

@@ -12,6 +12,7 @@ WORKERS = 4  # of a v2-32
 POD_ZONE = "us-central1-a"
 
 
+@pytest.mark.soak
 def test_every_worker_is_logged_in_to(machine_gcloud: Gcloud) -> None:
     gcloud, zone = machine_gcloud, f"--zone={POD_ZONE}"
     gcloud.make_key()

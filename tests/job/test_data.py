@@ -17,5 +17,6 @@ def test_what_tensorflow_reads_from_records(run_check: Callable[[str], None]) ->
     run_check("data.py")
 
 
+@pytest.mark.soak
 def test_network_loss_and_optimizer(run_check: Callable[[str], None]) -> None:
     run_check("network.py")

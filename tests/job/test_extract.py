@@ -328,6 +328,7 @@ def test_the_same_text_however_many_processes(tmp_path: Path) -> None:
     assert contents(tmp_path / "1" / "text") == after
 
 
+@pytest.mark.soak
 def test_killed_in_the_midst(tmp_path: Path) -> None:
     source = tmp_path / "a.xml.bz2"
     source.write_bytes(multistream(noise(4000), each=100))

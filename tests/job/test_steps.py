@@ -9,5 +9,6 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 
 
+@pytest.mark.soak
 def test_a_step_on_one_device_and_on_several(run_check: Callable[[str], None]) -> None:
     run_check("step.py")

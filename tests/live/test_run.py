@@ -125,6 +125,7 @@ def test_two_runs_pass_and_differ_in_nothing(make_run: MakeRun) -> None:
             assert private not in text, private
 
 
+@pytest.mark.soak
 def test_a_run_that_is_ended_early_leaves_nothing(make_run: MakeRun) -> None:
     """By Ctrl-C, by a kill of the tests' process, and by its own limit."""
     pressed, killed, late = make_run(), make_run(), make_run(TPUCTL_LIVE_MINUTES="0.12")

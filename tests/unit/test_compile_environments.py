@@ -45,6 +45,7 @@ def test_both_have_what_they_are_named_after() -> None:
     assert re.search(r"^libtpu==", COMPILER.lock.read_text("utf-8"), re.MULTILINE)
 
 
+@pytest.mark.soak
 async def test_two_at_once_make_it_once(tmp_path: Path) -> None:
     kind, store = empty(tmp_path), Environments(tmp_path / "cache")
     assert not store.is_made(kind)

@@ -83,6 +83,7 @@ def needed(machine: Machine) -> str:
     return f"needed==1.5 --hash=sha256:{hashlib.sha256(content).hexdigest()}\n"
 
 
+@pytest.mark.soak
 def test_a_wheel_is_installed_once_with_what_it_needs(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     made = wheel(tmp_path, needed(machine))

@@ -201,6 +201,7 @@ def test_a_half_made_environment_is_made_again(machine: Machine) -> None:
     assert not (first / "leftover").exists()
 
 
+@pytest.mark.soak
 def test_requirements_that_name_files_belong_to_their_bundle(machine: Machine) -> None:
     wheel = make_wheel(machine.folder / "code", "small-library", "3.0")
     first = machine.made(f"./{wheel.name}\n")
@@ -256,6 +257,7 @@ def test_a_failed_try_is_shown_whole_leaves_nothing_and_poisons_nothing(connecte
     assert connected.evaluate(environment, "import small_library as s; print(s.mended)") == "True"
 
 
+@pytest.mark.soak
 def test_other_content_of_a_wheel_makes_another_environment(connected: Machine) -> None:
     wheels = connected.folder / "code/wheels"
     make_wheel(wheels, "small-library", "3.0", text="value = 1\n")
@@ -286,6 +288,7 @@ def run_with(machine: Machine, *argv: str) -> str:
     return subprocess.check_output([program, *argv[1:]], env=variables).decode().strip()
 
 
+@pytest.mark.soak
 def test_a_project_is_built_above_what_it_depends_on(machine: Machine) -> None:
     make_wheel(machine.wheels, "small-library", "3.0")
     code = machine.folder / "code"
@@ -314,6 +317,7 @@ def test_a_project_is_built_above_what_it_depends_on(machine: Machine) -> None:
     assert machine.log() == b""
 
 
+@pytest.mark.soak
 def test_a_project_that_alone_knows_what_it_needs_belongs_to_its_bundle(machine: Machine) -> None:
     code = machine.folder / "code"
     make_project(code, "model", "value = 1\n")

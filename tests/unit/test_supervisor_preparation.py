@@ -233,6 +233,7 @@ def installing(new_worker: Worker, tmp_path: Path) -> Worker:
     return new_worker
 
 
+@pytest.mark.soak
 def test_everything_killed_while_it_installs_and_started_again(
     installing: Worker, tmp_path: Path
 ) -> None:

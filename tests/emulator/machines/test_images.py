@@ -42,6 +42,7 @@ async def test_an_image_is_made_once_by_however_many_ask(tmp_path: Path) -> None
     assert await python.wait() == 0
 
 
+@pytest.mark.soak
 async def test_what_a_killed_server_left_is_made_anew(tmp_path: Path) -> None:
     store = ImageStore(tmp_path)
     image = store.path_of(None)
@@ -82,6 +83,7 @@ async def test_pips_own_words_tell_why_an_image_could_not_be_made(
     assert not store.is_made("2.18.0")
 
 
+@pytest.mark.soak
 async def test_a_node_deleted_while_its_image_is_made_does_not_come_up(
     make_lab: Any, tmp_path: Path
 ) -> None:

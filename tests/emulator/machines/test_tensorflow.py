@@ -83,6 +83,7 @@ def cloud(tmp_path: Path) -> Iterator[Cloud]:
     control.stop(home)
 
 
+@pytest.mark.soak
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)
 async def test_gs_paths_of_unchanged_tensorflow_are_the_local_clouds_buckets(cloud: Cloud) -> None:
