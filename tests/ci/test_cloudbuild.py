@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cloudbuild_runner import Build
-from conftest import Desk
+from desk import Desk
 from hosts import Callers, Host, make_repository
 
 from tpuctl.emulator.control import LocalCloud

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Desk
+from desk import Desk
 from github_runner import Actions, Workflow
 from hosts import Callers, Host, make_repository
 
@@ -169,7 +169,7 @@ def test_a_run_that_is_cancelled_while_it_goes_up_leaves_nothing(
     bench: Callable[..., Bench],
 ) -> None:
     made = bench("3", "0", "0")
-    made.host.watch = lambda line: "node/" in line and made.stack in line
+    made.host.watch = lambda line: "create node/" in line and made.stack in line
     run = made.run()
     assert (run.jobs["train"].result, run.jobs["down"].result) == ("cancelled", "success")
     assert run.jobs["train"].outcome("Start the job") == "skipped"

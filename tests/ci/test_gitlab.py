@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Desk
+from desk import Desk
 from gitlab_runner import Pipeline
 from google.auth import identity_pool
 from hosts import Callers, Host, make_repository

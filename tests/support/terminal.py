@@ -64,7 +64,7 @@ class Terminal:
         """All that was shown until now, without the moving parts' cursor movements."""
         return self._seen.decode(errors="replace").replace("\r\n", "\n")
 
-    def wait_for(self, text: str, seconds: float = 90.0, *, times: int = 1) -> None:
+    def wait_for(self, text: str, seconds: float = 240.0, *, times: int = 1) -> None:
         deadline = time.monotonic() + seconds
         with self._grew:
             while self.shown.count(text) < times:
@@ -82,7 +82,7 @@ class Terminal:
         """Press keys, as an answer to a question."""
         os.write(self._ours, text.encode())
 
-    def end(self, seconds: float = 90.0) -> int:
+    def end(self, seconds: float = 240.0) -> int:
         """Its exit code."""
         code = self._process.wait(seconds)
         self._reader.join(20)
