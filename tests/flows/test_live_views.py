@@ -154,7 +154,7 @@ def test_ctrl_c_while_a_stack_goes_up_leaves_a_sane_terminal(
 
 def test_a_watched_status_fits_and_ends_with_ctrl_c(folder: Path) -> None:
     small = Sized(folder, 60, 8)
-    with small.type("status", "--watch", "--interval", "1") as terminal:
+    with small.type("status", "--watch", "--interval", "60") as terminal:
         terminal.wait_for("Ctrl-C ends it")
         terminal.press_ctrl_c()
         assert terminal.end() == 0

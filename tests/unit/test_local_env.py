@@ -33,7 +33,7 @@ def test_shells_read_every_value_as_it_is(shell: Shell) -> None:
     bare = {"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}[shell]
     done = subprocess.run(
         [program, *bare, "-c", script],
-        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "GONE": "here"},
+        env={"PATH": "/usr/bin:/bin", "HOME": "/dev/null", "GONE": "here"},
         capture_output=True,
         check=False,
     )

@@ -107,7 +107,7 @@ def test_arguments_are_handed_over_as_they_are(new_worker: Worker) -> None:
     ("mode", "text", "code", "told"),
     [
         (0o644, "#!/bin/sh\n", 126, "Permission denied"),
-        (0o755, "#!/nonexistent/sh\n", 127, "No such file or directory"),
+        (0o755, "#!/dev/null/absent/sh\n", 127, "No such file or directory"),
     ],
 )
 def test_what_cannot_be_started_says_why(
@@ -181,13 +181,13 @@ def test_setup_runs_once_for_each_machine_and_content(machine: Machine, tmp_path
 
 
 def test_a_setup_command_that_fails_is_shown_whole_and_tried_again(machine: Machine) -> None:
-    setup = "echo begun >> ~/done\necho 'first words'\nls /nonexistent\necho never >> ~/done"
+    setup = "echo begun >> ~/done\necho 'first words'\nls /dev/null/absent\necho never >> ~/done"
     for tried in (1, 2):
         code, told, log = machine.run(setup)
         assert (code, told) == (1, "the setup command ended with exit code 2\n")
         first, second, *rest = log.splitlines()
         assert (first, second) == ("tpuctl: running the setup command", "first words")
-        assert any("/nonexistent" in line for line in rest)
+        assert any("/dev/null/absent" in line for line in rest)
         assert machine.done == ["begun"] * tried
 
 

@@ -340,7 +340,7 @@ async def run_here(lab: Any, program: str, *arguments: str) -> str:
     )
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", program, *arguments),
-        env=environment | {"PATH": os.environ["PATH"], "HOME": "/nonexistent"},
+        env=environment | {"PATH": os.environ["PATH"], "HOME": "/dev/null"},
         stdout=asyncio.subprocess.PIPE,
     )
     out, _ = await asyncio.wait_for(process.communicate(), 60)
