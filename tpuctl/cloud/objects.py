@@ -125,16 +125,7 @@ class ObjectStore:
 
         Raises NotFound when there is no such object.
         """
-        there = await self.stat(name)
-        if there is None:
-            raise NotFound(
-                "Not found",
-                self.uri(name),
-                hint=(
-                    "It was deleted, or never written. What there is of the stack and its jobs:\n"
-                    "    tpuctl status\n    tpuctl jobs"
-                ),
-            )
+        there = await self._found(name)
         if start >= there.size:
             return b""
         end = min(start + length, there.size) - 1
@@ -148,6 +139,20 @@ class ObjectStore:
             )
 
         return await self._call(name, download)
+
+    async def _found(self, name: str) -> ObjectInfo:
+        """What is known of an object. Raises NotFound when there is none."""
+        there = await self.stat(name)
+        if there is None:
+            raise NotFound(
+                "Not found",
+                self.uri(name),
+                hint=(
+                    "It was deleted, or never written. What there is of the stack and its jobs:\n"
+                    "    tpuctl status\n    tpuctl jobs"
+                ),
+            )
+        return there
 
     async def folders(self, prefix: str) -> list[str]:
         """The names right below a prefix that have more below them, without looking there."""
@@ -174,16 +179,7 @@ class ObjectStore:
 
         Raises NotFound, and Conflict when it is written meanwhile.
         """
-        there = await self.stat(name)
-        if there is None:
-            raise NotFound(
-                "Not found",
-                self.uri(name),
-                hint=(
-                    "It was deleted, or never written. What there is of the stack and its jobs:\n"
-                    "    tpuctl status\n    tpuctl jobs"
-                ),
-            )
+        there = await self._found(name)
         blob = self._bucket.blob(name)
 
         def rewrite() -> None:
