@@ -107,7 +107,7 @@ def test_arguments_are_handed_over_as_they_are(new_worker: Worker) -> None:
     ("mode", "text", "code", "told"),
     [
         (0o644, "#!/bin/sh\n", 126, "Permission denied"),
-        (0o755, "#!/dev/null/absent/sh\n", 127, "No such file or directory"),
+        (0o755, "#!/proc/absent/sh\n", 127, "No such file or directory"),
     ],
 )
 def test_what_cannot_be_started_says_why(
