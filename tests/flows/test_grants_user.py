@@ -21,7 +21,7 @@ from tpuctl.emulator import steering
 from tpuctl.emulator.control import LocalCloud
 from tpuctl.errors import Denied, TpuctlError
 from tpuctl.flows import permissions
-from tpuctl.model.events import Event, LogChunk
+from tpuctl.model.events import Event, LogChunk, Outcome, StepFinished
 
 SAMPLE = 3  # permissions that are taken away in the suite; `make soak` takes them all, one by one
 # Without it every API is taken to be off, and is enabled once more.
@@ -136,6 +136,22 @@ async def test_some_permissions_are_each_needed(
     as_ann()
     for gone in random.sample([one for one in names if "perations.get" not in one], SAMPLE):
         await taken_away(null_cloud, tmp_path, "vm", names, gone)
+
+
+async def test_a_disk_is_not_waited_for_when_its_machine_may_not_be_deleted(
+    null_cloud: LocalCloud, tmp_path: Path, as_ann: Any, unwarned: None, events: list[Event]
+) -> None:
+    bench = Bench(null_cloud, tmp_path, "node")
+    bench.let([name for name in await bench.needed() if name != "compute.instances.delete"])
+    as_ann()
+    stack = bench.open()
+    await stack.provision(await stack.plan())
+    with pytest.raises(Denied):
+        await Tpuctl(bench.file, cloud="local", emit=events.append).down()
+    ended = {one.address: one.outcome for one in events if isinstance(one, StepFinished)}
+    machine = stack.stack.names.controller
+    assert ended[f"controller/{machine}"] is Outcome.FAILED
+    assert ended[f"disk/{stack.stack.zone}/{machine}"] is Outcome.SKIPPED
 
 
 @pytest.mark.soak

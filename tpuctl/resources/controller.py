@@ -63,11 +63,11 @@ class Controller(StackResource):
 
     @property
     def after(self) -> frozenset[str]:
-        disks = {self.name, *(disk_name(self.stack, one) for one in self._disks)}
         needed = {self.network.address} | prerequisites(self.stack)
         # Its boot disk is only ever found by `down`, and bears its name: it goes with its machine,
         # and stays with a machine that may not be deleted.
-        return frozenset(needed | {f"disk/{name}" for name in disks})
+        disks = {f"disk/{self.stack.zone}/{self.name}"}
+        return frozenset(needed | disks | {f"disk/{disk_name(self.stack, i)}" for i in self._disks})
 
     @property
     def key_line(self) -> str:
