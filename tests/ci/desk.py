@@ -29,7 +29,7 @@ class Desk:
             env={**os.environ, "TPUCTL_CONFIG_HOME": str(self.folder / "own")},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,  # in a soak, hundreds of machines of other tests may be busy beside it
             check=False,
         )
         assert "Traceback" not in done.stderr, done.stderr
