@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from google.api_core.exceptions import PermissionDenied
 from google.protobuf import json_format
 
 from tpuctl.api import Tpuctl
@@ -88,9 +89,15 @@ OWN += (
 
 
 def content(url: str, token: str, project: str, stack: str) -> dict[str, Any]:
-    """What is in the project, told by the official clients, without what differs by chance."""
+    """What is in the project, told by the official clients, without what differs by chance.
+
+    Nothing where there is no such project.
+    """
     cloud = Cloud(Endpoint("local", url, token), project)
-    number = cloud.client("projects").get_project(name=f"projects/{project}").name.split("/")[1]
+    try:
+        number = cloud.client("projects").get_project(name=f"projects/{project}").name.split("/")[1]
+    except PermissionDenied:  # so Google answers for what nobody has made
+        return {}
     found: dict[str, Any] = {}
     for kind, listing in LISTINGS.items():
         try:
