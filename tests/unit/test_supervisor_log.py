@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from supervised import PATIENCE, PYTHONS, Worker
 
-from tpuctl.jobs.shipped import logfile
+from tpuctl.jobs.shipped import logfile, tail
 from tpuctl.jobs.shipped.folder import Folder
 from tpuctl.jobs.shipped.logfile import Freed, Log, can_free
 
@@ -229,6 +229,32 @@ def test_a_reader_never_sees_what_is_being_freed(worker: Worker, seed: int) -> N
     assert worker.run("tail", "--offset", "0").returncode == FREED
     rest = worker.run("tail", "--offset", str(log.first()))
     assert rest.stdout == data[log.first() :]
+
+
+# Its end, and the bucket -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_in_trouble", [False, True])
+def test_the_end_is_told_once_the_bucket_has_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    is_in_trouble: bool,
+) -> None:
+    """However long that takes, since the machine may be deleted then; but in trouble it may never
+    have it."""
+    monkeypatch.setattr(tail, "BEHIND", 0.0)
+    monkeypatch.setattr(tail, "LOOK", 0.01)
+    (tmp_path / "log").write_bytes(b"all of it\n")
+    if is_in_trouble:
+        (tmp_path / "trouble.json").write_text("{}")
+    answers = itertools.chain([None] * 5, itertools.repeat(True))
+    folder = Folder(str(tmp_path))
+    ended = tail.tail(folder, 0, True, lambda: {"state": "succeeded", "synced": next(answers)})
+    assert ended == 0
+    seen = capfd.readouterr()
+    assert seen.out == "all of it\n"
+    assert json.loads(seen.err)["synced"] is (None if is_in_trouble else True)
 
 
 # Cut or removed -------------------------------------------------------------------------------

@@ -128,6 +128,11 @@ class WorkerLog:
                     if piece.exit_code == 0 and piece.stderr.strip():
                         last = piece.stderr.strip().splitlines()[-1]
                         self.record = WorkerRecord.model_validate_json(last)
+                        if not self.record.synced:
+                            self._tell(
+                                f"the end of worker {self.worker}'s log is not in the bucket: "
+                                "it goes with the machine"
+                            )
                         return
             except Unreachable as error:
                 if self._is_connected:  # it may have had nothing to say for hours

@@ -6,6 +6,7 @@ its own, so that no network trouble ever reaches the job or its supervision; the
 files of the attempt's folder.
 
     log, moments, record.json -> bucket while they change; end.json of the bucket -> folder;
+    trouble.json is there while the bucket cannot be had;
     ends with 0 once a final record is in the bucket
 
 Once the bucket has them, it frees the older parts of a log that takes too much room here.
@@ -13,6 +14,7 @@ Once the bucket has them, it frees the older parts of a log that takes too much 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -82,11 +84,13 @@ class Mirror:
                 continue
             try:
                 self.turn(record)
+                self.forget_trouble()
                 delay = 1.0
                 is_waiting = record["state"] == "ready"  # and so are all the others
                 due = time.monotonic() + (WAITING if is_waiting else self.interval)
             except Exception:
                 traceback.print_exc()
+                self.note_trouble()
                 self.copy = None
                 delay = min(delay * 2, 30.0)
                 due = time.monotonic() + delay
@@ -149,6 +153,15 @@ class Mirror:
         if moments != self.moments:
             self.bucket.put(self.name + ".moments", moments)
             self.moments = moments
+
+    def note_trouble(self) -> None:
+        """Let nobody wait for what may never arrive."""
+        with contextlib.suppress(OSError):  # a full disk may be the trouble
+            save(self.folder, "trouble.json", {})
+
+    def forget_trouble(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(os.path.join(self.folder, "trouble.json"))
 
     def tell_the_others(self, record: dict[str, Any]) -> None:
         """The first worker to fail names itself; whoever comes later finds the name taken."""

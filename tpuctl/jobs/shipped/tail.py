@@ -33,7 +33,7 @@ ENDED = ("succeeded", "failed", "stopped", "timed_out", "lost")
 PIECE = 1 << 18  # bytes of log held in memory
 GATHER = 0.005  # seconds after some bytes, so that many small writes are few small messages
 LOOK = 0.25  # seconds between looks at the record
-BEHIND = 10.0  # seconds in which the bucket is to have the last of an ended job's log
+BEHIND = 10.0  # seconds after a job's end that a bucket in trouble is waited for
 POLL = 0.05  # seconds between looks at the log where the system cannot say
 MODIFY, MOVED_TO = 0x2, 0x80  # of inotify: <sys/inotify.h>
 
@@ -41,10 +41,10 @@ MODIFY, MOVED_TO = 0x2, 0x80  # of inotify: <sys/inotify.h>
 def tail(folder: Folder, offset: int, follow: bool, ensure: Callable[[], dict[str, Any]]) -> int:
     """Write the log from a byte on; at the end of a finished job, its record to stderr.
 
-    The record comes only after every byte, and after the bucket has them too unless that takes
-    longer than a few seconds. Where the bytes asked for were freed, the exit code is FREED, and
-    stderr says which is the first that is here. `ensure` sees to it that the job is supervised,
-    and returns its record.
+    The record comes only after every byte, and after the bucket has them too, since the machine
+    may be deleted then; a bucket in trouble is waited for a few seconds. Where the bytes asked for
+    were freed, the exit code is FREED, and stderr says which is the first that is here. `ensure`
+    sees to it that the job is supervised, and returns its record.
     """
     record = ensure()
     log = Log(folder)
@@ -67,8 +67,10 @@ def tail(folder: Folder, offset: int, follow: bool, ensure: Callable[[], dict[st
         # Here everything was read that the record tells of.
         if changes is None:
             break
-        if ended is not None and (record["synced"] is not None or now - ended >= BEHIND):
-            break
+        if ended is not None:
+            is_late = now - ended >= BEHIND and folder.read("trouble.json") is not None
+            if record["synced"] is not None or is_late:
+                break
         if piece:
             time.sleep(GATHER)
         elif changes.has_reader_left(LOOK):
