@@ -72,7 +72,7 @@ def test_beside_an_up_that_is_held_somewhere(
 ) -> None:
     expected = reference(stage, kind, undisturbed)
     choice = random.Random(f"{story.__name__} {kind}")
-    for position in choice.sample(range(1, expected["up changes"] + 1), SAMPLE // 2):
+    for position in choice.sample(range(1, expected["up changes"] + 1), SAMPLE):
         story(stage, kind, expected, position)
 
 

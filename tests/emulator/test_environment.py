@@ -269,6 +269,7 @@ async def test_other_hosts_are_reached_as_the_shell_reached_them_before(
         one.close()
 
 
+@pytest.mark.soak
 def test_a_local_cloud_started_again_in_such_a_shell_is_reached_as_before(
     shell: Shell, home: Path
 ) -> None:

@@ -92,6 +92,7 @@ async def bench(
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
+@pytest.mark.soak
 async def test_a_worker_fetches_what_it_lacks(bench: Bench) -> None:
     (bench.folder / "job.py").write_text(
         "import os, subprocess\n"

@@ -108,6 +108,7 @@ def test_run_shows_the_log_and_ends_with_the_jobs_code(shell: Shell) -> None:
     assert (code, out) == (7, expected(5))
 
 
+@pytest.mark.soak
 def test_options_after_the_dashes_are_the_scripts(shell: Shell) -> None:
     script = shell.script("arguments.py", "import sys\nprint(sys.argv[1:])\n")
     code, out, _ = shell.run("run", script, "--", "--json", "--cloud", "x", "-y")

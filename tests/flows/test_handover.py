@@ -263,6 +263,7 @@ async def test_without_retries_nobody_is_asked_to_watch(
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
+@pytest.mark.soak
 async def test_a_controller_that_cannot_is_told_of_and_the_job_runs(
     watched: Tpuctl, script: Path, events: list[Event]
 ) -> None:

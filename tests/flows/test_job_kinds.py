@@ -50,6 +50,7 @@ async def typed(stack: Tpuctl, folder: Path, *words: str) -> tuple[int, str, str
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.soak
 async def test_modules_and_commands_as_they_are_typed(stack: Tpuctl, tmp_path: Path) -> None:
     folder = tmp_path / "project"
     (folder / "src/bert").mkdir(parents=True)

@@ -337,6 +337,7 @@ print(" done")
 """
 
 
+@pytest.mark.soak
 async def test_a_terminal_is_shown_bars_and_colours_as_they_are(
     stack: Tpuctl, tmp_path: Path
 ) -> None:

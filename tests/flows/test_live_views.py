@@ -152,6 +152,7 @@ def test_ctrl_c_while_a_stack_goes_up_leaves_a_sane_terminal(
     assert screen.lines[-1].strip() == "tpuctl down"
 
 
+@pytest.mark.soak
 def test_a_watched_status_fits_and_ends_with_ctrl_c(folder: Path) -> None:
     small = Sized(folder, 60, 8)
     with small.type("status", "--watch", "--interval", "60") as terminal:

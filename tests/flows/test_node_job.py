@@ -65,6 +65,7 @@ def log_of(events: list[Event]) -> str:
     return b"".join(one.data for one in events if isinstance(one, LogChunk)).decode()
 
 
+@pytest.mark.soak
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)  # the first time, the image is downloaded
 async def test_a_job_trains_on_the_node_and_local_paths_fail_there(

@@ -170,6 +170,7 @@ async def test_waiting_ends_when_the_file_says(
     await stack.down(delete_bucket=True)
 
 
+@pytest.mark.soak
 async def test_several_nodes_are_one_request_and_run_one_job(
     make_queued: MakeStack, tmp_path: Path, events: list[Event]
 ) -> None:

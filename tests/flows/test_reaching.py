@@ -285,6 +285,7 @@ def test_a_failure_is_explained(shell: Shell) -> None:
     assert said[2].startswith("step [1] of [/2] was fine\nTraceback"), "no names: events have them"
 
 
+@pytest.mark.soak
 async def test_a_job_is_explained_from_the_bucket_once_its_machines_are_gone(
     make_stack: Callable[..., Tpuctl], local_cloud: control.LocalCloud, tmp_path: Path
 ) -> None:

@@ -97,6 +97,7 @@ async def test_a_script_that_fails_is_tried_again_only_where_that_is_wanted(
     await taken_down(stack)
 
 
+@pytest.mark.soak
 async def test_machines_that_no_longer_answer_are_made_anew(
     make_stack: MakeStack,
     faults: LocalCloud,
@@ -268,6 +269,7 @@ async def test_a_queued_slice_of_four_workers(
     await taken_down(stack)
 
 
+@pytest.mark.soak
 async def test_an_attempt_that_was_announced_and_never_begun_is_followed_by_another(
     make_stack: MakeStack, events: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,6 +321,7 @@ async def test_whoever_leaves_while_the_node_is_made_is_told_how_to_go_on(
     await taken_down(stack)
 
 
+@pytest.mark.soak
 async def test_a_value_that_nobody_knows_any_more_is_asked_for_before_anything_is_made(
     make_stack: MakeStack, faults: LocalCloud
 ) -> None:

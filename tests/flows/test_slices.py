@@ -125,7 +125,8 @@ async def test_all_workers_start_or_none(slice_up: Slice, monkeypatch: pytest.Mo
         assert (ended["first_cause"], ended["detail"]) == ("worker", "worker 2 ended first")
 
 
-@pytest.mark.parametrize("alone", [False, pytest.param(True, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("alone", [False, True])
 async def test_a_worker_that_dies_ends_the_job_and_is_named(
     slice_up: Slice, local_cloud: LocalCloud, alone: bool
 ) -> None:

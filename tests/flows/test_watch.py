@@ -94,6 +94,7 @@ async def test_a_deletion_that_is_refused_is_tried_again(
     assert steering.fault(local_cloud, fault["id"])["used"] == 2
 
 
+@pytest.mark.soak
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)
 async def test_a_controller_takes_its_node_with_it(make_stack: MakeStack) -> None:

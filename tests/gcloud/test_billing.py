@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from gcloud import BILLING, Gcloud
 
 OPEN = BILLING.partition("/")[2]
 CLOSED = "0C105E-0C105E-0C105E"
 
 
+@pytest.mark.soak
 def test_a_closed_account_pays_for_nothing(bare_gcloud: Gcloud) -> None:
     gcloud = bare_gcloud
     link = ("billing", "projects", "link", gcloud.project)

@@ -23,6 +23,7 @@ def test_several_instances_at_once(gcloud: Gcloud) -> None:
     assert gcloud.json("compute", "disks", "list") == []
 
 
+@pytest.mark.soak
 def test_ssh_and_the_console(machine_gcloud: Gcloud) -> None:
     gcloud = machine_gcloud
     script = "--metadata=startup-script=echo the machine is up"

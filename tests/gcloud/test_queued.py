@@ -9,6 +9,7 @@ QUEUED = ("compute", "tpus", "queued-resources")
 WANTED = ("--accelerator-type=v2-8", "--runtime-version=tpu-ubuntu2204-base")
 
 
+@pytest.mark.soak
 def test_the_life_of_a_queued_resource(gcloud: Gcloud) -> None:
     gcloud.run(
         *(*QUEUED, "create", "asked", *WANTED, "--node-prefix=worker", "--node-count=2", "--spot"),

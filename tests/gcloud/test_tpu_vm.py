@@ -15,6 +15,7 @@ def rows(table: str) -> list[list[str]]:
     return [line.split() for line in table.splitlines()[1:]]
 
 
+@pytest.mark.soak
 def test_the_life_of_tpu_vms(gcloud: Gcloud) -> None:
     made = gcloud.run(
         *(*TPUS, "create", "bert", "--accelerator-type=v2-8", VERSION),

@@ -9,6 +9,7 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 
 
+@pytest.mark.soak
 def test_the_records_stage_needs_no_tensorflow(run_check: Callable[[str], None]) -> None:
     run_check("records.py")
 

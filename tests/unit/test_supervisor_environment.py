@@ -192,6 +192,7 @@ def test_same_requirements_are_made_once(machine: Machine) -> None:
     assert machine.made("small-library  # other bytes\n") != first
 
 
+@pytest.mark.soak
 def test_a_half_made_environment_is_made_again(machine: Machine) -> None:
     make_wheel(machine.wheels, "small-library", "3.0")
     first = machine.made("small-library\n")
@@ -360,6 +361,7 @@ def test_two_jobs_that_need_the_same_make_it_once(machine: Machine, gate: Path) 
     assert made[0] == made[1]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("is_whole_tree", [True, False])
 def test_a_start_after_a_kill_installs_anew(
     machine: Machine, gate: Path, is_whole_tree: bool

@@ -65,6 +65,7 @@ async def test_a_cancelled_making_leaves_no_image(tmp_path: Path) -> None:
     assert not store.is_made(None)
 
 
+@pytest.mark.soak
 async def test_pips_own_words_tell_why_an_image_could_not_be_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
