@@ -20,6 +20,7 @@ from killed_server import KilledServer
 
 CLIENTS = 64
 ROUNDS = 3
+LONGEST = 300.0  # seconds for one call: what is shown is that it is right, on any machine
 PROJECT = "local-project"
 PARENT = f"projects/{PROJECT}/locations/europe-west4-a"
 BUCKET = "shared-by-many"
@@ -98,14 +99,14 @@ def nodes(crowd: Crowd, number: int, client: Any) -> None:
     wanted = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
     for _ in range(2):
         operation = client.create_node(
-            parent=PARENT, node_id=f"node-{number}", node=wanted, timeout=60
+            parent=PARENT, node_id=f"node-{number}", node=wanted, timeout=LONGEST
         )
-        assert operation.result(timeout=60).name == name
-        assert client.get_node(name=name, timeout=60).state is tpu_v2.Node.State.READY
-        assert name in {node.name for node in client.list_nodes(parent=PARENT, timeout=60)}
-        client.delete_node(name=name, timeout=60).result(timeout=60)
+        assert operation.result(timeout=LONGEST).name == name
+        assert client.get_node(name=name, timeout=LONGEST).state is tpu_v2.Node.State.READY
+        assert name in {node.name for node in client.list_nodes(parent=PARENT, timeout=LONGEST)}
+        client.delete_node(name=name, timeout=LONGEST).result(timeout=LONGEST)
         with pytest.raises(exceptions.NotFound):
-            client.get_node(name=name, timeout=60)
+            client.get_node(name=name, timeout=LONGEST)
 
 
 def nodes_by_grpc(crowd: Crowd, number: int) -> None:
@@ -125,13 +126,13 @@ def members(crowd: Crowd, number: int, client: Any) -> None:
     """Grants to people of one's own, in the policy that all change."""
     for turn in range(ROUNDS):
         while True:
-            policy = client.get_iam_policy(resource=f"projects/{PROJECT}", timeout=60)
+            policy = client.get_iam_policy(resource=f"projects/{PROJECT}", timeout=LONGEST)
             policy.bindings.add(
                 role="roles/viewer", members=[f"user:of-{number}-{turn}@example.com"]
             )
             request = {"resource": f"projects/{PROJECT}", "policy": policy}
             try:
-                client.set_iam_policy(request=request, timeout=60)
+                client.set_iam_policy(request=request, timeout=LONGEST)
                 break
             except (exceptions.Aborted, exceptions.Conflict):
                 crowd.conflicts["policy"] += 1
@@ -155,7 +156,7 @@ def firewalls(crowd: Crowd, number: int) -> None:
     from google.cloud import compute_v1
 
     client = crowd.made(compute_v1.FirewallsClient(**crowd.rest()))
-    where = {"project": PROJECT, "timeout": 60}
+    where = {"project": PROJECT, "timeout": LONGEST}
     for turn in range(ROUNDS):
         name = f"rule-{number}-{turn}"
         rule = compute_v1.Firewall(
@@ -176,8 +177,8 @@ def accounts(crowd: Crowd, number: int) -> None:
     client = iam_admin_v1.IAMClient(transport=crowd.transport(IAMGrpcTransport))
     for turn in range(ROUNDS):
         request = {"name": f"projects/{PROJECT}", "account_id": f"account-{number}-{turn}"}
-        made = client.create_service_account(request=request, timeout=60)
-        found = client.get_service_account(name=made.name, timeout=60)
+        made = client.create_service_account(request=request, timeout=LONGEST)
+        found = client.get_service_account(name=made.name, timeout=LONGEST)
         assert found == made
 
 
@@ -209,7 +210,7 @@ def test_many_clients_at_once(crowd: Crowd) -> None:
 
     def one(number: int) -> str:
         work = WORK[number % len(WORK)]
-        all_there.wait(60)
+        all_there.wait(LONGEST)
         work(crowd, number)
         return work.__name__
 
