@@ -10,12 +10,14 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import threading
 import types
 from typing import Any
 
 __all__ = ["compute_service", "compute_types"]
 
 PACKAGE = "google.cloud.compute_v1"
+_turn, _begun = threading.RLock(), threading.Event()  # of loading the whole package
 
 
 def _bare_package() -> None:
@@ -38,16 +40,22 @@ def _real_name(name: str) -> Any:
     """What the real package calls so: it is loaded under another name, once something asks."""
     if name.startswith("__") or importlib.util.find_spec(f"{PACKAGE}.{name}") is not None:
         return _missing(name)  # a module of the package is imported by whoever asks for it
+    bare = sys.modules[PACKAGE]
+    with _turn:  # other threads wait until all is there; the package's own imports do not
+        if not _begun.is_set():
+            _begun.set()
+            _load_whole(bare)
+    return vars(bare)[name] if name in vars(bare) else _missing(name)
+
+
+def _load_whole(bare: types.ModuleType) -> None:
     spec = importlib.util.find_spec(PACKAGE)
     assert spec is not None and spec.loader is not None
-    bare = sys.modules[PACKAGE]
-    bare.__getattr__ = _missing  # type: ignore[method-assign]  # the package's own imports ask too
     whole = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(whole)
     for found, value in vars(whole).items():
         if not found.startswith("__"):
             setattr(bare, found, value)
-    return getattr(bare, name)
 
 
 def _missing(name: str) -> Any:

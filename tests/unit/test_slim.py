@@ -12,7 +12,12 @@ import sys
 from tpuctl.slim import compute_service
 compute_service("networks").NetworksClient
 assert "google.cloud.compute_v1.services.instances" not in sys.modules  # that was all
+from concurrent.futures import ThreadPoolExecutor
 from google.cloud import compute_v1
+names = ["Instance", "DisksClient", "InstancesClient", "Network"] * 2
+with ThreadPoolExecutor(len(names)) as pool:  # each asks while another's asking loads it
+    found = list(pool.map(lambda name: getattr(compute_v1, name), names))
+assert [one.__name__ for one in found] == names
 assert compute_v1.InstancesClient.__name__ == "InstancesClient"
 assert compute_v1.Instance is compute_v1.types.Instance
 assert compute_v1.NetworksClient is compute_service("networks").NetworksClient
