@@ -48,7 +48,7 @@ unit: $(VENV)/.installed
 	$(BIN)/pytest tests/unit
 
 soak: $(VENV)/.installed
-	$(BIN)/pytest -m soak --durations 60 --timeout 1800 -n auto --maxprocesses 2 --dist loadfile
+	$(BIN)/pytest -m soak --durations 60 --timeout 1800 -n auto --maxprocesses 4 --dist loadfile
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check --quiet .

@@ -185,7 +185,6 @@ def killed_at(serve: Any, moment: int) -> None:
     server.close()
 
 
-@pytest.mark.soak
 def test_killed_at_some_moments(serve: Any) -> None:
     choice = random.Random("moments")
     first = 1
