@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import os
 import sys
@@ -23,7 +22,6 @@ def main() -> None:
             code = run(sys.argv[1:])
     except KeyboardInterrupt:  # before there was anything to interrupt
         code = 130
-    gc.freeze()  # the interpreter would look through all that was made: most of a second of CPU
     sys.exit(code)
 
 

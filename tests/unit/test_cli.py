@@ -340,20 +340,6 @@ def test_an_interrupted_import_is_no_traceback() -> None:
     assert (done.returncode, done.stderr) == (130, "")
 
 
-def test_once_all_is_said_nothing_is_looked_through_any_more() -> None:
-    program = (
-        "import atexit, gc, sys\n"
-        "sys.argv = ['tpuctl', 'types']\n"
-        "from tpuctl.__main__ import main\n"
-        "atexit.register(lambda: print(len(gc.get_objects()), file=sys.stderr))\n"
-        "main()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert int(done.stderr) < 1000
-
-
 @pytest.mark.parametrize(
     ("ending", "code"),
     [
