@@ -133,7 +133,8 @@ def test_phases_of_a_run_stay_apart_from_its_log(folder: Path, tmp_path: Path) -
 def test_ctrl_c_while_a_stack_goes_up_leaves_a_sane_terminal(
     folder: Path, local_cloud: control.LocalCloud
 ) -> None:
-    piped(folder, "down", "--yes")
+    for command in ("up", "down"):  # so that only the node is still to be made
+        piped(folder, command, "--yes")
     wide = Sized(folder, 80, 24)
     steering.change_settings(local_cloud, pace="real")
     try:
@@ -144,6 +145,7 @@ def test_ctrl_c_while_a_stack_goes_up_leaves_a_sane_terminal(
             screen = wide.screen(terminal)
     finally:
         steering.change_settings(local_cloud, pace="instant")
+        piped(folder, "down", "--yes")  # the cloud goes on making it, at that pace
     shown = "\n".join(screen.lines)
     assert screen.modes == []
     assert sum("node/views-tpu " in line for line in screen.lines) == 1, shown
