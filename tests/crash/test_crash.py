@@ -47,16 +47,14 @@ def walk(
     position: int,
     *,
     after: bool,
-    every: bool,
 ) -> list[str]:
-    """Kill `up` at one call, repeat it; kill `down` at one, repeat it. What it was killed at."""
+    """Kill `up` at one change, repeat it; kill `down` at one, repeat it. What it was killed at."""
     one = stage(kind)
-    killed = [one.kill_at(walked.bring_up, position, after=after, every=every)]
+    killed = [one.kill_at(walked.bring_up, position, after=after, every=False)]
     assert one.run(walked.bring_up) == 0, killed
     compare(one, expected["up"], killed)
-    what = "calls" if every else "changes"
-    later = position % expected[f"down {what}"] + 1
-    killed.append(one.kill_at(walked.take_down, later, after=after, every=every))
+    later = position % expected["down changes"] + 1
+    killed.append(one.kill_at(walked.take_down, later, after=after, every=False))
     assert one.run(walked.take_down) == 0, killed
     compare(one, expected["down"], killed)
     return killed
@@ -68,7 +66,7 @@ def test_killed_at_some_calls(stage: MakeStage, kind: str, undisturbed: dict[str
     choice = random.Random(f"killed {kind}")
     killed = []
     for position in choice.sample(range(1, expected["up changes"] + 1), SAMPLE):
-        killed += walk(stage, kind, expected, position, after=choice.random() < 0.5, every=False)
+        killed += walk(stage, kind, expected, position, after=choice.random() < 0.5)
     assert len([one for one in killed if one]) >= SAMPLE  # not all had ended before
 
 
