@@ -104,10 +104,15 @@ class LocalHost:
         authority = await asyncio.to_thread(Authority, self._home / "authority")
         self._gateway = Gateway(authority, self._front, self._home)
         await self._gateway.open()
-        # Asking pip takes a moment, and only a booting machine wants the answer.
-        self._preparing = asyncio.create_task(
-            asyncio.to_thread(self._prepare_surroundings, self._gateway)
-        )
+
+    def _prepared(self) -> asyncio.Task[Surroundings]:
+        """Begins when a machine is to come: pip is asked, which takes half a second."""
+        if self._preparing is None:
+            gateway = self._started(self._gateway)
+            self._preparing = asyncio.create_task(
+                asyncio.to_thread(self._prepare_surroundings, gateway)
+            )
+        return self._preparing
 
     def _prepare_surroundings(self, gateway: Gateway) -> Surroundings:
         shared = self._home / "shared"
@@ -127,6 +132,7 @@ class LocalHost:
 
     async def reserve(self, names: Sequence[str]) -> list[Endpoint]:
         addresses = self._started(self._addresses)
+        self._prepared()
         return [reservation.endpoint for reservation in addresses.reserve(names)]
 
     async def boot(self, spec: MachineSpec, progress: Callable[[str], None]) -> None:
@@ -157,7 +163,7 @@ class LocalHost:
                 spec,
                 folder=Folder.of(self._home, spec.name),
                 reservation=reservation,
-                surroundings=await asyncio.shield(self._started(self._preparing)),
+                surroundings=await asyncio.shield(self._prepared()),
                 image=image,
                 hidden=self._hidden(spec),
                 private_files=() if spec.kind == "node" else _in_home(PRIVATE_FILES),
