@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -16,6 +17,9 @@ sys.path.append(str(Path(__file__).parent / "support"))  # what tests of several
 # A shell starts what runs in the background with Ctrl-C ignored, and programs hand that on to those
 # that they start: the tests would then press a key that nobody hears.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Thousands of tests are collected, and stay: searching them for garbage takes a fifth of the time.
+gc.disable()
 
 _COURT = pytest.StashKey[Any]()
 _TALLY = pytest.StashKey[Any]()
@@ -46,6 +50,11 @@ def as_google_describes(request: pytest.FixtureRequest, transcript: Path) -> Ite
     complaints = stash[_COURT].complaints(("answer",) if is_malformed else ("request", "answer"))
     if complaints:
         pytest.fail("Not as Google describes it:\n" + "\n".join(complaints), pytrace=False)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
