@@ -224,14 +224,19 @@ def _addresses(
 def _aggregated(
     cloud: Cloud, service: str, project: str, stack: str | None, options: dict[str, Any]
 ) -> Iterable[tuple[str, Any]]:
-    """Each labelled resource of a collection, with the zone or region it is in."""
+    """Each labelled resource of a collection, with the zone or region it is in.
+
+    An answer has every scope there is: those with nothing are passed over before they are wrapped.
+    """
     request = {
         "project": project,
         "filter": f"labels.{STACK_LABEL}{f'={stack}' if stack else ':*'}",
     }
-    for scope, found in cloud.client(service).aggregated_list(request, **options):
-        for one in getattr(found, service):
-            yield scope.rpartition("/")[2], one
+    for page in cloud.client(service).aggregated_list(request, **options).pages:
+        for scope, bare in type(page).pb(page).items.items():
+            if getattr(bare, service):
+                for one in getattr(page.items[scope], service):
+                    yield scope.rpartition("/")[2], one
 
 
 def _firewalls(

@@ -55,17 +55,17 @@ def aggregated(
     Every scope is there on every page, with a warning where the page has nothing of it.
     """
     picked, token = _pick(request, names, show)
-    items: dict[str, Any] = {scope: _nothing(scope) for scope in scopes}
+    items: dict[str, dict[str, list[Row]]] = {}
     for name, row in picked:
-        scope = _scope_of(name)
-        entry = items.get(scope)
-        if entry is None or "warning" in entry:
-            entry = items[scope] = {field: []}
-        entry[field].append(dict(row))
+        items.setdefault(_scope_of(name), {field: []})[field].append(dict(row))
     answer: dict[str, Any] = {"kind": kind, "id": base, "items": items, "selfLink": LINK + base}
     if token:
         answer["nextPageToken"] = token
-    return message_of(message, answer)
+    made = message_of(message, answer)
+    for scope in scopes:
+        if scope not in items:
+            _warn_of_nothing(made.items[scope].warning, scope)
+    return made
 
 
 def _pick(request: Any, names: Sequence[str], show: Show) -> tuple[list[tuple[str, Row]], str]:
@@ -98,13 +98,11 @@ def _scope_of(name: str) -> str:
     return "global" if parts[2] == "global" else "/".join(parts[2:4])
 
 
-def _nothing(scope: str) -> dict[str, Any]:
-    warning = {
-        "code": "NO_RESULTS_ON_PAGE",
-        "message": f"There are no results for scope '{scope}' on this page.",
-        "data": [{"key": "scope", "value": scope}],
-    }
-    return {"warning": warning}
+def _warn_of_nothing(warning: Any, scope: str) -> None:
+    """Field by field: there are a hundred scopes, and JSON would take ten times as long."""
+    warning.code = "NO_RESULTS_ON_PAGE"
+    warning.message = f"There are no results for scope '{scope}' on this page."
+    warning.data.add(key="scope", value=scope)
 
 
 def matches(row: Row, text: str) -> bool:
