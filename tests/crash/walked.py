@@ -18,9 +18,12 @@ from google.api_core.exceptions import PermissionDenied
 from google.protobuf import json_format
 
 from tpuctl.api import Tpuctl
+from tpuctl.catalog.compute import machine_types
+from tpuctl.catalog.tpu import accelerator_types
 from tpuctl.cloud.clients import RPC, Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.errors import TpuctlError
+from tpuctl.model import known_errors
 from tpuctl.slim import compute_service
 
 __all__ = ["ACCOUNT", "bring_up", "content", "differences", "take_down"]
@@ -28,8 +31,10 @@ __all__ = ["ACCOUNT", "bring_up", "content", "differences", "take_down"]
 ACCOUNT = "010CA1-010CA1-010CA1"  # the local cloud's open billing account
 for one in RPC.values():
     importlib.import_module(one[0])
-for one in ("google.cloud.storage", "tpuctl.flows.provision"):
+for one in ("google.cloud.storage", "tpuctl.flows.provision", "tpuctl.flows.bring_up"):
     importlib.import_module(one)
+for one in (known_errors.table, accelerator_types, machine_types):
+    one()  # what is read once
 for one in ("networks", "firewalls", "instances", "disks", "images", "addresses", "subnetworks"):
     compute_service(one)
 gc.freeze()
@@ -160,9 +165,10 @@ def _tpu(client: str, method: str) -> Any:
 
 def _compute(service: str) -> Any:
     def listing(cloud: Cloud, project: str) -> Iterable[Any]:
-        for scope, found in cloud.client(service).aggregated_list(project=project, timeout=20):
-            for one in getattr(found, service):
-                yield {"scope": scope, **_shape(one)}
+        for page in cloud.client(service).aggregated_list(project=project, timeout=20).pages:
+            for scope, found in type(page).pb(page).items.items():
+                for one in getattr(found, service):
+                    yield {"scope": scope, **_as_dict(one)}
 
     return listing
 
@@ -175,7 +181,11 @@ def _global(service: str) -> Any:
 
 
 def _shape(one: Any) -> dict[str, Any]:
-    return dict(json_format.MessageToDict(type(one).pb(one), preserving_proto_field_name=True))
+    return _as_dict(type(one).pb(one))
+
+
+def _as_dict(message: Any) -> dict[str, Any]:
+    return dict(json_format.MessageToDict(message, preserving_proto_field_name=True))
 
 
 def _buckets(cloud: Cloud, project: str) -> Iterable[Any]:

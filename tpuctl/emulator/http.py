@@ -203,9 +203,10 @@ class HttpHandler:
             return await self._answer_batch(request)
         body = await request.read()
         verb = request.raw.headers.get("X-HTTP-Method-Override", request.verb).upper()
-        content = await self._router.call_rest(
-            verb, request.path, request.query, body, request.caller
-        )
+        query = request.query
+        if "X-Goog-Api-Client" in request.raw.headers:  # of official clients: nobody reads that
+            query = {"prettyPrint": ["false"], **query}
+        content = await self._router.call_rest(verb, request.path, query, body, request.caller)
         return web.Response(
             body=content, content_type="application/json", charset="UTF-8", headers=_COMMON
         )

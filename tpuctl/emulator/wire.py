@@ -209,19 +209,20 @@ def decode(
 def encode(
     message: Any, query: Mapping[str, Sequence[str]], *, tells_defaults: bool = False
 ) -> bytes:
-    """The JSON of a response, enums as numbers for clients that ask for that: programs, to which
-    line breaks are nothing.
+    """The JSON of a response: enums as numbers for clients that ask for that, and without line
+    breaks where they want no `prettyPrint`, which takes twice the time.
 
     Most APIs leave out what is false or empty; `tells_defaults` is for those that do not.
     """
     style = (query.get("$alt") or query.get("alt") or ["json"])[-1]
-    numbers = "enum-encoding=int" in style
     document = json_format.MessageToDict(
         message,
-        use_integers_for_enums=numbers,
+        use_integers_for_enums="enum-encoding=int" in style,
         always_print_fields_with_no_presence=tells_defaults,
     )
-    return json.dumps(document, indent=None if numbers else 2, ensure_ascii=False).encode()
+    pretty = (query.get("$prettyPrint") or query.get("prettyPrint") or ["true"])[-1]
+    indent = None if pretty.lower() in ("false", "0") else 2
+    return json.dumps(document, indent=indent, ensure_ascii=False).encode()
 
 
 def _parse(body: bytes) -> Any:
