@@ -55,6 +55,6 @@ class _Quick:
                     return one
         if isinstance(wanted, type) and type(value) is wanted and not param.multiple:
             return value  # a default
-        if wanted == list[str] and isinstance(value, list | tuple):
-            return list(value)
+        if wanted in (list[str], list[Path]) and isinstance(value, list | tuple):
+            return [Path(one) for one in value] if wanted == list[Path] else list(value)
         return self._usual().coerce(value, param=param, ctx=ctx)

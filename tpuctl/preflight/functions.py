@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tpuctl.preflight.findings import Target
 from tpuctl.preflight.names import dotted, keras_name
-from tpuctl.preflight.source import BARE, Function, Module, Project
+from tpuctl.preflight.source import Function, Module, Project, parts_of
 
 __all__ = [
     "argument",
@@ -138,12 +138,7 @@ def own_nodes(node: Function) -> Iterator[ast.AST]:
         one = body.pop()
         if not isinstance(one, INNER):
             yield one
-            for name in one._fields:  # much quicker than `ast.iter_child_nodes`
-                value = getattr(one, name, None)
-                if isinstance(value, list):
-                    body += [part for part in value if isinstance(part, ast.AST)]
-                elif isinstance(value, ast.AST) and not isinstance(value, BARE):
-                    body.append(value)
+            body += parts_of(one)
 
 
 def argument(call: ast.Call, number: int, name: str) -> ast.expr | None:

@@ -29,6 +29,7 @@ class Names:
         self.known: dict[str, str] = {}
         self.imported: list[str] = []  # modules, as dotted names
         self.stars: list[str] = []  # modules from which all names are taken
+        self._told: dict[ast.AST, str | None] = {}  # what `of` is asked again and again
         aliases: list[ast.Assign] = []
         for node in nodes:
             if isinstance(node, ast.Import):
@@ -44,6 +45,7 @@ class Names:
             name = self.of(node.value)
             if len(node.targets) == 1 and isinstance(target, ast.Name) and name is not None:
                 self.known.setdefault(target.id, name)
+        self._told.clear()
 
     def of(self, node: ast.AST) -> str | None:
         """The dotted name that an expression stands for, from its import on; None for others.
@@ -51,6 +53,13 @@ class Names:
         `tf.keras.layers.Dense` is "tensorflow.keras.layers.Dense". A local name that was not
         imported stands for nothing.
         """
+        if not isinstance(node, ast.Name | ast.Attribute):
+            return None
+        if node not in self._told:
+            self._told[node] = self._of(node)
+        return self._told[node]
+
+    def _of(self, node: ast.AST) -> str | None:
         path = dotted(node)
         if path is None:
             return None

@@ -13,7 +13,7 @@ from typing import Any
 
 from tpuctl.preflight.names import Names
 
-__all__ = ["BARE", "Broken", "Function", "Module", "Project", "load"]
+__all__ = ["BARE", "Broken", "Function", "Module", "Project", "load", "parts_of"]
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 BARE = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
@@ -68,13 +68,10 @@ class Module:
         """Around what each part of the tree stands."""
         found: dict[ast.AST, ast.AST] = {}
         waiting: list[ast.AST] = [self.tree]
-        for node in waiting:  # it grows; much quicker than `ast.walk`
-            for name in node._fields:
-                value = getattr(node, name, None)
-                for one in value if isinstance(value, list) else (value,):
-                    if isinstance(one, ast.AST) and not isinstance(one, BARE):
-                        found[one] = node
-                        waiting.append(one)
+        for node in waiting:  # it grows
+            below = parts_of(node)
+            found.update(dict.fromkeys(below, node))
+            waiting += below
         return found
 
     def around(self, node: ast.AST) -> Iterator[ast.AST]:
@@ -106,6 +103,21 @@ class Module:
         lines[-1] = lines[-1][: getattr(node, "end_col_offset", None)]
         lines[0] = lines[0][getattr(node, "col_offset", 0) :]
         return b" ".join(b" ".join(lines).split()).decode("utf-8", "replace")
+
+
+def parts_of(node: ast.AST) -> list[ast.AST]:
+    """What stands right below a part, without operators and the like.
+
+    Twice as quick as `ast.iter_child_nodes`, which counts where every node is looked at.
+    """
+    found: list[ast.AST] = []
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if isinstance(value, list) and name != "ops":
+            found += [one for one in value if isinstance(one, ast.AST)]
+        elif isinstance(value, ast.AST) and not isinstance(value, BARE):
+            found.append(value)
+    return found
 
 
 @dataclass(eq=False)

@@ -19,7 +19,7 @@ from tpuctl.preflight.kinds import (
     joined,
 )
 from tpuctl.preflight.names import dotted
-from tpuctl.preflight.source import Function, Module, Project
+from tpuctl.preflight.source import Function, Module, Project, parts_of
 
 __all__ = ["FUNCTIONS", "TYPE", "Surroundings"]
 
@@ -339,7 +339,9 @@ def _members(owner: ast.ClassDef) -> dict[str, list[tuple[ast.expr, ast.AST]]]:
                     found[target.id].append((method.value, owner))
         if not isinstance(method, ast.FunctionDef):
             continue
-        for one in ast.walk(method):
+        waiting: list[ast.AST] = [method]
+        for one in waiting:  # it grows
+            waiting += parts_of(one)
             if isinstance(one, ast.Assign):
                 for target in one.targets:
                     if isinstance(target, ast.Attribute) and dotted(target.value) == "self":
