@@ -141,3 +141,10 @@ async def test_what_somebody_took_away_is_not_made_again(
     assert await attempts_of(spot.store, record) == []
     assert not (await spot.status()).nodes
     assert "The stack was taken down" in str(events[-1])
+    (summary,), moment = await spot.jobs(), await spot.seen()
+    for status in (summary.status, moment.jobs[0].status):
+        assert (status.state, status.exit_code, status.detail) == (
+            "lost",
+            69,
+            "the stack was taken down",
+        )

@@ -16,6 +16,7 @@ from tpuctl.jobs.logs import GIVE_UP_SECONDS, WorkerLog, worker_records
 from tpuctl.model.events import Emit, JobEnded, LogChunk, Note, Warned
 from tpuctl.model.job import (
     ENDED,
+    EXIT_LOST,
     EXIT_STOPPED,
     JobRecord,
     JobStatus,
@@ -25,10 +26,12 @@ from tpuctl.model.job import (
 )
 from tpuctl.model.names import JOBS
 from tpuctl.remote.transport import Transport
+from tpuctl.resources.record import read_contents
 
 __all__ = [
     "Ending",
     "as_stopped",
+    "considered",
     "follow",
     "follow_attempt",
     "latest",
@@ -278,9 +281,24 @@ async def list_jobs(store: ObjectStore) -> list[JobSummary]:
 
 async def status(store: ObjectStore, record: JobRecord) -> JobStatus:
     """How the attempt fares as far as the bucket knows."""
-    found = job_status(record, await worker_records(store, record))
+    return await considered(store, record, job_status(record, await worker_records(store, record)))
+
+
+async def considered(store: ObjectStore, record: JobRecord, found: JobStatus) -> JobStatus:
+    """What its workers said last, unless the bucket knows better: they went with the stack, or
+    nobody will try again what was lost."""
+    if found.exit_code is None and await _is_taken_down(store, record):
+        found = replace(found, state="lost", exit_code=EXIT_LOST, detail="the stack was taken down")
     is_open = found.state in ("submitted", "lost")
     return as_stopped(found) if is_open and await was_stopped(store, record) else found
+
+
+async def _is_taken_down(store: ObjectStore, record: JobRecord) -> bool:
+    """Whether there was a `down` since the attempt began, or is one under way."""
+    if record.footing is None:
+        return False
+    known = await read_contents(store, record.stack)
+    return known is not None and known.downs != record.footing.downs
 
 
 def as_stopped(found: JobStatus) -> JobStatus:

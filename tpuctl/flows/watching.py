@@ -63,9 +63,7 @@ class JobWatch:
             return None
         there = {one.name: one for one in await self._store.list(f"{record.attempt_prefix}/")}
         workers = await self._workers(record, there)
-        status = job_status(record, workers)
-        if status.state in ("submitted", "lost"):
-            status = await follow.status(self._store, record)
+        status = await follow.considered(self._store, record, job_status(record, workers))
         log = there.get(record.log_name(record.workers[0]))
         return JobNow(
             record,

@@ -21,7 +21,7 @@ from tpuctl.model.names import RECORDS
 from tpuctl.model.stack import Stack
 from tpuctl.waiting import Backoff, all_ended
 
-__all__ = ["Contents", "Grant", "Record"]
+__all__ = ["Contents", "Grant", "Record", "read_contents"]
 
 VERSION = 1
 TRIES = 12
@@ -200,6 +200,14 @@ class Record:
 
     def _store(self) -> ObjectStore:
         return ObjectStore(self.cloud.client("storage"), self.stack.bucket)
+
+
+async def read_contents(store: ObjectStore, stack: str) -> Contents | None:
+    """The record of a stack by its name; None where there is none that this program can read."""
+    try:
+        return _contents(await store.get_bytes(f"{RECORDS}/{stack}.json"))
+    except NotFound:
+        return None
 
 
 def _contents(text: bytes) -> Contents | None:
