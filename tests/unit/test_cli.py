@@ -36,7 +36,7 @@ def test_help_imports_no_library_of_google(arguments: list[str]) -> None:
         "import sys\n"
         "from tpuctl.cli.main import run\n"
         f"code = run({arguments!r})\n"
-        "print(' '.join(sorted(sys.modules)), file=sys.stderr)\n"
+        "print(' '.join(sorted(one for one in sys.modules if sys.modules[one])), file=sys.stderr)\n"
         "sys.exit(code)\n"
     )
     done = subprocess.run(
@@ -338,6 +338,26 @@ def test_an_interrupted_import_is_no_traceback() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_nothing_is_taken_apart_under_threads_that_still_run() -> None:
+    program = (
+        "import atexit, sys\n"
+        "class Part:\n"
+        "    def __del__(self):\n"
+        "        print('taken apart', file=sys.stderr, flush=True)\n"
+        "part = Part()\n"
+        "atexit.register(lambda: print('at the end', file=sys.stderr))\n"
+        "sys.argv = ['tpuctl', 'types', '--nonsense']\n"
+        "from tpuctl.__main__ import main\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "--nonsense" in done.stderr
+    assert done.stderr.endswith("at the end\n")
 
 
 @pytest.mark.parametrize(
