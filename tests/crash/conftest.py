@@ -118,6 +118,7 @@ KINDS = {
         "controller: {}\nlabels: {team: nlp}\n"
     ),
 }
+WALKED = ("queued", "node", "whole")  # everywhere: a "whole" has all that a "vm" has
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import walked
-from conftest import KINDS, Stage
+from conftest import KINDS, WALKED, Stage
 
 from tpuctl.emulator import steering
 
@@ -91,7 +91,7 @@ def every_call(expected: dict[str, Any], name: str) -> list[tuple[int, bool, boo
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WALKED)
 def test_up_killed_at_every_call(stage: MakeStage, kind: str, undisturbed: dict[str, Any]) -> None:
     expected = reference(stage, kind, undisturbed)
     seen = Seen()
@@ -104,7 +104,7 @@ def test_up_killed_at_every_call(stage: MakeStage, kind: str, undisturbed: dict[
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WALKED)
 def test_down_killed_at_every_call(
     stage: MakeStage, kind: str, undisturbed: dict[str, Any]
 ) -> None:
@@ -146,7 +146,7 @@ def test_some_lost_answers(stage: MakeStage, kind: str, undisturbed: dict[str, A
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WALKED)
 def test_every_lost_answer(stage: MakeStage, kind: str, undisturbed: dict[str, Any]) -> None:
     expected = reference(stage, kind, undisturbed)
     for position in range(1, expected["up changes"] + 1):

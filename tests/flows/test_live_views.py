@@ -19,6 +19,7 @@ from tpuctl.emulator import control, steering
 MakeStack = Callable[..., Tpuctl]
 TPUCTL = [sys.executable, "-m", "tpuctl"]
 COLOURS = re.compile(r"\x1b\[[0-9;]*3[0-7]m|\x1b\[(?:[0-9;]*;)?3[0-7](?:;[0-9;]*)?m")
+OWN = ("COLUMNS", "LINES", "NO_COLOR")  # what the terminals of the tests decide themselves
 JOB = "import sys\nsys.stdout.buffer.write(b'one\\n\\xff two\\x1b[1A\\r\\nthree')\n"
 
 
@@ -31,7 +32,7 @@ class Sized:
     def type(self, *arguments: str, **environment: str) -> Terminal:
         to_file = f' > "{self.out}"' if self.out is not None else ""
         line = f'stty cols {self.columns} rows {self.rows}; exec "$@"{to_file}'
-        known = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+        known = {name: value for name, value in os.environ.items() if name not in OWN}
         return Terminal(
             self.folder,
             *("-c", line, "sh", *TPUCTL, *arguments),
