@@ -15,7 +15,7 @@ help:
 	@sed -n '1,3s/^# //p' Makefile
 	@echo "make check   format, lint, types, layers"
 	@echo "make unit    the quick tests alone"
-	@echo "make soak    whole runs of what the suite samples"
+	@echo "make soak    whole runs of what the suite samples, half of them; all with HALF=both"
 	@echo "make live    the flow tests on Google Cloud, in a project of yours (TPUCTL_LIVE_PROJECT)"
 	@echo "make bench   what is measured: ratios, printed"
 	@echo "make docs    the generated reference pages"
@@ -47,8 +47,10 @@ test: check
 unit: $(VENV)/.installed
 	$(BIN)/pytest tests/unit
 
+# All of it takes more than an hour on two cores: commits have their turns at its halves.
+HALF ?= $(shell expr $$(git rev-list --count HEAD 2>/dev/null || echo 0) % 2 + 1)
 soak: $(VENV)/.installed
-	$(BIN)/pytest -m soak --durations 60 --timeout 1800 -n auto --maxprocesses 4 --dist loadfile
+	$(BIN)/pytest -m soak --half $(HALF) --durations 60 --timeout 1800 -n auto --maxprocesses 4 --dist loadfile
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check --quiet .
