@@ -97,7 +97,6 @@ def whole_log() -> bytes:
 @pytest.mark.parametrize(
     ("has_bucket", "seed", "cuts"),
     [
-        (False, 1, 60),
         (True, 1, 60),
         pytest.param(False, 2, 100, marks=pytest.mark.soak),
     ],
