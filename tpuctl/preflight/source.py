@@ -13,7 +13,7 @@ from typing import Any
 
 from tpuctl.preflight.names import Names
 
-__all__ = ["BARE", "Broken", "Function", "Module", "Project", "load", "parts_of"]
+__all__ = ["Broken", "Function", "Module", "Project", "load", "parts_of"]
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 BARE = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
