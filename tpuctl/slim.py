@@ -24,7 +24,7 @@ from tpuctl.deferring import deferred_messages
 __all__ = ["compute_service", "compute_types", "leave_out_async_rest"]
 
 PACKAGE = "google.cloud.compute_v1"
-_turn, _begun = threading.RLock(), threading.Event()  # of loading the whole package
+_turn, _begun = threading.RLock(), threading.Event()  # of putting things here; of loading all
 
 
 def _bare_package() -> None:

@@ -14,6 +14,7 @@ __all__ = [
     "WATCH_ROLE",
     "Names",
     "ownership",
+    "record_name",
     "stack_of_account",
 ]
 
@@ -39,6 +40,11 @@ def stack_of_account(account: str) -> str | None:
     if not dash or rest != "tpu":
         return None
     return stack.removesuffix("-stack") if len(stack) == len("x-stack") else stack
+
+
+def record_name(stack: str) -> str:
+    """The object of its bucket in which a stack's record is."""
+    return f"{RECORDS}/{stack}.json"
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,7 @@ class Names:
     @property
     def record(self) -> str:
         """The object that remembers what no label can say."""
-        return f"{RECORDS}/{self.stack}.json"
+        return record_name(self.stack)
 
     @property
     def watch_role(self) -> str:

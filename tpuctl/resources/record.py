@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, Denied, NotFound
-from tpuctl.model.names import RECORDS
+from tpuctl.model.names import RECORDS, record_name
 from tpuctl.model.stack import Stack
 from tpuctl.waiting import Backoff, all_ended
 
@@ -205,7 +205,7 @@ class Record:
 async def read_contents(store: ObjectStore, stack: str) -> Contents | None:
     """The record of a stack by its name; None where there is none that this program can read."""
     try:
-        return _contents(await store.get_bytes(f"{RECORDS}/{stack}.json"))
+        return _contents(await store.get_bytes(record_name(stack)))
     except NotFound:
         return None
 
