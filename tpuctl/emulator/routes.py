@@ -46,6 +46,10 @@ class Surface:
     api: str = ""  # must be enabled in the project that a request names
     messages: str = ""  # whose `extended` adds to the client's messages what it lacks
     tells_defaults: bool = False  # whether its JSON has what is false or empty
+    # Whether operations say `done` and `cancelRequested` also while these are false, as those of
+    # Cloud TPU do (SkyPilot reads `operation["done"]` of every answer); Resource Manager's do not:
+    # a created project answers {"name": "operations/cp.N"}.
+    has_explicit_operations: bool = False
     definition: str = ""  # whose `methods` has the table, where no client does
 
 
@@ -57,6 +61,7 @@ _SURFACES = (
         "tpu",
         r"/v2/projects/",
         api="tpu.googleapis.com",
+        has_explicit_operations=True,
     ),
     Surface(
         "google.cloud.resourcemanager.v3.Projects",
@@ -113,6 +118,7 @@ _SURFACES = (
         "tpu_v1",
         r"/v1/projects/[^/]+/locations",
         api="tpu.googleapis.com",
+        has_explicit_operations=True,
     ),
     Surface(
         "google.cloud.tpu.v2alpha1.Tpu",
@@ -121,6 +127,7 @@ _SURFACES = (
         "tpu_alpha",
         r"/v2alpha1/",
         api="tpu.googleapis.com",
+        has_explicit_operations=True,
         messages="tpuctl.emulator.services.tpu_alpha_messages",
     ),
     *(
@@ -215,7 +222,12 @@ class Router:
         for surface, method, rule, captured in self._find(verb, path):
             read = partial(decode, method, rule, captured, query, body)
             message = await self._call(surface, method, caller, read)
-            return encode(message, query, tells_defaults=surface.tells_defaults)
+            return encode(
+                message,
+                query,
+                tells_defaults=surface.tells_defaults,
+                has_explicit_operations=surface.has_explicit_operations,
+            )
         name = name_of(verb, path) or name_of(verb, f"/compute/v1{path}")
         if name is not None:
             raise unimplemented(name)

@@ -207,12 +207,17 @@ def decode(
 
 
 def encode(
-    message: Any, query: Mapping[str, Sequence[str]], *, tells_defaults: bool = False
+    message: Any,
+    query: Mapping[str, Sequence[str]],
+    *,
+    tells_defaults: bool = False,
+    has_explicit_operations: bool = False,
 ) -> bytes:
     """The JSON of a response: enums as numbers for clients that ask for that, and without line
     breaks where they want no `prettyPrint`, which takes twice the time.
 
-    Most APIs leave out what is false or empty; `tells_defaults` is for those that do not.
+    Most APIs leave out what is false or empty; `tells_defaults` is for those that do not, and
+    `has_explicit_operations` for those that do not in long-running operations.
     """
     style = (query.get("$alt") or query.get("alt") or ["json"])[-1]
     document = json_format.MessageToDict(
@@ -220,9 +225,31 @@ def encode(
         use_integers_for_enums="enum-encoding=int" in style,
         always_print_fields_with_no_presence=tells_defaults,
     )
+    if has_explicit_operations:
+        if message.DESCRIPTOR.full_name == "google.longrunning.Operation":
+            document = _explicit_operation(document)
+        elif message.DESCRIPTOR.full_name == "google.longrunning.ListOperationsResponse":
+            for index, operation in enumerate(document.get("operations", [])):
+                document["operations"][index] = _explicit_operation(operation)
     pretty = (query.get("$prettyPrint") or query.get("prettyPrint") or ["true"])[-1]
     indent = None if pretty.lower() in ("false", "0") else 2
     return json.dumps(document, indent=indent, ensure_ascii=False).encode()
+
+
+def _explicit_operation(operation: dict[str, Any]) -> dict[str, Any]:
+    """An operation with its flags, in the order in which Google writes them."""
+    metadata = operation.get("metadata")
+    if metadata is not None:
+        version = {key: metadata[key] for key in ("apiVersion",) if key in metadata}
+        others = {key: value for key, value in metadata.items() if key not in version}
+        metadata = {"cancelRequested": False, **others}
+        metadata = {**others, "cancelRequested": metadata["cancelRequested"], **version}
+    return {
+        "name": operation["name"],
+        **({} if metadata is None else {"metadata": metadata}),
+        "done": operation.get("done", False),
+        **{key: operation[key] for key in ("error", "response") if key in operation},
+    }
 
 
 def _parse(body: bytes) -> Any:
