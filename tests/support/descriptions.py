@@ -38,6 +38,8 @@ DOCUMENTS: Mapping[str, str] = {
 _TRACKS = {"compute/beta/": "compute.beta", "compute/alpha/": "compute.alpha"}
 # Served at the root of the origin as well: gcloud's endpoint overrides say where a host's root is.
 _ROOTLESS = ("compute/v1/", "storage/v1/")
+# Versions for which Google ships no document, and the ones that they are another name for.
+_ALIASES = {"v2alpha/": "v2alpha1/"}
 _ANY = -1  # any number of slashes
 _VARIABLE = re.compile(r"\{(\+?)(\w+)\}")
 
@@ -151,6 +153,9 @@ def document(name: str) -> Document:
 def find(verb: str, path: str) -> list[tuple[Described, dict[str, str]]]:
     """The methods that a request may be: more than one where APIs share an origin and a path."""
     path = path.removeprefix("/")
+    for alias, version in _ALIASES.items():
+        if path.startswith(alias):
+            path = version + path.removeprefix(alias)
     found = []
     for name in _names(path):
         one = document(name)

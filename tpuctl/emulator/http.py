@@ -15,6 +15,7 @@ from aiohttp import web
 
 from tpuctl.emulator.access import OWNER, Access
 from tpuctl.emulator.batch import Part, answer_batch
+from tpuctl.emulator.discovery import documents
 from tpuctl.emulator.exchange import Exchange, HalfAnswer
 from tpuctl.emulator.oauth import PublicPages
 from tpuctl.emulator.routes import NoSuchPath, Router
@@ -149,6 +150,11 @@ class HttpHandler:
                 request.is_secret = True
                 return page
             self._take_prefix(request)
+            if self._is_discovery(request):
+                request.is_secret = True  # it is no call of an API
+                return json_response(
+                    documents.answer(request.path, request.query, request.host, request.base_url)
+                )
             family = "legacy" if is_storage(request) else self._router.family(request.path)
             self._authenticate(request)
             return await self._answer(request)
@@ -225,6 +231,13 @@ class HttpHandler:
 
         header = request.raw.headers.get("Content-Type", "")
         return await answer_batch(header, await request.read(), request.prefix, answer)
+
+    @classmethod
+    def _is_discovery(cls, request: Request) -> bool:
+        if request.verb != "GET" or not documents.is_discovery(request.path):
+            return False
+        # At storage's own host other paths are those of buckets, of which one may be `discovery`.
+        return request.path.startswith(("/$", "/%24")) or not cls._is_xml_host(request)
 
     @staticmethod
     def _is_xml_host(request: Request) -> bool:

@@ -189,6 +189,8 @@ _EARLIER = re.compile(r"/compute/(?:beta|alpha)(?=/projects/)")  # gcloud beta a
 # Cloud TPU's first version, the same as v1 in all that clients use: `gcloud alpha compute tpus
 # execution-groups` speaks it (SDK 528, generated_clients/apis/tpu/v1alpha1), and early TensorFlow.
 _TPU_V1ALPHA1 = re.compile(r"/v1alpha1(?=/projects/[^/]+/locations)")
+# Ray's name for v2alpha1 (ray/autoscaler/_private/gcp/config.py).
+_TPU_V2ALPHA = re.compile(r"/v2alpha(?=/projects/[^/]+/locations)")
 
 
 class Router:
@@ -218,7 +220,7 @@ class Router:
             if quota.method_of(verb, path) is not None:
                 answer: bytes = await quota.answer(verb, path, query, caller)
                 return answer
-        path = _as_v1(path)
+        path = _canonical(path)
         for surface, method, rule, captured in self._find(verb, path):
             read = partial(decode, method, rule, captured, query, body)
             message = await self._call(surface, method, caller, read)
@@ -238,7 +240,7 @@ class Router:
         if path.startswith("/v1beta1/"):
             quota: Any = self._world.service("quota")
             return quota.method_of(verb, path) is not None
-        path = _as_v1(path)
+        path = _canonical(path)
         for surface in self._candidates(path):
             if self._handlers(surface.key, surface.service) is not None:
                 for method, _, _ in self._methods_at(surface, verb, path):
@@ -378,9 +380,10 @@ class Router:
         return found
 
 
-def _as_v1(path: str) -> str:
-    """The path of what v1 knows under the same name."""
-    return _TPU_V1ALPHA1.sub("/v1", _EARLIER.sub("/compute/v1", path))
+def _canonical(path: str) -> str:
+    """The path in the version that is served, for versions that know the same names."""
+    path = _TPU_V2ALPHA.sub("/v2alpha1", _EARLIER.sub("/compute/v1", path))
+    return _TPU_V1ALPHA1.sub("/v1", path)
 
 
 def _surface_of_compute_path(path: str) -> Surface | None:
