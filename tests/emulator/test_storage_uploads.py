@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import itertools
 import socket
 from typing import Any
 from urllib.parse import urlsplit
@@ -51,36 +52,64 @@ def crc32c(data: bytes) -> str:
     return base64.b64encode(google_crc32c.Checksum(data).digest()).decode()
 
 
-@pytest.mark.parametrize("line_end", ["\r\n", "\n"])
-@pytest.mark.parametrize("quote", ["", '"', "'"])
-@pytest.mark.parametrize(
-    "data",
-    [b"", b"hello", b"\n", b"\r\n", b"ends\n", b"ends\r\n\r\n", b"--x--\r\n", b"z" * 700_000],
+# Content next to the delimiters, which consist of line ends and dashes themselves.
+CONTENTS = (
+    *(b"", b"hello", b"\n", b"\r\n", b"\r", b"\n\r", b"\r\r\n"),
+    *(b"ends\n", b"ends\r", b"ends\r\n", b"ends\r\n\r\n", b"\nstarts", b"\r\nstarts", b"\rstarts"),
+    *(b"--x--\r\n", b"--x--\r", b"z" * 700_000, b"z" * 700_000 + b"\r"),
 )
-async def test_multipart(made: Any, line_end: str, quote: str, data: bytes) -> None:
+
+
+@pytest.mark.parametrize("line_end", ["\r\n", "\n"])
+async def test_multipart(made: Any, line_end: str) -> None:
     end = line_end.encode()
-    body = (
-        b"--===x==" + end
-        + b"Content-Type: application/json; charset=UTF-8" + end + end
-        + b'{"name": "o", "metadata": {"k": "v"}}' + end
-        + b"--===x==" + end
-        + b"Content-Type: text/x-test" + end + end
-        + data + end
-        + b"--===x==--"
-    )  # fmt: skip
-    answer = await asyncio.to_thread(
-        made.request,
-        "POST",
-        f"{UPLOAD}?uploadType=multipart",
-        data=body,
-        headers={"Content-Type": f"multipart/related; boundary={quote}===x=={quote}"},
-    )
-    resource = answer.json()
-    assert answer.status_code == 200, resource
-    assert resource["md5Hash"] == base64.b64encode(hashlib.md5(data).digest()).decode()
-    assert resource["metadata"] == {"k": "v"}
-    assert resource["contentType"] == "text/x-test"
-    assert await asyncio.to_thread(content, made) == data
+
+    def send(head: bytes, data: bytes, quote: str) -> None:
+        body = (
+            b"--===x==" + end
+            + b"Content-Type: application/json; charset=UTF-8" + end + end
+            + b'{"name": "o", "metadata": {"k": "v"}}' + end
+            + b"--===x==" + end
+            + head + end
+            + data + end
+            + b"--===x==--"
+        )  # fmt: skip
+        answer = made.request(
+            "POST",
+            f"{UPLOAD}?uploadType=multipart",
+            data=body,
+            headers={"Content-Type": f"multipart/related; boundary={quote}===x=={quote}"},
+        )
+        resource = answer.json()
+        assert answer.status_code == 200, resource
+        assert resource["md5Hash"] == base64.b64encode(hashlib.md5(data).digest()).decode(), data
+        assert resource["metadata"] == {"k": "v"}
+        assert (resource["contentType"] == "text/x-test") == bool(head)
+        assert content(made) == data
+
+    def run() -> None:
+        quotes = itertools.cycle(("", '"', "'"))
+        for data in CONTENTS:
+            for head in (b"Content-Type: text/x-test" + end, b""):
+                send(head, data, next(quotes))
+
+    await asyncio.to_thread(run)
+
+
+async def test_multipart_with_a_line_end_of_each_kind(made: Any) -> None:
+    """The first delimiter says which is the message's; a lone LF before the last one is too."""
+
+    def run() -> None:
+        for last in (b"\r\n", b"\n"):
+            body = (
+                b'--x\r\nA: b\r\n\r\n{"name": "o"}\r\n--x\r\nA: b\n\n' + b"data" + last + b"--x--"
+            )
+            headers = {"Content-Type": "multipart/related; boundary=x"}
+            address = f"{UPLOAD}?uploadType=multipart"
+            assert made.request("POST", address, data=body, headers=headers).status_code == 200
+            assert content(made) == b"data"
+
+    await asyncio.to_thread(run)
 
 
 @pytest.mark.parametrize(

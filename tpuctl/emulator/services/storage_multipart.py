@@ -11,13 +11,15 @@ from tpuctl.emulator.status import invalid
 __all__ = ["LARGEST_METADATA", "Parts"]
 
 LARGEST_METADATA = 1024 * 1024
+_HEAD_END = rb"^\r?\n|(?:\r?\n){2}"  # an empty line, which may be the first
 
 
 class Parts:
     """The two parts of a multipart/related body, the second as a stream.
 
-    Senders differ in their line ends: CRLF or bare LF, of which exactly one stands before a
-    delimiter.
+    Senders differ in their line ends: CRLF, or bare LF as those of gcloud, gsutil and gcsfs. The
+    one that ends the first delimiter is the message's: exactly that stands before the last one,
+    and what precedes it is content, be it a CR.
     """
 
     _TAIL = 4096  # held back: the closing delimiter and whatever follows it
@@ -26,6 +28,7 @@ class Parts:
         self._chunks = chunks
         self._delimiter = b"--" + boundary
         self._buffer = bytearray()
+        self._line_end = b"\r\n"
 
     async def _more(self) -> bool:
         chunk = await anext(self._chunks, None)
@@ -34,24 +37,26 @@ class Parts:
         self._buffer += chunk
         return True
 
-    async def _until(self, pattern: bytes) -> bytes:
-        """Everything before a match, which is dropped too."""
+    async def _until(self, pattern: bytes) -> tuple[bytes, bytes]:
+        """Everything before a match, and the match, both of which are dropped."""
         compiled = re.compile(pattern)
         while (found := compiled.search(self._buffer)) is None:
             if len(self._buffer) > LARGEST_METADATA or not await self._more():
                 raise invalid("Malformed multipart body.")
-        before = bytes(self._buffer[: found.start()])
+        before, match = bytes(self._buffer[: found.start()]), found[0]
         del self._buffer[: found.end()]
-        return before
+        return before, bytes(match)
 
     async def read_metadata(self) -> bytes:
         delimiter = re.escape(self._delimiter)
-        await self._until(delimiter + rb"[ \t]*\r?\n")
-        await self._until(rb"(?:\r?\n){2}|^\r?\n")
-        return await self._until(rb"\r?\n" + delimiter + rb"[ \t]*\r?\n")
+        _, first = await self._until(delimiter + rb"[ \t]*\r?\n")
+        self._line_end = b"\r\n" if first.endswith(b"\r\n") else b"\n"
+        await self._until(_HEAD_END)
+        metadata, _ = await self._until(rb"\r?\n" + delimiter + rb"[ \t]*\r?\n")
+        return metadata
 
     async def read_media_type(self) -> str:
-        head = await self._until(rb"(?:\r?\n){2}|^\r?\n")
+        head, _ = await self._until(_HEAD_END)
         found = re.search(rb"(?im)^content-type:[ \t]*([^\r\n]+)", head)
         return found[1].decode("latin-1").strip() if found else ""
 
@@ -64,8 +69,6 @@ class Parts:
         end = self._buffer.rfind(self._delimiter + b"--")
         if end < 0:
             raise invalid("Malformed multipart body: it ends before its closing delimiter.")
-        if self._buffer[:end].endswith(b"\r\n"):
-            end -= 2
-        elif self._buffer[:end].endswith(b"\n"):
-            end -= 1
-        yield bytes(self._buffer[:end])
+        content = bytes(self._buffer[:end])
+        is_own = content.endswith(self._line_end)
+        yield content.removesuffix(self._line_end if is_own else b"\n")
