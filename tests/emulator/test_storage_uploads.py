@@ -169,7 +169,11 @@ async def test_resumable_sent_twice_is_taken_once(made: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "header", ["bytes 20-29/40", "bytes 5-2/10", "bytes 0-9/5", "bytes x-y/z", "nonsense"]
+    "header",
+    [
+        *("bytes 20-29/40", "bytes 5-2/10", "bytes 0-9/5", "bytes x-y/z", "nonsense"),
+        *("bytes 20-*/*", "bytes 6-*/5", "bytes *-5/10", "bytes 0-*"),
+    ],
 )
 async def test_resumable_ranges_that_cannot_be(made: Any, header: str) -> None:
     def run() -> None:
@@ -191,6 +195,62 @@ async def test_resumable_finished_by_a_question(made: Any) -> None:
         empty = begin(made, "empty")
         assert put(made, empty, b"", "bytes */0").status_code == 200
         assert content(made, "empty") == b""
+
+    await asyncio.to_thread(run)
+
+
+@pytest.mark.parametrize("data", [b"", b"0123456789"])
+@pytest.mark.parametrize("total", ["*", "size"])
+async def test_resumable_with_a_range_without_end(made: Any, data: bytes, total: str) -> None:
+    """Node's client sends all that it has as `bytes 0-*/*`, or with the size where it knows it."""
+
+    def run() -> None:
+        size = str(len(data)) if total == "size" else total
+        answer = put(made, begin(made), data, f"bytes 0-*/{size}")
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["size"] == str(len(data))
+        assert content(made) == data
+        chunked = put(made, begin(made, "chunked"), iter([data, b"more"]), "bytes 0-*/*")
+        assert chunked.status_code == 200
+        assert content(made, "chunked") == data + b"more"
+
+    await asyncio.to_thread(run)
+
+
+async def test_resumable_goes_on_with_a_range_without_end(made: Any) -> None:
+    def run() -> None:
+        for total in ("*", "10"):
+            address = begin(made)
+            assert put(made, address, b"01234", "bytes 0-*/10").status_code == 308
+            assert put(made, address, b"56789", f"bytes 5-*/{total}").status_code == 200
+            assert content(made) == b"0123456789"
+        # All was there and the answer got lost: nothing is left to send.
+        address = begin(made)
+        put(made, address, b"01234", "bytes 0-4/*")
+        assert put(made, address, b"", "bytes 5-*/5").status_code == 200
+        assert content(made) == b"01234"
+
+    await asyncio.to_thread(run)
+
+
+async def test_resumable_of_unknown_size_is_no_object_until_it_is_whole(made: Any) -> None:
+    def run() -> None:
+        address = begin(made)
+        head = (
+            f"PUT {address} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {made.token}\r\n"
+            "Transfer-Encoding: chunked\r\nContent-Range: bytes 0-*/*\r\n\r\n"
+        )
+        with socket.create_connection(("127.0.0.1", made.server.port)) as near:
+            near.sendall(head.encode() + b"5\r\n01234\r\n")
+        # What arrived is known once the broken request is over.
+        for _ in range(200):
+            asked = put(made, address, b"", "bytes */*")
+            if asked.status_code == 308 and "Range" in asked.headers:
+                break
+        assert (asked.status_code, asked.headers["Range"]) == (308, "bytes=0-4")
+        assert made.request("GET", f"/storage/v1/b/{BUCKET}/o/o").status_code == 404
+        assert put(made, address, b"56789", "bytes 5-*/*").status_code == 200
+        assert content(made) == b"0123456789"
 
     await asyncio.to_thread(run)
 

@@ -31,7 +31,9 @@ from tpuctl.emulator.store import Store
 
 __all__ = ["Uploads"]
 
-_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
+# `0-*` is all that the request has from there on, as Node's client sends it: with `/*` its end is
+# that of the object.
+_RANGE = re.compile(r"bytes (?:(\d+)-(\d+|\*)|\*)/(\d+|\*)")
 _KEPT_SECONDS = 7 * 24 * 3600.0  # how long an upload session lives, as Google's
 _LOOK_SECONDS = 3600.0
 
@@ -165,6 +167,7 @@ class Uploads:
         have = session.draft.stat().st_size
         first, total = 0, None
         is_question = False
+        is_last = not header
         if header:
             found = _RANGE.fullmatch(header.strip())
             if found is None:
@@ -172,9 +175,10 @@ class Uploads:
             is_question = found[1] is None
             first = have if is_question else int(found[1])
             total = None if found[3] == "*" else int(found[3])
-            if not is_question and (
-                int(found[2]) < first or (total is not None and int(found[2]) >= total)
-            ):
+            is_last = found[2] == "*" and total is None
+            end = first if found[2] in (None, "*") else int(found[2]) + 1
+            is_backwards = end <= first and found[2] not in (None, "*")
+            if is_backwards or (total is not None and not is_question and end > total):
                 raise invalid(f"Failed to parse Content-Range header: {header}")
         if first > have:
             raise invalid(
@@ -192,7 +196,7 @@ class Uploads:
                 self._hashers.pop(session.id, None)
                 raise
             have = session.draft.stat().st_size
-            if not header:
+            if is_last:
                 total = have
         if total is not None and have > total:
             raise invalid("Invalid request.  More bytes were sent than the upload has.")
