@@ -30,6 +30,7 @@ class Rules:
             "deleted_account": self._deleted_account,
             "disk": self._disk,
             "instance": self._instance,
+            "instances": self._instances,
             "labels": self._labels,
             "new_project": self._new_project,
             "operation": self._operation,
@@ -77,10 +78,18 @@ class Rules:
 
     def _instance(self, request: Any) -> Iterator[Need]:
         """cloud.google.com/compute/docs/instances/create-start-instance, "Required permissions"."""
-        wanted = request.instance_resource
+        yield from self._machine(request, request.instance_resource.name, request.instance_resource)
+
+    def _instances(self, request: Any) -> Iterator[Need]:
+        """The same of each. Names to be numbered stand as their pattern."""
+        wanted = request.bulk_insert_instance_resource_resource
+        for name in sorted(wanted.per_instance_properties) or [wanted.name_pattern]:
+            yield from self._machine(request, name, wanted.instance_properties)
+
+    def _machine(self, request: Any, name: str, wanted: Any) -> Iterator[Need]:
         project = self._places.project(request.project)
         zone = f"{project}/zones/{request.zone}"
-        machine = f"{zone}/instances/{wanted.name}"
+        machine = f"{zone}/instances/{name}"
         if wanted.metadata.items:
             yield Need("compute.instances.setMetadata", project, machine)
         if wanted.tags.items:
@@ -92,7 +101,7 @@ class Rules:
                 yield self._use(disk)
             elif disk.type_ != "SCRATCH":
                 base = disk.initialize_params.disk_name
-                own = base or (wanted.name if disk.boot else f"{wanted.name}-{number}")
+                own = base or (name if disk.boot else f"{name}-{number}")
                 yield Need("compute.disks.create", project, f"{zone}/disks/{own}")
                 if disk.initialize_params.labels:
                     yield Need("compute.disks.setLabels", project, f"{zone}/disks/{own}")

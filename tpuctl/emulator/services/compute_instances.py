@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from tpuctl.emulator.machine import MachineError
 from tpuctl.emulator.policies import ACCOUNTS
+from tpuctl.emulator.services.compute_bulk_insert import Batch, BulkInsertion, batch_of
 from tpuctl.emulator.services.compute_collection import Row, asked_once, fingerprint, name_must_fit
 from tpuctl.emulator.services.compute_drafts import Draft, draft
 from tpuctl.emulator.services.compute_errors import (
@@ -34,6 +36,11 @@ _SETTLED = ("RUNNING", "TERMINATED")
 
 class Instances(InstanceSettings):
     """Instances of a zone. Each has a real machine behind it."""
+
+    def __init__(self, service: Any) -> None:
+        super().__init__(service)
+        bulk = BulkInsertion(self)
+        self.effects = {**self.effects, f"{self.kind}.bulkInsert": bulk.effect}
 
     def show(self, name: str, row: Row) -> Row:
         shown = {
@@ -81,19 +88,73 @@ class Instances(InstanceSettings):
         name = f"{base}/{asked['name']}"
         self.refuse_second(name)
         made = draft(self.service, name, asked)
-        refusal = self._refusal(name, made)
+        refusal = self._refusal([made], name)
         if refusal is not None:
             return self.begin_on(
                 "refused", name, caller, {"refusal": refusal}, request.request_id, verb="insert"
             )
-        try:
-            endpoint = (await self._reserve(name))[0]
-        except MachineError as error:
-            raise ApiError("RESOURCE_EXHAUSTED", str(error)) from error
+        (endpoint,) = await self._reserve([name])
         again = self.service.begun_before(base, request.request_id)
         if again is not None:  # the same call may have come in between, or another
             return again
         self.refuse_second(name)
+        return self._begin_insertion(name, made, endpoint, caller, {}, request.request_id)
+
+    async def bulk_insert(self, request: Any, caller: Caller) -> Any:
+        base = self.base_of(request)
+        again = self.service.begun_before(base, request.request_id)
+        if again is not None:
+            return again
+        batch = batch_of(request, [name.rpartition("/")[2] for name in self.names(f"{base}/")])
+        made: dict[str, Draft] = {}
+        for own in batch.names:
+            name = f"{base}/{own}"
+            self.refuse_second(name)
+            made[name] = draft(self.service, name, {**batch.properties, "name": own})
+        group = {"group": BulkInsertion.new_group()}
+        refusal, made = self._largest_part(made, batch)
+        if refusal is not None:
+            arguments = {**group, "refusal": refusal}
+            request_id = request.request_id
+            return self.begin_on("refused", base, caller, arguments, request_id, verb="bulkInsert")
+        endpoints = await self._reserve(list(made))
+        again = self.service.begun_before(base, request.request_id)
+        if again is not None:
+            return again
+        for name in made:
+            self.refuse_second(name)
+        with self.store.transaction():
+            members = [
+                self._begin_insertion(name, made[name], endpoint, caller, group)
+                for name, endpoint in zip(made, endpoints, strict=True)
+            ]
+            scope = base.rpartition("/")[0]
+            arguments = {
+                **group,
+                "members": [f"{scope}/operations/{operation.name}" for operation in members],
+                "least": batch.least,
+            }
+            return self.begin_on("bulkInsert", base, caller, arguments, request.request_id)
+
+    def _largest_part(self, made: dict[str, Draft], batch: Batch) -> tuple[Any, dict[str, Draft]]:
+        """As many as quota lets come, and why fewer than asked for are not enough, if so."""
+        name = next(iter(made))
+        for count in range(len(made), batch.least - 1, -1):
+            part = dict(list(made.items())[:count])
+            refusal = self._refusal(list(part.values()), name)
+            if refusal is None or refusal["code"] != "QUOTA_EXCEEDED":
+                return refusal, part
+        return refusal, {}
+
+    def _begin_insertion(
+        self,
+        name: str,
+        made: Draft,
+        endpoint: Any,
+        caller: Caller,
+        arguments: Row,
+        request_id: str = "",
+    ) -> Any:
         row = self.born({**made.row, "address": endpoint.address})
         if endpoint.ssh_port != 22:
             row["metadata"]["items"].append({"key": PORT_KEY, "value": str(endpoint.ssh_port)})
@@ -102,15 +163,19 @@ class Instances(InstanceSettings):
             for disk_name, disk in made.disks.items():
                 disks = self.service.disks
                 self.store.put_json(disks.kind, disk_name, disks.born(disk))
-            more = {"disks": list(made.disks), "target_id": row["id"]}
-            return self.begin_on("insert", name, caller, more, request.request_id)
+            arguments = {**arguments, "disks": list(made.disks), "target_id": row["id"]}
+            return self.begin_on("insert", name, caller, arguments, request_id)
 
-    async def _reserve(self, name: str) -> Any:
-        return await self.service.world.host.reserve([name])
+    async def _reserve(self, names: list[str]) -> Any:
+        try:
+            return await self.service.world.host.reserve(names)
+        except MachineError as error:
+            raise ApiError("RESOURCE_EXHAUSTED", str(error)) from error
 
-    def _refusal(self, name: str, made: Draft) -> Any | None:
-        """Why the insertion must fail, told by its operation."""
+    def _refusal(self, drafts: list[Draft], name: str) -> Any | None:
+        """Why the insertion must fail, told by its operation. `name` is that of one of them."""
         project, zone = name.split("/")[1], name.split("/")[3]
+        made = drafts[0]
         for account in made.row["serviceAccounts"]:
             owner, _, domain = account["email"].partition("@")[2].partition(".")
             full = f"projects/{owner}/serviceAccounts/{account['email']}"
@@ -121,10 +186,11 @@ class Instances(InstanceSettings):
                     "not found.",
                     "http": 404,
                 }
-        needs = instance_needs(made.row)
-        for disk in made.disks.values():
-            for metric, amount in disk_needs(disk).items():
-                needs[metric] = needs.get(metric, 0.0) + amount
+        needs: Counter[str] = Counter()
+        for each in drafts:
+            needs.update(instance_needs(each.row))
+            for disk in each.disks.values():
+                needs.update(disk_needs(disk))
         refusal = self.service.quota.refusal(project, region_of(zone), needs)
         if refusal is not None:
             return refusal

@@ -219,7 +219,10 @@ class Machines(Collection):
             await self._host.shut(arguments["target"])
 
     async def _discard(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
-        await self._host.discard(arguments["target"])
+        await self.discard_machine(arguments["target"])
+
+    async def discard_machine(self, name: str) -> None:
+        await self._host.discard(name)
 
     # What ends an operation.
 

@@ -120,6 +120,8 @@ def show(record: Record) -> dict[str, Any]:
     for folder, field in (("zones", "zone"), ("regions", "region")):
         if record.parent.split("/")[2] == folder:
             value[field] = LINK + record.parent
+    if record.arguments.get("group"):
+        value["operationGroupId"] = record.arguments["group"]
     if record.detail:
         value["statusMessage"] = record.detail
     if record.ended is not None:

@@ -1,0 +1,178 @@
+"""instances.bulkInsert: many machines by one call, as SkyPilot makes every one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from google.api_core import exceptions
+
+BASE = "projects/local-project/zones/europe-west4-a/instances"
+NAMES = ("head", "worker-1", "worker-2")
+
+
+def resource_of(engine: Any, names: Any = NAMES, **more: Any) -> dict[str, Any]:
+    """What SkyPilot sends: the properties of all, and the names of each."""
+    properties = engine.controller()
+    del properties["name"]
+    properties["machine_type"] = "n1-standard-2"
+    properties["disks"][0]["initialize_params"]["disk_type"] = "pd-ssd"
+    named = {"per_instance_properties": {name: {} for name in names}, "count": len(names)}
+    return {"instance_properties": properties, **(named if names else {}), **more}
+
+
+def begin(engine: Any, resource: dict[str, Any], **more: Any) -> Any:
+    request = {**engine.place, "bulk_insert_instance_resource_resource": resource, **more}
+    return engine.instances.bulk_insert_unary(request, timeout=20)
+
+
+def names_of(engine: Any) -> list[str]:
+    return [one.name for one in engine.instances.list(engine.place)]
+
+
+async def test_instances_are_named_and_run(engine: Any) -> None:
+    def run() -> None:
+        operation = engine.fine(begin(engine, resource_of(engine)))
+        assert operation.operation_type == "bulkInsert"
+        assert names_of(engine) == list(NAMES)
+        assert engine.cloud.host.running == {f"{BASE}/{name}" for name in NAMES}
+        made = engine.get("worker-1")
+        assert made.status == "RUNNING"
+        assert made.disks[0].source.endswith("/disks/worker-1")
+        # gcloud and others look for the parts of it by its group.
+        listed = engine.zone_operations.list(
+            {**engine.place, "filter": f"operationGroupId={operation.operation_group_id}"}
+        )
+        parts = [one for one in listed if one.operation_type == "insert"]
+        assert sorted(one.target_link.rpartition("/")[2] for one in parts) == list(NAMES)
+
+    await asyncio.to_thread(run)
+
+
+async def test_operation_lasts_until_all_machines_run(engine: Any) -> None:
+    engine.cloud.host.gate.clear()
+    operation = await asyncio.to_thread(begin, engine, resource_of(engine))
+    async with asyncio.timeout(20):
+        while engine.cloud.host.called.count("boot") < len(NAMES):
+            await asyncio.sleep(0.01)
+    place = {**engine.place, "operation": operation.name}
+    assert (await asyncio.to_thread(engine.zone_operations.get, place)).status.name == "RUNNING"
+    engine.cloud.host.gate.set()
+    await asyncio.to_thread(engine.fine, operation)
+
+
+async def test_pattern_numbers_on_after_the_largest(engine: Any) -> None:
+    def run() -> None:
+        engine.fine(engine.insert(engine.controller("w-07")))
+        engine.fine(begin(engine, resource_of(engine, (), name_pattern="w-##", count=2)))
+        assert names_of(engine) == ["w-07", "w-08", "w-09"]
+        with pytest.raises(exceptions.BadRequest, match="digits"):
+            begin(engine, resource_of(engine, (), name_pattern="w-##", count=91))
+
+    await asyncio.to_thread(run)
+
+
+async def test_request_id_begins_it_once(engine: Any) -> None:
+    def run() -> None:
+        more = {"request_id": "6b1bb6a1-3d33-4a53-a2cf-1d4d58e1d3a4"}
+        first = begin(engine, resource_of(engine), **more)
+        assert begin(engine, resource_of(engine), **more).name == first.name
+        engine.fine(first)
+
+    await asyncio.to_thread(run)
+
+
+@pytest.mark.parametrize(
+    ("more", "complaint"),
+    [
+        ({"name_pattern": "w-#"}, "Exactly one of"),
+        ({"count": 2}, "number of names"),
+        ({"min_count": 4}, "between 1 and the count"),
+        ({"per_instance_properties": {"No_Name": {}}, "count": 1}, "regex"),
+        ({"source_instance_template": "global/instanceTemplates/t"}, "not imitated"),
+    ],
+)
+async def test_requests_that_are_refused(engine: Any, more: Any, complaint: str) -> None:
+    with pytest.raises(exceptions.BadRequest, match=complaint):
+        await asyncio.to_thread(begin, engine, {**resource_of(engine), **more})
+    assert await asyncio.to_thread(names_of, engine) == []
+
+
+async def test_taken_name_refuses_all(engine: Any) -> None:
+    def run() -> None:
+        engine.fine(engine.insert(engine.controller("worker-2")))
+        with pytest.raises(exceptions.Conflict):
+            begin(engine, resource_of(engine))
+        assert names_of(engine) == ["worker-2"]
+
+    await asyncio.to_thread(run)
+
+
+async def test_quota_counts_them_together(engine: Any) -> None:
+    engine.cloud.server.world.settings.put("quota", {"INSTANCES": {"europe-west4": 2}})
+
+    def run() -> None:
+        code, _ = engine.code(begin(engine, resource_of(engine)))
+        assert code == "QUOTA_EXCEEDED"
+        assert names_of(engine) == []
+        # Two are enough for who says so.
+        engine.fine(begin(engine, resource_of(engine, min_count=2)))
+        assert names_of(engine) == ["head", "worker-1"]
+
+    await asyncio.to_thread(run)
+
+
+async def test_stockout_leaves_nothing(engine: Any) -> None:
+    def run() -> None:
+        engine.cloud.request("POST", "/_local/faults", json={"kind": "stockout", "type": "n1-*"})
+        code, _ = engine.code(begin(engine, resource_of(engine)))
+        assert code == "ZONE_RESOURCE_POOL_EXHAUSTED"
+        assert names_of(engine) == []
+
+    await asyncio.to_thread(run)
+
+
+async def test_too_few_machines_are_taken_back(engine: Any) -> None:
+    """Of three one does not boot: with all demanded, none is left; else the others stay."""
+    host = engine.cloud.host
+
+    def run() -> None:
+        boot = host.boot
+
+        async def failing(spec: Any, progress: Any) -> None:
+            if spec.name.endswith("worker-2"):
+                host.broken = "no more memory"
+            try:
+                await boot(spec, progress)
+            finally:
+                host.broken = ""
+
+        host.boot = failing
+        code, text = engine.code(begin(engine, resource_of(engine)))
+        assert (code, "no more memory" in text) == ("INTERNAL_ERROR", True)
+        assert names_of(engine) == []
+        assert list(engine.disks.list(engine.place)) == []
+        engine.fine(begin(engine, resource_of(engine, min_count=2)))
+        assert names_of(engine) == ["head", "worker-1"]
+
+    await asyncio.to_thread(run)
+
+
+async def test_call_needs_what_each_insertion_needs(engine: Any) -> None:
+    from google.cloud import compute_v1
+    from google.oauth2.credentials import Credentials
+
+    cloud = engine.cloud
+    cloud.enable("iam", "cloudresourcemanager")
+
+    def run() -> None:
+        answer = cloud.request("POST", "/_local/tokens", json={"member": "user:ann@example.com"})
+        credentials = Credentials(token=answer.json()["token"])
+        options = {**cloud.options(), "credentials": credentials}
+        client = cloud.keep(compute_v1.InstancesClient(**options))
+        request = {**engine.place, "bulk_insert_instance_resource_resource": resource_of(engine)}
+        with pytest.raises(exceptions.Forbidden, match=r"compute\.instances\.create"):
+            client.bulk_insert_unary(request, timeout=20)
+
+    await asyncio.to_thread(run)
