@@ -7,6 +7,7 @@ from abc import abstractmethod
 from dataclasses import replace
 
 from tpuctl.preflight.functions import (
+    TRACE_ARGUMENTS,
     argument,
     several,
 )
@@ -26,7 +27,7 @@ from tpuctl.preflight.library import attribute_of, method_result, result_of
 from tpuctl.preflight.names import keras_name
 from tpuctl.preflight.source import Module
 from tpuctl.preflight.surroundings import FUNCTIONS, TYPE, Surroundings
-from tpuctl.preflight.traced import TRACE_ARGUMENTS, Traced, root_of
+from tpuctl.preflight.traced import Traced, root_of
 
 __all__ = ["Expressions"]
 
@@ -51,7 +52,7 @@ class Expressions(Surroundings):
     def callee(self, caller: Traced, one: Traced) -> Traced:
         """How a function is traced that another one defines or reaches."""
         own = root_of(one.module, one.node)
-        return one if own is None else replace(own, is_root=False)
+        return one if own is None else replace(own, is_root=False, is_reached=caller.is_reached)
 
     # Expressions ------------------------------------------------------------------------------
 

@@ -66,12 +66,14 @@ class Inference(Expressions):
         self._sites: list[tuple[Traced, ast.AST]] | None = None
         self.certain: set[ast.AST] = set()  # of which all arguments are known
         roots = [one for one in self.traced.values() if one.is_root]
-        # Steps before layers, and those before what they are made of: what calls says most.
+        # What is reached first: so are all that it calls. Of those, steps before layers, and those
+        # before what they are made of: what calls says most.
         layers = sorted(filter(_is_layer, roots), key=lambda one: one.node.lineno)
-        for one in [one for one in roots if not _is_layer(one)] + layers[::-1]:
+        ordered = [one for one in roots if not _is_layer(one)] + layers[::-1]
+        for one in sorted(ordered, key=lambda one: not one.is_reached):
             if one.node not in self.certain:
                 self._root(one)
-        for one in list(self.traced.values()):
+        for one in sorted(self.traced.values(), key=lambda one: not one.is_reached):
             if one.node not in self.contexts:
                 self._root(one)
 
@@ -164,6 +166,12 @@ class Inference(Expressions):
             return self.host_result(closure)
         if node in self.active or len(self.active) > DEPTH:
             return UNKNOWN
+        caller = self.current[-1]
+        told = self.traced.get(node)
+        if told is None:
+            told = replace(caller, module=closure.module, node=node, is_root=False, calls=())
+            told = self.callee(caller, told)
+        self.traced[node] = told = replace(told, is_reached=told.is_reached or caller.is_reached)
         given = [*closure.bound, *given]
         bound: dict[str, Value] = {}
         for place, parameter in enumerate(_parameters(node)):
@@ -179,12 +187,6 @@ class Inference(Expressions):
             return self.results[key]
         if self.contexts.get(node, 0) >= CONTEXTS:
             return joined(*(value for (one, _), value in self.results.items() if one is node))
-        caller = self.current[-1]
-        told = self.traced.get(node)
-        if told is None:
-            told = replace(caller, module=closure.module, node=node, is_root=False, calls=())
-            told = self.callee(caller, told)
-            self.traced[node] = told
         if all(value.kind is not Kind.UNKNOWN for value in bound.values()):
             self.certain.add(node)
         result = self._run(closure, told, bound)

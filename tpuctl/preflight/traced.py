@@ -13,8 +13,11 @@ from dataclasses import dataclass, replace
 
 from tpuctl.preflight.findings import Target
 from tpuctl.preflight.functions import (
+    KERAS_METHODS,
+    TRACE_ARGUMENTS,
     argument,
     function_of,
+    is_host,
     is_legacy_keras,
     keras_bases,
     own_nodes,
@@ -22,25 +25,14 @@ from tpuctl.preflight.functions import (
     title,
 )
 from tpuctl.preflight.names import keras_name
+from tpuctl.preflight.reachability import Caller, Reachability
 from tpuctl.preflight.source import Function, Module, Project
 
-__all__ = ["TRACE_ARGUMENTS", "Traced", "find_traced", "is_taped", "root_of"]
+__all__ = ["Traced", "find_traced", "is_taped", "root_of"]
 
 Defined = ast.FunctionDef | ast.AsyncFunctionDef
 RUNS = {"run", "experimental_run_v2"}  # methods of a strategy
 TAKES_GRADIENTS = ("tensorflow.GradientTape", "tensorflow.gradients")
-# Methods that Keras traces, and whether gradients are taken of them.
-METHODS = {
-    "call": True,
-    "train_step": False,
-    "test_step": False,
-    "predict_step": False,
-    "compute_loss": True,
-    "compute_metrics": False,
-    "update_state": False,
-    "update_step": False,
-    "__call__": False,
-}
 # Keras 2 converts these; what else it traces, it takes as it is, like Keras 3 everything.
 CONVERTED = {"call", "update_state"}
 PARENTS: tuple[str, ...] = (
@@ -53,21 +45,6 @@ PARENTS: tuple[str, ...] = (
 )
 PARENTS += ("constraints.",)
 PARENT_NAMES = ("Model", "Layer", "Loss", "Metric", "Optimizer", "Sequential", "Regularizer")
-# What traces a function that it is given: its name, and the numbers of such arguments.
-TRACE_ARGUMENTS = {
-    "tensorflow.cond": (1, 2),
-    "tensorflow.case": (0,),
-    "tensorflow.while_loop": (0, 1),
-    "tensorflow.map_fn": (0,),
-    "tensorflow.vectorized_map": (0,),
-    "tensorflow.scan": (0,),
-    "tensorflow.foldl": (0,),
-    "tensorflow.foldr": (0,),
-    "tensorflow.recompute_grad": (0,),
-    "tensorflow.custom_gradient": (0,),
-    "tensorflow.switch_case": (1,),
-    "tensorflow.nest.map_structure": (0,),
-}
 # Keywords of layers that take a function of tensors.
 LAYER_FUNCTIONS: tuple[str, ...] = (
     "activation",
@@ -76,14 +53,6 @@ LAYER_FUNCTIONS: tuple[str, ...] = (
     "kernel_constraint",
 )
 LAYER_FUNCTIONS += ("activity_regularizer", "embeddings_regularizer", "recurrent_activation")
-# Methods of data sets whose functions run on the host.
-HOST_METHODS = {"map", "filter", "flat_map", "interleave", "from_generator", "reduce", "scan"}
-HOST_METHODS |= {"group_by_window", "bucket_by_sequence_length", "take_while", "apply", "batch"}
-HOST_METHODS |= {
-    "distribute_datasets_from_function",
-    "experimental_distribute_datasets_from_function",
-}
-HOST_FUNCTIONS = {"tensorflow.py_function", "tensorflow.numpy_function", "tensorflow.py_func"}
 FUNCTION = "tensorflow.function"
 UNCONVERTED = "tensorflow.autograph.experimental.do_not_convert"
 
@@ -100,6 +69,7 @@ class Traced:
     no_autograph: str = ""  # why not, where it is not
     is_root: bool = True  # whether tracing begins with it
     is_own_program: bool = False  # whether it is one of `tf.function`
+    is_reached: bool = True  # whether something that the script runs leads to it
     calls: tuple[tuple[Module, ast.Call], ...] = ()  # what hands it to a strategy
 
 
@@ -152,10 +122,15 @@ class _Search:
         self.host: set[ast.AST] = set()
         for module in project:
             self._note_host(module)
-        waiting = [one for module in project for one in self._roots(module)]
+        self.reachability = Reachability(project)
+        roots = [one for module in project for one in self._roots(module)]
+        waiting = list(self._with_callers(roots))
+        if not any(one.is_reached for one in waiting):
+            self.reachability.enter()
+            waiting = list(self._with_callers(roots))
         while waiting:
             one = waiting.pop()
-            if one.node in self.host and not one.is_own_program:
+            if one.node in self.host and not one.is_own_program and not self._is_reached(one):
                 continue
             known = self.found.get(one.node)
             merged = one if known is None else _merged(known, one)
@@ -164,18 +139,21 @@ class _Search:
             self.found[one.node] = merged
             waiting.extend(self._called(merged))
 
+    def _is_reached(self, one: Traced) -> bool:
+        return Caller.SCRIPT in self.reachability.of(one.module, one.node)
+
+    def _with_callers(self, roots: list[Traced]) -> Iterator[Traced]:
+        """The roots with what is known of who calls them; without what only pipelines call."""
+        for one in roots:
+            if self.reachability.of(one.module, one.node) is not Caller.PIPELINE:
+                yield replace(one, is_reached=self._is_reached(one))
+
     # Where tracing begins ---------------------------------------------------------------------
 
     def _note_host(self, module: Module) -> None:
         """What `tf.data` and Python run, not XLA."""
         for node in module.calls:
-            name = module.names.of(node.func)
-            is_host = name in HOST_FUNCTIONS or (
-                isinstance(node.func, ast.Attribute)
-                and node.func.attr in HOST_METHODS
-                and name not in TRACE_ARGUMENTS
-            )
-            if is_host:
+            if is_host(module, node):
                 for given in [*node.args, *(one.value for one in node.keywords)]:
                     found = function_of(self.project, module, given)
                     if found is not None:
@@ -246,16 +224,16 @@ class _Search:
             return
         is_layer = any((keras_name(name) or "").startswith(("layers.", "Layer")) for name in bases)
         for one in node.body:
-            if not isinstance(one, ast.FunctionDef) or one.name not in METHODS:
+            if not isinstance(one, ast.FunctionDef) or one.name not in KERAS_METHODS:
                 continue
             if one.name == "__call__" and is_layer:
                 continue
             made = root_of(module, one)
             if made is None:
                 text = f"Keras traces `{node.name}.{one.name}`"
-                made = Traced(module, one, text, is_differentiated=METHODS[one.name])
+                made = Traced(module, one, text, is_differentiated=KERAS_METHODS[one.name])
                 made = self._keras(made, bases[0], one.name in CONVERTED)
-            yield replace(made, is_differentiated=METHODS[one.name])
+            yield replace(made, is_differentiated=KERAS_METHODS[one.name])
 
     def _keras(self, one: Traced, name: str, is_converted: bool) -> Traced:
         if not name:
@@ -299,6 +277,7 @@ def _merged(known: Traced, one: Traced) -> Traced:
         is_differentiated=known.is_differentiated or one.is_differentiated,
         is_root=known.is_root or one.is_root,
         is_own_program=known.is_own_program or one.is_own_program,
+        is_reached=known.is_reached or one.is_reached,
         calls=known.calls + tuple(call for call in one.calls if call not in known.calls),
     )
 
@@ -307,12 +286,20 @@ def _callee(caller: Traced, module: Module, function: Function) -> Traced:
     """A function that a traced one calls: converted with it, unless it is a program of its own."""
     own = root_of(module, function)
     if own is not None:
-        return own
+        return replace(own, is_reached=caller.is_reached)
     why = caller.no_autograph or _is_unconverted(module, function)
     text = caller.because
     if " calls " not in text:
         text = f"{title(caller.node)} calls {title(function)}, and {text}"
-    return Traced(module, function, text, not why, no_autograph=why, is_root=False)
+    return Traced(
+        module,
+        function,
+        text,
+        not why,
+        no_autograph=why,
+        is_root=False,
+        is_reached=caller.is_reached,
+    )
 
 
 def _is_host_loop(module: Module, node: Function) -> bool:

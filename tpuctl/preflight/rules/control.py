@@ -153,7 +153,7 @@ def _condition(
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return  # told of the `not`
     message = f"`if` on the tensor {shown(one.module, test)}, and {one.no_autograph}"
-    yield at(one.module, node, "TPU001", Severity.error, message, _choice(one, test))
+    yield at(one, node, "TPU001", Severity.error, message, _choice(one, test))
 
 
 def _choice(one: Traced, test: ast.expr) -> str:
@@ -174,14 +174,14 @@ def _logical(known: Inference, one: Traced, node: ast.expr, part: ast.expr) -> I
         word = "or"
     message = f"`{word}` on the tensor {shown(one.module, part)}, and {one.no_autograph}"
     hint = f"Use tf.logical_{word}."
-    yield at(one.module, node, "TPU001", Severity.error, message, hint)
+    yield at(one, node, "TPU001", Severity.error, message, hint)
 
 
 def _assertion(known: Inference, one: Traced, node: ast.Assert) -> Iterator[Finding]:
     if known.of(node.test).is_tensor:
         text = f"`assert` on the tensor {shown(one.module, node.test)} while it is traced"
         hint = "Check it on the host, before the step or with what the step returns."
-        yield at(one.module, node, "TPU001", Severity.error, text, hint)
+        yield at(one, node, "TPU001", Severity.error, text, hint)
 
 
 def _comprehension(known: Inference, one: Traced, node: ast.comprehension) -> Iterator[Finding]:
@@ -189,11 +189,11 @@ def _comprehension(known: Inference, one: Traced, node: ast.comprehension) -> It
     if over.is_tensor:
         text = f"a comprehension over the tensor {shown(one.module, node.iter)}"
         hint = "Operations work on all rows at once; tf.map_fn does one after the other."
-        yield at(one.module, node.iter, "TPU002", Severity.error, text, hint)
+        yield at(one, node.iter, "TPU002", Severity.error, text, hint)
     for test in node.ifs:
         if known.of(test).is_tensor:
             text = f"`if` in a comprehension on the tensor {shown(one.module, test)}"
-            yield at(one.module, test, "TPU001", Severity.error, text, _choice(one, test))
+            yield at(one, test, "TPU001", Severity.error, text, _choice(one, test))
 
 
 # Loops --------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def _loop(known: Inference, one: Traced, node: Loop) -> Iterator[Finding]:
         if isinstance(node, ast.While):
             message = f"`while` on the tensor {text}, and {one.no_autograph}"
         hint = "Use tf.while_loop, tf.scan or operations on all rows at once."
-        yield at(one.module, node, "TPU002", Severity.error, message, hint)
+        yield at(one, node, "TPU002", Severity.error, message, hint)
         return
     is_differentiated = one.is_differentiated or is_taped(one.module, node)
     if is_differentiated and not _is_bounded(known, node) and _keeps(node):
@@ -221,7 +221,7 @@ def _loop(known: Inference, one: Traced, node: Loop) -> Iterator[Finding]:
         )
         if isinstance(node, ast.For):
             hint = "Let the loop run for a number that is known, and mask the rounds beyond."
-        yield at(one.module, node, "TPU003", Severity.error, message, hint)
+        yield at(one, node, "TPU003", Severity.error, message, hint)
 
 
 def _is_bounded(known: Inference, node: Loop) -> bool:
@@ -281,4 +281,4 @@ def _while_loop(one: Traced, node: ast.Call) -> Iterator[Finding]:
         return
     message = f"a gradient is taken through {shown(one.module, node)}, whose rounds have no bound"
     hint = "Say how many rounds there are at most: tf.while_loop(…, maximum_iterations=…)"
-    yield at(one.module, node, "TPU003", Severity.error, message, hint)
+    yield at(one, node, "TPU003", Severity.error, message, hint)

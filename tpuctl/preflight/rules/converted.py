@@ -23,7 +23,7 @@ def uneven(one: Traced, node: ast.If) -> Iterator[Finding]:
     if is_last and _returns(node.body) != _returns(node.orelse):
         message = f"only one branch of `if` on the tensor {shown(one.module, node.test)} returns"
         hint = "Return from both: a program of XLA's has one kind of result."
-        yield at(one.module, node, "TPU001", Severity.error, message, hint)
+        yield at(one, node, "TPU001", Severity.error, message, hint)
         return
     if _leaves(node.body) or _leaves(node.orelse):
         return
@@ -37,7 +37,7 @@ def uneven(one: Traced, node: ast.If) -> Iterator[Finding]:
             f"{shown(one.module, node.test)}, and used after it"
         )
         hint = f"Set `{name}` before the conditional, or in both branches."
-        yield at(one.module, node, "TPU001", Severity.error, message, hint)
+        yield at(one, node, "TPU001", Severity.error, message, hint)
 
 
 def _returns(body: list[ast.stmt]) -> bool:
@@ -114,4 +114,4 @@ def growing(one: Traced, node: ast.For | ast.While) -> Iterator[Finding]:
         if any(isinstance(item, ast.Name) and item.id == target.id for item in joined):
             message = f"`{target.id}` grows in a loop over tensors, and its shape has to stay"
             hint = "Write the rounds' results into a tf.TensorArray, and stack it after the loop."
-            yield at(one.module, part, "TPU002", Severity.error, message, hint)
+            yield at(one, part, "TPU002", Severity.error, message, hint)

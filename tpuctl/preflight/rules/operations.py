@@ -192,7 +192,7 @@ def _refused(known: Inference, one: Traced, node: ast.Call, has_writer: bool) ->
         if not one.is_root:
             message += f" ({one.because})"
         hint = INSTEAD.get(inside, ON_HOST)
-        yield at(one.module, node, "TPU004", Severity.error, message, hint)
+        yield at(one, node, "TPU004", Severity.error, message, hint)
 
 
 def _resize(one: Traced, node: ast.Call) -> list[str]:
@@ -222,12 +222,12 @@ def _method(known: Inference, one: Traced, node: ast.Call) -> Iterator[Finding]:
         kind = owner.name.rpartition(".")[2]
         message = f"{shown(one.module, node.func)} is a {kind}, whose table XLA has not"
         hint = "Call the layer in dataset.map, which runs on the host."
-        yield at(one.module, node, "TPU004", Severity.error, message, hint)
+        yield at(one, node, "TPU004", Severity.error, message, hint)
 
 
 def _table(one: Traced, node: ast.AST) -> Finding:
     message = f"{shown(one.module, node)} looks into a hash table, which XLA has not for a TPU"
-    return at(one.module, node, "TPU004", Severity.error, message, ON_HOST)
+    return at(one, node, "TPU004", Severity.error, message, ON_HOST)
 
 
 def _data_set(known: Inference, one: Traced, node: ast.expr) -> Iterator[Finding]:
@@ -238,7 +238,7 @@ def _data_set(known: Inference, one: Traced, node: ast.expr) -> Iterator[Finding
         return  # a loop of the host's around the steps
     message = f"takes from the data set {shown(one.module, node)} in code that is compiled"
     hint = "Take the batches on the host and hand each one to the step."
-    yield at(one.module, node, "TPU004", Severity.error, message, hint)
+    yield at(one, node, "TPU004", Severity.error, message, hint)
 
 
 def _is_compiled(one: Traced) -> bool:
@@ -262,7 +262,7 @@ def _valued(known: Inference, one: Traced, node: ast.Call) -> Iterator[Finding]:
         if is_asked:
             message = f"{shown(one.module, node)} asks for a value while it is traced"
             hint = "Keep it a tensor; ask for the value of what the step returns."
-            yield at(one.module, node, "TPU005", Severity.error, message, hint)
+            yield at(one, node, "TPU005", Severity.error, message, hint)
         return
     if name is not None and name.startswith(("numpy.", "math.")):
         last = name.rpartition(".")[2]
@@ -274,7 +274,7 @@ def _valued(known: Inference, one: Traced, node: ast.Call) -> Iterator[Finding]:
                 f"{library} while it is traced"
             )
             hint = f"Use TensorFlow's own, such as tf.math.{last}, on tensors."
-            yield at(one.module, node, "TPU005", Severity.error, message, hint)
+            yield at(one, node, "TPU005", Severity.error, message, hint)
         return
     if isinstance(func, ast.Name) and name is None:
         yield from _builtin(known, one, node, func.id)
@@ -331,7 +331,7 @@ def _builtin(known: Inference, one: Traced, node: ast.Call, name: str) -> Iterat
             "float": "Use tf.cast(…, tf.float32).",
             "len": "Use the tensor's .shape[0].",
         }.get(name, "Keep it a tensor.")
-        yield at(one.module, node, "TPU005", Severity.error, message, hint)
+        yield at(one, node, "TPU005", Severity.error, message, hint)
 
 
 # Checks -------------------------------------------------------------------------------------
@@ -355,4 +355,4 @@ def _lost(known: Inference, one: Traced, node: ast.Call) -> Iterator[Finding]:
         return  # known while it is traced
     message = f"{shown(one.module, node.func)} is left out on a TPU"
     hint = "Return what it looks at from the step, and check it on the host."
-    yield at(one.module, node, "TPU006", Severity.risk, message, hint)
+    yield at(one, node, "TPU006", Severity.risk, message, hint)

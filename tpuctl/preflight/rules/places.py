@@ -6,16 +6,33 @@ import ast
 
 from tpuctl.preflight.findings import Finding, Severity
 from tpuctl.preflight.source import Module
+from tpuctl.preflight.traced import Traced
 
 __all__ = ["at", "named_part", "shown"]
 
 LONGEST = 60
+UNREACHED = "; an error if a step runs it, and none is known to"
 
 
 def at(
-    module: Module, node: ast.AST, code: str, severity: Severity, message: str, hint: str = ""
+    where: Module | Traced,
+    node: ast.AST,
+    code: str,
+    severity: Severity,
+    message: str,
+    hint: str = "",
 ) -> Finding:
-    """A finding at a part of a file."""
+    """A finding at a part of a file, or of a traced function.
+
+    An error in a function that no step reaches is a risk: only if a step comes to call it.
+    """
+    module = where
+    if isinstance(where, Traced):
+        module = where.module
+        if severity is Severity.error and not where.is_reached:
+            severity = Severity.risk
+            message += UNREACHED
+    assert isinstance(module, Module)
     line: int = getattr(node, "lineno", 1)
     column = module.column(line, getattr(node, "col_offset", 0))
     return Finding(code, severity, module.path, line, column, message, hint)

@@ -26,21 +26,21 @@ def ragged(known: Inference, one: Traced, node: ast.Call, inside: str) -> Iterat
     ):
         message = f"{shown(one.module, node)} has rows whose lengths depend on values"
         hint = "Keep the whole shape and give what is padded the weight 0."
-        yield at(one.module, node, "TPU106", Severity.cost, message, hint)
+        yield at(one, node, "TPU106", Severity.cost, message, hint)
     elif inside == "RaggedTensor.from_value_rowids":
         message = f"{shown(one.module, node)} makes a shape from the largest value"
-        yield at(one.module, node, "TPU106", Severity.error, message, _DENSE)
+        yield at(one, node, "TPU106", Severity.error, message, _DENSE)
     elif inside in lacking:
         message = f"{shown(one.module, node)} makes {lacking[inside]}, which XLA has not for a TPU"
-        yield at(one.module, node, "TPU106", Severity.error, message, _DENSE)
+        yield at(one, node, "TPU106", Severity.error, message, _DENSE)
     elif last.startswith("reduce_") and (len(node.args) > 1 or node.keywords):
         value = known.of(node.args[0] if node.args else None)
         if value.kind is Kind.RAGGED and value.name != CONSTANT_ROWS:
             message = f"{shown(one.module, node)} makes a shape from the largest value"
-            yield at(one.module, node, "TPU106", Severity.error, message, _DENSE)
+            yield at(one, node, "TPU106", Severity.error, message, _DENSE)
     elif last in RAGGED_REFUSED and _takes_ragged(known, node):
         message = f"{shown(one.module, node)} of a ragged tensor, which XLA has not for a TPU"
-        yield at(one.module, node, "TPU106", Severity.error, message, _DENSE)
+        yield at(one, node, "TPU106", Severity.error, message, _DENSE)
 
 
 def _takes_ragged(known: Inference, node: ast.Call) -> bool:
@@ -56,7 +56,7 @@ def ragged_method(
 ) -> Iterator[Finding]:
     if known.of(func.value).kind is Kind.RAGGED and func.attr in RAGGED_ERRORS:
         message = f"{shown(one.module, node)} of a ragged tensor, which XLA has not for a TPU"
-        yield at(one.module, node, "TPU106", Severity.error, message, _DENSE)
+        yield at(one, node, "TPU106", Severity.error, message, _DENSE)
 
 
 _DENSE = "Make it dense in dataset.map, on the host: rows.to_tensor(shape=[…])."

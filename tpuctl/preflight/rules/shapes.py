@@ -247,14 +247,14 @@ def _masked(known: Inference, one: Traced, node: ast.Call, inside: str) -> Itera
     if inside == "ragged.boolean_mask":
         message = f"{shown(one.module, node)} has rows whose lengths depend on values"
         hint = "Keep the whole shape and give what is masked the weight 0."
-        yield at(one.module, node, "TPU106", Severity.cost, message, hint)
+        yield at(one, node, "TPU106", Severity.cost, message, hint)
     if inside != "boolean_mask":
         return
     data, mask = argument(node, 0, "tensor"), argument(node, 1, "mask")
     if data is None or mask is None or _is_plain(known.of(mask)):
         return
     message = f"{shown(one.module, node)} has a shape that depends on values"
-    yield at(one.module, node, "TPU101", Severity.cost, message, by_weights(one, node, data, mask))
+    yield at(one, node, "TPU101", Severity.cost, message, by_weights(one, node, data, mask))
 
 
 def _is_plain(value: Value) -> bool:
@@ -278,7 +278,7 @@ def _indexed(known: Inference, one: Traced, node: ast.Subscript) -> Iterator[Fin
         if is_mask and owner.kind >= Kind.UNKNOWN and not owner.is_container:
             message = f"{shown(one.module, node)} has a shape that depends on values"
             hint = by_weights(one, node, node.value, part)
-            yield at(one.module, node, "TPU102", Severity.cost, message, hint)
+            yield at(one, node, "TPU102", Severity.cost, message, hint)
             return
     if owner.kind < Kind.KNOWN:
         return
@@ -286,7 +286,7 @@ def _indexed(known: Inference, one: Traced, node: ast.Subscript) -> Iterator[Fin
         if isinstance(part, ast.Slice) and _is_open(known, one, part):
             message = f"the length of {shown(one.module, node)} depends on values"
             hint = "Slice up to a number that is known, and mask what is beyond."
-            yield at(one.module, node, "TPU105", Severity.cost, message, hint)
+            yield at(one, node, "TPU105", Severity.cost, message, hint)
             return
 
 
@@ -324,7 +324,7 @@ def _found(known: Inference, one: Traced, node: ast.Call, inside: str) -> Iterat
     hint = "Keep the whole shape: tf.where(condition, x, y), or a mask as weights."
     if inside == "image.non_max_suppression":
         hint = "Use tf.image.non_max_suppression_padded(…, pad_to_max_output_size=True)."
-    yield at(one.module, node, "TPU103", Severity.cost, message, hint)
+    yield at(one, node, "TPU103", Severity.cost, message, hint)
 
 
 def _distinct(known: Inference, one: Traced, node: ast.Call, inside: str) -> Iterator[Finding]:
@@ -339,13 +339,13 @@ def _distinct(known: Inference, one: Traced, node: ast.Call, inside: str) -> Ite
             message = f"{shown(one.module, node.func)} makes {lacking}, which XLA has not for a TPU"
             severity = Severity.error
         hint = "Do it in dataset.map, which runs on the host, or count by tf.one_hot."
-        yield at(one.module, node, "TPU104", severity, message, hint)
+        yield at(one, node, "TPU104", severity, message, hint)
     elif inside == "dynamic_partition":
         given = argument(node, 1, "partitions")
         if given is not None and not _is_plain(known.of(given)):
             message = f"the shapes of {shown(one.module, node)} depend on values"
             hint = "Compute all parts on the whole, and weigh each by a mask of its own."
-            yield at(one.module, node, "TPU104", Severity.cost, message, hint)
+            yield at(one, node, "TPU104", Severity.cost, message, hint)
 
 
 # Sizes --------------------------------------------------------------------------------------
@@ -365,7 +365,7 @@ def _sized(known: Inference, one: Traced, node: ast.Call, inside: str) -> Iterat
                 message = f"{shown(one.module, node)} makes a shape from the value of "
                 message += shown(one.module, given)
                 hint = "Use a number that is known, such as the largest there can be, and a mask."
-                yield at(one.module, node, "TPU105", severity, message, hint)
+                yield at(one, node, "TPU105", severity, message, hint)
                 return
     if inside in UNSAID and argument(node, *UNSAID[inside]) is None:
         lengths = node.args[0] if node.args else None
@@ -373,11 +373,11 @@ def _sized(known: Inference, one: Traced, node: ast.Call, inside: str) -> Iterat
             missing = UNSAID[inside][1]
             message = f"{shown(one.module, node)} makes a shape from the largest value"
             hint = f"Say how many there are: {missing}=…"
-            yield at(one.module, node, "TPU105", Severity.error, message, hint)
+            yield at(one, node, "TPU105", Severity.error, message, hint)
     elif inside == "math.bincount" and node.args and not _is_plain(known.of(node.args[0])):
         message = f"{shown(one.module, node)} makes a shape from the largest value"
         hint = "Sum tf.one_hot(values, how many there are) instead."
-        yield at(one.module, node, "TPU105", Severity.error, message, hint)
+        yield at(one, node, "TPU105", Severity.error, message, hint)
 
 
 def _is_computed(value: Value) -> bool:
