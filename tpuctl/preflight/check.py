@@ -16,12 +16,15 @@ __all__ = ["check_folder", "check_project"]
 GUARD = b"__main__"  # what a file that is started usually has in it
 
 
-def check_project(script: Path, target: Target, root: Path | None = None) -> Report:
-    """Check a script and what it imports of its own; `root` is the folder that is shipped.
+def check_project(
+    script: Path, target: Target, root: Path | None = None, module: str = ""
+) -> Report:
+    """Check a script and what it imports of its own; `root` is the folder that is shipped, and
+    `module` the name by which `python -m` starts it.
 
     Raises nothing for what stands in the files.
     """
-    project = load(script, root)
+    project = load(script, root, module)
     found = list(reading.find(project, target))
     remarks = []
     if "__main__" in project.modules:

@@ -49,4 +49,5 @@ def check_wanted(wanted: Runnable, target: Target) -> Report:
     """Check what a job is to run, as far as it is Python of the folder that is shipped."""
     if wanted.file is None or wanted.form == "shell":
         return Report((), ())
-    return check_project(wanted.file, target, wanted.folder)
+    module = wanted.program if wanted.form == "module" else ""
+    return check_project(wanted.file, target, wanted.folder, module)

@@ -13,6 +13,8 @@ __all__ = ["FUNCTIONS", "Definition", "Definitions", "Key", "Method", "is_super"
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
+SCOPES = frozenset(FUNCTIONS)
+RARE = frozenset((*DEFINITIONS, ast.Global, ast.Nonlocal))
 Method = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
 Key = tuple[ast.AST, str]  # a function or file, and a name in it
@@ -23,7 +25,7 @@ class Definitions:
 
     def __init__(self, project: Project) -> None:
         self.project = project
-        self.module_of: dict[ast.AST, Module] = {}  # of definitions
+        self.module_of: dict[Definition, Module] = {}
         self.scopes: dict[ast.AST, ast.AST] = {}  # the function or file around each part
         self.bound: set[Key] = set()
         self.defined: dict[Key, Definition] = {}  # the last one of a name
@@ -31,6 +33,7 @@ class Definitions:
         self.loads: dict[str, list[tuple[Module, ast.Name]]] = defaultdict(list)
         self.attribute_loads: dict[str, list[tuple[Module, ast.Attribute]]] = defaultdict(list)
         self.assigned: dict[str, set[ast.ClassDef]] = defaultdict(set)  # by their attributes' names
+        self.aliases: dict[str, set[str]] = defaultdict(set)  # under which else a name is imported
         self._named_keys: dict[str, Key | None] = {}
         self._families: dict[ast.ClassDef, list[ast.ClassDef]] = {}
         for module in project:
@@ -41,37 +44,68 @@ class Definitions:
         scopes[module.tree] = module.tree
         elsewhere: list[Key] = []
         for node, parent in module.parents.items():
-            scope = parent if isinstance(parent, FUNCTIONS) else scopes[parent]
-            scopes[node] = scope
-            if isinstance(node, ast.Name):
-                if isinstance(node.ctx, ast.Load):
-                    self.loads[node.id].append((module, node))
-                else:
-                    self.bound.add((scope, node.id))
-                    around = module.parents[parent]
-                    if isinstance(around, ast.ClassDef):
-                        self.assigned[node.id].add(around)
-            elif isinstance(node, ast.Attribute):
-                if isinstance(node.ctx, ast.Load) and not is_super(node.value):
-                    self.attribute_loads[node.attr].append((module, node))
-                elif isinstance(node.ctx, ast.Store) and dotted(node.value) == "self":
-                    owner = module.class_around(node)
-                    self.assigned[node.attr].update([owner] if owner is not None else [])
+            scopes[node] = scope = parent if parent.__class__ in SCOPES else scopes[parent]
+            kind = node.__class__
+            if kind is ast.Name:
+                self._note_name(module, node, scope)  # type: ignore[arg-type]
+            elif kind is ast.Attribute:
+                self._note_attribute(module, node)  # type: ignore[arg-type]
+            elif kind is ast.arg:
+                assert isinstance(node, ast.arg)
+                self.bound.add((scope, node.arg))
+            elif kind not in RARE:
+                pass
             elif isinstance(node, (ast.Global, ast.Nonlocal)):
                 elsewhere += [(scope, name) for name in node.names]
                 if isinstance(node, ast.Global):
                     self.bound.update((module.tree, name) for name in node.names)
-            elif isinstance(node, ast.arg):
-                self.bound.add((scopes[parent], node.arg))
             elif isinstance(node, DEFINITIONS):
-                self.module_of[node] = module
-                if isinstance(parent, ast.ClassDef):
-                    self.assigned[getattr(node, "name", "")].add(parent)
-                if not isinstance(node, ast.Lambda) and not isinstance(parent, ast.ClassDef):
-                    self.defined[scope, node.name] = node
-                    self.every.append(((scope, node.name), node))
-                    self.bound.add((scope, node.name))
+                self._define(module, node, scope)
         self.bound.difference_update(elsewhere)
+        for alias, name in module.names.known.items():
+            last = name.rpartition(".")[2]
+            if alias != last:
+                self.aliases[last].add(alias)
+
+    def _note_name(self, module: Module, node: ast.Name, scope: ast.AST) -> None:
+        if isinstance(node.ctx, ast.Load):
+            self.loads[node.id].append((module, node))
+        else:
+            self.bound.add((scope, node.id))
+            self._assign(module.parents[module.parents[node]], node.id)
+
+    def _note_attribute(self, module: Module, node: ast.Attribute) -> None:
+        if not isinstance(node.ctx, ast.Load):
+            if dotted(node.value) == "self":
+                self._assign(module.class_around(node), node.attr)
+        elif not is_super(node.value):
+            self.attribute_loads[node.attr].append((module, node))
+
+    def _define(self, module: Module, node: Definition, scope: ast.AST) -> None:
+        self.module_of[node] = module
+        if isinstance(node, ast.Lambda):
+            return
+        parent = module.parents[node]
+        if isinstance(parent, ast.ClassDef):
+            self._assign(parent, node.name)
+        else:
+            self.defined[scope, node.name] = node
+            self.every.append(((scope, node.name), node))
+            self.bound.add((scope, node.name))
+
+    def _assign(self, owner: ast.AST | None, name: str) -> None:
+        if isinstance(owner, ast.ClassDef):
+            self.assigned[name].add(owner)
+
+    def loads_of(self, key: Key) -> list[tuple[Module, ast.AST]]:
+        """Where what is bound is read, as a name or as an attribute of a module."""
+        names, found = [key[1]], []
+        for name in names:  # it grows
+            names += [alias for alias in self.aliases.get(name, ()) if alias not in names]
+            for module, node in (*self.loads.get(name, ()), *self.attribute_loads.get(name, ())):
+                if self.key_of(module, node) == key:
+                    found.append((module, node))
+        return found
 
     def key_of(self, module: Module, node: ast.AST) -> Key | None:
         """Where the name is bound that an expression stands for."""

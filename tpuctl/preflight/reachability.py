@@ -1,4 +1,4 @@
-"""Which functions of a project a run of its script reaches, and which only its input pipelines call.
+"""Which functions of a project a run of its script reaches, and which only pipelines call.
 
 It begins with what runs when the script and its imports are loaded, and goes on to what that calls.
 Methods are reached by their names once their class is instantiated. Nothing is followed through
@@ -69,7 +69,7 @@ class Reachability:
         """Take the script for a library of steps: what it never calls is called by others."""
         script = self.project.script
         for key, items in list(self.flow.held.items()):
-            if key[0] is script.tree and not self.flow.by_key.get(key):
+            if key[0] is script.tree and not self.flow.loads[key]:
                 for definition, is_object in items:
                     if not is_object and not isinstance(definition, ast.ClassDef):
                         self._call(definition, Caller.SCRIPT)

@@ -37,6 +37,7 @@ class Module:
     name: str  # as it is imported; "__main__" for the script
     text: str
     tree: ast.Module
+    package: str = ""  # that relative imports start from; of the script, empty outside of any
 
     @cached_property
     def lines(self) -> list[str]:
@@ -45,8 +46,7 @@ class Module:
     @cached_property
     def names(self) -> Names:
         """What its names stand for."""
-        package = self.name if self.path.name == "__init__.py" else self.name.rpartition(".")[0]
-        return Names(self.nodes, package)
+        return Names(self.nodes, self.package)
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
@@ -155,39 +155,62 @@ class Project:
         return None
 
 
-def load(script: Path, root: Path | None = None) -> Project:
+def load(script: Path, root: Path | None = None, module: str = "") -> Project:
     """Parse a script, and all of its folder that it imports, wherever the import stands.
 
-    `root` is the folder that is shipped, the script's by default. Never raises for what stands in
-    a file: that is told by `broken`.
+    `root` is the folder that is shipped, the script's by default; `module` is the name that
+    `python -m` starts it by, if that is how it is started. Never raises for what stands in a file:
+    that is told by `broken`.
     """
+    script = script.absolute()
     project = Project((root or script.parent).absolute())
-    waiting = [("__main__", script.absolute())]
-    seen = {script.absolute()}
+    roots = [project.root.joinpath(one) for one in SOURCES]
+    if module:
+        package = module if script.name == "__main__.py" else module.rpartition(".")[0]
+    else:
+        package = _package(script, project.root)
+        roots[:0] = [script.parent] if script.parent not in roots else []
+    waiting = [("__main__", script)]
+    seen = {script}
+
+    def note(name: str) -> None:
+        for one, file in _files(name, roots):
+            if file not in seen:
+                seen.add(file)
+                waiting.append((one, file))
+
+    if package:
+        note(package)  # it is imported before its module runs
     while waiting:
         name, path = waiting.pop(0)
-        module = _parse(path, name, project)
-        if module is None:
-            continue
-        project.modules[name] = module
-        roots = [project.root.joinpath(one) for one in SOURCES]
-        if path.parent not in roots and name == "__main__":
-            roots.insert(0, path.parent)
-        for wanted in module.names.imported:
-            for one, file in _files(wanted, roots):
-                if file not in seen:
-                    seen.add(file)
-                    waiting.append((one, file))
+        if name != "__main__":
+            package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        parsed = _parse(path, name, package, project)
+        if parsed is not None:
+            project.modules[name] = parsed
+            for imported in parsed.names.imported:
+                note(imported)
     return project
 
 
-def _parse(path: Path, name: str, project: Project) -> Module | None:
+def _package(script: Path, root: Path) -> str:
+    """The package below the root that a file lies in, empty where it lies in none."""
+    parts: list[str] = []
+    folder = script.parent
+    while folder != root and (folder / "__init__.py").is_file():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return ".".join(parts)
+
+
+def _parse(path: Path, name: str, package: str, project: Project) -> Module | None:
     try:
         with tokenize.open(path) as source:  # as Python decodes it
             text = source.read()
         with warnings.catch_warnings():  # of what is parsed: its author's affair
             warnings.simplefilter("ignore")
-            return Module(path, name, text, ast.parse(text, filename=str(path)))
+            tree = ast.parse(text, filename=str(path))
+            return Module(path, name, text, tree, package)
     except SyntaxError as error:
         project.broken.append(Broken(path, error.lineno or 1, error.msg))
     except UnicodeDecodeError as error:

@@ -35,6 +35,17 @@ HOLDS: tuple[type[ast.AST], ...] = (
     ast.Starred,
 )
 HOLDS += (ast.NamedExpr, ast.Await, ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
+# Who only looks at a value, or names its kind.
+READS: tuple[type[ast.AST], ...] = (
+    ast.Compare,
+    ast.If,
+    ast.While,
+    ast.Assert,
+    ast.UnaryOp,
+    ast.FormattedValue,
+)
+READS += (ast.ClassDef, ast.AnnAssign, ast.arg)
+LOGS = ("logging.", "absl.logging.")
 
 
 class ValueFlow:
@@ -51,36 +62,31 @@ class ValueFlow:
         self.called: dict[ast.AST, dict[ast.AST, Module]] = defaultdict(dict)
         self.carried: dict[ast.AST, set[Item]] = defaultdict(set)
         self.waiting: list[tuple[Module, ast.AST, Item]] = []
-        self.by_key: dict[Key, list[tuple[Module, ast.AST]]] = defaultdict(list)
+        self.loads: dict[Key, list[tuple[Module, ast.AST]]] = {}
         self._begin()
         while self.waiting:
             self._follow(*self.waiting.pop())
 
     def _begin(self) -> None:
         known = self.definitions
-        for loads in (*known.loads.values(), *known.attribute_loads.values()):
-            for module, node in loads:
-                key = known.key_of(module, node)
-                if key is not None:
-                    self.by_key[key].append((module, node))
-        for key, definition in known.every:
-            self._hold(key, (definition, False))
+        for key, named in known.every:
+            self._hold(key, (named, False))
         for name, attributes in known.attribute_loads.items():
             for module, node in attributes:
                 for owner in self._owners(module, node):
                     self._read_attribute(owner, name, module, node)
         for definition, module in known.module_of.items():
-            owner = module.parents[definition]
+            around = module.parents[definition]
             if isinstance(definition, ast.Lambda):
                 self._carry(module, definition, (definition, False))
-            elif isinstance(owner, ast.ClassDef):
-                self._hold_attribute(owner, definition.name, (definition, False))
+            elif isinstance(around, ast.ClassDef):
+                self._hold_attribute(around, definition.name, (definition, False))
 
     def _carry(self, module: Module, node: ast.AST, item: Item) -> None:
         if item not in self.carried[node]:
             self.carried[node].add(item)
             self.waiting.append((module, node, item))
-            if _is_property(item[0]) and isinstance(node, ast.Attribute):
+            if isinstance(node, ast.Attribute) and _is_property(item[0]):
                 self.called[item[0]][node] = module
                 for returned in list(self.returned[item[0]]):
                     self._carry(module, node, returned)
@@ -88,7 +94,9 @@ class ValueFlow:
     def _hold(self, key: Key, item: Item) -> None:
         if item not in self.held[key]:
             self.held[key].add(item)
-            for module, node in self.by_key[key]:
+            if key not in self.loads:
+                self.loads[key] = self.definitions.loads_of(key)
+            for module, node in self.loads[key]:
                 self._carry(module, node, item)
 
     def _hold_attribute(self, owner: ast.ClassDef, name: str, item: Item) -> None:
@@ -117,47 +125,56 @@ class ValueFlow:
 
     def _follow(self, module: Module, node: ast.AST, item: Item) -> None:
         """Where an expression's value goes from where it stands."""
-        definition, is_object = item
         parent = module.parents.get(node)
         if isinstance(parent, ast.keyword):
             node, parent = parent, module.parents.get(parent)
         if isinstance(parent, ast.Call):
-            if parent.func is not node:
-                self._given(module, node, parent, item)
-            elif is_object or not isinstance(definition, ast.ClassDef):
-                self.uses[node].add(item)
-                self.called[definition][parent] = module
-                for returned in list(self.returned[definition]):
-                    self._carry(module, parent, returned)
+            if parent.func is node:
+                self._call(module, node, parent, item)
             else:
-                self.uses[node].add(item)
-                self._carry(module, parent, (definition, True))
+                self._give(module, node, parent, item)
         elif isinstance(parent, ast.Attribute):
-            if is_object and isinstance(definition, ast.ClassDef):
-                self._read_attribute(definition, parent.attr, module, parent)
+            if isinstance(item[0], ast.ClassDef):
+                self._read_attribute(item[0], parent.attr, module, parent)
             if parent.attr not in INERT:
                 self._escape(node, item)
-        elif isinstance(parent, HOLDS) or (
-            isinstance(parent, ast.Subscript) and parent.value is node
-        ):
-            self._carry(module, parent, item)
-        elif isinstance(parent, ast.Assign):
-            owner = module.parents.get(parent)
-            for target in parent.targets:
-                self._assign(module, target, item)
-                if isinstance(owner, ast.ClassDef) and isinstance(target, ast.Name):
-                    self._hold_attribute(owner, target.id, item)
-        elif isinstance(parent, ast.AnnAssign) and parent.value is node:
-            self._assign(module, parent.target, item)
+        elif isinstance(parent, HOLDS) or getattr(parent, "value", None) is node:
+            assert parent is not None
+            self._store(module, node, parent, item)
         elif isinstance(parent, (ast.For, ast.comprehension)):
             self._assign(module, parent.target, item)
-        elif isinstance(parent, ast.Return):
-            self._return(self.definitions.scopes[parent], item)
         elif isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)):
             if node in parent.decorator_list:
                 self.uses[node].add(item)
-        elif not isinstance(parent, (ast.Expr, ast.Compare, ast.ClassDef, ast.AnnAssign)):
+        elif not isinstance(parent, READS):
             self._escape(node, item)
+
+    def _store(self, module: Module, node: ast.AST, parent: ast.AST, item: Item) -> None:
+        """What a part of an expression or a statement makes of its value."""
+        if isinstance(parent, (ast.Assign, ast.AnnAssign)):
+            owner = module.parents.get(parent)
+            for target in parent.targets if isinstance(parent, ast.Assign) else [parent.target]:
+                self._assign(module, target, item)
+                if isinstance(owner, ast.ClassDef) and isinstance(target, ast.Name):
+                    self._hold_attribute(owner, target.id, item)
+        elif isinstance(parent, ast.Return):
+            self._return(self.definitions.scopes[parent], item)
+        elif isinstance(parent, (*HOLDS, ast.Subscript)):
+            if isinstance(parent, ast.NamedExpr):
+                self._assign(module, parent.target, item)
+            self._carry(module, parent, item)
+        elif not isinstance(parent, (ast.Expr, ast.FormattedValue)):
+            self._escape(node, item)
+
+    def _call(self, module: Module, node: ast.AST, call: ast.Call, item: Item) -> None:
+        definition, is_object = item
+        self.uses[node].add(item)
+        if isinstance(definition, ast.ClassDef) and not is_object:
+            self._carry(module, call, (definition, True))
+            return
+        self.called[definition][call] = module
+        for returned in list(self.returned[definition]):
+            self._carry(module, call, returned)
 
     def _escape(self, node: ast.AST, item: Item) -> None:
         """Whoever has it may call it, or make objects of it and call those."""
@@ -195,14 +212,16 @@ class ValueFlow:
         for call, module in list(self.called[function].items()):
             self._carry(module, call, item)
 
-    def _given(self, module: Module, node: ast.AST, call: ast.Call, item: Item) -> None:
+    def _give(self, module: Module, node: ast.AST, call: ast.Call, item: Item) -> None:
         """What becomes of an argument."""
         name = module.names.of(call.func)
         if name in WRAPPERS:
             self._carry(module, call, item)
         elif is_host(module, call):
             self._escape(node.value if isinstance(node, ast.keyword) else node, item)
-        elif isinstance(call.func, ast.Name) and call.func.id in ASKS and name is None:
+        elif (name is None and getattr(call.func, "id", "") in ASKS) or (
+            name is not None and name.startswith(LOGS)
+        ):
             return
         elif isinstance(call.func, ast.Attribute) and call.func.attr in ADDS:
             self._assign(module, call.func.value, item)
@@ -234,8 +253,8 @@ class ValueFlow:
             if node.arg in names and node.arg is not None:
                 yield function, node.arg
         elif node in call.args:
-            place = call.args.index(node) + skipped  # type: ignore[arg-type]
-            before = call.args[: call.args.index(node)]  # type: ignore[arg-type]
+            place = call.args.index(node) + skipped
+            before = call.args[: call.args.index(node)]
             is_plain = not any(isinstance(one, ast.Starred) for one in before)
             if is_plain and place < len(plain) and not isinstance(node, ast.Starred):
                 yield function, plain[place].arg

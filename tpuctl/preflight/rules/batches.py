@@ -10,6 +10,7 @@ from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.functions import argument
 from tpuctl.preflight.inference import Inference, inferred
 from tpuctl.preflight.kinds import Kind
+from tpuctl.preflight.rules.consumers import stays_on_host
 from tpuctl.preflight.rules.examples import assigned, divides
 from tpuctl.preflight.rules.padding import collated, is_length_fixed, padded, tokenized
 from tpuctl.preflight.rules.places import at, named_part, shown
@@ -176,7 +177,7 @@ def _batch(
         return
     if any(_is_endless(one) for one in before) or _is_for_evaluation(module, node):
         return
-    if divides(module, node, before):
+    if divides(module, node, before) or stays_on_host(known.project, module, node):
         return
     message = f"the last batch of {shown(module, named_part(node))} may be smaller than the others"
     text = module.segment(node)
