@@ -1,0 +1,199 @@
+"""An error needs a path from a step that runs: what is only imported, or only piped, is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tpuctl.preflight.check import check_project
+from tpuctl.preflight.findings import Target
+
+VM = Target("vm", "2.18.0", 8)
+HEAD = "import tensorflow as tf\n\nstrategy = tf.distribute.TPUStrategy()\n"
+DATA = "data = tf.data.Dataset.range(64)\n"
+LAYER = """
+class Own(tf.keras.layers.Layer):
+    def call(self, x):
+        return tf.strings.as_string(x)
+"""
+STEP = """
+@tf.function
+def own(x):
+    return tf.strings.as_string(x)
+"""
+TRAINS = """
+@tf.function
+def step(x):
+    return x * 2
+
+step(tf.ones([8]))
+"""
+
+
+def codes(folder: Path, source: str, **files: str) -> list[str]:
+    """Codes and severities of what the compiler refuses, in all files."""
+    for name, text in {"train": source, **files}.items():
+        path = folder.joinpath(*name.split("/")).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    report = check_project(folder / "train.py", VM)
+    compiled = [one for one in report.findings if one.code.startswith("TPU0")]
+    return [f"{one.code} {one.severity.value}" for one in compiled]
+
+
+ON_HOST = {
+    "function in map": STEP + DATA + "data = data.map(own)\n",
+    "function in a lambda in map": STEP + DATA + "data = data.map(lambda x: own(x))\n",
+    "function wrapped by name": STEP.replace("@tf.function\n", "")
+    + DATA
+    + "parse = tf.function(own)\ndata = data.map(parse, num_parallel_calls=4)\n",
+    "lambda by name": STEP + DATA + "parse = lambda x: own(x)\ndata = data.map(parse)\n",
+    "function called by one in map": STEP
+    + DATA
+    + "def parse(x):\n    return own(x)\n\ndata = data.map(parse)\n",
+    "partial in map": STEP + DATA + "import functools\ndata = data.map(functools.partial(own))\n",
+    "layer in map": LAYER + DATA + "own = Own()\ndata = data.map(own)\n",
+    "layer in a lambda in map": LAYER + DATA + "own = Own()\ndata = data.map(lambda x: own(x))\n",
+    "layer in a sequence in map": LAYER
+    + DATA
+    + "own = tf.keras.Sequential([Own(), tf.keras.layers.Rescaling(2)])\n"
+    "data = data.map(lambda x: own(x, training=True))\n",
+    "layer of a function in map": LAYER
+    + DATA
+    + "def made():\n    return tf.keras.Sequential([Own()])\n\n"
+    "def load(data, augment):\n    return data.map(augment)\n\ndata = load(data, made())\n",
+    "layer of a pipeline's object": LAYER
+    + DATA
+    + "class Pipeline:\n    def __init__(self):\n        self.own = Own()\n\n"
+    "    def parse(self, x):\n        return self.own(x)\n\n"
+    "    def load(self, data):\n        return data.map(self.parse)\n\n"
+    "data = Pipeline().load(data)\n",
+    "layer that may be none": LAYER
+    + DATA
+    + "def load(data, own=None):\n    if own is not None:\n        data = data.map(own)\n"
+    "    if own:\n        print(f'with {own}')\n    return data\n\ndata = load(data, own=Own())\n",
+    "layer that is adapted": LAYER + DATA + "own = Own()\nown.adapt(data)\ndata = data.map(own)\n",
+    "method in map": "class Reader:\n    @tf.function\n    def own(self, x):\n"
+    "        return tf.strings.as_string(x)\n\n" + DATA + "data = data.map(Reader().own)\n",
+}
+
+
+@pytest.mark.parametrize("source", ON_HOST.values(), ids=ON_HOST)
+def test_what_only_the_pipeline_runs_is_said_nothing_of(source: str, tmp_path: Path) -> None:
+    assert codes(tmp_path, HEAD + source + TRAINS) == []
+
+
+UNUSED = {
+    "layer": LAYER,
+    "layer that is made": LAYER + "own = Own()\n",
+    "model": LAYER.replace("layers.Layer", "Model"),
+    "function": STEP,
+    "layer of an unused function": LAYER + "def made():\n    return Own()(tf.ones([8]))\n",
+    "function given by an unused one": STEP.replace("@tf.function\n", "")
+    + "def old():\n    strategy.run(own, args=(tf.ones([8]),))\n",
+}
+
+
+@pytest.mark.parametrize("source", UNUSED.values(), ids=UNUSED)
+def test_what_nothing_runs_is_a_risk(source: str, tmp_path: Path) -> None:
+    assert codes(tmp_path, HEAD + source + TRAINS) == ["TPU004 risk"]
+
+
+@pytest.mark.parametrize("source", [LAYER, STEP], ids=["layer", "function"])
+def test_what_is_only_imported_is_a_risk(source: str, tmp_path: Path) -> None:
+    parts = {"parts": "import tensorflow as tf\n" + source}
+    assert codes(tmp_path, HEAD + "import parts\n" + TRAINS, **parts) == ["TPU004 risk"]
+
+
+def test_what_a_registry_alone_knows_is_a_risk(tmp_path: Path) -> None:
+    registry = (
+        "MODELS = {}\n\ndef register(name):\n    def wrap(kind):\n        MODELS[name] = kind\n"
+        "        return kind\n    return wrap\n\ndef create(name):\n    return MODELS[name]()\n"
+    )
+    models = "import tensorflow as tf\nfrom registry import register\n" + LAYER.replace(
+        "class Own", "@register('own')\nclass Own"
+    )
+    script = HEAD + (
+        "import sys\nimport models\nfrom registry import create\n\n"
+        "model = create(sys.argv[1])\nmodel.fit(tf.ones([8]))\n"
+    )
+    assert codes(tmp_path, script, registry=registry, models=models) == ["TPU004 risk"]
+
+
+REACHED = {
+    "function called": STEP + "own(tf.ones([8]))\n",
+    "function called in main": STEP
+    + "def main():\n    own(tf.ones([8]))\n\nif __name__ == '__main__':\n    main()\n",
+    "function in map and in a step": STEP
+    + DATA
+    + "data = data.map(own)\nfor x in data:\n    own(x)\n",
+    "function of a strategy": STEP.replace("@tf.function\n", "")
+    + "@tf.function\ndef step(x):\n    strategy.run(own, args=(x,))\n\nstep(tf.ones([8]))\n",
+    "helper in map and in a step": STEP.replace("@tf.function\n", "")
+    + DATA
+    + "data = data.map(own)\n\n@tf.function\ndef step(x):\n    return own(x)\n\n"
+    "for x in data:\n    step(x)\n",
+    "function given to a function": STEP
+    + "def train(step):\n    step(tf.ones([8]))\n\ntrain(own)\n",
+    "function of a factory": "def make():\n"
+    + STEP.replace("\n", "\n    ")
+    + "\n    return own\n\nstep = make()\nstep(tf.ones([8]))\n",
+    "function by a table": STEP
+    + "import sys\nSTEPS = {'own': own}\nSTEPS[sys.argv[1]](tf.ones([8]))\n",
+    "function of a library of steps": STEP,
+    "command": STEP + "import click\n\n@click.command()\ndef main():\n    own(tf.ones([8]))\n",
+    "layer called": LAYER + "own = Own()\nown(tf.ones([8]))\n",
+    "layer of a functional model": LAYER
+    + "x = tf.keras.Input([8])\nmodel = tf.keras.Model(x, Own()(x))\nmodel.fit(tf.ones([8, 8]))\n",
+    "layer of a sequence": LAYER
+    + "model = tf.keras.Sequential([Own()])\nmodel.fit(tf.ones([8, 8]))\n",
+    "layer that is added": LAYER
+    + "model = tf.keras.Sequential()\nmodel.add(Own())\nmodel.fit(tf.ones([8, 8]))\n",
+    "layer of layers in a list": LAYER
+    + "class Net(tf.keras.Model):\n    def __init__(self):\n        super().__init__()\n"
+    "        self.parts = []\n        for _ in range(3):\n            self.parts.append(Own())\n\n"
+    "    def call(self, x):\n        for part in self.parts:\n            x = part(x)\n"
+    "        return x\n\n"
+    "net = Net()\nnet.fit(tf.ones([8, 8]))\n",
+    "layer in map and in a model": LAYER
+    + DATA
+    + "own = Own()\ndata = data.map(own)\nmodel = tf.keras.Sequential([own])\nmodel.fit(data)\n",
+    "train_step": "class Net(tf.keras.Model):\n    def train_step(self, data):\n"
+    "        return {'loss': tf.strings.as_string(data)}\n\n"
+    "net = Net()\nnet.compile('sgd')\nnet.fit(tf.ones([8, 8]))\n",
+    "train_step of a base": "class Base(tf.keras.Model):\n    def train_step(self, data):\n"
+    "        return {'loss': self.own(data)}\n\n    def own(self, data):\n"
+    "        return tf.strings.as_string(data)\n\nclass Net(Base):\n    pass\n\n"
+    "def build():\n    return Net()\n\nbuild().fit(tf.ones([8, 8]))\n",
+    "loss": STEP.replace("own(x)", "own(x, y)").replace("@tf.function\n", "")
+    + "model = tf.keras.Sequential()\nmodel.compile('sgd', own)\nmodel.fit(tf.ones([8, 8]))\n",
+    "activation": STEP.replace("@tf.function\n", "")
+    + "model = tf.keras.Sequential([tf.keras.layers.Dense(1, activation=own)])\n"
+    "model.fit(tf.ones([8, 8]))\n",
+    "method of a trainer": "class Trainer:\n    def __init__(self, data):\n"
+    "        self.data = data\n\n    def run(self):\n        for x in self.data:\n"
+    "            self.step(x)\n\n    @tf.function\n    def step(self, x):\n"
+    "        strategy.run(self.replica, args=(x,))\n\n    def replica(self, x):\n"
+    "        return tf.strings.as_string(x)\n\nTrainer([]).run()\n",
+    "method that a library calls": "import orbit\n\n"
+    "class Trainer(orbit.StandardTrainer):\n    def train_step(self, iterator):\n"
+    "        strategy.run(self.replica, args=(next(iterator),))\n\n    def replica(self, x):\n"
+    "        return tf.strings.as_string(x)\n\n"
+    "orbit.Controller(trainer=Trainer(None)).train(8)\n",
+}
+
+
+@pytest.mark.parametrize("source", REACHED.values(), ids=REACHED)
+def test_what_a_step_leads_to_is_an_error(source: str, tmp_path: Path) -> None:
+    assert codes(tmp_path, HEAD + source) == ["TPU004 error"]
+
+
+def test_what_a_step_takes_of_other_files_is_an_error(tmp_path: Path) -> None:
+    files = {
+        "parts/__init__": "from parts.layers import Own\n",
+        "parts/layers": "import tensorflow as tf\n" + LAYER,
+        "parts/build": "from . import Own as Layer\n\ndef model():\n    return Layer()\n",
+    }
+    source = HEAD + "from parts import build\nmodel = build.model()\nmodel.fit(tf.ones([8, 8]))\n"
+    assert codes(tmp_path, source, **files) == ["TPU004 error"]
