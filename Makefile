@@ -1,9 +1,9 @@
 # make demo   the main job on the local cloud, from nothing to nothing
 # make test   the whole suite, against the built wheel
-# Each sets up its own environment; all they need is Python 3.11 or 3.12, make and PyPI.
+# Each sets up its own environment; all they need is Python 3.11 to 3.14, make and PyPI.
 
 SHELL := /bin/bash
-# The oldest Python that tpuctl runs on is also the one its machine images are offered for.
+# The oldest first: every TensorFlow of the machine images has wheels for it.
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin

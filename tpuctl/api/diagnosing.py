@@ -105,7 +105,7 @@ def _local_cloud(tpuctl: Tpuctl, stack: Stack | None) -> Finding:
     import shutil
 
     from tpuctl.emulator import control
-    from tpuctl.emulator.machines import ImageStore
+    from tpuctl.emulator.machines import ImageStore, NoInterpreter
 
     endpoint = tpuctl.endpoint  # which starts it
     running = control.status(control.default_home())
@@ -113,18 +113,24 @@ def _local_cloud(tpuctl: Tpuctl, stack: Stack | None) -> Finding:
     told = [f"runs at {endpoint.url}"]
     tensorflow = stack.runtime.tensorflow if stack is not None else None
     images = ImageStore()
-    is_made = stack is None or images.is_made(tensorflow)
+    try:
+        if tensorflow is not None and tensorflow not in images.locks():
+            return Finding(
+                LOCAL,
+                State.PROBLEM,
+                f"there is no image of TensorFlow {tensorflow}; there are those of "
+                f"{', '.join(images.locks())}",
+                "Choose another runtime, of\n    tpuctl runtimes",
+                exit_code=1,
+            )
+        choice = images.choose(tensorflow)
+    except NoInterpreter as error:
+        return Finding(LOCAL, State.PROBLEM, str(error), error.hint, exit_code=1)
+    if choice.note:
+        told.append(f"machines have {choice.note.removesuffix('.')}")
+    is_made = stack is None or images.is_made(choice.tensorflow)
     folder = next(one for one in (images.cache, *images.cache.parents) if one.exists())
     free = shutil.disk_usage(folder).free
-    if tensorflow is not None and tensorflow not in images.offered():
-        return Finding(
-            LOCAL,
-            State.PROBLEM,
-            f"no image of TensorFlow {tensorflow} can be made with this Python; there are those of "
-            f"{', '.join(images.offered()) or 'none'}",
-            "Choose another runtime, of\n    tpuctl runtimes",
-            exit_code=1,
-        )
     wanted = MACHINE_BYTES if is_made else IMAGE_BYTES
     if free < wanted:
         return Finding(

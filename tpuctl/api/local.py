@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tpuctl.engine.step import step
-from tpuctl.errors import TpuctlError, Usage
+from tpuctl.errors import OperationFailed, TpuctlError, Usage
 
 if TYPE_CHECKING:
     from tpuctl.cloud.endpoints import Endpoint
     from tpuctl.model.events import Emit
 
-__all__ = ["prepare_image", "require_google", "running_endpoint"]
+__all__ = ["install_interpreter", "prepare_image", "require_google", "running_endpoint"]
 
 
 def require_google() -> None:
@@ -48,18 +51,33 @@ def running_endpoint(emit: Emit) -> Endpoint:
     return Endpoint("local", running.url, token, running.runs_startup_scripts)
 
 
-async def prepare_image(tensorflow: str | None, emit: Emit) -> None:
-    """Make the machines' image before a node waits for it."""
+async def prepare_image(
+    tensorflow: str | None, emit: Emit, may_install: Callable[[str], bool]
+) -> None:
+    """Make the machines' image before a node waits for it: of the nearest TensorFlow if need be.
+
+    `may_install` is asked whether uv may download the Python that this TensorFlow needs. Raises
+    TpuctlError where no image can be made.
+    """
     from tpuctl.emulator.machine import MachineError
-    from tpuctl.emulator.machines import ImageStore
+    from tpuctl.emulator.machines import ImageStore, NoInterpreter
+    from tpuctl.model.events import Note
 
     images = ImageStore()
     try:
-        if images.is_made(tensorflow):
+        if tensorflow is not None and not await asyncio.to_thread(images.can_run, tensorflow):
+            await install_interpreter(images.interpreters(tensorflow), emit, may_install)
+        choice = await asyncio.to_thread(images.choose, tensorflow)
+        if choice.note:
+            emit(Note(f"The machines of the local cloud have {choice.note}"))
+        if images.is_made(choice.tensorflow):
             return
-        name = f"image/tensorflow-{tensorflow}" if tensorflow else "image/python"
+        name = f"image/tensorflow-{choice.tensorflow}" if choice.tensorflow else "image/python"
         with step(emit, name, "make", "the machines of the local cloud run it") as making:
-            await images.ensure(tensorflow, making.report, making.moved)
+            await images.ensure(choice.tensorflow, making.report, making.moved)
+    except NoInterpreter as error:
+        hint = f"{error.hint}\nThen repeat the command."
+        raise TpuctlError("No Python for the machines' image", str(error), hint=hint) from error
     except MachineError as error:
         raise TpuctlError(
             "Image cannot be made",
@@ -70,3 +88,25 @@ async def prepare_image(tensorflow: str | None, emit: Emit) -> None:
                 "images is named by TPUCTL_IMAGE_CACHE. Then repeat the command."
             ),
         ) from error
+
+
+async def install_interpreter(
+    minors: Sequence[str], emit: Emit, may_install: Callable[[str], bool]
+) -> None:
+    """Have uv download a Python, the first of these versions, if it is there and may.
+
+    A failure is told as that of its step: there may be something else to do without.
+    """
+    from tpuctl import interpreters
+
+    needed = interpreters.or_list(minors)
+    question = f"Python {needed} is needed and was not found. Download Python {minors[0]} with uv?"
+    if interpreters.uv() is None or not may_install(question):
+        return
+    with (
+        suppress(OperationFailed),
+        step(emit, f"python/{minors[0]}", "download", "the machines' image needs it") as installing,
+    ):
+        problem = await interpreters.install(minors[0], installing.report)
+        if problem is not None:
+            raise OperationFailed("uv could not install it", problem)

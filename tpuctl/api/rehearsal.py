@@ -61,7 +61,7 @@ async def rehearse(stack_api: StackApi, wanted: Submission, wish: Wish) -> Rehea
         raise Usage("No such script", str(wanted.script), hint="Name a file that exists.")
     stack = stack_api.stack
     version = wish.tensorflow or stack.runtime.tensorflow
-    _require_image(stack, version, is_asked=wish.tensorflow is not None)
+    await _require_image(stack_api, version, is_asked=wish.tensorflow is not None)
     memory = _memory()
     with tempfile.TemporaryDirectory(prefix="tpuctl-rehearsal-") as scratch:
         bundle = await _bundle(wanted, Path(scratch))
@@ -72,6 +72,7 @@ async def rehearse(stack_api: StackApi, wanted: Submission, wish: Wish) -> Rehea
             bundle,
             replace(_target(stack), tensorflow=version),
             stack_api.emit,
+            stack_api.may_install,
             home=memory.folder / "home",
             folder=memory.new_folder(new_name()),
             scratch=Path(scratch),
@@ -144,25 +145,38 @@ def _target(stack: Stack) -> Target:
     )
 
 
-def _require_image(stack: Stack, version: str | None, *, is_asked: bool) -> None:
-    from tpuctl.emulator.machines.images import INTERPRETER, ImageStore
+async def _require_image(stack_api: StackApi, version: str | None, *, is_asked: bool) -> None:
+    """Raise Refused where no image has exactly this TensorFlow: another may behave otherwise."""
+    from tpuctl.api.local import install_interpreter
+    from tpuctl.emulator.machines import ImageStore
+    from tpuctl.interpreters import install_hint, or_list
 
-    offered = ImageStore().offered()
-    if version is None or version in offered:
+    if version is None:
         return
-    if not offered:
-        raise Refused(
-            "No image of this TensorFlow",
-            f"there is none of any TensorFlow for Python {INTERPRETER}",
-            hint="Run tpuctl with another Python, such as 3.11.",
+    images = ImageStore()
+    minors = images.interpreters(version) if version in images.locks() else []
+    if minors and not images.can_run(version):
+        await install_interpreter(minors, stack_api.emit, stack_api.may_install)
+    if minors and images.can_run(version):
+        return
+    offered = images.offered()
+    runtime = stack_api.stack.runtime.version
+    what = f"TensorFlow {version}" if is_asked else f"{runtime}: TensorFlow {version}"
+    hints = []
+    if minors:
+        what += f" needs Python {or_list(minors)}, and none was found on PATH, in pyenv or in uv"
+        hints.append(install_hint(minors[0]))
+    else:
+        what += f". There are {', '.join(images.locks())}"
+    if offered:
+        hints.append(
+            "Rehearse with another one, which may behave otherwise:\n"
+            f"    tpuctl rehearse --tensorflow {list(offered)[-1]} SCRIPT"
         )
-    newest = list(offered)[-1]
-    what = f"TensorFlow {version}" if is_asked else f"{stack.runtime.version}: TensorFlow {version}"
     raise Refused(
         "No image of this TensorFlow",
-        f"{what}. For Python {INTERPRETER} there are {', '.join(offered)}",
-        hint="Rehearse with another one, which may behave otherwise:\n"
-        f"    tpuctl rehearse --tensorflow {newest} SCRIPT\nOr run tpuctl with another Python.",
+        what,
+        hint="\n".join(hints),
         where="--tensorflow" if is_asked else "tpu.runtime",
     )
 

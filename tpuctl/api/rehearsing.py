@@ -43,6 +43,7 @@ class Rehearsing:
         bundle: Bundle,
         target: Target,
         emit: Emit,
+        may_install: Callable[[str], bool],
         *,
         home: Path,
         folder: Path,
@@ -57,6 +58,7 @@ class Rehearsing:
         self.scratch = scratch
         self.target = target
         self.emit = emit
+        self.may_install = may_install
         root = wanted.root or (wanted.script.parent if wanted.script else Path())
         self.root = root.resolve()
         self.program = wanted.program or bundle.script
@@ -86,7 +88,7 @@ class Rehearsing:
 
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         version = self.target.tensorflow
-        await prepare_image(version, self.emit)
+        await prepare_image(version, self.emit, self.may_install)
         image = ImageStore().path_of(version) / "bin" / "python3"
         await self._open_cloud()
         self.packages = await self._install(image)

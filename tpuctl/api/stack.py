@@ -45,6 +45,8 @@ class StackApi:
         self.bare = (name, project) if name or project else None
         self.cloud_name = cloud
         self.emit = emit
+        # Asked whether uv may download a Python that the local cloud's machines need.
+        self.may_install: Callable[[str], bool] = lambda question: False
 
     @cached_property
     def stack(self) -> Stack:
@@ -151,7 +153,7 @@ class StackApi:
             if self.endpoint.is_local:
                 from tpuctl.api.local import prepare_image
 
-                await prepare_image(self.stack.runtime.tensorflow, self.emit)
+                await prepare_image(self.stack.runtime.tensorflow, self.emit, self.may_install)
             prepared = await self.provision(prepared)
         async with self.connections() as transports:
             node = await self.node() if self.stack.is_node else None

@@ -123,6 +123,7 @@ class State:
         made = Tpuctl(
             self.stack_file, name=name, project=project, cloud=self.cloud.value, emit=self._tell
         )
+        made.may_install = self.agrees
         self.made.append(made)
         made.names_workers = not (self.json and self.events)  # events say it themselves
         return made
@@ -165,6 +166,14 @@ class State:
             raise Declined from None
         finally:
             signal.signal(signal.SIGINT, before)
+
+    def agrees(self, question: str) -> bool:
+        """Ask, unless --yes; False where the answer is no or nobody can answer."""
+        try:
+            self.confirm(question)
+        except (Declined, Usage):
+            return False
+        return True
 
 
 class Declined(Exception):

@@ -165,6 +165,7 @@ class Server:
             "url": self.url,
             "pace": self.pace.name,
             "isolation": getattr(self.host, "isolation", "none: there are no machines"),
+            "image_notes": getattr(self.host, "image_notes", []),
             "uptime_seconds": round(time.time() - self._started, 3),
             "projects": self.store.count("project"),
             "nodes": self.store.count("tpu.node"),

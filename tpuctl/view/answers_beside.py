@@ -122,6 +122,7 @@ class LocalStatus(TypedDict):
     pid: NotRequired[int]
     pace: NotRequired[str]
     isolation: NotRequired[str]
+    image_notes: NotRequired[list[str]]
     uptime_seconds: NotRequired[float]
     projects: NotRequired[int]
     nodes: NotRequired[int]

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tpuctl.emulator.machines.doors import OwnNetwork
-from tpuctl.emulator.machines.images import base_interpreter
 from tpuctl.emulator.machines.processes import Init, View, reason_against_namespaces
+from tpuctl.interpreters import own
 
 DIAL = """
 import socket, sys
@@ -92,7 +92,7 @@ async def running(init: Init, program: str, *words: str) -> AsyncIterator[Any]:
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as nothing, os.fdopen(reading, "rb") as output:
         files = (nothing.fileno(), writing, writing)
-        argv = [base_interpreter(), "-I", "-c", program, *words]
+        argv = [own().path, "-I", "-c", program, *words]
         started = await init.spawn(argv, env={"PATH": os.defpath}, cwd="/", files=files)
         os.close(writing)
         yield output

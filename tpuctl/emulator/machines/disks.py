@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tpuctl.emulator.machine import MachineError
-from tpuctl.emulator.machines.images import base_interpreter
+from tpuctl.interpreters import own
 
 __all__ = ["LimitedDisk"]
 
@@ -45,7 +45,7 @@ class LimitedDisk:
             "free": free,
         }
         process = await asyncio.create_subprocess_exec(
-            *(base_interpreter(), "-I", "-S", str(PROGRAM), str(pid), json.dumps(request)),
+            *(own().path, "-I", "-S", str(PROGRAM), str(pid), json.dumps(request)),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,

@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tpuctl.emulator.machine import MachineSpec
-from tpuctl.emulator.machines.images import base_interpreter, site_packages
+from tpuctl.emulator.machines.images import image_interpreter, site_packages
 from tpuctl.emulator.trust import CERTIFICATES, NO_FOLDERS, local_hosts
+from tpuctl.interpreters import own
 
 __all__ = [
     "Folder",
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 SHELL = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
+NOTE = "TPUCTL_MACHINE_NOTE"  # read by tpuctl/jobs/shipped/attempt.py
 PIP_OWN = {  # of the host's pip: said otherwise on a machine, or wrong there
     *("PIP_CONFIG_FILE", "PIP_CACHE_DIR", "PIP_CERT", "PIP_CLIENT_CERT", "PIP_PROXY", "PIP_LOG"),
     *("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIRE_VIRTUALENV", "PIP_SRC"),
@@ -119,11 +121,18 @@ class Folder:
 
     def _make_python(self, image: Path) -> None:
         """The machine's own Python, over the image's packages: pip may add, the image stays."""
-        layer = site_packages(self.python) / "image.pth"
-        content = f"import site; site.addsitedir({str(site_packages(image))!r})\n"
+        interpreter = image_interpreter(image)
+        layer = site_packages(self.python, interpreter.minor) / "image.pth"
+        packages = site_packages(image, interpreter.minor)
+        content = f"import site; site.addsitedir({str(packages)!r})\n"
         if layer.exists() and layer.read_text("utf-8") == content:
             return
-        venv.EnvBuilder(symlinks=True, clear=True).create(self.python)
+        if interpreter.version == own().version:
+            venv.EnvBuilder(symlinks=True, clear=True).create(self.python)
+        else:
+            options = ("--symlinks", "--clear", "--without-pip")
+            command = [interpreter.path, "-I", "-m", "venv", *options, str(self.python)]
+            subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
         layer.write_text(content, "utf-8")
         for name in ("pip", "pip3"):
             script = self.python / "bin" / name
@@ -160,9 +169,12 @@ class Surroundings:
     proxy: str | None  # URL of the gateway, its credentials in it
 
     def variables(
-        self, spec: MachineSpec, folder: Folder, metadata_port: int, user: str
+        self, spec: MachineSpec, folder: Folder, metadata_port: int, user: str, note: str
     ) -> dict[str, str]:
-        """The whole environment of a program on the machine: nothing of the caller's leaks in."""
+        """The whole environment of a program on the machine: nothing of the caller's leaks in.
+
+        `note` is what jobs are to say first, if anything.
+        """
         home = str(folder.home(user))
         address = spec.endpoint.address
         local = [*local_hosts(), *sorted({endpoint.address for endpoint in spec.endpoints})]
@@ -180,6 +192,7 @@ class Surroundings:
             # gRPC would take the proxy to a TPU node, for it knows no networks in no_proxy, only
             # how a host ends: this is every address that is a number.
             "no_grpc_proxy": ",".join(["localhost", *"0123456789"]),
+            **({NOTE: note} if note else {}),
             **dict(self.pip_variables),
             "PIP_CONFIG_FILE": str(self.pip_settings),
             "PIP_CACHE_DIR": str(self.downloads),
@@ -204,7 +217,7 @@ def pip_configuration() -> tuple[str, dict[str, str]]:
         if name.startswith("PIP_") and name not in PIP_OWN
     }
     answer = subprocess.run(
-        [base_interpreter(), "-m", "pip", "--disable-pip-version-check", "config", "list"],
+        [own().path, "-m", "pip", "--disable-pip-version-check", "config", "list"],
         capture_output=True,
         text=True,
         check=False,

@@ -22,7 +22,7 @@ from tpuctl.emulator.machines.environment import (
     pip_configuration,
 )
 from tpuctl.emulator.machines.gateway import Gateway
-from tpuctl.emulator.machines.images import ImageStore
+from tpuctl.emulator.machines.images import Choice, ImageStore
 from tpuctl.emulator.machines.nursery import Nursery
 from tpuctl.emulator.machines.one import STARTUP, Machine
 from tpuctl.emulator.machines.processes import reason_against_namespaces
@@ -86,6 +86,11 @@ class LocalHost:
         """How machines are kept from the computer: "user namespaces", or "none: reason"."""
         return "user namespaces" if self._against is None else f"none: {self._against}"
 
+    @property
+    def image_notes(self) -> list[str]:
+        """What is to be said of the images of machines that run, each thing once."""
+        return sorted({machine.note for machine in self._machines.values() if machine.note})
+
     async def start(self) -> None:
         """Get ready to reserve and boot."""
         self._home.mkdir(parents=True, exist_ok=True)
@@ -147,7 +152,8 @@ class LocalHost:
                 f"files on this computer ({self._against}), so startup scripts are refused."
             )
         ended_before = self._endings[spec.name]
-        image = await self._images.ensure(self._tensorflow(spec), progress)
+        choice = await asyncio.to_thread(self._choose, spec)
+        image = await self._images.ensure(choice.tensorflow, progress)
         async with self._turns[spec.name]:
             if self._endings[spec.name] != ended_before:
                 raise MachineError(f"{spec.name} was shut down while it started.")
@@ -165,6 +171,7 @@ class LocalHost:
                 reservation=reservation,
                 surroundings=await asyncio.shield(self._prepared()),
                 image=image,
+                note=choice.note,
                 hidden=self._hidden(spec),
                 private_files=() if spec.kind == "node" else _in_home(PRIVATE_FILES),
                 is_isolated=self._against is None,
@@ -280,23 +287,23 @@ class LocalHost:
             return (str(home),)
         return (str(self._home), str(home))
 
-    def _tensorflow(self, spec: MachineSpec) -> str | None:
-        """The image's TensorFlow; None for bare Python. Refuses what has no image here."""
-        offered = self._images.offered()
+    def _choose(self, spec: MachineSpec) -> Choice:
+        """The image's TensorFlow; none for bare Python. Refuses what has no image at all."""
+        offered = self._images.locks()
         wanted, is_known = spec.tensorflow, spec.kind == "instance"
         if spec.kind == "worker":
             known = runtime(spec.runtime_version)
             wanted = known.tensorflow if known is not None else None
             is_known = known is not None
         if wanted in offered or (wanted is None and is_known):
-            return wanted
+            return self._images.choose(wanted)
         named = "TPU node version" if spec.kind == "node" else "runtime"
         what = " ".join(word for word in (named, spec.runtime_version) if spec.runtime_version)
         have = ", ".join(f"TensorFlow {number}" for number in offered)
         raise MachineError(
             f"The local cloud has no image for {what or spec.node_id}"
             + (f" (TensorFlow {wanted})" if wanted is not None else "")
-            + f": on this computer's Python it has those with {have}"
+            + f": it has those with {have}"
             + ("." if spec.kind == "node" else ", and bare Python.")
         )
 

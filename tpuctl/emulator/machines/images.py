@@ -14,28 +14,51 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from platformdirs import user_cache_path
 
 from tpuctl.emulator.machine import MachineError
 from tpuctl.emulator.machines.fetching import Fetching, Moved
+from tpuctl.interpreters import Interpreter, find, install_hint, or_list, own
 
-__all__ = ["ImageStore", "base_interpreter", "site_packages"]
+__all__ = ["Choice", "ImageStore", "NoInterpreter", "image_interpreter", "site_packages"]
 
 MARKER = "complete"
 TOLD = ("Collecting ", "Downloading ", "Using cached ", "Installing collected packages")
-INTERPRETER = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def base_interpreter() -> str:
-    """The interpreter that the server's own virtual environment, if any, was made from."""
-    return str(getattr(sys, "_base_executable", None) or sys.executable)
+class NoInterpreter(MachineError):
+    """No Python of this computer can run the TensorFlow; `hint` is how to install one."""
+
+    def __init__(self, text: str, hint: str) -> None:
+        super().__init__(text)
+        self.hint = hint
 
 
-def site_packages(environment: Path) -> Path:
-    """Where a virtual environment made by this interpreter keeps its packages."""
-    return environment / "lib" / f"python{INTERPRETER}" / "site-packages"
+@dataclass(frozen=True)
+class Choice:
+    """The TensorFlow of a machine's image; `note` says, in a line, why it is another one."""
+
+    tensorflow: str | None
+    note: str = ""
+
+
+def site_packages(environment: Path, minor: str) -> Path:
+    """Where a virtual environment of a Python ("3.11") keeps its packages."""
+    return environment / "lib" / f"python{minor}" / "site-packages"
+
+
+def image_interpreter(image: Path) -> Interpreter:
+    """The interpreter that a made image, as any virtual environment, was made with."""
+    lines = (image / "pyvenv.cfg").read_text("utf-8").splitlines()
+    facts = {
+        name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)
+    }
+    version = facts["version"]
+    program = f"python{'.'.join(version.split('.')[:2])}"
+    return Interpreter(str(Path(facts["home"], program)), version)
 
 
 class ImageStore:
@@ -56,25 +79,94 @@ class ImageStore:
         return self.cache / "pip"
 
     def offered(self) -> dict[str, Path]:
-        """TensorFlow versions that this interpreter can run, oldest first, with their locks."""
+        """TensorFlow versions that a Python of this computer can run, oldest first, with locks."""
+        return {version: lock for version, lock in self.locks().items() if self.can_run(version)}
+
+    def locks(self) -> dict[str, Path]:
+        """All TensorFlow versions that there are images of, oldest first, with their locks."""
         folder = importlib.resources.files("tpuctl.emulator") / "images"
         locks = [Path(str(entry)) for entry in folder.iterdir() if entry.name.endswith(".txt")]
-        known = {lock.stem: lock for lock in locks if INTERPRETER in _interpreters(lock)}
-        return dict(sorted(known.items(), key=lambda item: _numbers(item[0])))
+        return {lock.stem: lock for lock in sorted(locks, key=lambda lock: _numbers(lock.stem))}
+
+    def interpreters(self, tensorflow: str) -> list[str]:
+        """The Pythons that a TensorFlow has wheels for, as in "3.11", the preferred one first."""
+        return _interpreters(self._lock(tensorflow))
+
+    def can_run(self, tensorflow: str | None) -> bool:
+        """Whether there is a Python here for it. MachineError for one without a lock."""
+        return self._interpreter(tensorflow) is not None
+
+    def choose(self, tensorflow: str | None) -> Choice:
+        """The image for a machine of this TensorFlow: of the same, else of the nearest one.
+
+        Raises NoInterpreter where none can be made here, MachineError for one without a lock.
+        """
+        if self.can_run(tensorflow):
+            return Choice(tensorflow)
+        assert tensorflow is not None
+        needed = or_list(self.interpreters(tensorflow))
+        offered = self.offered()
+        if not offered:
+            every = {minor for lock in self.locks().values() for minor in _interpreters(lock)}
+            raise NoInterpreter(
+                f"TensorFlow {tensorflow} needs Python {needed}. This is Python {own().minor}, "
+                f"which no TensorFlow here has wheels for, and no Python "
+                f"{or_list(sorted(every))} was found on PATH, in pyenv or in uv.",
+                install_hint(self.interpreters(tensorflow)[0]),
+            )
+        place = _place(tensorflow)
+        nearest = min(offered, key=lambda version: (abs(_place(version) - place), -_place(version)))
+        return Choice(
+            nearest,
+            f"TensorFlow {nearest} instead of {tensorflow}: no Python {needed} was found on PATH, "
+            "in pyenv or in uv.",
+        )
 
     def path_of(self, tensorflow: str | None) -> Path:
-        """Where the image is, or would be."""
-        identity = [platform.python_implementation(), platform.python_version()]
-        identity += [sys.platform, platform.machine()]
+        """Where the image is, or would be. NoInterpreter where none can be made here."""
+        return self._resolve(tensorflow)[0]
+
+    def _resolve(self, tensorflow: str | None) -> tuple[Path, Interpreter]:
+        """The image's folder and its Python."""
+        interpreter = self._interpreter(tensorflow)
+        if interpreter is None:
+            assert tensorflow is not None
+            needed = self.interpreters(tensorflow)
+            raise NoInterpreter(
+                f"TensorFlow {tensorflow} needs Python {or_list(needed)}, and none was found on "
+                "PATH, in pyenv or in uv.",
+                install_hint(needed[0]),
+            )
+        return self._path(tensorflow, interpreter), interpreter
+
+    def _path(self, tensorflow: str | None, interpreter: Interpreter) -> Path:
+        identity = ["CPython", interpreter.version, sys.platform, platform.machine()]
         if tensorflow is not None:
             identity.append(self._lock(tensorflow).read_text("utf-8"))
         digest = hashlib.sha256("\n".join(identity).encode()).hexdigest()[:16]
         name = f"tensorflow-{tensorflow}" if tensorflow else "python"
-        return self.cache / f"{name}-py{INTERPRETER}-{digest}"
+        return self.cache / f"{name}-py{interpreter.minor}-{digest}"
+
+    def _interpreter(self, tensorflow: str | None) -> Interpreter | None:
+        """The Python of the image: our own, that of an image already made, or one found."""
+        running = own()
+        if tensorflow is None:
+            return running
+        minors = self.interpreters(tensorflow)
+        if running.minor in minors:
+            return running
+        for minor in minors:
+            for image in self.cache.glob(f"tensorflow-{tensorflow}-py{minor}-*/"):
+                # Whoever made it may have had another PATH than the server, which uses it.
+                if (
+                    _is_complete(image)
+                    and self._path(tensorflow, image_interpreter(image)) == image
+                ):
+                    return image_interpreter(image)
+        return find(minors)
 
     def is_made(self, tensorflow: str | None) -> bool:
-        image = self.path_of(tensorflow)
-        return (image / MARKER).exists() and (image / "bin" / "python3").exists()
+        return _is_complete(self.path_of(tensorflow))
 
     async def ensure(
         self, tensorflow: str | None, progress: Callable[[str], None], moved: Moved | None = None
@@ -85,28 +177,29 @@ class ImageStore:
         None asks for bare Python. Two processes that want the same image make it once, and one
         that died half-way leaves nothing that would be taken for an image.
         """
-        image = self.path_of(tensorflow)
-        if self.is_made(tensorflow):
+        image, interpreter = await asyncio.to_thread(self._resolve, tensorflow)
+        if _is_complete(image):
             return image
         self.cache.mkdir(parents=True, exist_ok=True)
         async with _exclusive(image.with_name(image.name + ".lock"), progress) as lock:
-            if not self.is_made(tensorflow):
-                await self._make(image, tensorflow, progress, lock, moved)
+            if not _is_complete(image):
+                await self._make(image, tensorflow, interpreter, progress, lock, moved)
         return image
 
     def _lock(self, tensorflow: str) -> Path:
-        offered = self.offered()
-        if tensorflow not in offered:
+        locks = self.locks()
+        if tensorflow not in locks:
             raise MachineError(
-                f"The local cloud has no image with TensorFlow {tensorflow} for Python "
-                f"{INTERPRETER}; it has {', '.join(offered) or 'none'}."
+                f"The local cloud has no image with TensorFlow {tensorflow}; "
+                f"it has {', '.join(locks)}."
             )
-        return offered[tensorflow]
+        return locks[tensorflow]
 
     async def _make(
         self,
         image: Path,
         tensorflow: str | None,
+        interpreter: Interpreter,
         progress: Callable[[str], None],
         lock: int,
         moved: Moved | None,
@@ -125,7 +218,7 @@ class ImageStore:
                     f"`{' '.join(command[1:4])} …` ended with {status}:\n{shown}"
                 )
 
-        await run(base_interpreter(), "-m", "venv", "--symlinks", str(image))
+        await run(interpreter.path, "-m", "venv", "--symlinks", str(image))
         if tensorflow is not None:
             await run(
                 *(python, "-m", "pip", "install", "--require-hashes", "--only-binary=:all:"),
@@ -134,7 +227,14 @@ class ImageStore:
             )
             # Machines see the image read-only, so the bytecode has to be there beforehand.
             progress("Compiling the image's modules")
-            await run(python, "-m", "compileall", "-qq", "-j0", str(site_packages(image)))
+            await run(
+                python,
+                "-m",
+                "compileall",
+                "-qq",
+                "-j0",
+                str(site_packages(image, interpreter.minor)),
+            )
         (image / MARKER).touch()
 
 
@@ -142,6 +242,16 @@ def _interpreters(lock: Path) -> list[str]:
     with lock.open(encoding="utf-8") as lines:
         head, _, versions = lines.readline().partition(":")
     return versions.split() if head == "# interpreters" else []
+
+
+def _is_complete(image: Path) -> bool:
+    return (image / MARKER).exists() and (image / "bin" / "python3").exists()
+
+
+def _place(version: str) -> int:
+    """Where a version stands among all: patch releases are nearer than any other."""
+    major, minor, patch, *_ = (*_numbers(version), 0, 0)
+    return (major * 1000 + minor) * 1000 + patch
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from tpuctl.emulator.machines.disks import LimitedDisk
 from tpuctl.emulator.machines.doors import OwnNetwork
 from tpuctl.emulator.machines.environment import SHELL, Folder, Surroundings, hostname
 from tpuctl.emulator.machines.files import MachineFiles
-from tpuctl.emulator.machines.images import base_interpreter
+from tpuctl.emulator.machines.images import image_interpreter
 from tpuctl.emulator.machines.metadata import MetadataServer
 from tpuctl.emulator.machines.nursery import Nursery
 from tpuctl.emulator.machines.offered import interpreter_folders, write_program
@@ -29,6 +29,7 @@ from tpuctl.emulator.machines.serving import PROGRAM, Serving
 from tpuctl.emulator.machines.session import Session
 from tpuctl.emulator.machines.silence import Silence
 from tpuctl.emulator.machines.ssh import Acceptor, allowed_keys, host_key
+from tpuctl.interpreters import own
 
 __all__ = ["STARTUP", "Machine"]
 
@@ -50,6 +51,7 @@ class Machine:
         reservation: Reservation,
         surroundings: Surroundings,
         image: Path,
+        note: str,
         hidden: tuple[str, ...],
         private_files: tuple[str, ...],
         is_isolated: bool,
@@ -60,6 +62,7 @@ class Machine:
     ) -> None:
         """`sign` makes a token of claims, and may take a moment.
 
+        `note` says how the image is not the one asked for, and is empty where it is.
         `disk_limit` is asked when programs begin to run: how many bytes they may write.
         """
         self.spec = spec
@@ -67,6 +70,7 @@ class Machine:
         self._reservation = reservation
         self._surroundings = surroundings
         self._image = image
+        self.note = note
         self._hidden = hidden
         self._private_files = private_files
         self._is_isolated = is_isolated
@@ -306,7 +310,7 @@ class Machine:
 
     def _variables(self, user: str) -> dict[str, str]:
         found = self._surroundings.variables(
-            self.spec, self._folder, self._reservation.metadata_port, user
+            self.spec, self._folder, self._reservation.metadata_port, user, self.note
         )
         # Without a view of its own, this is as near as the machine comes to its own /tmp.
         return found if self._is_isolated else found | {"TMPDIR": str(self._folder.temporary)}
@@ -329,9 +333,9 @@ class Machine:
 
     def _view(self) -> View:
         folder, settings = self._folder, self._folder.settings
-        interpreter = Path(base_interpreter()).resolve()
-        readable = [folder.path, self._image.resolve(), interpreter.parent.parent]
-        readable += [Path(base_interpreter()).parent]  # links on the way to it
+        readable = [folder.path, self._image.resolve()]
+        for path in {own().path, image_interpreter(self._image).path}:
+            readable += [Path(path).resolve().parent.parent, Path(path).parent]  # links to it
         readable += [self._surroundings.certificates, self._surroundings.pip_settings]
         if self.spec.kind == "instance":
             readable += interpreter_folders()

@@ -45,6 +45,7 @@ else:
 
 __all__ = ["Attempt"]
 
+NOTE = "TPUCTL_MACHINE_NOTE"  # how a machine of the local cloud is not what was asked for
 ENDED = ("succeeded", "failed", "stopped", "timed_out", "lost")
 EXIT_LOST, EXIT_STOPPED, EXIT_TIMED_OUT = 69, 143, 124
 TICK = 0.25  # seconds between looks at limits and requests
@@ -103,6 +104,8 @@ class Attempt:
         self.log = Log(folder)
         if found is None:
             folder.set_aside()
+            if os.environ.get(NOTE):
+                folder.say(f"this machine has {os.environ[NOTE]}")
         self.save()
 
     def terminate(self) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import functools
 import hashlib
 import os
 import platform
 import shutil
-import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,12 +18,13 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from tpuctl.errors import OperationFailed, Refused
+from tpuctl.interpreters import Interpreter, find, install_hint, or_list
 
 __all__ = ["COMPILER", "LOWERING", "Environments", "Kind", "require_machine"]
 
 MARKER = "complete"
 TOLD = ("Collecting ", "Downloading ", "Using cached ", "Installing collected packages")
-PYTHONS = ((3, 11), (3, 12))  # that TensorFlow 2.18 has wheels for, among those that run tpuctl
+PYTHONS = ("3.11", "3.12")  # that TensorFlow 2.18 has wheels for, among those that run tpuctl
 SPARE = 1.2  # of the room on disk that is asked for
 
 
@@ -57,14 +58,22 @@ def require_machine() -> None:
             hint="Compile on such a machine, or run it on the TPU.",
             where="--compile",
         )
-    if sys.version_info[:2] not in PYTHONS:
-        known = " and ".join(".".join(map(str, one)) for one in PYTHONS)
+    _interpreter()
+
+
+@functools.cache
+def _interpreter() -> Interpreter:
+    """The Python that both are made with: our own if it fits. Refused where there is none."""
+    interpreter = find(PYTHONS)
+    if interpreter is None:
         raise Refused(
             "The TPU's compiler does not run here",
-            f"its TensorFlow is for Python {known}, and this is {platform.python_version()}",
-            hint="Run tpuctl with one of those.",
+            f"its TensorFlow needs Python {or_list(PYTHONS)}. This is {platform.python_version()}, "
+            "and none of those was found on PATH, in pyenv or in uv",
+            hint=f"{install_hint(PYTHONS[-1])}\nThen repeat the command.",
             where="--compile",
         )
+    return interpreter
 
 
 class Environments:
@@ -82,7 +91,7 @@ class Environments:
 
     def home(self, kind: Kind) -> Path:
         """Where the environment is, or would be."""
-        parts = [platform.python_version(), platform.machine(), kind.lock.read_text("utf-8")]
+        parts = [_interpreter().version, platform.machine(), kind.lock.read_text("utf-8")]
         digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
         return self.cache / "compile" / f"{kind.name}-{digest}"
 
@@ -119,8 +128,7 @@ class Environments:
         report(f"{_size(kind.download)} to download, {_size(kind.disk)} on disk, in {home.parent}")
         python = str(home / "bin" / "python3")
         try:
-            base = str(getattr(sys, "_base_executable", None) or sys.executable)
-            await self._run((base, "-m", "venv", str(home)), kind, report, lock)
+            await self._run((_interpreter().path, "-m", "venv", str(home)), kind, report, lock)
             install = (
                 *(python, "-m", "pip", "install", "--no-deps", "--require-hashes"),
                 *("--only-binary=:all:", "--no-input", "--progress-bar=off", "--no-color"),
