@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,7 @@ print(json.dumps([path, platform.python_version(), platform.python_implementatio
                   free_threaded, platform.machine()]))
 """
 _PROBE_SECONDS = 20.0
+_LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ async def install(minor: str, report: Callable[[str], None]) -> str | None:
     )
     assert process.stdout is not None
     tail: deque[str] = deque(maxlen=3)
+    watching = asyncio.create_task(_watch(report))
     try:
         async for raw in process.stdout:
             line = raw.decode("utf-8", "replace").strip()
@@ -94,6 +97,7 @@ async def install(minor: str, report: Callable[[str], None]) -> str | None:
                 report(line)
         status = await process.wait()
     finally:
+        watching.cancel()
         if process.returncode is None:
             process.kill()
             await process.wait()
@@ -111,6 +115,24 @@ def or_list(minors: Sequence[str]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
+async def _watch(report: Callable[[str], None]) -> None:
+    """Tell how much uv has unpacked, which it does while it downloads, until cancelled."""
+    while True:
+        await asyncio.sleep(_LOOK_SECONDS)
+        size = 0
+        for path in (_managed() / ".temp").rglob("*"):
+            with suppress(OSError):  # moved to its place meanwhile
+                size += path.lstat().st_size
+        if size:
+            report(f"{size / 1e6:,.0f} MB unpacked")
+
+
+def _managed() -> Path:
+    """Where uv keeps the interpreters that it has installed."""
+    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or data / "uv" / "python")
+
+
 def _candidates(minor: str) -> Iterator[Path]:
     program = f"python{minor}"
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
@@ -118,9 +140,7 @@ def _candidates(minor: str) -> Iterator[Path]:
             yield Path(folder, program)
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     yield from sorted(pyenv.glob(f"versions/{minor}[.-]*/bin/{program}"), reverse=True)
-    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    managed = Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or data / "uv" / "python")
-    yield from sorted(managed.glob(f"cpython-{minor}[.-]*/bin/{program}"), reverse=True)
+    yield from sorted(_managed().glob(f"cpython-{minor}[.-]*/bin/{program}"), reverse=True)
 
 
 def _probed(candidate: Path) -> Interpreter | None:

@@ -67,11 +67,13 @@ class ImageStore:
     Without a folder it is the one in TPUCTL_IMAGE_CACHE, else in the user's cache folder.
     """
 
-    def __init__(self, cache: Path | None = None) -> None:
+    def __init__(self, cache: Path | None = None, locks: Path | None = None) -> None:
+        """`locks` is a folder with a list of packages for each TensorFlow, else our own."""
         chosen = os.environ.get("TPUCTL_IMAGE_CACHE")
         if cache is None:
             cache = Path(chosen) if chosen else user_cache_path("tpuctl") / "images"
         self.cache = cache.expanduser().absolute()
+        self._locks = locks or Path(str(importlib.resources.files("tpuctl.emulator") / "images"))
 
     @property
     def downloads(self) -> Path:
@@ -84,9 +86,8 @@ class ImageStore:
 
     def locks(self) -> dict[str, Path]:
         """All TensorFlow versions that there are images of, oldest first, with their locks."""
-        folder = importlib.resources.files("tpuctl.emulator") / "images"
-        locks = [Path(str(entry)) for entry in folder.iterdir() if entry.name.endswith(".txt")]
-        return {lock.stem: lock for lock in sorted(locks, key=lambda lock: _numbers(lock.stem))}
+        locks = sorted(self._locks.glob("*.txt"), key=lambda lock: _numbers(lock.stem))
+        return {lock.stem: lock for lock in locks}
 
     def interpreters(self, tensorflow: str) -> list[str]:
         """The Pythons that a TensorFlow has wheels for, as in "3.11", the preferred one first."""

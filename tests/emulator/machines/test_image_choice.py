@@ -1,0 +1,145 @@
+"""Which Python and which TensorFlow a machine's image has, and what is said where it is another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from other_python import hide_interpreters, other_interpreter
+
+from tpuctl.cli.main import run
+from tpuctl.emulator.machine import MachineError
+from tpuctl.emulator.machines import ImageStore, LocalHost, NoInterpreter
+from tpuctl.emulator.server import Server
+from tpuctl.interpreters import own
+
+RUNTIME, TENSORFLOW = "tpu-vm-tf-2.15.1-pjrt", "2.15.1"
+NEXT_RUNTIME, NEXT = "tpu-vm-tf-2.16.1-pjrt", "2.16.1"
+NOWHERE = "3.99"
+
+MakeStore = Callable[..., ImageStore]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where images are made, of which the tests need one."""
+    return tmp_path_factory.mktemp("images")
+
+
+@pytest.fixture
+def make_store(tmp_path: Path, cache: Path) -> MakeStore:
+    """A store whose TensorFlows, packages apart, need the Pythons given: {"2.15.1": "3.11"}."""
+
+    def make(pythons: dict[str, str]) -> ImageStore:
+        folder = tmp_path / "locks"
+        folder.mkdir(exist_ok=True)
+        for version, minors in pythons.items():
+            folder.joinpath(f"{version}.txt").write_text(f"# interpreters: {minors}\n")
+        return ImageStore(cache, folder)
+
+    return make
+
+
+def test_our_own_python_is_taken_where_it_fits(make_store: MakeStore) -> None:
+    store = make_store({TENSORFLOW: f"{NOWHERE} {own().minor}"})
+    assert store.choose(TENSORFLOW).tensorflow == TENSORFLOW
+    assert store.choose(TENSORFLOW).note == ""
+    assert f"-py{own().minor}-" in store.path_of(TENSORFLOW).name
+
+
+@pytest.mark.parametrize(
+    ("offered", "wanted", "nearest"),
+    [
+        (["2.12.0", "2.16.1", "2.18.0"], "2.15.1", "2.16.1"),
+        (["2.12.0", "2.16.1", "2.18.0"], "2.12.1", "2.12.0"),
+        (["2.20.0", "2.21.0"], "2.18.0", "2.20.0"),
+        (["2.16.0", "2.18.0"], "2.17.0", "2.18.0"),
+    ],
+)
+def test_without_a_python_the_nearest_tensorflow_stands_in(
+    make_store: MakeStore, offered: list[str], wanted: str, nearest: str
+) -> None:
+    store = make_store(dict.fromkeys(offered, own().minor) | {wanted: f"3.98 {NOWHERE}"})
+    choice = store.choose(wanted)
+    assert choice.tensorflow == nearest
+    assert choice.note.startswith(f"TensorFlow {nearest} instead of {wanted}: no Python 3.98 or")
+    assert "\n" not in choice.note
+    assert list(store.offered()) == offered
+
+
+def test_where_nothing_fits_the_sentence_names_what_to_install(make_store: MakeStore) -> None:
+    store = make_store({"2.15.1": "3.98", "2.18.0": f"3.98 {NOWHERE}"})
+    with pytest.raises(NoInterpreter, match=r"2\.18\.0 needs Python 3\.98 or 3\.99\.") as refused:
+        store.choose("2.18.0")
+    assert f"This is Python {own().minor}" in str(refused.value)
+    assert "uv python install 3.98" in refused.value.hint
+
+
+async def test_an_image_made_before_is_used_wherever_its_python_was_found(
+    make_store: MakeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = other_interpreter()
+    store = make_store({TENSORFLOW: other.minor})
+    made = await store.ensure(TENSORFLOW, lambda _: None)
+    hide_interpreters(tmp_path, monkeypatch)
+    assert store.choose(TENSORFLOW).tensorflow == TENSORFLOW
+    assert store.path_of(TENSORFLOW) == made
+    assert ImageStore(tmp_path / "none", tmp_path / "locks").offered() == {}
+
+
+async def test_a_machine_runs_another_python_than_the_local_cloud(
+    make_lab: Any, make_store: MakeStore
+) -> None:
+    other = other_interpreter()
+    lab = await make_lab(images=make_store({TENSORFLOW: other.minor}))
+    await lab.boot(runtime=RUNTIME)
+    done = await lab.run("python3 -c 'import sys; print(*sys.version_info[:3], sep=\".\")'")
+    assert (done.out.strip(), done.error) == (other.version, "")
+    done = await lab.run("pip --version && python3 -m venv --without-pip it && it/bin/python -V")
+    assert (done.status, done.error) == (0, "")
+    assert f"(python {other.minor})" in done.out
+    assert done.out.split()[-2:] == ["Python", other.version]
+    assert lab.host.image_notes == []
+    assert (await lab.run("echo $TPUCTL_MACHINE_NOTE")).out == "\n"
+
+
+async def test_status_and_machines_tell_of_another_tensorflow(
+    make_store: MakeStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    lab: Any,
+) -> None:
+    """What `local status` shows, and what jobs find among their variables."""
+    store = make_store({NEXT: NOWHERE, TENSORFLOW: other_interpreter().minor})
+    servers: list[LocalHost] = []
+
+    def make_host(home: Path, front: tuple[str, int]) -> LocalHost:
+        servers.append(LocalHost(home, front=front, images=store))
+        return servers[0]
+
+    server = Server(tmp_path / "served", make_host)
+    await server.start()
+    try:
+        lab.host = servers[0]
+        await lab.boot(runtime=NEXT_RUNTIME)
+        note = store.choose(NEXT).note
+        assert f"TensorFlow {TENSORFLOW} instead of {NEXT}" in note
+        assert (await lab.run("echo $TPUCTL_MACHINE_NOTE")).out.strip() == note
+        server.write_address()
+        monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(server.home))
+        assert await asyncio.to_thread(run, ["local", "status"]) == 0
+        [line] = [text for text in capsys.readouterr().out.splitlines() if "images" in text]
+        assert line.split(maxsplit=1)[1] == note
+    finally:
+        await server.close()
+
+
+async def test_no_machine_where_nothing_fits(make_lab: Any, make_store: MakeStore) -> None:
+    lab = await make_lab(images=make_store({TENSORFLOW: NOWHERE}))
+    with pytest.raises(MachineError, match=rf"TensorFlow 2\.15\.1 needs Python {NOWHERE}"):
+        await lab.boot(runtime=RUNTIME)
+    assert lab.host.count_running() == 0

@@ -1,0 +1,189 @@
+"""Interpreters where users have them: on PATH, in pyenv, in uv's folder, or downloaded by uv."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import http.server
+import json
+import os
+import platform
+import subprocess
+import tarfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from other_python import absent, hide_interpreters, other_interpreter
+
+from tpuctl import interpreters
+from tpuctl.interpreters import Interpreter, find, or_list, own
+
+PLACES = {
+    "PATH": "",
+    "PYENV_ROOT": "versions/{version}/bin",
+    "UV_PYTHON_INSTALL_DIR": "cpython-{version}-linux-x86_64-gnu/bin",
+}
+
+
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folders named after the variables that lead to them, in which there is nothing yet."""
+    other_interpreter()  # looked for where it really is
+    hide_interpreters(tmp_path, monkeypatch)
+    return tmp_path
+
+
+def test_our_own_is_preferred(empty: Path) -> None:
+    other = other_interpreter()
+    assert find([other.minor, own().minor]) == own()
+
+
+def test_nothing_is_found_where_nothing_is(empty: Path) -> None:
+    assert find([other_interpreter().minor]) is None
+
+
+@pytest.mark.parametrize("variable", PLACES)
+def test_another_is_found_wherever_it_is(empty: Path, variable: str) -> None:
+    other = other_interpreter()
+    folder = empty / variable / PLACES[variable].format(version=other.version)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"python{other.minor}").symlink_to(other.path)
+    found = find([other.minor])
+    assert found is not None and found.version == other.version
+    said = subprocess.run([found.path, "-V"], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == ["Python", other.version]
+
+
+# As of a shim of pyenv's for a version that is not selected, and of Debian's Python before its
+# package python3.X-venv is installed.
+@pytest.mark.parametrize(
+    "script",
+    [
+        "echo 'pyenv: python3: command not found' >&2; exit 127",
+        "echo \"ModuleNotFoundError: No module named 'ensurepip'\" >&2; exit 1",
+        "exit 0",
+    ],
+)
+def test_one_that_does_not_fit_is_passed_over(empty: Path, script: str) -> None:
+    other = other_interpreter()
+    program = f"python{other.minor}"
+    stub = empty / "PATH" / program
+    stub.write_text(f"#!/bin/sh\n{script}\n")
+    stub.chmod(0o755)
+    assert find([other.minor]) is None
+    folder = empty / "PYENV_ROOT" / "versions" / other.version / "bin"
+    folder.mkdir(parents=True)
+    (folder / program).symlink_to(other.path)
+    found = find([other.minor])
+    assert found is not None and found.version == other.version
+
+
+def test_one_that_is_called_otherwise_than_it_is(empty: Path) -> None:
+    other = other_interpreter()
+    (empty / "PATH" / "python3.99").symlink_to(other.path)
+    assert find(["3.99"]) is None
+
+
+@pytest.mark.parametrize(
+    ("minors", "text"), [(["3.11"], "3.11"), (["3.11", "3.12", "3.13"], "3.11, 3.12 or 3.13")]
+)
+def test_lists_are_read_as_sentences(minors: list[str], text: str) -> None:
+    assert or_list(minors) == text
+
+
+async def test_without_uv_nothing_is_installed(empty: Path) -> None:
+    assert await interpreters.install("3.11", lambda _: None) == "uv is not installed"
+
+
+# uv itself, with its list of downloads and the download on loopback -----------------------------
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> Iterator[str]:
+    folder = tmp_path / "mirror"
+    folder.mkdir()
+    handler = functools.partial(Quiet, directory=str(folder))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Say nothing."""
+
+
+def offer(other: Interpreter, folder: Path, url: str) -> Path:
+    """An archive of an interpreter in a mirror's folder, and uv's list of downloads with it."""
+    prefix = Path(other.path).resolve().parent.parent
+    archive = folder / "python.tar.gz"
+    left_out = ("site-packages", "test", "idlelib", "__pycache__")
+
+    def kept(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        parts = entry.name.split("/")
+        is_out = entry.name.endswith(".a") or not {*left_out}.isdisjoint(parts)
+        return None if is_out else entry
+
+    with tarfile.open(archive, "w:gz", compresslevel=1) as packed:
+        for name in ("bin", "lib"):
+            packed.add(prefix / name, f"python/{name}", filter=kept)
+    major, minor, patch = map(int, other.version.split("."))
+    machine = platform.machine()
+    row = {
+        "name": "cpython",
+        "arch": {"family": machine, "variant": None},
+        "os": "linux",
+        "libc": "gnu",
+        "major": major,
+        "minor": minor,
+        "patch": patch,
+        "prerelease": "",
+        "url": f"{url}/{archive.name}",
+        "sha256": hashlib.sha256(archive.read_bytes()).hexdigest(),
+        "variant": None,
+        "build": None,
+    }
+    downloads = folder / "downloads.json"
+    downloads.write_text(json.dumps({f"cpython-{other.version}-linux-{machine}-gnu": row}))
+    return downloads
+
+
+def uv_program() -> Path:
+    """uv itself, not a shim of pyenv's, which would need all that is hidden here."""
+    folders = [Path(folder) for folder in os.environ["PATH"].split(os.pathsep)]
+    folders += Path.home().glob(".pyenv/versions/*/bin")
+    for path in (folder / "uv" for folder in folders):
+        if path.is_file() and path.read_bytes()[:4] == b"\x7fELF":
+            return path.resolve()
+    return absent("there is no uv for Linux here")
+
+
+@pytest.mark.soak
+async def test_uv_downloads_one_and_it_is_found(
+    tmp_path: Path, mirror: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = uv_program()
+    other = other_interpreter()
+    if Path(other.path).resolve().is_relative_to("/usr/bin"):
+        absent("the other Python cannot be copied: it is the system's")
+    downloads = offer(other, tmp_path / "mirror", mirror)
+    hide_interpreters(tmp_path, monkeypatch)
+    (tmp_path / "PATH" / "uv").symlink_to(program)
+    monkeypatch.setenv("UV_PYTHON_DOWNLOADS_JSON_URL", str(downloads))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_PYTHON_BIN_DIR", str(tmp_path / "programs"))
+    assert find([other.minor]) is None
+    reported: list[str] = []
+    assert await interpreters.install(other.minor, reported.append) is None
+    assert any(line.startswith("Downloading cpython") for line in reported)
+    found = find([other.minor])
+    assert found is not None and found.version == other.version
+    assert Path(found.path).resolve().is_relative_to(tmp_path / "UV_PYTHON_INSTALL_DIR")
+
+    downloads.write_text("{}")
+    reason = await interpreters.install("3.99", reported.append)
+    assert reason is not None and "3.99" in reason
