@@ -72,6 +72,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [one for one in items if one in kept]
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test that needs a TensorFlow goes on where a Python for it is; 2.18.0 unless it says so."""
+    for marker in item.iter_markers("tensorflow"):
+        from prerequisites import require_image  # not for the many tests that need none
+
+        for version in marker.args or ("2.18.0",):
+            require_image(version)
+
+
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()

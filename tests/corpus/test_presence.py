@@ -128,5 +128,6 @@ def test_the_older_keras_beside_it_has_what_only_keras_3_lacks() -> None:
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("version", ["2.12.0", "2.15.0"])
 async def test_older_images_have_what_the_table_says(version: str) -> None:
+    load("prerequisites").require_image(version)
     image = await ImageStore().ensure(version, lambda line: None)
     assert disagreements(image / "bin" / "python3") == []

@@ -282,7 +282,7 @@ async def test_a_controller_that_cannot_is_told_of_and_the_job_runs(
 
 
 @pytest.mark.soak
-@pytest.mark.tensorflow
+@pytest.mark.tensorflow("2.12.1")
 @pytest.mark.timeout(900)  # the first time, the image is downloaded
 async def test_the_controller_of_a_tpu_node_goes_on_with_its_own_jobs(
     make_stack: MakeStack, local_cloud: control.LocalCloud, script: Path

@@ -33,7 +33,7 @@ def losses(log: str) -> dict[int, float]:
 
 
 @pytest.mark.soak
-@pytest.mark.tensorflow
+@pytest.mark.tensorflow("2.12.1")
 @pytest.mark.timeout(900)  # the first time, the image is downloaded
 async def test_bert_trains_on_a_tpu_node_and_goes_on_from_its_checkpoint(
     make_stack: Callable[..., Tpuctl],

@@ -27,7 +27,7 @@ PARENT = f"projects/{PROJECT}/locations/{ZONE}"
 WHERE = {"project": PROJECT, "zone": ZONE}
 
 # A node is a TensorFlow server, whose image is made when missing.
-boots = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
+boots = [pytest.mark.tensorflow("2.12.1"), pytest.mark.timeout(900)]
 
 
 def node_marks(function: Any) -> Any:

@@ -39,7 +39,7 @@ def log_of(events: list[Event]) -> str:
 
 
 @pytest.mark.soak
-@pytest.mark.tensorflow
+@pytest.mark.tensorflow("2.12.1")
 @pytest.mark.timeout(900)  # the first time, the image is downloaded
 async def test_a_script_refused_by_the_bucket_is_started_again(
     make_stack: Callable[..., Tpuctl],

@@ -66,7 +66,7 @@ def log_of(events: list[Event]) -> str:
 
 
 @pytest.mark.soak
-@pytest.mark.tensorflow
+@pytest.mark.tensorflow("2.12.1")
 @pytest.mark.timeout(900)  # the first time, the image is downloaded
 async def test_a_job_trains_on_the_node_and_local_paths_fail_there(
     make_stack: Callable[..., Tpuctl], events: list[Event], tmp_path: Path

@@ -400,7 +400,7 @@ async def test_the_end_of_maintenance_is_waited_for(
 
 
 @pytest.mark.soak
-@pytest.mark.tensorflow
+@pytest.mark.tensorflow("2.12.1")
 @pytest.mark.timeout(900)  # the first time, the image is downloaded
 async def test_what_waits_for_a_tpu_node_that_is_gone_is_ended_and_goes_on(
     make_stack: MakeStack,

@@ -95,7 +95,7 @@ async def test_a_deletion_that_is_refused_is_tried_again(
 
 
 @pytest.mark.soak
-@pytest.mark.tensorflow
+@pytest.mark.tensorflow("2.12.1")
 @pytest.mark.timeout(900)
 async def test_a_controller_takes_its_node_with_it(make_stack: MakeStack) -> None:
     stack = make_stack(runtime="auto, kind: node", extra="limits: {idle: 6s}\n")

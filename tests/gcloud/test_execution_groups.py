@@ -41,7 +41,7 @@ def test_the_newest_version_has_to_be_named_in_full(gcloud: Gcloud) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.tensorflow
+@pytest.mark.tensorflow("2.12.0")
 def test_the_life_of_an_execution_group(machine_gcloud: Gcloud) -> None:
     gcloud = machine_gcloud
     gcloud.make_key()  # else ssh-keygen's picture of it is part of the output

@@ -110,6 +110,9 @@ def rehearse(tmp_path: Path) -> Callable[..., Rehearsed]:
 
 
 def image(version: str) -> Path:
+    from prerequisites import require_image
+
+    require_image(version)
     made = asyncio.run(ImageStore().ensure(version, lambda line: print(line, file=sys.stderr)))
     return made / "bin" / "python3"
 

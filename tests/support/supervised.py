@@ -28,6 +28,7 @@ class Worker:
     """A home folder with one job in it, driven by the shipped files."""
 
     def __init__(self, home: Path, python: str) -> None:
+        self.variables: dict[str, str] = {}  # of the machine, beside the usual ones
         self.home = home
         self.python = python
         self.folder = home / ".tpuctl/jobs/20260101-000000-acorn/1"
@@ -54,7 +55,7 @@ class Worker:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {"HOME": str(self.home), "PATH": os.environ["PATH"]}
+        return {"HOME": str(self.home), "PATH": os.environ["PATH"], **self.variables}
 
     def run(self, command: str, *options: str) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from other_python import absent, hide_interpreters, other_interpreter
+from prerequisites import absent, hide_interpreters, other_interpreter
 
 from tpuctl import interpreters
 from tpuctl.interpreters import Interpreter, find, or_list, own

@@ -318,3 +318,15 @@ def test_tail_ends_when_its_reader_leaves(worker: Worker) -> None:
     tail.stdout.close()
     tail.wait(timeout=PATIENCE)
     tail.stderr.close()
+
+
+def test_the_first_line_tells_how_the_machine_is_another(worker: Worker) -> None:
+    """A machine of the local cloud may have another TensorFlow than its runtime."""
+    worker.give("print('of the job')")
+    note = "TensorFlow 2.20.0 instead of 2.18.0: no Python."
+    worker.variables["TPUCTL_MACHINE_NOTE"] = note
+    worker.record("start")
+    log, _ = worker.follow()
+    first, second = log.decode().splitlines()
+    assert first == f"tpuctl: this machine has {note}"
+    assert second == "of the job"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from other_python import hide_interpreters, other_interpreter
+from prerequisites import hide_interpreters, other_interpreter
 
 from tpuctl.cli.main import run
 from tpuctl.emulator.machine import MachineError

@@ -19,7 +19,7 @@ import requests
 
 from tpuctl import catalog
 from tpuctl.emulator.machine import Endpoint, MachineError, MachineSpec
-from tpuctl.emulator.machines import ImageStore, LocalHost, serving
+from tpuctl.emulator.machines import LocalHost, serving
 from tpuctl.emulator.machines.addresses import Addresses
 from tpuctl.emulator.machines.processes import Init, Started
 from tpuctl.emulator.server import Server
@@ -146,13 +146,11 @@ def enable(server: Server) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.tensorflow
+@pytest.mark.tensorflow(VERSION.tensorflow)
 @pytest.mark.timeout(900)
 async def test_a_controller_trains_on_a_node_which_sees_gs_paths_but_no_local_ones(
     server: Server, key: asyncssh.SSHKey
 ) -> None:
-    if VERSION.tensorflow not in ImageStore().offered():
-        pytest.skip(f"TensorFlow {VERSION.tensorflow} has no wheel for this interpreter")
     enable(server)
     call = Owner(server)
     node = {"acceleratorType": "v3-8", "tensorflowVersion": VERSION.version}

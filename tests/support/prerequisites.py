@@ -1,4 +1,4 @@
-"""An interpreter of another version than the one that runs the tests."""
+"""What tests need of the computer: skipped with the reason where it is absent, failed under CI."""
 
 from __future__ import annotations
 
@@ -9,25 +9,38 @@ from typing import NoReturn
 
 import pytest
 
-from tpuctl.interpreters import Interpreter, find, own
+from tpuctl.emulator.machines import ImageStore
+from tpuctl.interpreters import Interpreter, find, or_list, own
 
-__all__ = ["absent", "hide_interpreters", "other_interpreter"]
+__all__ = ["absent", "hide_interpreters", "other_interpreter", "require_image"]
 
 MINORS = [f"3.{minor}" for minor in range(9, 16)]
 
 
 @functools.cache
 def other_interpreter() -> Interpreter:
-    """One that machines could have. Where there is none: skipped, and under CI failed."""
+    """One of another version than runs the tests, which machines could have."""
     other = find([minor for minor in MINORS if minor != own().minor])
     if other is None:
         absent(f"there is no Python but {own().minor} here, with venv and ensurepip")
     return other
 
 
+def require_image(tensorflow: str) -> None:
+    """Go on where an image with this TensorFlow is made or could be."""
+    if not _can_run(tensorflow):
+        minors = or_list(ImageStore().interpreters(tensorflow))
+        absent(f"no image with TensorFlow {tensorflow}: there is no Python {minors} here")
+
+
+@functools.cache
+def _can_run(tensorflow: str) -> bool:
+    return ImageStore().can_run(tensorflow)
+
+
 def absent(reason: str) -> NoReturn:
     """Skip what needs something that is not here; fail under CI, where it has to be."""
-    if os.environ.get("CI"):
+    if os.environ.get("CI") == "true":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
 

@@ -1,0 +1,79 @@
+"""What `up` says and does before the local cloud's machines can run a stack's TensorFlow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from prerequisites import hide_interpreters
+
+from tpuctl.api.local import prepare_image
+from tpuctl.emulator.machines import ImageStore
+from tpuctl.errors import TpuctlError
+from tpuctl.interpreters import own
+from tpuctl.model.events import Event, Note, Outcome, StepFinished
+
+UV_THAT_FAILS = "#!/bin/sh\necho 'error: no network' >&2\nexit 2\n"
+
+
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Our own Python, nothing else, and no image made before."""
+    hide_interpreters(tmp_path, monkeypatch)
+    monkeypatch.setenv("TPUCTL_IMAGE_CACHE", str(tmp_path / "images"))
+    return tmp_path
+
+
+def stranger() -> str:
+    """A TensorFlow that our own Python has no wheels of."""
+    images = ImageStore()
+    return next(one for one in images.locks() if own().minor not in images.interpreters(one))
+
+
+async def prepared(tensorflow: str, events: list[Event], answer: bool) -> list[str]:
+    """Prepare until the image would be made; the questions asked."""
+    questions: list[str] = []
+
+    def may_install(question: str) -> bool:
+        questions.append(question)
+        return answer
+
+    def emit(event: Event) -> None:
+        events.append(event)
+        if getattr(event, "address", "").startswith("image/"):
+            raise InterruptedError
+
+    with pytest.raises((InterruptedError, TpuctlError)):
+        await prepare_image(tensorflow, emit, may_install)
+    return questions
+
+
+async def test_another_tensorflow_is_told_in_a_line(alone: Path) -> None:
+    wanted, events = stranger(), list[Event]()
+    assert await prepared(wanted, events, answer=True) == []  # no uv to ask about
+    if not ImageStore().offered():
+        pytest.skip(f"no TensorFlow has wheels for Python {own().minor}")
+    note = next(event for event in events if isinstance(event, Note))
+    assert f"instead of {wanted}: no Python" in note.text
+    assert "\n" not in note.text
+
+
+@pytest.mark.parametrize("answer", [True, False])
+async def test_uv_is_run_when_that_is_agreed_to(alone: Path, answer: bool) -> None:
+    uv = alone / "PATH" / "uv"
+    uv.write_text(f'#!/bin/sh\necho "$@" > {alone}/arguments\n{UV_THAT_FAILS}')
+    uv.chmod(0o755)
+    wanted, events = stranger(), list[Event]()
+    minor = ImageStore().interpreters(wanted)[0]
+    [question] = await prepared(wanted, events, answer=answer)
+    assert f"Download Python {minor} with uv?" in question
+    assert (alone / "arguments").exists() is answer
+    ended = [event for event in events if isinstance(event, StepFinished)]
+    if answer:
+        assert (alone / "arguments").read_text().split() == [
+            *("python", "install", "--color", "never", minor)
+        ]
+        assert ended[0].address == f"python/{minor}"
+        assert ended[0].outcome is Outcome.FAILED
+        assert "no network" in ended[0].because
+    assert any(isinstance(event, Note) for event in events) is bool(ImageStore().offered())
