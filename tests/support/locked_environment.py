@@ -11,9 +11,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tpuctl.emulator.machines.images import ImageStore, base_interpreter
+from prerequisites import absent
+
+from tpuctl.emulator.machines.images import ImageStore
+from tpuctl.interpreters import find, or_list
 
 __all__ = ["locked_python"]
+
+PYTHONS = ("3.11", "3.12")  # that all of the lists have wheels for
 
 
 def locked_python(lock: Path) -> Path:
@@ -22,8 +27,11 @@ def locked_python(lock: Path) -> Path:
     Nothing but the list is installed: what a package asks for and the list leaves out stays out.
     Raises RuntimeError with pip's last lines when that fails.
     """
+    interpreter = find(PYTHONS)
+    if interpreter is None:
+        absent(f"an environment for {lock.stem} needs Python {or_list(PYTHONS)}")
     store = ImageStore()
-    identity = f"{platform.python_version()} {platform.machine()}\n{lock.read_text('utf-8')}"
+    identity = f"{interpreter.version} {platform.machine()}\n{lock.read_text('utf-8')}"
     digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
     home = store.cache / "environments" / f"{lock.stem}-{digest}"
     home.parent.mkdir(parents=True, exist_ok=True)
@@ -32,7 +40,7 @@ def locked_python(lock: Path) -> Path:
         if not (home / "complete").exists():
             shutil.rmtree(home, ignore_errors=True)
             print(f"making an environment for {lock.stem}: minutes, once", file=sys.stderr)
-            _run(base_interpreter(), "-m", "venv", str(home))
+            _run(interpreter.path, "-m", "venv", str(home))
             _run(
                 *(str(home / "bin" / "python"), "-m", "pip", "install", "--no-deps"),
                 *("--require-hashes", "--no-input", "--progress-bar=off", "--no-color"),
