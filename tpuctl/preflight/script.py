@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from pathlib import Path
 
 from tpuctl.errors import Refused, Usage
@@ -39,7 +40,9 @@ def require_python(script: Path) -> None:
     """Raise Refused where it is not valid Python, as the Python running here knows it."""
     hint = "Mend it, then run it again. --no-check sends it as it is."
     try:
-        ast.parse(script.read_bytes(), filename=str(script))
+        with warnings.catch_warnings():  # of what is parsed: shown from Python 3.12 on
+            warnings.simplefilter("ignore")
+            ast.parse(script.read_bytes(), filename=str(script))
     except SyntaxError as error:
         if script.suffix != ".py":
             hint = f"Is it a program? Then run it as a command:\n    tpuctl run -- ./{script.name}"

@@ -1,0 +1,24 @@
+"""What must be true of a script before it is sent, as any Python that runs tpuctl sees it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tpuctl.errors import Refused
+from tpuctl.preflight.script import require_python
+
+
+def test_a_warning_about_the_script_is_its_authors_affair(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text('import re\nDIGIT = re.compile("\\d")\n')  # warns, shown from 3.12 on
+    require_python(script)
+
+
+def test_what_is_not_python_is_refused_with_its_line(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("x = 1\ny = (\n")
+    with pytest.raises(Refused) as refused:
+        require_python(script)
+    assert refused.value.diagnostics[0].where.startswith(f"{script}:2")
