@@ -109,4 +109,8 @@ async def install_interpreter(
     ):
         problem = await interpreters.install(minors[0], installing.report)
         if problem is not None:
-            raise OperationFailed("uv could not install it", problem)
+            raise OperationFailed(
+                "uv could not install it",
+                problem,
+                hint="Install it another way, with pyenv or your system's packages.",
+            )

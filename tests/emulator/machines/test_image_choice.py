@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,11 @@ from typing import Any
 import pytest
 from prerequisites import hide_interpreters, other_interpreter
 
-from tpuctl.cli.main import run
 from tpuctl.emulator.machine import MachineError
-from tpuctl.emulator.machines import ImageStore, LocalHost, NoInterpreter
-from tpuctl.emulator.server import Server
+from tpuctl.emulator.machines import ImageStore, NoInterpreter
 from tpuctl.interpreters import own
 
 RUNTIME, TENSORFLOW = "tpu-vm-tf-2.15.1-pjrt", "2.15.1"
-NEXT_RUNTIME, NEXT = "tpu-vm-tf-2.16.1-pjrt", "2.16.1"
 NOWHERE = "3.99"
 
 MakeStore = Callable[..., ImageStore]
@@ -104,38 +100,6 @@ async def test_a_machine_runs_another_python_than_the_local_cloud(
     assert done.out.split()[-2:] == ["Python", other.version]
     assert lab.host.image_notes == []
     assert (await lab.run("echo $TPUCTL_MACHINE_NOTE")).out == "\n"
-
-
-async def test_status_and_machines_tell_of_another_tensorflow(
-    make_store: MakeStore,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    lab: Any,
-) -> None:
-    """What `local status` shows, and what jobs find among their variables."""
-    store = make_store({NEXT: NOWHERE, TENSORFLOW: other_interpreter().minor})
-    servers: list[LocalHost] = []
-
-    def make_host(home: Path, front: tuple[str, int]) -> LocalHost:
-        servers.append(LocalHost(home, front=front, images=store))
-        return servers[0]
-
-    server = Server(tmp_path / "served", make_host)
-    await server.start()
-    try:
-        lab.host = servers[0]
-        await lab.boot(runtime=NEXT_RUNTIME)
-        note = store.choose(NEXT).note
-        assert f"TensorFlow {TENSORFLOW} instead of {NEXT}" in note
-        assert (await lab.run("echo $TPUCTL_MACHINE_NOTE")).out.strip() == note
-        server.write_address()
-        monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(server.home))
-        assert await asyncio.to_thread(run, ["local", "status"]) == 0
-        [line] = [text for text in capsys.readouterr().out.splitlines() if "images" in text]
-        assert line.split(maxsplit=1)[1] == note
-    finally:
-        await server.close()
 
 
 async def test_no_machine_where_nothing_fits(make_lab: Any, make_store: MakeStore) -> None:

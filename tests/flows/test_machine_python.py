@@ -1,0 +1,108 @@
+"""A computer whose Pythons do not suit the runtime's TensorFlow, from `up` to the job's log.
+
+The program is a copy of tpuctl whose images need other Pythons and install nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from prerequisites import hide_interpreters
+
+import tpuctl
+from tpuctl.emulator import control
+from tpuctl.interpreters import own
+
+STACK = """\
+stack: strange
+project: {id: local-project}
+tpu: {type: v2-8, runtime: tpu-vm-tf-2.18.0-pjrt-v5p-and-below, zones: [us-central1-b]}
+"""
+NOWHERE = "3.99"
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """The lists of the copy's images, none of which a Python of this computer suits."""
+    package = tmp_path / "program" / "tpuctl"
+    compiled = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(tpuctl.__file__).parent, package, ignore=compiled)
+    folder = package / "emulator" / "images"
+    for lock in folder.iterdir():
+        lock.write_text(f"# interpreters: {NOWHERE}\n")
+    return folder
+
+
+@pytest.fixture
+def run(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """Run that program on its own local cloud, with no other Python and no uv to be found."""
+    hide_interpreters(tmp_path, monkeypatch)
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "tpuctl.yaml").write_text(STACK)
+    (work / "hello.py").write_text("print('hello from', __import__('sys').version.split()[0])\n")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(images.parents[2]),
+        "TPUCTL_CLOUD": "local",
+        "TPUCTL_LOCAL_HOME": str(tmp_path / "cloud"),
+        "TPUCTL_CONFIG_HOME": str(tmp_path / "config"),
+        "TPUCTL_IMAGE_CACHE": str(tmp_path / "images"),
+    }
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "tpuctl", *words],
+            cwd=work,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    yield run
+    control.stop(tmp_path / "cloud")
+
+
+def test_the_nearest_tensorflow_is_told_by_up_status_and_the_job(run: Run, images: Path) -> None:
+    (images / "2.16.1.txt").write_text(f"# interpreters: {own().minor}\n")
+    note = (
+        f"TensorFlow 2.16.1 instead of 2.18.0: no Python {NOWHERE} was found on PATH, in pyenv "
+        "or in uv."
+    )
+    assert run("local", "up", "--pace", "instant").returncode == 0
+    up = run("up", "--yes")
+    assert up.returncode == 0, up.stderr
+    assert [line for line in up.stderr.splitlines() if "2.16.1 instead" in line] == [
+        f"The machines of the local cloud have {note}"
+    ]
+    status = run("local", "status")
+    assert [line.split(maxsplit=1) for line in status.stdout.splitlines() if "images" in line] == [
+        ["images", note]
+    ]
+    job = run("run", "hello.py", "--no-check")
+    assert job.returncode == 0, job.stderr
+    log = run("logs").stdout.splitlines()
+    assert log[0] == f"tpuctl: this machine has {note}"
+    assert log[-1] == f"hello from {own().version}"
+
+
+def test_where_nothing_fits_up_says_what_to_install(run: Run, tmp_path: Path) -> None:
+    assert run("local", "up", "--pace", "instant").returncode == 0
+    up = run("up", "--yes")
+    assert up.returncode == 1
+    assert "No Python for the machines' image" in up.stderr
+    assert f"TensorFlow 2.18.0 needs Python {NOWHERE}. This is Python {own().minor}" in up.stderr
+    assert f"    uv python install {NOWHERE}" in up.stderr
+    assert "disk" not in up.stderr
+    assert not list((tmp_path / "cloud" / "machines").glob("*"))
+    doctor = run("doctor")
+    assert f"uv python install {NOWHERE}" in doctor.stdout + doctor.stderr
