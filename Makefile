@@ -62,7 +62,7 @@ live: $(VENV)/.installed
 	@$(BIN)/python tests/live/run.py
 
 bench: $(VENV)/.installed
-	@$(BIN)/python tests/benchmarks/run.py $(ONLY)
+	@TPUCTL_BENCH_SMALLEST=$(SMALLEST) $(BIN)/python tests/benchmarks/run.py $(ONLY)
 
 docs: $(VENV)/.installed
 	$(BIN)/python docs/generate.py

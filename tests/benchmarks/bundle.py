@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from figures import PROJECT, Figure, local_cloud
+from figures import PROJECT, Figure, local_cloud, sized
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
@@ -23,7 +23,8 @@ from tpuctl.jobs.ship import Shipped, ship_bundle
 __all__ = ["second_bundle"]
 
 BUCKET = "bench-bundle"
-TIMES = 3
+TIMES = sized(3, 1)
+SHARE = sized(1.0, 0.02)  # of the folder's files and their bytes
 
 
 def second_bundle() -> Iterator[Figure]:
@@ -37,7 +38,7 @@ def second_bundle() -> Iterator[Figure]:
         source = root / "source"
         table = _fill(source)
         size = sum(path.stat().st_size for path in source.rglob("*") if path.is_file())
-        time.sleep(2.5)  # files that were written just now are not trusted to be settled
+        time.sleep(sized(2.5, 0))  # files that were written just now are not trusted to be settled
 
         first, first_seconds = _timed(lambda: _ship(source, store, root))
         sent, ours, theirs, everything = 0, float("inf"), float("inf"), 0
@@ -80,13 +81,13 @@ def _fill(source: Path) -> Path:
             size -= len(lines[-1]) + 1
         return "\n".join(lines).encode()
 
-    for number in range(2000):
+    for number in range(round(2000 * SHARE)):
         path = source / f"package-{number % 20}/module-{number}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(prose(25_000))
     for number in range(4):
-        (source / f"table-{number}.csv").write_bytes(prose(25_000_000))
-    (source / "weights.bin").write_bytes(noise.randbytes(50_000_000))
+        (source / f"table-{number}.csv").write_bytes(prose(round(25_000_000 * SHARE)))
+    (source / "weights.bin").write_bytes(noise.randbytes(round(50_000_000 * SHARE)))
     return source / "table-2.csv"
 
 

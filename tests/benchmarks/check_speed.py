@@ -7,12 +7,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from figures import TPUCTL, Figure, wall
+from figures import TPUCTL, Figure, sized, wall
 
 __all__ = ["check_speed"]
 
-FILES = 10
-LINES = 2_000
+FILES = sized(10, 2)
+LINES = sized(2_000, 100)
 HEAD = '''"""A part of a model."""
 
 import tensorflow as tf

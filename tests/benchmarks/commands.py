@@ -6,7 +6,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 
-from figures import TPUCTL, Figure, wall
+from figures import TPUCTL, Figure, skipped, wall
 
 __all__ = ["help_time"]
 
@@ -18,7 +18,7 @@ def help_time() -> Iterator[Figure]:
     yield Figure("tpuctl --help", f"{ours:.3f} s", f"{ours / bare:.1f} × python -c pass", "0.15 s")
     gcloud = shutil.which("gcloud")
     if gcloud is None:
-        yield Figure("gcloud … tpu-vm --help", "gcloud is not here")
+        yield skipped("gcloud … tpu-vm --help", "gcloud is not here")
         return
     theirs = wall([gcloud, "compute", "tpus", "tpu-vm", "--help"], times=2)
     yield Figure("gcloud … tpu-vm --help", f"{theirs:.3f} s", f"{theirs / ours:.1f} × ours")

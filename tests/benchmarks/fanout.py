@@ -11,10 +11,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from figures import PROJECT, TPUCTL, Figure, local_cloud, stack_in
+from figures import PROJECT, TPUCTL, Figure, local_cloud, sized, skipped, stack_in
 
 from tpuctl.api import Tpuctl
 from tpuctl.emulator import control
@@ -26,7 +26,7 @@ from memory import proportional_memory
 
 __all__ = ["fanout"]
 
-SIZES = {1: "v3-8", 16: "v3-128", 64: "v3-512", 256: "v3-2048"}
+SIZES = sized({1: "v3-8", 16: "v3-128", 64: "v3-512", 256: "v3-2048"}, {4: "v3-32"})
 ZONE = "europe-west4-a"
 LONGEST = 300.0  # seconds that gcloud is given: it starts a program for each worker
 NEEDED = 40 << 20  # bytes of this computer's memory for a worker and all that runs on it
@@ -60,7 +60,7 @@ def fanout() -> Iterator[Figure]:
     wanted = [int(one) for one in os.environ.get("TPUCTL_BENCH_WORKERS", "").split(",") if one]
     for workers in wanted or SIZES:
         if workers * NEEDED > free_memory():
-            yield Figure(f"a job on {workers} workers", "not enough memory here")
+            yield skipped(f"a job on {workers} workers", "not enough memory here")
             continue
         with local_cloud("instant") as folder:
             yield from on_workers(folder, workers)
@@ -94,8 +94,8 @@ def on_workers(folder: Path, workers: int) -> Iterator[Figure]:
         if track and workers == 1:
             continue  # nothing to do at the same time
         theirs = run_gcloud(folder, cloud, stack, track, options if workers > 1 else (), workers)
-        if isinstance(theirs, str):
-            yield Figure(f"{how}, to {what}", theirs)
+        if isinstance(theirs, Figure):
+            yield replace(theirs, what=f"{how}, to {what}")
             continue
         ratio = theirs.total / ours.total
         is_goal = workers == GOAL_AT and not track
@@ -115,7 +115,7 @@ def verdict(is_met: bool) -> str:
 def run_ours(folder: Path, stack: Tpuctl, workers: int) -> Run:
     """The better of two runs, where that takes no minutes; each ships another script."""
     runs = []
-    for number in range(2 if workers < max(SIZES) else 1):
+    for number in range(sized(2, 1) if workers < max(SIZES) else 1):
         (folder / "job/hello.py").write_text(f"number = {number}\n{HELLO}", "utf-8")
         options = ["--cloud", "local", "--stack-file", str(stack.stack_file)]
         command = [*TPUCTL, *options, "run", str(folder / "job/hello.py"), "--all-workers"]
@@ -130,7 +130,7 @@ def run_gcloud(
     track: tuple[str, ...],
     options: tuple[str, ...],
     workers: int,
-) -> Run | str:
+) -> Run | Figure:
     """The same folder to all machines, and its script run there; its key is known to them."""
     environment = environment_of(cloud, PROJECT, ZONE, folder)
     gcloud = ["gcloud", *track, "compute", "tpus", "tpu-vm"]
@@ -143,12 +143,12 @@ def run_gcloud(
         command = "--command=python3 job/hello.py"
         ran = timed([*gcloud, "ssh", node, *where, command], environment, folder, workers)
     except FileNotFoundError:
-        return "gcloud is not here"
+        return skipped("gcloud", "it is not here")
     except subprocess.TimeoutExpired:
-        return f"longer than {LONGEST:.0f} s"
+        return Figure("gcloud", f"longer than {LONGEST:.0f} s")
     except (subprocess.CalledProcessError, RuntimeError) as error:
         said = error.stderr.decode() if isinstance(error, subprocess.CalledProcessError) else error
-        return f"it failed: {str(said).strip()[-300:]}"
+        return Figure("gcloud", str(said).strip()[-300:], has_failed=True)
     return Run(sent.total + ran.first, sent.total + ran.total, sent.here + ran.here)
 
 

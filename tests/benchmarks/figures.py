@@ -1,4 +1,4 @@
-"""What the benchmarks share: lines of the report, clocks, and clouds of their own."""
+"""What the benchmarks share: lines of the report, sizes, clocks, and clouds of their own."""
 
 from __future__ import annotations
 
@@ -11,12 +11,28 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from tpuctl.api import Tpuctl
 from tpuctl.emulator import control
 from tpuctl.model.events import Event, ignore
 
-__all__ = ["PROJECT", "TPUCTL", "Figure", "local_cloud", "stack_in", "wall"]
+__all__ = [
+    "IS_SMALLEST",
+    "PROJECT",
+    "TPUCTL",
+    "Figure",
+    "local_cloud",
+    "sized",
+    "skipped",
+    "stack_in",
+    "wall",
+]
+
+# `make bench SMALLEST=1`: everything once and as small as it can be, for the suite. Its figures
+# mean nothing; that they come is what is tested.
+IS_SMALLEST = os.environ.get("TPUCTL_BENCH_SMALLEST") == "1"
+Size = TypeVar("Size")
 
 PROJECT = "local-project"
 _INSTALLED = Path(sys.executable).parent / "tpuctl"
@@ -31,13 +47,24 @@ class Figure:
     value: str
     beside: str = ""
     goal: str = ""
+    has_failed: bool = False  # there is no figure: `value` says what went wrong
+
+
+def skipped(what: str, reason: str) -> Figure:
+    """What cannot be measured here."""
+    return Figure(what, "skipped", reason)
+
+
+def sized(usual: Size, smallest: Size) -> Size:
+    """How many, how long or how large: what is measured, or the least that does all of it."""
+    return smallest if IS_SMALLEST else usual
 
 
 def wall(command: list[str], *, times: int = 7) -> float:
-    """The least wall time of several runs, in seconds; the first one warms caches."""
+    """The least wall time of several runs, in seconds; another one before them warms caches."""
     subprocess.run(command, capture_output=True, check=True)
     best = float("inf")
-    for _ in range(times):
+    for _ in range(sized(times, 1)):
         started = time.perf_counter()
         subprocess.run(command, capture_output=True, check=True)
         best = min(best, time.perf_counter() - started)

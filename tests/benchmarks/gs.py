@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import requests
-from figures import PROJECT, Figure, local_cloud
+from figures import PROJECT, Figure, local_cloud, sized
 
 from tpuctl.emulator import control
 from tpuctl.emulator.machines import ImageStore
@@ -19,8 +19,8 @@ from tpuctl.emulator.shell import environment_for
 
 __all__ = ["gs_speed"]
 
-MEGABYTES = 200
-TIMES = 3
+MEGABYTES = sized(200, 1)
+TIMES = sized(3, 1)
 BUCKET = "bench-gs"
 
 # Writes and reads records as a job does, at both places by turns, and prints the least seconds.

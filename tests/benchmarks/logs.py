@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
 
-from figures import TPUCTL, Figure, local_cloud, stack_in
+from figures import TPUCTL, Figure, local_cloud, sized, stack_in
 
 from tpuctl.api import Tpuctl
 from tpuctl.model.job import JobRecord
 
 __all__ = ["logs"]
 
-LINES = 1_000_000
+LINES = sized(1_000_000, 2_000)
 MANY = f"""
 import sys
 for number in range(0, {LINES}, 1000):
@@ -27,7 +27,7 @@ for number in range(0, {LINES}, 1000):
         for step in range(number, number + 1000)
     ))
 """
-PRINTED = 300
+PRINTED = sized(300, 20)
 CLOCKED = f"""
 import time
 for number in range({PRINTED}):
@@ -59,7 +59,7 @@ def _million(stack: Tpuctl, folder: Path) -> Iterator[Figure]:
     for record in (long, short):
         asyncio.run(stack.follow(record, show=False))
     runs: dict[str, list[Run]] = {"cat": [], "logs": [], "cat one": [], "logs one": []}
-    for _ in range(7):  # by turns, so that all meet the same machine
+    for _ in range(sized(7, 1)):  # by turns, so that all meet the same machine
         for more, record in (("", long), (" one", short)):
             cat = asyncio.run(stack.ssh_command(0, f"cat {record.folder}/log"))
             runs["cat" + more].append(_drained(cat))

@@ -13,7 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from figures import Figure
+from figures import Figure, sized
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 
@@ -24,9 +24,9 @@ __all__ = ["preparation"]
 
 PROGRAMS = Path(__file__).with_name("programs")
 LOCK = Path(__file__).resolve().parents[2] / "requirements" / "benchmarks" / "datasets.lock"
-MEGABYTES = 24
-VOCABULARY = 16_000
-ROUNDS = 2
+MEGABYTES = sized(24.0, 0.2)
+VOCABULARY = sized(16_000, 2_000)
+ROUNDS = sized(2, 1)
 # One segment, nothing hidden, each text once: what both ways can make alike.
 ALIKE = {"sequence_length": 128, "predictions": 20, "duplication": 1, "shards": 4, "seed": 1}
 ALIKE |= {"pairs": "none", "masking": "dynamic", "held_out": 0.0, "short_sequences": 0.0}
@@ -38,7 +38,7 @@ def preparation() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory(prefix="tpuctl-bench-") as name:
         root = Path(name)
         text = root / "text.txt"
-        size = write_text(text, MEGABYTES * 1_000_000)
+        size = write_text(text, round(MEGABYTES * 1_000_000))
         train = "import sys; from corpus import wordpiece; wordpiece.save("
         train += f"wordpiece.train([sys.argv[1]], {VOCABULARY}, 8), sys.argv[2], 'key')"
         run(job_python(), ["-c", train, str(text), str(root / "tokenizer")])

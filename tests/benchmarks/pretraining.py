@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from figures import Figure
+from figures import Figure, sized
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 
@@ -26,13 +26,16 @@ __all__ = ["WAYS", "Program", "Step", "pretraining", "take_turns", "write_batche
 
 PROGRAMS = Path(__file__).with_name("programs")
 LOCKS = Path(__file__).resolve().parents[2] / "requirements" / "benchmarks"
-SIZES = {
-    "mini": {"layers": 4, "hidden": 256, "heads": 4},
-    "small": {"layers": 4, "hidden": 512, "heads": 8},
-}
+SIZES = sized(
+    {
+        "mini": {"layers": 4, "hidden": 256, "heads": 4},
+        "small": {"layers": 4, "hidden": 512, "heads": 8},
+    },
+    {"tiny": {"layers": 2, "hidden": 128, "heads": 2}},
+)
 SHAPE = {"vocabulary": 32_000, "length": 128, "predictions": 20, "batch": 32, "dropout": 0.1}
-ROUNDS = 5
-SECONDS_A_ROUND = 4.0
+ROUNDS = sized(5, 1)
+SECONDS_A_ROUND = sized(4.0, 0.0)
 
 # name in the report: program, list of its environment (the job's own where None), its choices
 WAYS: dict[str, tuple[str, str | None, list[str]]] = {
@@ -138,7 +141,7 @@ def pretraining() -> Iterator[Figure]:
                     yield first_step(name, way, program.answer())
                     programs[way] = program
                 except RuntimeError as error:
-                    yield Figure(f"{name}: {way}", "not measured", str(error))
+                    yield Figure(f"{name}: {way}", "not measured", str(error), has_failed=True)
             yield from compared(name, model, take_turns(programs))
             stack.close()
             yield from counted(name, programs)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from figures import PROJECT, Figure, stack_in
+from figures import PROJECT, Figure, sized, stack_in
 
 from tpuctl.api import Tpuctl
 from tpuctl.catalog import accelerator_type
@@ -23,10 +23,10 @@ from tpuctl.emulator.control import LocalCloud
 
 __all__ = ["scale_time"]
 
-STACKS = 300
+STACKS = sized(300, 8)
 AT_ONCE = 8
-TIMES = 5
-ROUND_TRIP = 0.2
+TIMES = sized(5, 1)
+ROUND_TRIP = sized(0.2, 0.01)
 GOAL = 2.0
 # A server whose machines are none: three hundred real ones would be measured instead of it.
 SERVE = Path(__file__).resolve().parents[1] / "emulator" / "serve_null.py"

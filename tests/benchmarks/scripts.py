@@ -18,8 +18,8 @@ from pathlib import Path
 from shlex import join
 from typing import Any
 
-from figures import PROJECT, TPUCTL, Figure, local_cloud, stack_in
-from ups import BILLING, KINDS, missing_image
+from figures import PROJECT, TPUCTL, Figure, local_cloud, sized, skipped, stack_in
+from ups import BILLING, KINDS, MEASURED, missing_image
 
 from tpuctl.api import Tpuctl
 from tpuctl.emulator import control
@@ -31,7 +31,7 @@ from gcloud import environment_of
 __all__ = ["gcloud_time", "scripts_time"]
 
 ZONE = "us-central1-b"
-PACE = "quick"
+PACE = sized("quick", "instant")
 Command = list[str]
 
 
@@ -90,6 +90,11 @@ class Made:
     def project_roles(self) -> list[str]:
         return _roles(self._ask("POST", f"/v3/projects/{self.project}:getIamPolicy"), self.email)
 
+    def account_roles(self) -> list[str]:
+        """What the stack's account may do with itself."""
+        path = f"/v1/projects/{self.project}/serviceAccounts/{self.email}:getIamPolicy"
+        return _roles(self._ask("POST", path), self.email)
+
     def bucket_roles(self, email: str) -> list[str]:
         return _roles(self._ask("GET", f"/storage/v1/b/{self.bucket}/iam"), email)
 
@@ -100,27 +105,42 @@ class Made:
         return found
 
     def permissions(self, role: str) -> list[str]:
+        """Those of a custom role."""
         found: list[str] = self._ask("GET", f"/v1/{role}")["includedPermissions"]
         return found
+
+    def rights(self) -> dict[str, list[str]]:
+        """All that the stack's account may do, in order."""
+        project_roles = self.project_roles()
+        return {
+            "project": sorted(project_roles),
+            "bucket": sorted(self.bucket_roles(self.email)),
+            "account": sorted(self.account_roles()),
+            **{role: sorted(self.permissions(role)) for role in _custom(project_roles)},
+        }
 
 
 def _roles(policy: dict[str, Any], email: str) -> list[str]:
     member = f"serviceAccount:{email}"
-    return [one["role"] for one in policy["bindings"] if member in one["members"]]
+    bindings = policy.get("bindings", [])
+    return [binding["role"] for binding in bindings if member in binding["members"]]
+
+
+def _custom(roles: list[str]) -> list[str]:
+    """Those that the stack has made itself, and that a script has to make before it grants them."""
+    return [role for role in roles if role.startswith("projects/")]
 
 
 def script_of(kind: str, made: Made) -> list[Step]:
     """The commands for a stack of that kind, in an order that is legal."""
     name, email = made.names.node, made.email
     roles = made.project_roles()
-    own = next(role for role in roles if role.startswith("projects/"))
     steps = []
     if kind == "new project":
         steps.append(Step("project", ["gcloud", "projects", "create", made.project]))
         billing = ["gcloud", "billing", "projects", "link", made.project]
         steps.append(Step("billing", [*billing, f"--billing-account={BILLING}"], ("project",)))
     bucket, member = f"gs://{made.bucket}", f"--member=serviceAccount:{email}"
-    allowed = ",".join(made.permissions(own))
     rule = ["gcloud", "compute", "firewall-rules", "create", "bench-ssh", "--allow=tcp:22"]
     identity = ["gcloud", "beta", "services", "identity", "create"]
     steps += [
@@ -135,30 +155,42 @@ def script_of(kind: str, made: Made) -> list[Step]:
             ("apis",),
         ),
         Step("bucket", ["gcloud", "storage", "buckets", "create", bucket], ("apis",)),
-        Step(
-            "role",
-            [
-                *("gcloud", "iam", "roles", "create", own.rpartition("/")[2]),
-                *(f"--project={made.project}", f"--permissions={allowed}"),
-            ],
-            ("apis",),
-        ),
         Step("firewall", [*rule, "--source-ranges=127.0.0.0/8"], ("apis",)),
         Step("identity", [*identity, "--service=tpu.googleapis.com"], ("apis",)),
     ]
-    steps += _machines(kind, name, made)
-    # One after another: each reads the policy, changes it and writes it back.
-    before: tuple[str, ...] = ("account", "role")
-    for number, role in enumerate(roles):
-        grant = ["gcloud", "projects", "add-iam-policy-binding", made.project, member]
-        steps.append(Step(f"grant_{number}", [*grant, f"--role={role}"], before))
-        before = (f"grant_{number}",)
-    before = ("account", "bucket")
-    for number, role in enumerate(made.bucket_roles(email)):
-        grant = ["gcloud", "storage", "buckets", "add-iam-policy-binding", bucket, member]
-        steps.append(Step(f"opened_{number}", [*grant, f"--role={role}"], before))
-        before = (f"opened_{number}",)
+    custom_roles = []
+    for number, role in enumerate(_custom(roles)):
+        create = ["gcloud", "iam", "roles", "create", role.rpartition("/")[2]]
+        allowed = f"--permissions={','.join(made.permissions(role))}"
+        custom_roles.append(
+            Step(f"role_{number}", [*create, f"--project={made.project}", allowed], ("apis",))
+        )
+    steps += [*custom_roles, *_machines(kind, name, made)]
+    grant = "add-iam-policy-binding"
+    account = ["gcloud", "iam", "service-accounts", grant, email, f"--project={made.project}"]
+    steps += _grants(
+        "grant",
+        ["gcloud", "projects", grant, made.project, member],
+        roles,
+        ("account", *(step.name for step in custom_roles)),
+    )
+    steps += _grants(
+        "opened",
+        ["gcloud", "storage", "buckets", grant, bucket, member],
+        made.bucket_roles(email),
+        ("account", "bucket"),
+    )
+    steps += _grants("acting", [*account, member], made.account_roles(), ("account",))
     return steps
+
+
+def _grants(
+    name: str, command: Command, roles: list[str], after: tuple[str, ...]
+) -> Iterator[Step]:
+    """One after another: each reads the policy, changes it and writes it back."""
+    for number, role in enumerate(roles):
+        yield Step(f"{name}_{number}", [*command, f"--role={role}"], after)
+        after = (f"{name}_{number}",)
 
 
 def _machines(kind: str, name: str, made: Made) -> Iterator[Step]:
@@ -200,43 +232,51 @@ def _machines(kind: str, name: str, made: Made) -> Iterator[Step]:
 def scripts_time() -> Iterator[Figure]:
     """`tpuctl up`, the whole program, against both scripts, each in a new local cloud."""
     if shutil.which("gcloud") is None:
-        yield Figure("up beside gcloud's scripts", "skipped", "gcloud is not here")
+        yield skipped("up beside gcloud's scripts", "gcloud is not here")
         return
-    for kind in KINDS:
+    for kind in MEASURED:
         with local_cloud(PACE) as folder:
             stack = stack_in(folder, **KINDS[kind])
             absent = missing_image(stack)
             if absent:
                 reason = f"the image of TensorFlow {absent} is not made"
-                yield Figure(f"up: {kind}", "skipped", reason)
+                yield skipped(f"up: {kind}", reason)
                 continue
             ours = os.environ | {"TPUCTL_CLOUD": "local"}
             command = [*TPUCTL, "--stack-file", str(stack.stack_file), "up", "--yes"]
             ours_took = timed(command, ours, folder)
             cloud = control.status(folder / "cloud")
             assert cloud is not None
-            steps = script_of(kind, Made(cloud, stack))
-        theirs = [_script_time(text(steps), steps, kind) for text in (one_by_one, at_once)]
+            made = Made(cloud, stack)
+            steps, rights = script_of(kind, made), made.rights()
+        theirs = [_script_time(text(steps), steps, stack, rights) for text in (one_by_one, at_once)]
         one, parallel = (f"{took:.1f} s, {took / ours_took:.1f} ×" for took in theirs)
         told = f"{len(steps)} gcloud commands: one by one {one}; as parallel as can be {parallel}"
         yield Figure(f"tpuctl up: {kind}", f"{ours_took:.1f} s", told)
 
 
-def _script_time(script: str, steps: list[Step], kind: str) -> float:
+def _script_time(
+    script: str, steps: list[Step], stack: Tpuctl, rights: dict[str, list[str]]
+) -> float:
+    """Run it in a new local cloud; raises RuntimeError unless the account may do the same there."""
     with local_cloud(PACE) as folder:
         cloud = control.status(folder / "cloud")
         assert cloud is not None
         created = [step.command[-1] for step in steps if step.name == "project"]
         project = created[0] if created else PROJECT
         environment = environment_of(cloud, project, ZONE, folder)
-        return timed(["bash", "-c", script], environment, folder)
+        took = timed(["bash", "-c", script], environment, folder)
+        granted = Made(cloud, stack).rights()
+        if granted != rights:
+            raise RuntimeError(f"the script grants {granted}, and tpuctl up {rights}")
+        return took
 
 
 def gcloud_time() -> Iterator[Figure]:
     """Looking at a TPU VM and taking it away."""
     gcloud = shutil.which("gcloud")
     if gcloud is None:
-        yield Figure("beside gcloud", "skipped", "gcloud is not here")
+        yield skipped("beside gcloud", "gcloud is not here")
         return
     with local_cloud(PACE) as folder:
         cloud = control.status(folder / "cloud")

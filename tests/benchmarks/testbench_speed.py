@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from figures import PROJECT, Figure, local_cloud
+from figures import PROJECT, Figure, local_cloud, sized, skipped
 
 from tpuctl.emulator import control
 
@@ -30,10 +30,10 @@ from memory import proportional_memory
 __all__ = ["storage_speed"]
 
 BUCKET = "bench-storage"
-TURNS = 5
-REQUESTS = 200
-LISTED = 200
-MEGABYTES = 64
+TURNS = sized(5, 1)
+REQUESTS = sized(200, 8)
+LISTED = sized(200, 8)
+MEGABYTES = sized(64, 1)
 SMALL = b"x" * 1000
 LARGE = os.urandom(1 << 20) * MEGABYTES
 PLAIN = {"Content-Type": "application/octet-stream"}
@@ -171,7 +171,7 @@ def storage_speed() -> Iterator[Figure]:
         ours, theirs = servers["local cloud"], servers.get("testbench")
         if theirs is None:
             reason = "TPUCTL_STORAGE_TESTBENCH names no checkout"
-            yield Figure("storage beside storage-testbench", "skipped", reason)
+            yield skipped("storage beside storage-testbench", reason)
         names = [what for what, *_ in RATES]
         for what in [*names, *(what for what, _ in BYTES)]:
             unit = "/s" if what in names else " MB/s"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 
-from figures import Figure
+from figures import Figure, sized
 from job_environment import JOB
 
 from tpuctl.api.compiling import compile_script
@@ -26,10 +26,10 @@ from tpuctl.preflight.compile.report import CompileReport
 __all__ = ["memory", "row"]
 
 STEP = Path(__file__).with_name("programs") / "job_step.py"
-SIZE = "base"
-LENGTHS = (128, 512)
+SIZE = sized("base", "tiny")
+LENGTHS = sized((128, 512), (128,))
 # One core each: what TensorFlow sees as a device.
-TYPES = {
+ALL_TYPES = {
     "v2": "v2-8",
     "v3": "v3-8",
     "v5e": "v5litepod-1",
@@ -37,6 +37,7 @@ TYPES = {
     "v6e": "v6e-1",
     "v5p": "v5p-8",
 }
+TYPES = sized(ALL_TYPES, {"v2": ALL_TYPES["v2"]})
 
 
 def row(generation: str, length: int) -> tuple[int, str, str]:

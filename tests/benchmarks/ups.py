@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from critical_path import CriticalPath, critical_path, seconds_of, until_visible
-from figures import TPUCTL, Figure, local_cloud, stack_in
+from figures import TPUCTL, Figure, local_cloud, sized, skipped, stack_in
 
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.machines import ImageStore
@@ -19,10 +19,10 @@ from tpuctl.flows.provision import prepare_down
 from tpuctl.model.events import Event, StepFinished, StepStarted
 from tpuctl.model.plan import Plan
 
-__all__ = ["up_real_time", "up_time"]
+__all__ = ["BILLING", "KINDS", "MEASURED", "missing_image", "up_real_time", "up_time"]
 
 BILLING = "010CA1-010CA1-010CA1"  # the local cloud has it
-TIMES = 2
+TIMES = sized(2, 1)
 DETAIL = 0.03  # seconds above its pace from which a step is worth a word
 KINDS = {
     "TPU VM": {},
@@ -34,6 +34,7 @@ KINDS = {
     "new project": {"project": f"id: bench-project, create: true, billing_account: {BILLING}"},
     "TPU node, controller": {"tpu": "kind: node"},
 }
+MEASURED = sized(tuple(KINDS), ("TPU VM, disk, controller",))
 
 
 @dataclass
@@ -125,7 +126,7 @@ def measure(kind: str, pace_name: str, times: int) -> Iterator[Figure]:
             absent = missing_image(stack)
             if absent:
                 reason = f"the image of TensorFlow {absent} is not made"
-                yield Figure(f"up: {kind}", "skipped", reason)
+                yield skipped(f"up: {kind}", reason)
                 return
             found.append((up(stack, story, Pace(pace_name)), down(stack, story, Pace(pace_name))))
     for index, command in enumerate(("up", "down")):
@@ -193,12 +194,12 @@ def program_time(pace_name: str = "quick") -> Iterator[Figure]:
 
 def up_time() -> Iterator[Figure]:
     """At the pace in which operations take moments."""
-    for kind in KINDS:
+    for kind in MEASURED:
         yield from measure(kind, "quick", TIMES)
     yield from program_time()
 
 
 def up_real_time() -> Iterator[Figure]:
     """At the pace of the real cloud: three quarters of an hour in all."""
-    for kind in KINDS:
-        yield from measure(kind, "real", 1)
+    for kind in MEASURED:
+        yield from measure(kind, sized("real", "quick"), 1)

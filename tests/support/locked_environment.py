@@ -14,9 +14,9 @@ from pathlib import Path
 from prerequisites import absent
 
 from tpuctl.emulator.machines.images import ImageStore
-from tpuctl.interpreters import find, or_list
+from tpuctl.interpreters import Interpreter, find, or_list
 
-__all__ = ["locked_python"]
+__all__ = ["is_made", "locked_python"]
 
 PYTHONS = ("3.11", "3.12")  # that all of the lists have wheels for
 
@@ -30,10 +30,7 @@ def locked_python(lock: Path) -> Path:
     interpreter = find(PYTHONS)
     if interpreter is None:
         absent(f"an environment for {lock.stem} needs Python {or_list(PYTHONS)}")
-    store = ImageStore()
-    identity = f"{interpreter.version} {platform.machine()}\n{lock.read_text('utf-8')}"
-    digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
-    home = store.cache / "environments" / f"{lock.stem}-{digest}"
+    store, home = ImageStore(), _home(lock, interpreter)
     home.parent.mkdir(parents=True, exist_ok=True)
     with home.with_suffix(".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -49,6 +46,18 @@ def locked_python(lock: Path) -> Path:
             )
             (home / "complete").touch()
     return home / "bin" / "python"
+
+
+def is_made(lock: Path) -> bool:
+    """Whether the environment is there already: making it is a large download."""
+    interpreter = find(PYTHONS)
+    return interpreter is not None and (_home(lock, interpreter) / "complete").exists()
+
+
+def _home(lock: Path, interpreter: Interpreter) -> Path:
+    identity = f"{interpreter.version} {platform.machine()}\n{lock.read_text('utf-8')}"
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    return ImageStore().cache / "environments" / f"{lock.stem}-{digest}"
 
 
 def _run(*command: str, **environment: str) -> None:

@@ -1,0 +1,104 @@
+"""Every benchmark runs, as small as it can be; one that fails takes nothing of the others away."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from gcloud import require_gcloud
+from locked_environment import is_made
+
+sys.path.append(str(Path(__file__).parent))
+
+from figures import Figure
+from run import LONG, SECTIONS, main
+
+from tpuctl.preflight.compile.environments import COMPILER, LOWERING, Environments
+
+RUN = Path(__file__).with_name("run.py")
+LOCKS = Path(__file__).resolve().parents[2] / "requirements" / "benchmarks"
+# Those that run gcloud a dozen times, that start a TensorFlow, or wait for a pace.
+SLOW = {"scripts", "fanout", "gs", "tokens", "up", *LONG}
+GCLOUD = {"gcloud", "scripts", "fanout"}
+TENSORFLOW = {"gs", "tokens", "preparation", "pretraining"}
+# What is downloaded by the gigabyte is not made for a test.
+LOCKED = {"preparation": ("datasets",), "pretraining": ("keras-hub", "tf-models")}
+
+
+def sections() -> Iterator[object]:
+    for name in SECTIONS | LONG:
+        marks = [pytest.mark.soak] if name in SLOW else []
+        marks += [pytest.mark.tensorflow] if name in TENSORFLOW else []
+        yield pytest.param(name, marks=marks)
+
+
+@pytest.mark.parametrize("name", list(sections()))
+def test_section_has_figures_in_its_smallest_form(name: str) -> None:
+    if name in GCLOUD:
+        require_gcloud()
+    absent = [lock for lock in LOCKED.get(name, ()) if not is_made(LOCKS / f"{lock}.lock")]
+    if name == "memory":
+        compilers = (LOWERING, COMPILER)
+        absent += [kind.name for kind in compilers if not Environments().is_made(kind)]
+    if absent:
+        pytest.skip(f"needs environments that are not made: make bench ONLY={name} makes them")
+    done = subprocess.run(
+        [sys.executable, str(RUN), name],
+        env={**os.environ, "TPUCTL_BENCH_SMALLEST": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = [line for line in done.stderr.splitlines() if line.startswith("  ")]
+    assert figures, done.stderr
+
+
+def fine() -> Iterator[Figure]:
+    yield Figure("latency of this", "17 ms")
+
+
+def raises() -> Iterator[Figure]:
+    yield Figure("what came before", "23 ms")
+    raise TypeError("not a path")
+
+
+def admits_failure() -> Iterator[Figure]:
+    yield Figure("throughput of that", "exit code 3", has_failed=True)
+
+
+def test_section_that_fails_takes_no_figures_away(capsys: pytest.CaptureFixture[str]) -> None:
+    sections = {"first": raises, "second": admits_failure, "third": fine}
+    assert main([], sections) == 1
+    output = capsys.readouterr()
+    for figure in ("what came before", "throughput of that", "latency of this"):
+        assert figure in output.out
+    assert "Traceback" in output.err and "in raises" in output.err
+    assert output.out.splitlines()[-2:] == [
+        "failed: first: TypeError: not a path",
+        "failed: second: throughput of that: exit code 3",
+    ]
+
+
+def test_sections_that_succeed_exit_with_zero(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["third"], {"first": raises, "third": fine}) == 0
+    assert "failed" not in capsys.readouterr().out
+
+
+def test_section_whose_module_cannot_be_imported_fails_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "commands", None)  # as `import commands` fails
+    assert main(["help", "fine"], {**SECTIONS, "fine": fine}) == 1
+    output = capsys.readouterr().out
+    assert "latency of this" in output
+    assert "failed: help: ModuleNotFoundError" in output
+
+
+def test_unknown_section_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nothing"], SECTIONS) == 2
+    assert "no such benchmark: nothing" in capsys.readouterr().out
