@@ -90,6 +90,14 @@ class Collection:
 
     # Names.
 
+    @classmethod
+    def type_of(cls) -> str:
+        """What `kind` says of its resources: the message's name in camel case.
+
+        "compute#resourcePolicy" of ResourcePolicy, whose field is resource_policy.
+        """
+        return f"compute#{cls.message[:1].lower()}{cls.message[1:]}"
+
     def base_of(self, request: Any) -> str:
         """What the names of the request's scope begin with, up to its collection."""
         project = self.service.project(request.project)
@@ -142,7 +150,7 @@ class Collection:
 
     async def list(self, request: Any, caller: Caller) -> Any:
         base = self.base_of(request)
-        names, kind = self.names(f"{base}/"), f"compute#{self.field}List"
+        names, kind = self.names(f"{base}/"), f"{self.type_of()}List"
         return listed_names(request, f"{self.message}List", kind, names, base, self.shown)
 
     async def aggregated_list(self, request: Any, caller: Caller) -> Any:
@@ -151,7 +159,7 @@ class Collection:
         return aggregated(
             request,
             f"{self.message}AggregatedList",
-            f"compute#{self.field}AggregatedList",
+            f"{self.type_of()}AggregatedList",
             self.everywhere(project),
             [f"{self.scope}/{place}" for place in places],
             self.plural,
@@ -238,7 +246,7 @@ class Collection:
         """A row with what every new resource is given."""
         return {
             **row,
-            "kind": f"compute#{self.field}",
+            "kind": self.type_of(),
             # gcloud keeps host keys by it: one local cloud must not have another's.
             "id": str(10**18 + secrets.randbelow(8 * 10**18)),
             "creationTimestamp": now_text(),
