@@ -19,7 +19,7 @@ from tpuctl.emulator.discovery import documents
 from tpuctl.emulator.exchange import Exchange, HalfAnswer
 from tpuctl.emulator.oauth import PublicPages
 from tpuctl.emulator.routes import NoSuchPath, Router
-from tpuctl.emulator.status import ApiError, invalid
+from tpuctl.emulator.status import ApiError, internal, invalid
 from tpuctl.emulator.traffic import Caller, Cut
 from tpuctl.emulator.transcript import Transcript
 from tpuctl.emulator.tunnels import ROOT, Tunnels
@@ -173,7 +173,7 @@ class HttpHandler:
             return _refuse(raw, invalid(f"Malformed request: {error}"), family)
         except Exception as error:
             log.exception("%s %s failed", raw.method, _without_token(path))
-            return _refuse(raw, ApiError("INTERNAL", f"Internal error: {error!r}"), family)
+            return _refuse(raw, internal(error), family)
 
     @staticmethod
     def _take_prefix(request: Request) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tpuctl.emulator.status import ApiError
+from tpuctl.emulator.status import ApiError, internal
 from tpuctl.emulator.store import Store
 
 __all__ = ["Effect", "Operations", "Record"]
@@ -217,7 +217,7 @@ class Operations:
             self._end(record, None, error)
         except Exception as error:
             log.exception("operation %s failed", record.name)
-            self._end(record, None, ApiError("INTERNAL", f"Internal error: {error!r}"))
+            self._end(record, None, internal(error))
 
     def _tell(self, name: str, text: str) -> None:
         self._store.run("UPDATE operations SET detail=? WHERE name=?", text, name)

@@ -8,8 +8,9 @@ __all__ = ["DEFAULT_PACE", "PACES", "Pace"]
 
 DEFAULT_PACE = "quick"
 
-# Seconds per step at (quick, real). The real ones were seen where a source is named; the others
-# are guesses and stand on the list of things not tried against Google.
+# Seconds per step at (quick, real), a step being an operation or its whole collection: what
+# "compute.disks" has is meant for "compute.disks.resize", too. The real ones were seen where a
+# source is named; the others are guesses and stand on the list of things not tried against Google.
 _SECONDS: Mapping[str, tuple[float, float]] = {
     "tpu.nodes.create": (2.0, 300.0),  # "TPU VM 3-10 min" in public reports, 2019-2026
     "tpu.nodes.delete": (0.6, 60.0),  # guess
@@ -70,5 +71,11 @@ class Pace:
         self.name = name
 
     def seconds(self, step: str) -> float:
-        quick, real = _SECONDS[step]
+        """Of a step or else of its collection; raises LookupError where neither has a pace."""
+        for known in (step, step.rpartition(".")[0]):
+            if known in _SECONDS:
+                quick, real = _SECONDS[known]
+                break
+        else:
+            raise LookupError(f"no pace for {step!r}: give it seconds in {__name__}")
         return {"instant": 0.0, "quick": quick, "real": real}[self.name]

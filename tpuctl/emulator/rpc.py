@@ -10,7 +10,7 @@ from typing import Any
 
 from tpuctl.emulator.access import Access
 from tpuctl.emulator.routes import Router
-from tpuctl.emulator.status import ApiError
+from tpuctl.emulator.status import ApiError, internal
 from tpuctl.emulator.traffic import Caller, Cut
 from tpuctl.emulator.transcript import Transcript
 
@@ -87,7 +87,7 @@ class RpcServer:
             refusal = ApiError("UNAVAILABLE", "Socket closed")
         except Exception as error:
             log.exception("%s failed", method)
-            refusal = ApiError("INTERNAL", f"Internal error encountered: {error!r}")
+            refusal = internal(error)
         if self._transcript is not None:
             token = (header or "").partition(" ")[2]
             status = refusal.number if refusal else 0

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["CODES", "ApiError", "invalid", "missing", "unimplemented"]
+__all__ = ["CODES", "ApiError", "internal", "invalid", "missing", "unimplemented"]
 
 # google.rpc.Code name: (its number, the HTTP status it maps to), as google/rpc/code.proto has them.
 CODES: Mapping[str, tuple[int, int]] = {
@@ -123,6 +123,26 @@ def invalid(message: str, **more: Any) -> ApiError:
 
 def missing(message: str, **more: Any) -> ApiError:
     return ApiError("NOT_FOUND", message, **more)
+
+
+def internal(bug: Exception) -> ApiError:
+    """What no handler foresaw is the local cloud's own bug, and must not look like Google's.
+
+    `http` is for operations of Compute Engine, whose errors have a status of HTTP.
+    """
+    return ApiError(
+        "INTERNAL",
+        f"Bug in the local cloud, not in Google's service: {bug!r}. "
+        "Its traceback is in the local cloud's server.log.",
+        details=[
+            {
+                "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+                "reason": "LOCAL_CLOUD_BUG",
+                "domain": "tpuctl",
+                "metadata": {"http": "500"},
+            }
+        ],
+    )
 
 
 def unimplemented(method: str) -> ApiError:

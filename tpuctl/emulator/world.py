@@ -21,10 +21,10 @@ from tpuctl.emulator.settings import Settings
 from tpuctl.emulator.store import Store
 from tpuctl.emulator.traffic import Caller, Traffic
 
-__all__ = ["Caller", "Service", "World"]
+__all__ = ["SERVICES", "Caller", "Service", "World"]
 
 # Where each service lives; imported when first called, for Google's libraries are slow to load.
-_SERVICES: Mapping[str, str] = {
+SERVICES: Mapping[str, str] = {
     "tpu": "tpuctl.emulator.services.tpu:TpuService",
     "projects": "tpuctl.emulator.services.projects:ProjectsService",
     "resources_v1": "tpuctl.emulator.services.resources_v1:ResourcesV1Service",
@@ -90,7 +90,7 @@ class World:
         """The service of that key, made when first asked for."""
         found = self._loaded.get(key)
         if found is None:
-            module, _, name = _SERVICES[key].partition(":")
+            module, _, name = SERVICES[key].partition(":")
             found = getattr(importlib.import_module(module), name)(self)
             self._loaded[key] = found
         return found

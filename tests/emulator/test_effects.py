@@ -1,0 +1,139 @@
+"""Every effect has a pace, and what the local cloud did not foresee is called its own bug."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.api_core import exceptions as api
+from google.cloud import compute_v1
+from google.cloud.tpu_v2 import Node
+
+import tpuctl.emulator
+from tpuctl.cloud.errors import convert, from_status
+from tpuctl.emulator.operations import Effect
+from tpuctl.emulator.pace import Pace
+from tpuctl.emulator.world import SERVICES
+from tpuctl.errors import OperationFailed
+
+PARENT = "projects/local-project/locations/europe-west4-a"
+SOURCES = Path(tpuctl.emulator.__file__).parent
+# Effects that begin with the step of another name.
+STEPS: Mapping[str, str] = {
+    "compute.projects.setMetadata": "compute.metadata",
+    "projects.change": "projects.delete",
+    "services.batchEnable": "services.enable",
+    "tpu.queued.delete": "tpu.nodes.delete",
+    "tpu_v1.maintain": "tpu.maintain",
+    "tpu_v1.nodes.create": "tpu.v1.create",
+    "tpu_v1.nodes.delete": "tpu.v1.delete",
+    "tpu_v1.nodes.reimage": "tpu.v1.reimage",
+    "tpu_v1.nodes.start": "tpu.v1.start",
+    "tpu_v1.nodes.stop": "tpu.v1.stop",
+    "tpu_v1.preempt": "tpu.preempt",
+}
+DRIVES = "tpu.queued.drive"  # goes through states, each of which has a step of its own
+
+
+def place_of(effect: Effect) -> str:
+    """Where an effect is carried out: file, line and function."""
+    function = inspect.unwrap(effect.finish)
+    code = function.__code__
+    return f"{code.co_filename}:{code.co_firstlineno} {function.__qualname__}"
+
+
+async def test_every_effect_has_a_pace(cloud: Any) -> None:
+    pace, without, names = Pace("quick"), [], set()
+    for service in SERVICES:
+        for name, effect in cloud.server.world.service(service).effects.items():
+            names.add(name)
+            if name == DRIVES:
+                continue
+            try:
+                pace.seconds(STEPS.get(name, name))
+            except LookupError as error:
+                without.append(f"{name} ({place_of(effect)}): {error}")
+    assert not without, "\n".join(without)
+    assert {*STEPS, DRIVES} <= names, "no such effects any more"
+
+
+def steps_in(source: Path) -> Iterator[tuple[int, str]]:
+    """The steps that a file names: arguments of `pace.seconds` and `_due`, and `step=`."""
+    for node in ast.walk(ast.parse(source.read_text("utf-8"))):
+        if not isinstance(node, ast.Call):
+            continue
+        name = getattr(node.func, "attr", "")
+        values = [each.value for each in node.keywords if each.arg == "step"]
+        values += node.args if name in ("seconds", "_due") else []
+        for value in values:
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                yield node.lineno, value.value
+
+
+def test_every_step_that_is_named_has_a_pace() -> None:
+    pace, count = Pace("real"), 0
+    for source in SOURCES.rglob("*.py"):
+        for line, step in steps_in(source):
+            count += 1
+            try:
+                pace.seconds(step)
+            except LookupError as error:
+                pytest.fail(f"{source}:{line}: {error}")
+    assert count > 10, "they are not found any more"
+
+
+def test_step_without_a_pace_is_named() -> None:
+    with pytest.raises(LookupError, match=r"no pace for 'compute\.snapshots\.insert'.*pace"):
+        Pace("instant").seconds("compute.snapshots.insert")
+
+
+def breaks(*arguments: Any, **more: Any) -> None:
+    raise KeyError("compute.snapshots")
+
+
+async def breaks_at_work(*arguments: Any) -> None:
+    breaks()
+
+
+async def test_bug_of_the_local_cloud_is_not_called_googles(
+    cloud: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an answer of HTTP and of gRPC, in Compute's older form, and in an operation's end."""
+    world = cloud.server.world
+    node = Node(accelerator_type="v2-8", runtime_version="tpu-ubuntu2204-base")
+    create = {"parent": PARENT, "node_id": "n", "node": node}
+
+    # What ends the operation.
+    effects = world.service("tpu").effects
+    monkeypatch.setitem(effects, "tpu.nodes.create", Effect(breaks, breaks_at_work))
+    operation = await asyncio.to_thread(cloud.tpu().create_node, create)
+    ended = await world.operations.wait(operation.operation.name, 60)
+    check(from_status(world.operations.message(ended).error, "node/n"))
+
+    # What begins it.
+    monkeypatch.setattr(world.operations, "begin", breaks)
+    create["node_id"] = "m"
+    for transport in ("grpc", "rest"):
+        with pytest.raises(api.InternalServerError) as raised:
+            await asyncio.to_thread(cloud.tpu(transport).create_node, create)
+        check(convert(raised.value, "node/n"))
+    disks = cloud.keep(compute_v1.DisksClient(**cloud.options()))
+    place = {"project": "local-project", "zone": "europe-west4-a"}
+    disk = {**place, "disk_resource": {"name": "d", "size_gb": 10}}
+    with pytest.raises(api.InternalServerError) as raised:
+        await asyncio.to_thread(disks.insert_unary, disk)
+    check(convert(raised.value, "disk/d"))
+
+
+def check(error: Exception) -> None:
+    """It is not repeated (no Transient), and says whose it is and what to do."""
+    assert isinstance(error, OperationFailed)
+    (told,) = error.diagnostics
+    assert told.summary == "Bug in the local cloud"
+    assert "KeyError('compute.snapshots')" in told.detail
+    assert "tpuctl local status" in told.hint
