@@ -9,6 +9,8 @@ from tpuctl.cloud.operations import long_operation
 from tpuctl.emulator import steering
 from tpuctl.emulator.control import LocalCloud
 from tpuctl.errors import Conflict, NoCapacity
+from tpuctl.flows.provision import prepare_down
+from tpuctl.model.inventory import Found
 
 OTHER = "us-central1-a"
 BOTH = f"{ZONE}, {OTHER}"
@@ -65,6 +67,41 @@ async def test_a_file_with_other_zones_does_not_take_a_disk_away(project: Projec
     assert await disks(bench) == [(bench.stack.stack.names.disk(0), ZONE)]
     assert not (await bench.again().down()).leaks
     assert await disks(bench) == []
+
+
+async def test_what_an_abandoned_zone_has_goes_before_what_it_uses(project: Project) -> None:
+    """As after a crash in the middle of moving on; the machines hold the disks until they go."""
+    bench = project.stack(
+        "data_disks: [{size_gb: 20}]", f"{ANYWHERE}\ncontroller: {{}}", zones=BOTH
+    )
+    names = (await bench.provision()).stack.names
+    node, controller = f"node/{ZONE}/{names.node}", f"controller/{ZONE}/{names.controller}"
+    data, boot = f"disk/{ZONE}/{names.disk(0)}", f"disk/{ZONE}/{names.controller}"
+
+    moved = await bench.stack.plan(OTHER)
+    everything = {node, controller, data, boot}
+    assert {change.address for change in moved.plan if ZONE in change.address} == everything
+    assert node in moved.plan.after[data]
+    assert controller in moved.plan.after[boot]
+    assert not everything & (moved.plan.after[node] | moved.plan.after[controller])
+
+    stack = bench.stack.stack.in_zone(OTHER)
+    plan = (await prepare_down(stack, bench.stack.cloud)).plan
+    assert node in plan.after[data]
+    assert not everything & plan.after[node]
+
+    await bench.stack.provision(moved)
+    left = {(one.kind, one.zone) for one in (await bench.again().status()).found if one.zone}
+    assert left == {("node", OTHER), ("controller", OTHER), ("disk", OTHER)}
+
+
+def test_what_a_region_has_serves_its_zones() -> None:
+    address = Found("address", "a", "s", zone="europe-west4")
+    assert address.serves("europe-west4-a") and address.serves("europe-west4-b")
+    assert not address.serves("us-central1-a")
+    disk = Found("disk", "d", "s", zone="europe-west4-a")
+    assert disk.serves("europe-west4-a") and not disk.serves("europe-west4-b")
+    assert Found("bucket", "b", "s").serves("us-central1-a")
 
 
 async def test_a_disk_let_go_just_after_a_refusal_is_tried_once_more(

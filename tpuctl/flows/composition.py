@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from tpuctl.cloud.clients import Cloud
+from tpuctl.engine.graph import reverse
 from tpuctl.engine.resource import Resource
 from tpuctl.model.inventory import Found
 from tpuctl.model.schema import ControllerSection
@@ -84,15 +85,29 @@ def in_other_zones(
     known: Iterable[Resource],
     *,
     delete_bucket: bool = False,
+    beside_creation: bool = False,
 ) -> list[Resource]:
-    """Resources for what was found of the stack and is not among the known ones."""
+    """Resources for what was found of the stack and is not among the known ones.
+
+    They are only ever deleted, what is used after what uses it: `plan_down` turns all edges round,
+    and those of a plan that creates (`beside_creation`) are turned here.
+    """
     addresses = {one.address for one in known}
-    return [
-        Elsewhere(resource, one.address)
+    leftovers = [
+        (one, resource)
         for one in found
         if (resource := _resource_for(one, stack, cloud, delete_bucket)) is not None
-        and not (one.zone in ("", stack.zone) and resource.address in addresses)
+        and not (one.serves(stack.zone) and resource.address in addresses)
     ]
+    after = {}
+    for one, resource in leftovers:
+        # Resources name what they follow as in the zone in use.
+        places = {used.address: it.address for it, used in leftovers if it.serves(one.zone)}
+        after[one.address] = frozenset(places.get(each, each) for each in resource.after)
+    if beside_creation:
+        users = reverse(after)
+        after = {one: (after[one] - after.keys()) | users[one] for one in after}
+    return [Elsewhere(resource, one.address, after[one.address]) for one, resource in leftovers]
 
 
 def _resource_for(found: Found, stack: Stack, cloud: Cloud, delete_bucket: bool) -> Resource | None:

@@ -95,7 +95,11 @@ async def prepare_up(
         region = asyncio.create_task(read_region(here, cloud)) if zone is None else None
         resources = resources_of(here, cloud, sources=sources, public_key=public_key)
         resources += in_other_zones(
-            [one for one in found if one.zone != here.zone], here, cloud, resources
+            [one for one in found if not one.serves(here.zone)],
+            here,
+            cloud,
+            resources,
+            beside_creation=True,
         )
         resources += await forgotten_secrets(here, cloud, resources)
         plan = plan_up(resources, await observe(resources))

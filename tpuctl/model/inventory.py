@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby
 
-from tpuctl.catalog import Capacity
+from tpuctl.catalog import Capacity, region_of
 from tpuctl.model.names import STACK_NAME, ownership
 from tpuctl.model.status import NodeStatus
 
@@ -54,6 +54,10 @@ class Found:
     @property
     def address(self) -> str:
         return f"{self.kind}/{self.zone}/{self.name}" if self.zone else f"{self.kind}/{self.name}"
+
+    def serves(self, zone: str) -> bool:
+        """Whether it is where things of that zone can use it: there, in its region, or global."""
+        return self.zone in ("", zone, region_of(zone))
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ __all__ = ["Elsewhere"]
 
 
 class Elsewhere:
-    """A resource that `up` takes away as `down` does. Its address tells where it is."""
+    """A resource that `up` takes away as `down` does. Its address tells where it is.
 
-    def __init__(self, resource: Resource, address: str) -> None:
+    `after` are addresses as they are in the plan: those of the same place tell their place, too.
+    """
+
+    def __init__(self, resource: Resource, address: str, after: frozenset[str]) -> None:
         self._resource = resource
         self.address = address
-
-    @property
-    def after(self) -> frozenset[str]:
-        return self._resource.after
+        self.after = after
 
     @property
     def is_billable(self) -> bool:
