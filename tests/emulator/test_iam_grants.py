@@ -46,6 +46,31 @@ def test_whoever_makes_a_project_owns_it(cloud: Any) -> None:
 
 
 @in_thread
+def test_predefined_roles_have_what_no_method_here_needs(cloud: Any) -> None:
+    """As Google's page of Compute Engine's roles and permissions has them; snapshots are not
+    imitated."""
+    create, get, policy = (
+        f"compute.snapshots.{verb}" for verb in ("create", "get", "setIamPolicy")
+    )
+    asked = [create, get, policy]
+    granted = {
+        "roles/owner": asked,
+        "roles/editor": [create, get],
+        "roles/viewer": [get],
+        "roles/compute.admin": asked,
+        "roles/compute.storageAdmin": asked,
+        "roles/compute.viewer": [get],
+        "roles/compute.networkAdmin": [],
+    }
+    for number, (role, permissions) in enumerate(granted.items()):
+        member = Member(cloud, f"holder-{number}")
+        grant(cloud, PROJECT, role, member.name)
+        path, body = f"/v3/{PROJECT}:testIamPermissions", {"permissions": asked}
+        answer = member.must("POST", path, json=body)
+        assert answer.get("permissions", []) == permissions, role
+
+
+@in_thread
 def test_enabling_apis_gives_googles_accounts_their_roles(cloud: Any) -> None:
     """cloud.google.com/iam/docs/service-agents; the editor unless a policy forbids it."""
     owner = Member.owner(cloud)

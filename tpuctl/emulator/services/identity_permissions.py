@@ -101,6 +101,11 @@ def _verbs(resource: str) -> list[str]:
     return sorted(_load().verbs[resource])
 
 
+def _resources(service: str, verbs: Iterable[str]) -> list[str]:
+    """What a service has permissions for: "compute.disks" and such."""
+    return [resource for resource in verbs if resource.startswith(f"{service}.")]
+
+
 @cache
 def _load() -> _Catalogue:
     text = files("tpuctl.emulator.services").joinpath("identity.toml").read_text("utf-8")
@@ -110,9 +115,11 @@ def _load() -> _Catalogue:
     for name, role in data["roles"].items():
         permissions = []
         for line in role.get("permissions", ()):
-            resource, _, words = line.partition(":")
-            chosen = verbs[resource] if words.strip() == "*" else words.split()
-            permissions += [f"{resource}.{verb}" for verb in chosen]
+            scope, _, words = line.partition(":")
+            resources = [scope] if "." in scope else _resources(scope, verbs)
+            for resource in resources:
+                chosen = verbs[resource] if words.strip() == "*" else words.split()
+                permissions += [f"{resource}.{verb}" for verb in chosen]
         roles[name] = PredefinedRole(name, role["title"], tuple(sorted(permissions)))
     return _Catalogue(
         verbs=verbs,
