@@ -77,22 +77,28 @@ def stack_page() -> str:
         "|---|---|---|",
     ]
     for name, field in schema["properties"].items():
-        section = _section(schema, field)
-        if section is None:
-            lines.append(_row(name, field, schema))
-            continue
-        for inner, inner_field in section["properties"].items():
-            required = inner in section.get("required", [])
-            lines.append(_row(f"{name}.{inner}", inner_field, schema, required=required))
+        lines += _keys(name, field, schema, required=name in schema.get("required", []))
     return "\n".join(lines) + "\n"
 
 
-def _section(schema: dict[str, Any], field: dict[str, Any]) -> dict[str, Any] | None:
-    reference = field.get("$ref")
-    found: dict[str, Any] | None = (
-        schema["$defs"].get(reference.rsplit("/", 1)[1]) if reference else None
-    )
-    return found
+def _keys(
+    name: str, field: dict[str, Any], schema: dict[str, Any], *, required: bool
+) -> Iterator[str]:
+    """The row of a key and of all keys within it: in a section, or in each part of a list."""
+    parts = [field, *field.get("anyOf", [])]
+    inside = {"": parts, "[]": [part["items"] for part in parts if "items" in part]}
+    sections = [
+        (name + suffix, schema["$defs"][each["$ref"].rsplit("/", 1)[1]])
+        for suffix, places in inside.items()
+        for each in places
+        if "$ref" in each
+    ]
+    if "$ref" not in field or "description" in field:  # most sections have their keys alone
+        yield _row(name, field, schema, required=required)
+    for path, section in sections:
+        for inner, inner_field in section["properties"].items():
+            is_required = inner in section.get("required", [])
+            yield from _keys(f"{path}.{inner}", inner_field, schema, required=is_required)
 
 
 def _row(

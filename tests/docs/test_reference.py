@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel
+
+from tpuctl.model.schema import StackFile
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -21,6 +27,32 @@ def generator() -> ModuleType:
 def test_reference_is_current() -> None:
     for path, text in generator().pages().items():
         assert path.read_text("utf-8") == text, f"{path.name} is out of date: make docs"
+
+
+def keys(model: type[BaseModel], above: str = "") -> Iterator[str]:
+    """Every key of a stack file that has a value of its own, in lists, too."""
+    for name, field in model.model_fields.items():
+        inside = list(sections(field.annotation, f"{above}{name}"))
+        if not inside:
+            yield f"{above}{name}"
+        for section, path in inside:
+            yield from keys(section, f"{path}.")
+
+
+def sections(annotation: Any, path: str) -> Iterator[tuple[type[BaseModel], str]]:
+    """The models within a type, with the path of each: `tpu.data_disks[]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation, path
+    in_list = get_origin(annotation) in (tuple, list)
+    for part in get_args(annotation):
+        yield from sections(part, f"{path}[]" if in_list else path)
+
+
+def test_every_key_of_the_stack_file_is_in_its_page() -> None:
+    page = (DOCS / "reference" / "stack-file.md").read_text("utf-8")
+    wanted = [*keys(StackFile)]
+    assert {"tpu.data_disks[].size_gb", "controller.image", "stack"} <= {*wanted}
+    assert not [key for key in wanted if f"| `{key}` |" not in page]
 
 
 def test_every_command_has_an_example() -> None:
