@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -352,17 +353,21 @@ async def run_program(*command: str) -> tuple[int, bytes, bytes]:
     return process.returncode, out, error
 
 
-@needs_openssh
-async def test_openssh_runs_and_copies(lab: Any, private_key_file: Path, tmp_path: Path) -> None:
+async def openssh_options(lab: Any, key: Path, folder: Path) -> tuple[str, str, list[str]]:
+    """Boot a machine; its address, its port, and what OpenSSH's programs log in to it with."""
     spec = await lab.boot()
-    address, port = spec.endpoint.address, str(spec.endpoint.ssh_port)
     published = lab.host.guest_attributes(spec.name)["hostkeys"]["ssh-ed25519"]
-    known = tmp_path / "known_hosts"
+    known = folder / "known_hosts"
     known.write_text(f"machine ssh-ed25519 {published}\n")
-    options = ["-F", "none", "-i", str(private_key_file), "-o", f"UserKnownHostsFile={known}"]
+    options = ["-F", "none", "-i", str(key), "-o", f"UserKnownHostsFile={known}"]
     options += ["-o", "HostKeyAlias=machine", "-o", "StrictHostKeyChecking=yes"]
     options += ["-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes", "-o", "IdentityAgent=none"]
+    return spec.endpoint.address, str(spec.endpoint.ssh_port), options
 
+
+@needs_openssh
+async def test_openssh_runs_and_copies(lab: Any, private_key_file: Path, tmp_path: Path) -> None:
+    address, port, options = await openssh_options(lab, private_key_file, tmp_path)
     status, out, _ = await run_program(
         "ssh", *options, "-p", port, f"anna@{address}", "echo $USER; exit 9"
     )
@@ -380,6 +385,58 @@ async def test_openssh_runs_and_copies(lab: Any, private_key_file: Path, tmp_pat
         assert await run_program(*copy, f"anna@{address}:copy.bin", str(back)) == (0, b"", b"")
         assert back.read_bytes() == source.read_bytes()
         back.unlink()
+
+
+@pytest.fixture
+def servers_umask() -> Iterator[None]:
+    """The local cloud's process keeps its own files to itself."""
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
+@needs_openssh
+@pytest.mark.usefixtures("servers_umask")
+@pytest.mark.parametrize("protocol", [[], ["-O"]], ids=["by SFTP", "by the older protocol"])
+async def test_copies_have_the_modes_that_sshd_gives_them(
+    lab: Any, private_key_file: Path, tmp_path: Path, protocol: list[str]
+) -> None:
+    """The source's, less the umask 022 of Google's images; with -p the source's exactly."""
+    address, port, options = await openssh_options(lab, private_key_file, tmp_path)
+    folder = tmp_path / "sent"
+    folder.mkdir()
+    modes = {"program": 0o755, "secret": 0o600, "shared": 0o664, "readable": 0o444}
+    for name, mode in modes.items():
+        (folder / name).write_text(name)
+        (folder / name).chmod(mode)
+    folder.chmod(0o750)
+    scp = ["scp", *protocol, *options, "-P", port, "-r"]
+    assert await run_program(*scp, str(folder), f"anna@{address}:new") == (0, b"", b"")
+    assert await run_program(*scp, "-p", str(folder), f"anna@{address}:exact") == (0, b"", b"")
+    listed = "cd {} && stat -c '%a %n' . program readable secret shared"
+    new, exact = [await lab.run(listed.format(name)) for name in ("new", "exact")]
+    assert new.out.splitlines() == [
+        *("750 .", "755 program", "444 readable", "600 secret", "644 shared")
+    ]
+    assert exact.out.splitlines() == [
+        *("750 .", "755 program", "444 readable", "600 secret", "664 shared")
+    ]
+
+
+@pytest.mark.usefixtures("servers_umask")
+async def test_sftp_gives_the_modes_that_it_is_asked_for(lab: Any) -> None:
+    await lab.boot()
+    async with lab.connect() as connection, connection.start_sftp_client() as client:
+        await client.mkdir("folder", asyncssh.SFTPAttrs(permissions=0o777))
+        await client.mkdir("plain")
+        async with client.open("asked", "wb", asyncssh.SFTPAttrs(permissions=0o750)):
+            pass
+        async with client.open("asked", "wb", asyncssh.SFTPAttrs(permissions=0o600)):
+            pass  # it is there: its mode stays
+        async with client.open("unasked", "wb"):
+            pass
+    done = await lab.run("stat -c '%a %n' asked folder plain unasked")
+    assert done.out.splitlines() == ["750 asked", "755 folder", "755 plain", "644 unasked"]
 
 
 @needs_openssh

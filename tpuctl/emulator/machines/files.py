@@ -8,18 +8,21 @@ from __future__ import annotations
 import errno
 import io
 import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias, cast
 
 import asyncssh
-from asyncssh.constants import FXF_READ
+from asyncssh.constants import FXF_CREAT, FXF_READ
 
 from tpuctl.emulator.machines.disks import LimitedDisk
 
 __all__ = ["MachineFiles"]
 
 Channel: TypeAlias = "asyncssh.SSHServerChannel[bytes]"
+
+UMASK = 0o022  # of the machine's users; the server's own keeps its files to itself
 
 
 class MachineFiles(asyncssh.SFTPServer):
@@ -61,7 +64,11 @@ class MachineFiles(asyncssh.SFTPServer):
     def open(self, path: bytes, pflags: int, attrs: asyncssh.SFTPAttrs) -> object:
         if pflags & ~FXF_READ:
             self._require_writable(path)
-        return super().open(path, pflags, attrs)
+        is_new = bool(pflags & FXF_CREAT) and not os.path.exists(self.map_path(path))
+        file = super().open(path, pflags, attrs)
+        if is_new:
+            os.fchmod(cast(io.FileIO, file).fileno(), _mode(attrs, 0o666))
+        return file
 
     def open56(
         self, path: bytes, desired_access: int, flags: int, attrs: asyncssh.SFTPAttrs
@@ -92,6 +99,7 @@ class MachineFiles(asyncssh.SFTPServer):
     def mkdir(self, path: bytes, attrs: asyncssh.SFTPAttrs) -> None:
         self._require_writable(path)
         super().mkdir(path, attrs)
+        os.chmod(self.map_path(path), _mode(attrs, 0o777))  # noqa: PTH101
 
     def rmdir(self, path: bytes) -> None:
         self._require_writable(path, follow=False)
@@ -126,6 +134,12 @@ class MachineFiles(asyncssh.SFTPServer):
         real = os.path.realpath(local) if follow else os.path.join(os.path.realpath(folder), name)
         if not any(_is_within(real, allowed) for allowed in self._writable):
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+
+def _mode(attrs: asyncssh.SFTPAttrs, default: int) -> int:
+    """Of what is created, as OpenSSH's sftp-server.c has it: the client's, less the umask."""
+    mode = default if attrs.permissions is None else stat.S_IMODE(attrs.permissions)
+    return mode & ~UMASK
 
 
 def _is_within(path: bytes, folder: bytes) -> bool:

@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import os
 import re
+import shutil
 import signal
 import struct
 import sys
@@ -47,7 +48,11 @@ class Programs(Protocol):
 
 
 class Session(SSHServerStreamSession[bytes]):
-    """Serves exec, shell and terminals itself; SFTP and scp go to asyncssh's own servers."""
+    """Serves exec, shell and terminals itself; SFTP goes to asyncssh's own server.
+
+    So does the older scp where this computer, and so the machine, has no program of that name:
+    that server takes no modes over.
+    """
 
     def __init__(
         self, programs: Programs, files: Callable[[SSHChannel[bytes]], asyncssh.SFTPServer]
@@ -81,7 +86,7 @@ class Session(SSHServerStreamSession[bytes]):
         return True
 
     def exec_requested(self, command: str) -> bool:
-        self._is_program = not SCP_SERVER.match(command)
+        self._is_program = not SCP_SERVER.match(command) or shutil.which("scp") is not None
         return True
 
     def session_started(self) -> None:
