@@ -18,6 +18,14 @@ def here(null_cloud: LocalCloud, tmp_path: Path) -> Gcloud:
     return Gcloud(null_cloud, tmp_path / "gcloud", project=make_project(null_cloud, "iam"))
 
 
+def test_the_owner_is_logged_in(null_cloud: LocalCloud, tmp_path: Path) -> None:
+    gcloud = Gcloud(null_cloud, tmp_path / "gcloud")
+    [account] = gcloud.json("auth", "list")
+    assert account == {"account": gcloud.json("config", "list")["core"]["account"]} | {
+        "status": "ACTIVE"
+    }
+
+
 @pytest.mark.soak
 def test_an_account_with_a_role_of_ones_own(here: Gcloud) -> None:
     here.run(*ACCOUNTS, "create", "trainer", "--display-name=Trains")

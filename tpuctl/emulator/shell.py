@@ -12,6 +12,7 @@ import configparser
 import contextlib
 import io
 import json
+import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -55,11 +56,13 @@ def environment_for(
     before = surroundings(around)
     folder = cloud.home / "environment"
     folder.mkdir(mode=0o700, exist_ok=True)
-    write_private(folder / "credentials.json", json.dumps(_credentials(cloud.token), indent=2))
+    credentials = json.dumps(_credentials(cloud.token), indent=2)
+    write_private(folder / "credentials.json", credentials)
     write_private(folder / "boto", "[GSUtil]\nuse_gcloud_storage=True\n")
     way = Way.read(cloud.home)
     passes = {} if way is None else _through_gateway(cloud.home, way, before)
     project = _configure_gcloud(folder / "gcloud", cloud, project, passes.get("SSL_CERT_FILE"))
+    _log_in(folder / "gcloud" / "credentials.db", credentials)
     direct = ",".join([*local_hosts(), *_kept_direct(before)])
     found: dict[str, str | None] = {
         "CLOUDSDK_CONFIG": str(folder / "gcloud"),
@@ -157,3 +160,16 @@ def _configure_gcloud(
     write_private(file, text.getvalue())
     write_private(folder / "active_config", "local")
     return project
+
+
+def _log_in(file: Path, credentials: str) -> None:
+    """Put the owner among gcloud's accounts, which `gcloud auth list` lists; others stay.
+
+    The table is that of SqliteCredentialStore in its core/credentials/creds.py (version 528).
+    """
+    if not file.exists():
+        write_private(file, "")
+    table = "CREATE TABLE IF NOT EXISTS credentials (account_id TEXT PRIMARY KEY, value BLOB)"
+    with contextlib.closing(sqlite3.connect(file)) as database, database:
+        database.execute(table)
+        database.execute("REPLACE INTO credentials VALUES (?, ?)", (OWNER, credentials))

@@ -1,7 +1,7 @@
 """SFTP and scp on a machine: the same files, writable and not, that its programs see."""
 
 # Paths come as bytes, which pathlib does not take.
-# ruff: noqa: PTH118, PTH211
+# ruff: noqa: PTH101, PTH110, PTH118, PTH211
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class MachineFiles(asyncssh.SFTPServer):
     def mkdir(self, path: bytes, attrs: asyncssh.SFTPAttrs) -> None:
         self._require_writable(path)
         super().mkdir(path, attrs)
-        os.chmod(self.map_path(path), _mode(attrs, 0o777))  # noqa: PTH101
+        os.chmod(self.map_path(path), _mode(attrs, 0o777))
 
     def rmdir(self, path: bytes) -> None:
         self._require_writable(path, follow=False)
