@@ -17,10 +17,13 @@ from pathlib import Path
 
 from tpuctl.emulator.machine import MachineSpec
 from tpuctl.emulator.machines.images import image_interpreter, site_packages
+from tpuctl.emulator.machines.processes import user_ids
 from tpuctl.emulator.trust import CERTIFICATES, NO_FOLDERS, local_hosts
 from tpuctl.interpreters import own
 
 __all__ = [
+    "ROOT",
+    "SHELL",
     "Folder",
     "Surroundings",
     "hostname",
@@ -29,6 +32,7 @@ __all__ = [
 
 SHELL = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
 NOTE = "TPUCTL_MACHINE_NOTE"  # read by tpuctl/jobs/shipped/attempt.py
+ROOT = "root"  # whom startup scripts and sudo run as, in name
 PIP_OWN = {  # of the host's pip: said otherwise on a machine, or wrong there
     *("PIP_CONFIG_FILE", "PIP_CACHE_DIR", "PIP_CERT", "PIP_CLIENT_CERT", "PIP_PROXY", "PIP_LOG"),
     *("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIRE_VIRTUALENV", "PIP_SRC"),
@@ -90,6 +94,16 @@ class Folder:
         return self.path / "console.log"
 
     @property
+    def sudo(self) -> Path:
+        """What the machine has at the place of this computer's sudo."""
+        return self.settings / "sudo"
+
+    @property
+    def passwd_of_root(self) -> Path:
+        """What sudo shows root as /etc/passwd."""
+        return self.settings / "passwd-of-root"
+
+    @property
     def lost(self) -> Path:
         """There while the machine's host has failed; tells how its addresses behave."""
         return self.path / "lost"
@@ -142,11 +156,14 @@ class Folder:
     def write_settings(self, spec: MachineSpec, users: Iterable[str], metadata_port: int) -> None:
         """The few files of /etc that differ between machines."""
         own = hostname(spec)
-        user_id, group_id = os.getuid(), os.getgid()
-        lines = [f"{u}:x:{user_id}:{group_id}::{self.homes / u}:{SHELL}" for u in users]
-        # The first line with a number names its owner: users come before the host's own.
-        passwd = [*lines, *_lines_of("/etc/passwd")]
+        host = [line for line in _lines_of("/etc/passwd") if not line.startswith(f"{ROOT}:")]
+        # The first line with a number names its owner: users come before the host's own, and to
+        # root, whose number all of them have in its namespace, it comes before them.
+        plain = [self._account(user, *user_ids()) for user in users]
+        rooted = [self._account(user, 0, 0) for user in dict.fromkeys([ROOT, *users])]
+        passwd = [*plain, rooted[0], *host]
         (self.settings / "passwd").write_text("\n".join(passwd) + "\n", "utf-8")
+        self.passwd_of_root.write_text("\n".join([*rooted, *host]) + "\n", "utf-8")
         hosts = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
         for worker, endpoint in enumerate(spec.endpoints):
             hosts.append(f"{endpoint.address} {hostname(replace(spec, worker=worker))}")
@@ -156,6 +173,9 @@ class Folder:
         (self.settings / "hosts").write_text("\n".join(hosts) + "\n", "utf-8")
         (self.settings / "hostname").write_text(own + "\n", "utf-8")
         (self.settings / "empty").touch()
+
+    def _account(self, user: str, user_id: int, group_id: int) -> str:
+        return f"{user}:x:{user_id}:{group_id}::{self.homes / user}:{SHELL}"
 
 
 @dataclass(frozen=True)

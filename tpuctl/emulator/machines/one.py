@@ -18,7 +18,7 @@ from tpuctl.emulator.machines.addresses import Reservation
 from tpuctl.emulator.machines.attributes import Tree, identity_of, tree_of
 from tpuctl.emulator.machines.disks import LimitedDisk
 from tpuctl.emulator.machines.doors import OwnNetwork
-from tpuctl.emulator.machines.environment import SHELL, Folder, Surroundings, hostname
+from tpuctl.emulator.machines.environment import ROOT, SHELL, Folder, Surroundings, hostname
 from tpuctl.emulator.machines.files import MachineFiles
 from tpuctl.emulator.machines.images import image_interpreter
 from tpuctl.emulator.machines.metadata import MetadataServer
@@ -29,6 +29,7 @@ from tpuctl.emulator.machines.serving import PROGRAM, Serving
 from tpuctl.emulator.machines.session import Session
 from tpuctl.emulator.machines.silence import Silence
 from tpuctl.emulator.machines.ssh import Acceptor, allowed_keys, host_key
+from tpuctl.emulator.machines.superuser import COVERED, install_sudo, write_sudo_settings
 from tpuctl.interpreters import own
 
 __all__ = ["STARTUP", "Machine"]
@@ -37,7 +38,6 @@ log = logging.getLogger(__name__)
 
 STARTUP = "startup-script"
 _SILENT = "silent"
-ROOT = "root"  # whom startup scripts run as, in name
 
 
 class Machine:
@@ -104,6 +104,7 @@ class Machine:
             write_program(self._folder.python / "bin")
         if self.spec.kind != "node":
             self._acceptor = self._make_acceptor()
+            install_sudo(self._folder)
         self.reconfigure(self.spec)
         if self._folder.lost.exists():  # before the server began anew, too
             await self.fail(is_silent=self._folder.lost.read_text("utf-8") == _SILENT)
@@ -141,6 +142,8 @@ class Machine:
         if self._acceptor is not None:
             self._acceptor.allowed = allowed
         self._folder.write_settings(spec, allowed, self._reservation.metadata_port)
+        if self._acceptor is not None:
+            write_sudo_settings(self._folder, self._variables(ROOT), is_isolated=self._is_isolated)
         self._metadata.changed()
 
     def set_event(self, key: str, value: str) -> None:
@@ -341,6 +344,8 @@ class Machine:
             readable += interpreter_folders()
         writable = [folder.homes, folder.temporary, folder.python, self._surroundings.downloads]
         overlaid = {f"/etc/{name}": settings / name for name in ("passwd", "hosts", "hostname")}
+        if self._acceptor is not None:
+            overlaid[COVERED] = self._folder.sudo
         overlaid |= dict.fromkeys(self._private_files, settings / "empty")
         return View(
             writable=tuple(map(str, writable)),

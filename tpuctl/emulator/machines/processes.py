@@ -17,9 +17,19 @@ from typing import Any
 from tpuctl.emulator.machine import MachineError
 from tpuctl.emulator.machines.nursery import Child, Nursery, begin
 
-__all__ = ["Exit", "Init", "Started", "View", "reason_against_namespaces"]
+__all__ = ["Exit", "Init", "Started", "View", "reason_against_namespaces", "user_ids"]
 
 START_SECONDS = 20.0
+FIRST_USER = 1000
+
+
+def user_ids() -> tuple[int, int]:
+    """Numbers of a machine's user and group: this computer's, but not root's.
+
+    In a namespace whose user is root already, sudo could make no other: to map that number needs a
+    capability that machines have given up (CAP_SETFCAP in user_namespaces(7)).
+    """
+    return os.getuid() or FIRST_USER, os.getgid() or FIRST_USER
 
 
 @dataclass(frozen=True)
@@ -32,6 +42,7 @@ class View:
     readable: tuple[str, ...] = ()  # shown even inside what is hidden or covered
     hidden: tuple[str, ...] = ()
     overlaid: Mapping[str, str] = field(default_factory=dict)  # path: file shown there
+    user: tuple[int, int] = field(default_factory=user_ids)
     # Where to listen in a network of the machine's own; without it, it has the computer's.
     network: tuple[tuple[str, int], ...] | None = None
 

@@ -284,7 +284,7 @@ def main(descriptor: int) -> None:
     kernel.die_with_parent()
     places = view["network"]
     try:
-        kernel.enter_user_namespace(own_network=places is not None)
+        kernel.enter_user_namespace(view["user"], own_network=places is not None)
         child = os.fork()
     except OSError as problem:
         init.tell({"failed": str(problem)})

@@ -78,16 +78,19 @@ def same_file(descriptor: int, path: str) -> bool:
         return False
 
 
-def enter_user_namespace(*, own_network: bool) -> None:
-    """Leave the system's namespaces; whoever forks next has the new process namespace."""
+def enter_user_namespace(ids: list[int], *, own_network: bool) -> None:
+    """Leave the system's namespaces, for some where the user and group have these numbers.
+
+    Whoever forks next has the new process namespace.
+    """
     user, group = os.getuid(), os.getgid()
     spaces = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS
     check(libc.unshare(spaces | (CLONE_NEWNET if own_network else 0)), "unshare")
     die_with_parent()  # forgotten by the kernel when the user namespace changes
     for file, text in (
         ("setgroups", "deny"),
-        ("uid_map", f"{user} {user} 1"),
-        ("gid_map", f"{group} {group} 1"),
+        ("uid_map", f"{ids[0]} {user} 1"),
+        ("gid_map", f"{ids[1]} {group} 1"),
     ):
         with open(f"/proc/self/{file}", "w", encoding="ascii") as map_:
             map_.write(text)

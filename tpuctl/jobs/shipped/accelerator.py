@@ -130,7 +130,7 @@ def is_held(path: str) -> bool:
 @functools.lru_cache(maxsize=None)  # noqa: UP033 - what Python 3.8 has
 def may_be_root() -> bool:
     """Whether more than this user's own can be seen, on a machine that is one's own."""
-    # Not on the local cloud, whose machines are no machines of their own to sudo.
+    # Not on the local cloud, whose sudo sees no more than its user does.
     if os.getuid() == 0 or os.environ.get("GCE_METADATA_HOST", "").startswith("127."):
         return False
     with contextlib.suppress(OSError):

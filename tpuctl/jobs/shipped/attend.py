@@ -57,7 +57,7 @@ def is_held(lock: int) -> bool:
 def start() -> None:
     """Start a watch: as root where that is allowed, since root sees what all users do.
 
-    Never on the local cloud, whose machines are no machines of their own to sudo.
+    Never on the local cloud, whose sudo sees no more than its user does.
     """
     command = [sys.executable, "-S", "-I", WATCH, "start"]
     is_local = os.environ.get("GCE_METADATA_HOST", "").startswith("127.")

@@ -1,0 +1,183 @@
+"""The machines' sudo: without a password, root of the machine and of nothing outside it.
+
+Runs on machines as `python3 -I -S sudo.py SETTINGS ARGUMENT...`, with the standard library alone.
+SETTINGS is a file of one JSON object:
+
+    {"root": whether the machine has namespaces, and so a root of its own,
+     "environment": the variables of root's programs, "passwd": what root sees as /etc/passwd}
+
+Root is the user, in a user namespace within the machine's: with every capability there, and with
+the machine's view of the file system, where what is read-only stays so (mount_namespaces(7)). That
+is no more than any program of the machine could take itself. Options and environment are those of
+sudo(8) as Ubuntu sets it up, but that the search path stays the machine's.
+"""
+
+# Importing pathlib would make every command noticeably slower.
+# ruff: noqa: PTH123
+
+from __future__ import annotations
+
+import ctypes
+import getopt
+import json
+import os
+import pwd
+import re
+import shutil
+import sys
+from typing import Any, NoReturn
+
+__all__ = ["main"]
+
+CLONE_NEWNS, CLONE_NEWUSER, MS_BIND, MS_REC, MS_PRIVATE = (
+    0x00020000,
+    0x10000000,
+    4096,
+    16384,
+    1 << 18,
+)
+KEPT = ("TERM", "LANG", "DISPLAY", "COLORTERM", "TZ")
+SHORT = "ABbC:D:Eg:Hh:iKklNnPp:R:ST:U:u:Vvs"
+LONG = (
+    *("askpass", "background", "bell", "chdir=", "chroot=", "close-from=", "group=", "help"),
+    *("host=", "list", "login", "no-update", "non-interactive", "preserve-env=", "preserve-groups"),
+    *("prompt=", "remove-timestamp", "reset-timestamp", "set-home", "shell", "stdin", "user="),
+    *("validate", "version"),
+)
+ALIKE = {"--user": "-u", "--login": "-i", "--shell": "-s", "--chdir": "-D", "--list": "-l"}
+DONE = {"-v", "--validate", "-k", "--reset-timestamp", "-K", "--remove-timestamp"}
+USAGE = "usage: sudo [-EHiKklnSsv] [-D directory] [-u user] [VAR=value] [command [argument ...]]"
+
+
+def fail(text: str) -> NoReturn:
+    print(f"sudo: {text}", file=sys.stderr)
+    sys.exit(1)
+
+
+def parse(arguments: list[str]) -> tuple[dict[str, str], dict[str, str], list[str]]:
+    """Options by their short names, variables to set, and the command with its arguments."""
+    ready = list(arguments)
+    for number, argument in enumerate(ready):  # getopt knows no option with a value or without
+        if not argument.startswith("-") or argument == "--":
+            break
+        if argument == "--preserve-env":
+            ready[number] = "-E"
+    try:
+        pairs, rest = getopt.getopt(ready, SHORT, LONG)
+    except getopt.GetoptError as problem:
+        fail(f"{problem}\n{USAGE}")
+    options = {ALIKE.get(name, name): value for name, value in pairs}
+    variables = {}
+    while rest and re.match(r"[A-Za-z_]\w*=", rest[0]):
+        name, _, value = rest.pop(0).partition("=")
+        variables[name] = value
+    return options, variables, rest
+
+
+def account(name: str) -> pwd.struct_passwd:
+    """A user of the machine, by name or by `#` and a number."""
+    try:
+        return pwd.getpwuid(int(name[1:])) if name.startswith("#") else pwd.getpwnam(name)
+    except (KeyError, ValueError):
+        fail(f"unknown user {name}")
+
+
+def environment(
+    options: dict[str, str], base: dict[str, str], user: pwd.struct_passwd
+) -> dict[str, str]:
+    """Of the command: the machine's variables and little of the caller's, unless -E or such."""
+    listed = options.get("--preserve-env", "").split(",")
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if "-E" in options or name in KEPT or name in listed or name.startswith("LC_")
+    }
+    named = {"USER": user.pw_name, "LOGNAME": user.pw_name, "HOME": user.pw_dir}
+    path = f"{base['PATH']}:/usr/local/sbin:/usr/sbin:/sbin"
+    found = base | kept | {"PATH": path} | ({} if "-E" in options else named)
+    if "-H" in options or "--set-home" in options:
+        found["HOME"] = user.pw_dir
+    return found | {
+        "SHELL": user.pw_shell,
+        "SUDO_USER": os.environ.get("USER", ""),
+        "SUDO_UID": str(os.getuid()),
+        "SUDO_GID": str(os.getgid()),
+    }
+
+
+def become_root(passwd: str) -> None:
+    """Enter a user namespace whose root is this user. Raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    user, group = os.getuid(), os.getgid()
+
+    def check(result: int) -> None:
+        if result < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+    check(libc.unshare(CLONE_NEWUSER | CLONE_NEWNS))
+    maps = (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1"))
+    for file, text in maps:
+        with open(f"/proc/self/{file}", "w", encoding="ascii") as map_:
+            map_.write(text)
+    check(libc.mount(b"none", b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None))
+    check(libc.mount(os.fsencode(passwd), b"/etc/passwd", None, ctypes.c_ulong(MS_BIND), None))
+
+
+def command_line(
+    options: dict[str, str], command: list[str], shell: str, path: str
+) -> tuple[str, list[str]]:
+    """The program's path and what it is called with."""
+    if "-i" in options or "-s" in options:
+        name = f"-{os.path.basename(shell)}" if "-i" in options else shell  # noqa: PTH119
+        # As sudo does: each character that a shell could take otherwise is escaped.
+        text = " ".join(re.sub(r"([^\w$-])", r"\\\1", part) for part in command)
+        return shell, [name, "-c", text] if command else [name]
+    program = shutil.which(command[0], path=path)
+    if program is None:
+        fail(f"{command[0]}: command not found")
+    return program, command
+
+
+def main(arguments: list[str]) -> int:
+    with open(arguments[0], encoding="utf-8") as file:
+        settings: dict[str, Any] = json.load(file)
+    options, variables, command = parse(arguments[1:])
+    if not settings["root"]:
+        fail(
+            "machines of this local cloud have no root: this computer gives them no user "
+            "namespaces, and its own sudo is not for them"
+        )
+    is_shell = "-i" in options or "-s" in options
+    if not command and not is_shell:
+        if "-l" in options:
+            caller = os.environ.get("USER", "")
+            print(f"User {caller} may run the following commands on {os.uname().nodename}:")
+            print("    (ALL) NOPASSWD: ALL")
+            return 0
+        if DONE & options.keys():
+            return 0
+        print(USAGE, file=sys.stderr)
+        return 1
+    name = options.get("-u", "root")
+    user = account(name)
+    is_root = user.pw_name == "root"
+    if not is_root and user.pw_uid != os.getuid():
+        fail(f"{name}: programs of the local cloud's machines run as their users and as root alone")
+    found = environment(options, settings["environment"], user)
+    try:
+        if is_root:
+            become_root(settings["passwd"])
+    except OSError as problem:
+        fail(f"no user namespace for root: {problem.strerror}")
+    program, argv = command_line(options, command, user.pw_shell, found["PATH"])
+    found["SUDO_COMMAND"] = " ".join([program, *argv[1:]])
+    try:
+        if "-D" in options or "-i" in options:
+            os.chdir(options.get("-D", user.pw_dir))
+        os.execve(program, argv, found | variables)
+    except OSError as problem:
+        fail(f"{problem.filename or program}: {problem.strerror}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,43 @@
+"""What gives a machine its sudo: the program, and the files that it reads."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from tpuctl.emulator.machines.environment import Folder
+
+__all__ = ["COVERED", "install_sudo", "write_sudo_settings"]
+
+COVERED = "/usr/bin/sudo"  # this computer's own, where it has one, which would not work there
+_PROGRAM = Path(__file__).with_name("sudo.py")
+_SCRIPT = """#!/bin/sh
+exec {python} -I -S {program} {settings} "$@"
+"""
+
+
+def install_sudo(folder: Folder) -> None:
+    """Put it among the machine's programs."""
+    program = folder.settings / "sudo.py"
+    shutil.copyfile(_PROGRAM, program)
+    words = (folder.python / "bin" / "python3", program, folder.settings / "sudo.json")
+    python, program_word, settings = (shlex.quote(str(word)) for word in words)
+    text = _SCRIPT.format(python=python, program=program_word, settings=settings)
+    for script in (folder.python / "bin" / "sudo", folder.sudo):
+        script.write_text(text, "utf-8")
+        script.chmod(0o755)
+
+
+def write_sudo_settings(
+    folder: Folder, environment: Mapping[str, str], *, is_isolated: bool
+) -> None:
+    """Write what the program reads beside the machine's accounts."""
+    settings = {
+        "root": is_isolated,
+        "environment": dict(environment),
+        "passwd": str(folder.passwd_of_root),
+    }
+    (folder.settings / "sudo.json").write_text(json.dumps(settings), "utf-8")
