@@ -1,4 +1,4 @@
-"""Pythons with other programs' packages, made once from a hash-pinned list and kept."""
+"""Environments of other programs' packages, made once from hash-pinned lists and kept."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from prerequisites import absent
@@ -16,7 +17,7 @@ from prerequisites import absent
 from tpuctl.emulator.machines.images import ImageStore
 from tpuctl.interpreters import Interpreter, find, or_list
 
-__all__ = ["is_made", "locked_python"]
+__all__ = ["is_made", "locked_node_modules", "locked_python"]
 
 PYTHONS = ("3.11", "3.12")  # that all of the lists have wheels for
 
@@ -30,22 +31,17 @@ def locked_python(lock: Path) -> Path:
     interpreter = find(PYTHONS)
     if interpreter is None:
         absent(f"an environment for {lock.stem} needs Python {or_list(PYTHONS)}")
-    store, home = ImageStore(), _home(lock, interpreter)
-    home.parent.mkdir(parents=True, exist_ok=True)
-    with home.with_suffix(".lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        if not (home / "complete").exists():
-            shutil.rmtree(home, ignore_errors=True)
-            print(f"making an environment for {lock.stem}: minutes, once", file=sys.stderr)
-            _run(interpreter.path, "-m", "venv", str(home))
-            _run(
-                *(str(home / "bin" / "python"), "-m", "pip", "install", "--no-deps"),
-                *("--require-hashes", "--no-input", "--progress-bar=off", "--no-color"),
-                *("--disable-pip-version-check", "--requirement", str(lock)),
-                PIP_CACHE_DIR=str(store.downloads),
-            )
-            (home / "complete").touch()
-    return home / "bin" / "python"
+
+    def install(home: Path) -> None:
+        _run(interpreter.path, "-m", "venv", str(home))
+        _run(
+            *(str(home / "bin" / "python"), "-m", "pip", "install", "--no-deps"),
+            *("--require-hashes", "--no-input", "--progress-bar=off", "--no-color"),
+            *("--disable-pip-version-check", "--requirement", str(lock)),
+            PIP_CACHE_DIR=str(ImageStore().downloads),
+        )
+
+    return _environment(lock.stem, _home(lock, interpreter), install) / "bin" / "python"
 
 
 def is_made(lock: Path) -> bool:
@@ -54,10 +50,44 @@ def is_made(lock: Path) -> bool:
     return interpreter is not None and (_home(lock, interpreter) / "complete").exists()
 
 
+def locked_node_modules(folder: Path) -> Path:
+    """Return the `node_modules` of the folder's package-lock.json; made when missing.
+
+    No package's own scripts are run. Raises RuntimeError with npm's last lines when that fails.
+    """
+
+    def install(home: Path) -> None:
+        home.mkdir()
+        for name in ("package.json", "package-lock.json", ".npmrc"):
+            shutil.copy(folder / name, home)
+        _run("npm", "ci", "--ignore-scripts", "--prefix", str(home))
+
+    lock = (folder / "package-lock.json").read_text("utf-8")
+    return _environment(folder.name, _folder(folder.name, lock), install) / "node_modules"
+
+
+def _environment(name: str, home: Path, install: Callable[[Path], None]) -> Path:
+    """Return `home`, which `install` fills where it is not complete yet."""
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with home.with_suffix(".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        if not (home / "complete").exists():
+            shutil.rmtree(home, ignore_errors=True)
+            print(f"making an environment for {name}: minutes, once", file=sys.stderr)
+            install(home)
+            (home / "complete").touch()
+    return home
+
+
 def _home(lock: Path, interpreter: Interpreter) -> Path:
-    identity = f"{interpreter.version} {platform.machine()}\n{lock.read_text('utf-8')}"
+    version = f"{interpreter.version} {platform.machine()}"
+    return _folder(lock.stem, f"{version}\n{lock.read_text('utf-8')}")
+
+
+def _folder(name: str, identity: str) -> Path:
+    """A folder of the cache for everything that has this identity."""
     digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
-    return ImageStore().cache / "environments" / f"{lock.stem}-{digest}"
+    return ImageStore().cache / "environments" / f"{name}-{digest}"
 
 
 def _run(*command: str, **environment: str) -> None:

@@ -1,0 +1,148 @@
+"""Programs of others, in environments of their own, in a shell that `tpuctl local env` points."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gcloud import environment_of, make_project
+from google.api_core.client_options import ClientOptions
+from google.cloud import compute_v1, storage, tpu_v2
+from google.oauth2.credentials import Credentials
+from locked_environment import locked_node_modules, locked_python
+
+from tpuctl.emulator import control
+
+REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements" / "clients"
+ZONE = "us-central1-b"
+
+
+@dataclass(frozen=True)
+class Shell:
+    """Somebody's shell: a home and a project of their own, and nothing known of Google but this."""
+
+    cloud: control.LocalCloud
+    project: str
+    home: Path
+    variables: dict[str, str]
+
+    def run(
+        self,
+        *command: str | Path,
+        check: bool = True,
+        seconds: float = 300,
+        **variables: str,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command in the home. With `check`, one that fails fails the test."""
+        done = subprocess.run(
+            [str(part) for part in command],
+            env=self.variables | variables,
+            cwd=self.home,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+        if check and done.returncode:
+            shown = " ".join(str(part)[:60] for part in command[:6])
+            pytest.fail(f"{shown}: exit {done.returncode}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def write(self, name: str, text: str) -> Path:
+        file = self.home / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, "utf-8")
+        return file
+
+
+@dataclass(frozen=True)
+class Google:
+    """A project as Google's own clients see it."""
+
+    cloud: control.LocalCloud
+    project: str
+
+    def _options(self) -> dict[str, Any]:
+        options = ClientOptions(api_endpoint=self.cloud.url)
+        return {"credentials": Credentials(self.cloud.token), "client_options": options}
+
+    def instances(self, zone: str = ZONE) -> list[Any]:
+        client = compute_v1.InstancesClient(transport="rest", **self._options())
+        return list(client.list(project=self.project, zone=zone))
+
+    def disks(self, zone: str = ZONE) -> list[str]:
+        client = compute_v1.DisksClient(transport="rest", **self._options())
+        return [disk.name for disk in client.list(project=self.project, zone=zone)]
+
+    def nodes(self, zone: str = ZONE) -> list[Any]:
+        client = tpu_v2.TpuClient(transport="rest", **self._options())
+        return list(client.list_nodes(parent=f"projects/{self.project}/locations/{zone}"))
+
+    def bucket_names(self) -> list[str]:
+        client = storage.Client(project=self.project, **self._options())
+        return [bucket.name for bucket in client.list_buckets()]
+
+    def content(self, bucket: str, name: str) -> bytes:
+        client = storage.Client(project=self.project, **self._options())
+        content: bytes = client.bucket(bucket).blob(name).download_as_bytes()
+        return content
+
+    def remains(self, *zones: str) -> list[str]:
+        """What costs money there."""
+        found = self.bucket_names()
+        for zone in zones or (ZONE,):
+            found += [instance.name for instance in self.instances(zone)]
+            found += [node.name for node in self.nodes(zone)]
+            found += self.disks(zone)
+        return found
+
+
+@pytest.fixture(scope="session")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[control.LocalCloud]:
+    """One local cloud with machines for all of them."""
+    home = tmp_path_factory.mktemp("cloud")
+    cloud = control.start(home, pace="instant")
+    yield cloud
+    control.stop(home)
+
+
+@pytest.fixture
+def google(cloud: control.LocalCloud) -> Google:
+    """In a new project that is paid for and has Compute Engine and Cloud TPU enabled."""
+    return Google(cloud, make_project(cloud, "compute", "tpu", "iam", "cloudresourcemanager"))
+
+
+@pytest.fixture
+def shell(google: Google, tmp_path: Path) -> Shell:
+    """In that project."""
+    variables = environment_of(google.cloud, google.project, ZONE, tmp_path)
+    variables["GOOGLE_CLOUD_PROJECT"] = google.project
+    return Shell(google.cloud, google.project, tmp_path, variables)
+
+
+def needs(*programs: str) -> None:
+    """Skip the test where one of these is not installed, and fail it in CI."""
+    missing = [name for name in programs if shutil.which(name) is None]
+    if missing and os.environ.get("CI") == "true":
+        pytest.fail(f"not here, and in CI they must be: {', '.join(missing)}")
+    if missing:
+        pytest.skip(f"not here: {', '.join(missing)}")
+
+
+@pytest.fixture(scope="session")
+def programs() -> Callable[[str], Path]:
+    """The folder of the programs that a client's lock installs, `python` among them."""
+    return lambda name: locked_python(REQUIREMENTS / f"{name}.lock").parent
+
+
+@pytest.fixture(scope="session")
+def node_modules() -> Path:
+    needs("node", "npm")
+    return locked_node_modules(REQUIREMENTS / "node")

@@ -1,0 +1,27 @@
+"""Google's clients for Node."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
+
+PROGRAM = Path(__file__).with_name("node_clients.js")
+ZONE = "us-central1-b"
+
+
+def test_the_five_clients(shell: Any, google: Any, node_modules: Path) -> None:
+    done = shell.run("node", PROGRAM, shell.project, ZONE, NODE_PATH=str(node_modules))
+    assert json.loads(done.stdout) == {
+        "project": shell.project,
+        "service": "ENABLED",
+        "objects": [["large", 5_000_001], ["multipart", 5], ["resumable", 5]],
+        "contents": ["line\r", "line\r"],
+        "tpu": "READY",
+        "instance": "RUNNING",
+    }
+    assert google.remains() == []
