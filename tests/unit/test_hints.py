@@ -152,7 +152,9 @@ def assert_whole(one: Known) -> None:
     assert all(len(line) <= 80 for line in one.mending.split("\n") if line[:4] != "    "), what
     if one.name:
         assert one.kind in table().kinds, what
-        assert one.answers or one.lines or one.told or one.reasons, what
+        assert one.match or one.lines, what
         assert one.source, what
-        assert bool(one.answers or one.reasons) == bool(one.raised), what
-        assert bool(one.lines) == bool(one.fault), what
+        assert bool(one.scope) == bool(one.raised), what
+        assert not (one.answers or one.reasons) or one.raised, what
+        assert not one.answers or one.statuses, "generic words need a status beside them"
+        assert not one.weak or not one.fault, what

@@ -139,7 +139,7 @@ def _signature(worker: WorkerRecord, log: bytes) -> tuple[Known, str] | None:
 def _first_match(lines: Sequence[str], candidates: Sequence[Known]) -> tuple[Known, str] | None:
     for line in lines:
         for one in candidates:
-            if one.lines is not None and one.lines.search(line):
+            if one.is_line(line):
                 return one, line.strip()
     return None
 

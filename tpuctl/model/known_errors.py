@@ -1,24 +1,23 @@
-"""The one table of errors that are known by their words: `known_errors.toml`, read and filled in.
+"""The one table of errors that are known by their words: the files in `errors/`, filled in.
 
 For example:
 
-    found = look_up("Reservation not found")
-    print(found.summary, found.why, found.hint({"project": "my-project"}))
+    known = table().answer("NOT_FOUND", "Reservation not found")
+    print(known.why, known.hint({"project": "my-project"}))
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
+from itertools import chain
 from typing import Any, Literal
 
-from tpuctl.model.last_words import last_words
-
-__all__ = ["Fault", "Known", "Table", "facts_of", "look_up", "table"]
+__all__ = ["Fault", "Known", "Table", "facts_of", "table"]
 
 Fault = Literal["infrastructure", "failure"]
 
@@ -38,28 +37,11 @@ FACTS = {
 }
 PLACE = re.compile(r"\{([a-z]+)\}")
 OPTIONAL = re.compile(r"\[\[(.*?)\]\]")
-# Statuses as they stand in a text that somebody pasted: a number of HTTP's, or a name.
-STATUS = re.compile(r"\b([A-Z]{4,}(?:_[A-Z]+)+|INTERNAL|ABORTED|UNAVAILABLE|UNIMPLEMENTED)\b")
-HTTP = re.compile(r"(?:\b[Ee]rror:? |HTTP(?: status)? |^|\()(4\d\d|5\d\d)\b")
-OF_HTTP = {
-    "400": ("INVALID_ARGUMENT", "FAILED_PRECONDITION"),
-    "401": ("UNAUTHENTICATED",),
-    "403": ("PERMISSION_DENIED",),
-    "404": ("NOT_FOUND",),
-    "409": ("ALREADY_EXISTS", "ABORTED"),
-    "412": ("FAILED_PRECONDITION",),
-    "429": ("RESOURCE_EXHAUSTED",),
-    "500": ("INTERNAL",),
-    "501": ("UNIMPLEMENTED",),
-    "502": ("UNAVAILABLE",),
-    "503": ("UNAVAILABLE",),
-    "504": ("DEADLINE_EXCEEDED",),
-}
 
 
 @dataclass(frozen=True)
 class Known:
-    """One entry: what happened, why, and what mends it, with how it is recognised."""
+    """One entry: what happened, why, and what mends it, with how it is recognized."""
 
     summary: str
     why: str
@@ -70,19 +52,17 @@ class Known:
     scope: str = ""
     statuses: Collection[str] = ()
     reasons: Collection[str] = ()
-    answers: re.Pattern[str] | None = None
-    lines: re.Pattern[str] | None = None
+    match: re.Pattern[str] | None = None  # what identifies it, wherever it stands
+    answers: re.Pattern[str] | None = None  # generic words, which count in an answer to us alone
+    lines: re.Pattern[str] | None = None  # of a log, or of a program's last words
+    weak: bool = False  # counts only where nothing else in a text says what went wrong
     fault: Fault | None = None
-    told: re.Pattern[str] | None = None
     source: str = ""
 
-    def is_answer(self, status: str, text: str, reasons: Collection[str] = ()) -> bool:
-        """Whether an API that answers so means this."""
-        if not {*self.reasons}.isdisjoint(reasons):
-            return True
-        if self.answers is None or (self.statuses and status not in self.statuses):
-            return False
-        return self.answers.search(text) is not None
+    def is_line(self, line: str) -> bool:
+        """Whether a line of a job's log gives it away."""
+        patterns = (self.match, self.lines)
+        return any(one is not None and one.search(line) is not None for one in patterns)
 
     def hint(self, facts: Mapping[str, str]) -> str:
         """What mends it, with these facts in their places; `ZONE` and such for those unknown."""
@@ -111,12 +91,23 @@ class Table:
     @cached_property
     def signatures(self) -> tuple[Known, ...]:
         """What a line of a job's log gives away."""
-        return tuple(one for one in self.errors if one.lines is not None)
+        return tuple(known for known in self.errors if known.fault is not None)
 
     def answer(self, status: str, text: str, reasons: Collection[str] = ()) -> Known | None:
-        """What an API's answer means; None where only its status tells."""
-        found = (one for one in self.errors if one.raised)
-        return next((one for one in found if one.is_answer(status, text, reasons)), None)
+        """What an API's answer means; None where only its status tells.
+
+        What identifies it goes before the reason in its details, which covers more than one
+        condition, and both before words that many answers have.
+        """
+        known = [one for one in self.errors if one.raised]
+        by_text = (one for one in known if one.match is not None and one.match.search(text))
+        by_reason = (one for one in known if not {*one.reasons}.isdisjoint(reasons))
+        by_words = (
+            one
+            for one in known
+            if one.answers is not None and status in one.statuses and one.answers.search(text)
+        )
+        return next(chain(by_text, by_reason, by_words), None)
 
     def named(self, name: str) -> Known:
         return next(one for one in self.errors if one.name == name)
@@ -128,23 +119,37 @@ class Table:
 
 @cache
 def table() -> Table:
-    """The whole table, read once."""
-    read = tomllib.loads(files(__package__).joinpath("known_errors.toml").read_text("utf-8"))
+    """The whole table, read once: its files in the order that the first of them names."""
+    folder = files(__package__).joinpath("errors")
+
+    def read(name: str) -> dict[str, Any]:
+        return tomllib.loads(folder.joinpath(f"{name}.toml").read_text("utf-8"))
+
+    index = read("index")
+    parts = [read(name) for name in index["files"]]
     return Table(
-        dict(read["kinds"]),
-        read["roles"],
-        tuple(_known(one) for one in read["error"]),
-        tuple(_known(one) for one in read["status"]),
+        dict(index["kinds"]),
+        index["roles"],
+        tuple(_known(row) for part in parts for row in part["error"]),
+        tuple(_known(row) for row in read("statuses")["status"]),
     )
 
 
 def _known(row: Mapping[str, Any]) -> Known:
     fields: dict[str, Any] = {**row, "mending": row["hint"].strip("\n")}
     del fields["hint"]
-    for key in ("answers", "lines", "told"):
+    for key in ("match", "answers"):
         if key in fields:
-            fields[key] = re.compile(fields[key], re.IGNORECASE if key == "answers" else 0)
+            fields[key] = _compiled(fields[key])
+    if "lines" in fields:
+        fields["lines"] = re.compile(fields["lines"], re.MULTILINE)
     return Known(**fields)
+
+
+def _compiled(fragments: str | Sequence[str]) -> re.Pattern[str]:
+    """One pattern of several; a space in it stands for any, also for the end of a line."""
+    alternatives = [fragments] if isinstance(fragments, str) else fragments
+    return re.compile("|".join(alternatives).replace(" ", r"\s+"), re.IGNORECASE)
 
 
 def facts_of(*texts: str, **known: str) -> dict[str, str]:
@@ -157,29 +162,3 @@ def facts_of(*texts: str, **known: str) -> dict[str, str]:
                 found[name] = next(group for group in match.groups() if group is not None)
                 break
     return found | {name: value for name, value in known.items() if value}
-
-
-def look_up(text: str) -> Known | None:
-    """What a text means that somebody pasted: an answer, a message of a program, or a log.
-
-    None where nothing in it is known, not even the status of a refusal.
-    """
-    statuses = {name for name in STATUS.findall(text) if table().of_status(name).statuses}
-    for number in HTTP.findall(text):
-        statuses |= {*OF_HTTP.get(number, ())}
-    answers = [one for one in table().errors if one.raised]
-    for one in answers:
-        if any(one.is_answer(status, text) for status in statuses or {""}):
-            return one
-    words = {*STATUS.findall(text)}
-    for one in table().errors:
-        if (one.told is not None and one.told.search(text)) or not words.isdisjoint(one.reasons):
-            return one
-    for line in [*last_words(text.encode(errors="replace")), *text.splitlines()]:
-        for one in table().signatures:
-            if one.lines is not None and one.lines.search(line):
-                return one
-    for one in answers:  # nothing told its status, or people's words for it
-        if any(one.is_answer(status, text) for status in one.statuses):
-            return one
-    return table().of_status(min(statuses)) if statuses else None

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-__all__ = ["LOG_TAIL", "last_lines", "last_words"]
+import re
+
+__all__ = ["LOG_TAIL", "final_message", "last_lines", "last_words"]
 
 LOG_TAIL = 1 << 16  # bytes of the end of a log that are looked at
 LAST_LINES = 40
 OF_A_MESSAGE = 5  # lines of an exception's message that name what happened
 AFTER = 60  # lines that may follow the last traceback, of threads and libraries that end
 TRACEBACK = "Traceback (most recent call last):"
+# The first line of a traceback in a notebook, with the name of the exception.
+IN_A_NOTEBOOK = re.compile(
+    r"(\w+(?:Error|Exception|Interrupt))\s+Traceback \(most recent call last\)"
+)
 CHAINS = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",
@@ -23,7 +29,7 @@ def last_words(log: bytes) -> list[str]:
     """
     lines = _lines(log)
     messages = _messages(lines)
-    if messages and len(lines) - messages[-1] <= AFTER:
+    if _is_end(lines, messages):
         return [
             line
             for start in reversed(messages)
@@ -31,6 +37,13 @@ def last_words(log: bytes) -> list[str]:
             if line.strip()
         ]
     return last_lines(log)
+
+
+def final_message(log: bytes) -> str | None:
+    """What a log that ends in a traceback says from its message on; None where it does not."""
+    lines = _lines(log)
+    messages = _messages(lines)
+    return "\n".join(lines[messages[-1] :]) if _is_end(lines, messages) else None
 
 
 def last_lines(log: bytes) -> list[str]:
@@ -42,11 +55,18 @@ def _lines(log: bytes) -> list[str]:
     return log[-LOG_TAIL:].decode(errors="replace").replace("\r", "\n").split("\n")
 
 
+def _is_end(lines: list[str], messages: list[int]) -> bool:
+    return bool(messages) and len(lines) - messages[-1] <= AFTER
+
+
 def _messages(lines: list[str]) -> list[int]:
     """Where the messages of the last traceback, and before it of those chained to it, begin."""
     found: list[int] = []
     is_chained = False
     at = 0
+    notebook = _notebook_message(lines)
+    if notebook is not None:
+        return [notebook]
     while at < len(lines):
         margin = lines[at].find(TRACEBACK)
         if margin < 0:
@@ -62,6 +82,16 @@ def _messages(lines: list[str]) -> list[int]:
         is_chained = False
         at += 1
     return found
+
+
+def _notebook_message(lines: list[str]) -> int | None:
+    """Where the message of a notebook's last traceback is, which its first line names."""
+    headers = (IN_A_NOTEBOOK.match(line) for line in reversed(lines))
+    header = next((found for found in headers if found is not None), None)
+    if header is None:
+        return None
+    places = [at for at, line in enumerate(lines) if line.startswith(f"{header[1]}: ")]
+    return places[-1] if places else None
 
 
 def _is_frame(line: str) -> bool:

@@ -1,30 +1,51 @@
-"""What an error text means that somebody pasted, with what mends it."""
+"""What an error text means that somebody pasted, with what mends it.
+
+A text is known by what identifies its condition (`Known.match`), or by what a program's last
+words begin with (`Known.lines`). The bare words of a status, as INTERNAL or UNAVAILABLE, identify
+nothing: JAX and others write them too. What is not known is said to be, with where to look.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tpuctl.errors import NotFound
-from tpuctl.model.known_errors import Fault, facts_of, look_up, table
+from tpuctl.model.explanation import CONTROL
+from tpuctl.model.known_errors import Fault, Known, facts_of, table
+from tpuctl.model.last_words import final_message, last_words
 
 __all__ = ["Pasted", "explain_text"]
 
-LONGEST_TEXT = 1 << 20  # characters of the end that are looked at
+LONGEST_TEXT = 1 << 18  # characters of the end that are looked at
 LONGEST_LINE = 200
+# What frames and quotes put before each line.
+MARGIN = re.compile(r"(?m)^[ \t]*(?:[│|>╷╵]+[ \t]?)+")
+# A reason in an answer's details, as clients print it.
+REASON = re.compile(r"""(?:reason|code)['"]?\s*[:=]\s*['"]?(\w+)""", re.IGNORECASE)
+# Ends that tell only that something else has ended.
+PASSED_ON = re.compile(
+    r"CalledProcessError|ProcessExitedException|ProcessRaisedException|BrokenProcessPool"
+    r"|SystemExit|non-zero exit status|ChildFailedError|terminated with exit code"
+)
+# Lines that say that something went wrong, whatever it is.
+COMPLAINT = re.compile(
+    r"(?m)^\W{0,3}(?:ERROR|FATAL|Error|F\d{4} )[^\n]*|^[^\n]*\b\w+(?:Error|Exception): [^\n]*"
+)
 
 
 @dataclass(frozen=True)
 class Pasted:
     """What the text means."""
 
-    name: str  # of the known error; empty where only its status is known
-    kind: str  # its group, as a title; empty as above
+    name: str  # of the known error
+    kind: str  # its group, as a title
     summary: str
     why: str
     hint: str
     fault: Fault | None  # whose it is where it ends a job
-    line: str  # the line of the text that tells it, shortened
+    line: str  # the line of the text that gives it away, shortened
 
 
 def explain_text(text: str, around: Mapping[str, str]) -> Pasted:
@@ -32,28 +53,130 @@ def explain_text(text: str, around: Mapping[str, str]) -> Pasted:
 
     What the text names goes before what is so of the stack.
     """
-    text = text[-LONGEST_TEXT:]
-    known = look_up(text)
-    if known is None:
-        raise NotFound(
-            "Not a known error",
-            _shortened(text),
-            hint="Paste more of it: the whole message, with the lines before. Whether all is well "
-            "with the project:\n    tpuctl doctor\nWhy the latest job failed:\n    tpuctl explain",
-        )
-    lines = [line for line in text.splitlines() if line.strip()]
-    telling = next((line for line in lines if look_up(line) == known), lines[0])
+    text = MARGIN.sub("", CONTROL.sub("", text[-LONGEST_TEXT:].replace("\r", "\n")))
+    finding = _find(text)
+    if finding is None:
+        raise NotFound("Not a known error", _shortened(text), hint=_where_to_look(text))
+    known, line = finding
     return Pasted(
         known.name,
-        table().kinds.get(known.kind, ""),
+        table().kinds[known.kind],
         known.summary,
         known.why,
-        known.hint({**around, **facts_of(telling, text)}),
+        known.hint({**around, **facts_of(line, text)}),
         known.fault,
-        _shortened(telling),
+        _shortened(line),
     )
+
+
+def _find(text: str) -> tuple[Known, str] | None:
+    """The entry that the text identifies, and the line that does."""
+    for region in _regions(text):
+        for found in (_by_match(region), _by_reason(region), _by_lines(region)):
+            if found is not None:
+                return found
+    return _by_remark(text)
+
+
+def _regions(text: str) -> Iterator[str]:
+    """Parts of the text in the order in which they are believed.
+
+    A program that ended with a traceback says there why it ended: what it survived before does
+    not count, unless the end only passes another's on. Lines that a terminal has cut in the
+    middle of a word are tried joined.
+    """
+    end = final_message(text.encode(errors="replace"))
+    if end is not None:
+        yield "\n".join(last_words(text.encode(errors="replace")))
+        yield end
+    if end is None or PASSED_ON.search(end):
+        yield text
+        if any(len(line) >= 60 for line in text.split("\n")[:-1]):
+            yield re.sub(r"(?<=\S)\n(?=\S)", "", text)
+
+
+def _by_match(text: str) -> tuple[Known, str] | None:
+    for known in table().errors:
+        match = None if known.weak or known.match is None else known.match.search(text)
+        if match is not None:
+            return known, _line_at(text, match)
+    return None
+
+
+def _by_reason(text: str) -> tuple[Known, str] | None:
+    for match in REASON.finditer(text):
+        for known in table().errors:
+            if match[1] in known.reasons:
+                return known, _line_at(text, match)
+    return None
+
+
+def _by_lines(text: str) -> tuple[Known, str] | None:
+    for line in last_words(text.encode(errors="replace")):
+        for known in table().errors:
+            if known.lines is not None and known.lines.search(line):
+                return known, line
+    return None
+
+
+def _by_remark(text: str) -> tuple[Known, str] | None:
+    """What programs say in passing: the reason only where nothing else complains."""
+    for known in table().errors:
+        match = known.match.search(text) if known.weak and known.match is not None else None
+        if match is not None:
+            line = _line_at(text, match)
+            others = (complaint[0] for complaint in COMPLAINT.finditer(text))
+            if all(known.match.search(other) for other in others if known.match):
+                return known, line
+    return None
+
+
+def _line_at(text: str, match: re.Match[str]) -> str:
+    start = text.rfind("\n", 0, match.start()) + 1
+    end = text.find("\n", match.start())
+    return text[start : end if end >= 0 else len(text)].strip() or match[0].strip()
 
 
 def _shortened(text: str) -> str:
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…"
+
+
+# Where to look, by whose words they are; the first that fits.
+WHOSE = (
+    (
+        r"torch_xla|_XLAC|PJRT_DEVICE|xla_model|xmp\.spawn",
+        "These are words of PyTorch/XLA. Who else met them:\n    https://github.com/pytorch/xla/issues",
+    ),
+    (
+        r"jaxlib|XlaRuntimeError|\bjax\b|libtpu|pjrt",
+        "These are words of JAX or libtpu. Who else met them:\n"
+        "    https://github.com/jax-ml/jax/issues\nlibtpu's own logs on a worker:\n"
+        "    tpuctl ssh 0 -- ls /tmp/tpu_logs",
+    ),
+    (
+        r"tensorflow|\bkeras\b",
+        "These are words of TensorFlow. Who else met them:\n"
+        "    https://github.com/tensorflow/tensorflow/issues",
+    ),
+    (
+        r"\(gcloud\.",
+        "These are words of gcloud. Repeat the command with --verbosity=debug, or see its log:\n"
+        "    gcloud info --show-log",
+    ),
+    (
+        r"googleapis\.com|google\.api_core|googleapi: Error|Cloud TPU received|google\.rpc",
+        "This is an answer of Google's. What is known of Cloud TPU's:\n"
+        "    https://docs.cloud.google.com/tpu/docs/troubleshooting/trouble-tf\n"
+        "Whether something is down:\n    https://status.cloud.google.com",
+    ),
+)
+
+
+def _where_to_look(text: str) -> str:
+    whose = next((hint for pattern, hint in WHOSE if re.search(pattern, text)), "")
+    rest = (
+        "Paste more of it: the whole message, with the lines before. Whether all is well with the "
+        "project:\n    tpuctl doctor\nWhy the latest job failed:\n    tpuctl explain"
+    )
+    return f"{whose}\n{rest}" if whose else rest
