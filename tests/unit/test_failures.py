@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from tpuctl.model.last_words import last_words
 
 NOON = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)
 READY = Machines()
+HERE = Path(__file__).parent
 
 # By the class: what it was known by, in the words of jobs, libraries and Google.
 SEEN: list[tuple[str, str]] = [
@@ -244,8 +248,13 @@ def test_each_class_is_told_by_what_was_seen(name: str, text: str) -> None:
     assert found.hint
 
 
-def test_every_class_of_the_table_was_seen() -> None:
-    assert {one.name for one in table().signatures} == {name for name, _ in SEEN}
+def test_every_entry_of_the_table_was_seen() -> None:
+    texts = tomllib.loads((HERE / "seen_texts.toml").read_text("utf-8"))["text"]
+    answers = json.loads((HERE.parent / "flows/seen_errors.json").read_text("utf-8"))
+    seen = {name for name, _ in SEEN} | {row["known"] for row in [*texts, *answers]}
+    assert {known.name for known in table().errors} == seen
+    assert len(seen) >= 150
+    assert all(row["source"] for row in [*texts, *answers])
 
 
 @pytest.mark.parametrize("text", THEIR_OWN)

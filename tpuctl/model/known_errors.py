@@ -55,13 +55,14 @@ class Known:
     match: re.Pattern[str] | None = None  # what identifies it, wherever it stands
     answers: re.Pattern[str] | None = None  # generic words, which count in an answer to us alone
     lines: re.Pattern[str] | None = None  # of a log, or of a program's last words
+    log: re.Pattern[str] | None = None  # of a job's log alone
     weak: bool = False  # counts only where nothing else in a text says what went wrong
     fault: Fault | None = None
     source: str = ""
 
     def is_line(self, line: str) -> bool:
         """Whether a line of a job's log gives it away."""
-        patterns = (self.match, self.lines)
+        patterns = (self.match, self.lines, self.log)
         return any(one is not None and one.search(line) is not None for one in patterns)
 
     def hint(self, facts: Mapping[str, str]) -> str:
@@ -141,8 +142,9 @@ def _known(row: Mapping[str, Any]) -> Known:
     for key in ("match", "answers"):
         if key in fields:
             fields[key] = _compiled(fields[key])
-    if "lines" in fields:
-        fields["lines"] = re.compile(fields["lines"], re.MULTILINE)
+    for key in ("lines", "log"):
+        if key in fields:
+            fields[key] = re.compile(fields[key])
     return Known(**fields)
 
 

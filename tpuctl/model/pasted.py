@@ -20,10 +20,9 @@ __all__ = ["Pasted", "explain_text"]
 
 LONGEST_TEXT = 1 << 18  # characters of the end that are looked at
 LONGEST_LINE = 200
+NARROWEST = 60  # characters of a terminal that cuts lines
 # What frames and quotes put before each line.
 MARGIN = re.compile(r"(?m)^[ \t]*(?:[│|>╷╵]+[ \t]?)+")
-# A reason in an answer's details, as clients print it.
-REASON = re.compile(r"""(?:reason|code)['"]?\s*[:=]\s*['"]?(\w+)""", re.IGNORECASE)
 # Ends that tell only that something else has ended.
 PASSED_ON = re.compile(
     r"CalledProcessError|ProcessExitedException|ProcessRaisedException|BrokenProcessPool"
@@ -72,9 +71,9 @@ def explain_text(text: str, around: Mapping[str, str]) -> Pasted:
 def _find(text: str) -> tuple[Known, str] | None:
     """The entry that the text identifies, and the line that does."""
     for region in _regions(text):
-        for found in (_by_match(region), _by_reason(region), _by_lines(region)):
-            if found is not None:
-                return found
+        found = _by_match(region) or _by_lines(region)
+        if found is not None:
+            return found
     return _by_remark(text)
 
 
@@ -82,33 +81,40 @@ def _regions(text: str) -> Iterator[str]:
     """Parts of the text in the order in which they are believed.
 
     A program that ended with a traceback says there why it ended: what it survived before does
-    not count, unless the end only passes another's on. Lines that a terminal has cut in the
-    middle of a word are tried joined.
+    not count, unless the end only passes another's on.
     """
-    end = final_message(text.encode(errors="replace"))
+    log = text.encode(errors="replace")
+    end = final_message(log)
     if end is not None:
-        yield "\n".join(last_words(text.encode(errors="replace")))
+        yield "\n".join(last_words(log))
         yield end
     if end is None or PASSED_ON.search(end):
         yield text
-        if any(len(line) >= 60 for line in text.split("\n")[:-1]):
-            yield re.sub(r"(?<=\S)\n(?=\S)", "", text)
 
 
 def _by_match(text: str) -> tuple[Known, str] | None:
+    joined = _joined(text)
     for known in table().errors:
-        match = None if known.weak or known.match is None else known.match.search(text)
-        if match is not None:
-            return known, _line_at(text, match)
+        if known.weak or known.match is None:
+            continue
+        for whole in (text, joined):
+            match = known.match.search(whole)
+            if match is not None:
+                return known, _line_at(whole, match)
     return None
 
 
-def _by_reason(text: str) -> tuple[Known, str] | None:
-    for match in REASON.finditer(text):
-        for known in table().errors:
-            if match[1] in known.reasons:
-                return known, _line_at(text, match)
-    return None
+def _joined(text: str) -> str:
+    """Lines that a terminal has cut, perhaps in the middle of a word, put together again."""
+    joined = []
+    is_cut = False
+    for line in text.split("\n"):
+        if is_cut and line and not line[0].isspace():
+            joined[-1] += line
+        else:
+            joined.append(line)
+        is_cut = len(line) >= NARROWEST
+    return "\n".join(joined)
 
 
 def _by_lines(text: str) -> tuple[Known, str] | None:
