@@ -221,6 +221,7 @@ class Running:
         self.state.data = {**data, "remaining": remaining_data(done.remaining)}
         if done.leaks:
             names = ", ".join(one.address for one in done.leaks)
+            names += "; that is, on Google: the local cloud is free" if self.state.is_free else ""
             self.state.problems([Diagnostic("Still charged", names, DOWN_AGAIN)])
             return TpuctlError.exit_code
         kept = [one for one in done.remaining if one.state == "kept" and one.is_billable]

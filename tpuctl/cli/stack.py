@@ -34,7 +34,7 @@ def plan(context: typer.Context) -> None:
     prepared = state.wait_for(state.tpuctl().plan())
 
     def show() -> None:
-        _show_prepared(prepared)
+        _show_prepared(state, prepared)
         print(f"\nNext:\n    {state.typed} up")
 
     state.answer(_plan_data(prepared), show)
@@ -46,7 +46,7 @@ def up(context: typer.Context) -> None:
     Example: tpuctl up --yes
     """
     from tpuctl.flows.scaffold import likely_script
-    from tpuctl.view.stack import cost_sentence
+    from tpuctl.view.cost import cost_sentence
 
     state: State = context.obj
     tpuctl = state.tpuctl()
@@ -57,7 +57,7 @@ def up(context: typer.Context) -> None:
     def show() -> None:
         nothing = "Nothing to do: stack" if prepared.plan.is_empty else "Stack"
         print(f"{nothing} {stack.name} is up: {stack.accelerator.name} in {stack.zone}.")
-        print(cost_sentence(prepared.cost))
+        print(cost_sentence(prepared.cost, is_free=state.is_free))
         script = likely_script(state.stack_file)
         print(f"\nNext:\n    {state.typed} run {script}\n    {state.typed} down")
 
@@ -66,14 +66,14 @@ def up(context: typer.Context) -> None:
 
 def confirm_up(state: State, prepared: Prepared) -> None:
     """Show what would be made and ask, unless --yes. Raises where the answer is no."""
-    from tpuctl.view.stack import cost_sentence
+    from tpuctl.view.cost import cost_sentence
 
     if state.yes:
         return
     state.view.close()
     if not state.json:
-        _show_prepared(prepared)
-    state.confirm(f"{cost_sentence(prepared.cost)} Go ahead?")
+        _show_prepared(state, prepared)
+    state.confirm(f"{cost_sentence(prepared.cost, is_free=state.is_free)} Continue?")
 
 
 def status(
@@ -118,7 +118,7 @@ def status(
         state.view.on(Warned(moment.problem))
 
     def show() -> None:
-        show_moment(moment, commands)
+        show_moment(moment, commands, is_free=state.is_free)
         if moment.status.nodes and not moment.status.advice:
             then = [] if stack else [_about_jobs(state, moment)]
             print("\n".join(["", "Next:", *(f"    {one}" for one in [*then, commands["down"]])]))
@@ -148,6 +148,7 @@ def down(
 
     Example: tpuctl down --yes
     """
+    from tpuctl.view.cost import on_google
     from tpuctl.view.stack import remaining_data, show_plan, show_remaining
 
     state: State = context.obj
@@ -164,9 +165,10 @@ def down(
     done = state.wait_for(tpuctl.down(delete_bucket=delete_bucket, confirm=confirm))
 
     def show() -> None:
-        show_remaining(done.remaining)
+        show_remaining(done.remaining, is_free=state.is_free)
         if done.leaks:
-            print(f"Still charged: {', '.join(one.address for one in done.leaks)}.")
+            charged = on_google("Still charged", is_free=state.is_free)
+            print(f"{charged}: {', '.join(one.address for one in done.leaks)}.")
             print(f"To try again:\n    {state.typed} down{_as_options(stack, project)}")
         else:
             kept = [one for one in done.remaining if one.state == "kept" and one.is_billable]
@@ -210,7 +212,8 @@ def orphans(
         return f"{state.typed_anywhere} down{_as_options(stack, found.project)}"
 
     def show() -> None:
-        show_orphans(found, command, f"{state.typed_anywhere} up", everything=everything)
+        up = f"{state.typed_anywhere} up"
+        show_orphans(found, command, up, everything=everything, is_free=state.is_free)
 
     state.answer(orphans_data(found, command), show)
     return 1 if found.is_charged else 0
@@ -275,9 +278,10 @@ def _plan_data(prepared: Prepared) -> dict[str, Any]:
     )
 
 
-def _show_prepared(prepared: Prepared) -> None:
+def _show_prepared(state: State, prepared: Prepared) -> None:
     from tpuctl.view.stack import show_costs, show_plan, show_quota
 
     show_plan(prepared.plan)
-    show_costs(prepared.stack, prepared.cost, prepared.costs_elsewhere)
+    costs = (prepared.cost, prepared.costs_elsewhere)
+    show_costs(prepared.stack, *costs, is_free=state.is_free)
     show_quota(prepared.quota)

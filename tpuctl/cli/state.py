@@ -78,6 +78,11 @@ class State:
             )
         return self._view
 
+    @property
+    def is_free(self) -> bool:
+        """Whether the cloud in use charges nothing: prices are what Google would charge."""
+        return self.cloud is CloudName.local
+
     def close_view(self) -> None:
         """Close the view if there is one: help needs none, and is quicker without."""
         if self._view is not None:

@@ -30,13 +30,13 @@ def moment_data(moment: Moment) -> dict[str, Any]:
     )
 
 
-def show_moment(moment: Moment, commands: Mapping[str, str]) -> None:
+def show_moment(moment: Moment, commands: Mapping[str, str], *, is_free: bool) -> None:
     from tpuctl.view.progress import job_facts
     from tpuctl.view.status import show_status
 
     seen = moment.status
     jobs = [fact for one in moment.jobs for fact in job_facts(one, moment.at)]
-    show_status(seen.stack, seen.found, seen.charges, seen.advice, commands, jobs)
+    show_status(seen.stack, seen.found, seen.charges, seen.advice, commands, jobs, is_free=is_free)
 
 
 def watch_here(state: State, tpuctl: Tpuctl, interval: float, commands: Mapping[str, str]) -> None:
@@ -57,7 +57,7 @@ def watch_here(state: State, tpuctl: Tpuctl, interval: float, commands: Mapping[
     async def for_people() -> None:
         from tpuctl.view.watching import Watching
 
-        with Watching(interval, commands) as watching:
+        with Watching(interval, commands, is_free=state.is_free) as watching:
             async for moment in tpuctl.watch(interval):
                 watching.show(moment)
 

@@ -45,6 +45,7 @@ async def report_on(stack: Stack, cloud: Cloud, store: ObjectStore, record: JobR
         curves.found(),
         datetime.now(UTC),
         _last_lines(end),
+        is_free=cloud.endpoint.is_local,
     )
 
 

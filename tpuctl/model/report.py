@@ -46,6 +46,7 @@ class RunReport:
     curves: tuple[Curve, ...]  # the loss first
     at: datetime  # when all this was read
     log_end: str = ""  # the last lines of the last attempt's log
+    is_free: bool = False  # the cloud that it ran on: costs are those of Google
 
     @property
     def record(self) -> JobRecord:

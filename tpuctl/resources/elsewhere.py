@@ -14,12 +14,15 @@ class Elsewhere:
     """A resource that `up` takes away as `down` does. Its address tells where it is.
 
     `after` are addresses as they are in the plan: those of the same place tell their place, too.
+    Without it, it follows what the resource does.
     """
 
-    def __init__(self, resource: Resource, address: str, after: frozenset[str]) -> None:
+    def __init__(
+        self, resource: Resource, address: str, after: frozenset[str] | None = None
+    ) -> None:
         self._resource = resource
         self.address = address
-        self.after = after
+        self.after = resource.after if after is None else after
 
     @property
     def is_billable(self) -> bool:

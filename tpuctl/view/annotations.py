@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from tpuctl.catalog import dollars
 from tpuctl.model.report import RunReport
 from tpuctl.preflight.findings import Report, Severity
 from tpuctl.preflight.rules import RULES
+from tpuctl.view.cost import run_cost
 from tpuctl.view.places import relative_to
 
 __all__ = ["annotation_lines", "run_annotation"]
@@ -39,7 +39,7 @@ def run_annotation(report: RunReport) -> str:
     code = f" with exit code {status.exit_code}" if status.exit_code else ""
     title = f"TPU job {report.record.id}: {status.state.replace('_', ' ')}{code}"
     if failure is None:
-        cost = "" if report.cost is None else f", about {dollars(report.cost)}"
+        cost = "" if report.cost is None else f", {run_cost(report)}"
         return _told("notice", {"title": title}, f"{report.record.command}{cost}")
     parts = [failure.cause, failure.detail if failure.detail != failure.cause else "", failure.hint]
     return _told("error", {"title": title}, "\n".join(filter(None, parts)))

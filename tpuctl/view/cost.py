@@ -1,19 +1,53 @@
-"""What a stack costs, on stdout and in JSON."""
+"""What a stack costs, on stdout and in JSON.
+
+Amounts are Google's. Where the cloud in use is free (`is_free`), as the local one is, the texts say
+so; in JSON they are the same.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tpuctl.model.cost import Cost
+from tpuctl.model.cost import Cost, dollars
 from tpuctl.view.tables import print_table
 
-__all__ = ["cost_data", "print_cost"]
+if TYPE_CHECKING:
+    from tpuctl.model.report import RunReport
+
+__all__ = ["FREE", "cost_data", "cost_sentence", "on_google", "print_cost", "run_cost"]
 
 HOURLY = "an hour"
+FREE = "The local cloud is free."
 
 
-def print_cost(cost: Cost, elsewhere: Mapping[str, tuple[Cost, str]] | None = None) -> None:
+def on_google(text: str, *, is_free: bool) -> str:
+    """`charged`, or `charged on Google` where the cloud in use is free."""
+    return f"{text} on Google" if is_free else text
+
+
+def cost_sentence(cost: Cost, *, is_free: bool) -> str:
+    """`This stack costs $8.87/h, prices of mid-2026.`"""
+    if cost.per_hour is None:
+        sentence = "No price is known for this stack."
+    else:
+        sentence = f"This stack costs {cost.amount}, prices of {cost.read}."
+    if is_free:
+        return f"{FREE} On Google {sentence[0].lower()}{sentence[1:]}"
+    return sentence
+
+
+def run_cost(report: RunReport) -> str:
+    """`about $3.00`, of a whole run."""
+    if report.cost is None:
+        return "unknown"
+    about = f"about {dollars(report.cost)}"
+    return f"nothing; {about} on Google" if report.is_free else about
+
+
+def print_cost(
+    cost: Cost, elsewhere: Mapping[str, tuple[Cost, str]] | None = None, *, is_free: bool = False
+) -> None:
     """A table: a line for each thing that is charged, then the sum and the date of the prices.
 
     `elsewhere` adds a line for each zone that may come instead, with the sum and a remark.
@@ -23,7 +57,7 @@ def print_cost(cost: Cost, elsewhere: Mapping[str, tuple[Cost, str]] | None = No
     rows.append(("in all", cost.amount.removesuffix("/h"), dated))
     for zone, (other, remark) in (elsewhere or {}).items():
         rows.append((f"or in {zone}", other.amount.removesuffix("/h"), remark))
-    print_table(("charged", HOURLY, ""), rows, numbers=(HOURLY,))
+    print_table((on_google("charged", is_free=is_free), HOURLY, ""), rows, numbers=(HOURLY,))
 
 
 def cost_data(cost: Cost) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from tpuctl.model.charges import Charge, charge_of, is_charged
 from tpuctl.model.cost import dollars
 from tpuctl.model.duration import shown
 from tpuctl.model.inventory import MACHINES, Found, Leftover, left_behind
+from tpuctl.view.cost import on_google
 from tpuctl.view.status import found_data
 from tpuctl.view.tables import print_table
 
@@ -89,7 +90,7 @@ def orphans_data(orphans: Orphans, command: Callable[[str], str]) -> dict[str, A
 
 
 def show_orphans(
-    orphans: Orphans, command: Callable[[str], str], up: str, *, everything: bool
+    orphans: Orphans, command: Callable[[str], str], up: str, *, everything: bool, is_free: bool
 ) -> None:
     """What is left behind, or everything; `up` is the line to type for that."""
     groups = _groups(orphans)
@@ -104,14 +105,15 @@ def show_orphans(
             what = "To take it all away" if group.works else "To remove it"
             print(f"{what}:\n    {command(group.stack)}")
         print()
-    print(_summary(groups, orphans))
+    print(_summary(groups, orphans, is_free))
     kept = sum(1 for one in orphans.found if one.kind == "bucket")
     if kept and not everything:
         many = "bucket is" if kept == 1 else "buckets are"
-        print(f"{kept} {many} kept on purpose, and charged; --all lists them.")
+        charged = on_google("charged", is_free=is_free)
+        print(f"{kept} {many} kept on purpose, and {charged}; --all lists them.")
 
 
-def _summary(groups: Sequence[_Group], orphans: Orphans) -> str:
+def _summary(groups: Sequence[_Group], orphans: Orphans, is_free: bool) -> str:
     with_left = [group for group in groups if group.left]
     if not with_left:
         return f"Nothing is left behind in project {orphans.project}."
@@ -122,7 +124,8 @@ def _summary(groups: Sequence[_Group], orphans: Orphans) -> str:
     per_hour, is_complete = _hourly(rows)
     if not orphans.is_charged:
         return f"{told}, none of which costs money."
-    return f"{told}, for {'' if is_complete else 'at least '}{dollars(per_hour)} an hour."
+    rate = f"{'' if is_complete else 'at least '}{dollars(per_hour)} an hour"
+    return f"{told}, for {on_google(rate, is_free=is_free)}."
 
 
 def _groups(orphans: Orphans) -> list[_Group]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpuctl.catalog import dollars
 from tpuctl.model.duration import shown as shown_duration
+from tpuctl.view.cost import on_google, run_cost
 from tpuctl.view.curves import number
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def _facts(report: RunReport) -> Iterator[str]:
         "State": f'<span class="{good.get(status.state, "")}">'
         f"{status.state.replace('_', ' ')}</span>{code}",
         "Ran": escape(shown_duration(sum(ran) * 3600)) if ran else "not yet ended",
-        "Cost": "unknown" if report.cost is None else f"about {escape(dollars(report.cost))}",
+        "Cost": escape(run_cost(report)),
         "TPU": f"{escape(report.accelerator)} in {escape(report.record.zone)}",
         "Attempts": str(len(report.attempts)),
     }
@@ -156,7 +157,8 @@ def _plot(curve: Curve) -> str:
 def _attempts(report: RunReport) -> Iterator[str]:
     yield '<h2>Attempts</h2><div class="table"><table>'
     yield "<tr><th>attempt</th><th>zone</th><th>started</th><th>ran</th><th>ended</th>"
-    yield '<th class="number">cost</th></tr>'
+    cost = on_google("cost", is_free=report.is_free)
+    yield f'<th class="number">{cost}</th></tr>'
     for one, following in zip(report.attempts, [*report.attempts[1:], None], strict=True):
         cells = (
             str(one.record.attempt),

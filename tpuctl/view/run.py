@@ -6,8 +6,8 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from tpuctl.catalog import dollars
 from tpuctl.model.duration import shown as shown_duration
+from tpuctl.view.cost import run_cost
 from tpuctl.view.curves import draw, number
 from tpuctl.view.tables import print_facts, print_table
 
@@ -30,7 +30,7 @@ def print_run(report: RunReport, typed: str) -> None:
         ("state", f"{status.state.replace('_', ' ')}{code}"),
         ("submitted", f"{record.submitted:%Y-%m-%d %H:%M} UTC"),
         ("ran", shown_duration(sum(hours) * 3600) if hours else "-"),
-        ("cost", "unknown" if report.cost is None else f"about {dollars(report.cost)}"),
+        ("cost", run_cost(report)),
         ("output", record.output),
     ]
     if report.explanation.failure is not None:

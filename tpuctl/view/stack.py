@@ -11,7 +11,7 @@ from tpuctl.catalog import region_of
 from tpuctl.model.cost import Cost, dollars, egress_price
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
-from tpuctl.view.cost import cost_data, print_cost
+from tpuctl.view.cost import cost_data, on_google, print_cost
 from tpuctl.view.tables import console, print_table
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tpuctl.model.status import Holding, Remaining
 
 __all__ = [
-    "cost_sentence",
     "plan_data",
     "remaining_data",
     "show_costs",
@@ -92,10 +91,11 @@ def show_plan(plan: Plan) -> None:
     )
 
 
-def show_costs(stack: Stack, cost: Cost, elsewhere: Mapping[str, Cost]) -> None:
+def show_costs(stack: Stack, cost: Cost, elsewhere: Mapping[str, Cost], *, is_free: bool) -> None:
     """What everything costs, and what it would cost where `up` goes when the zone refuses."""
     print()
-    print_cost(cost, {zone: (other, _traffic(stack, zone)) for zone, other in elsewhere.items()})
+    others = {zone: (other, _traffic(stack, zone)) for zone, other in elsewhere.items()}
+    print_cost(cost, others, is_free=is_free)
 
 
 def _traffic(stack: Stack, zone: str) -> str:
@@ -124,13 +124,6 @@ def _quota_row(line: QuotaLine) -> tuple[str, ...]:
     )
 
 
-def cost_sentence(cost: Cost) -> str:
-    """`It costs $8.87/h, prices of mid-2026.`"""
-    if cost.per_hour is None:
-        return "No price is known for it."
-    return f"It costs {cost.amount}, prices of {cost.read}."
-
-
 def remaining_data(remaining: Iterable[Remaining]) -> list[dict[str, Any]]:
     return [
         {
@@ -147,28 +140,28 @@ def remaining_data(remaining: Iterable[Remaining]) -> list[dict[str, Any]]:
     ]
 
 
-def show_remaining(remaining: Iterable[Remaining]) -> None:
+def show_remaining(remaining: Iterable[Remaining], *, is_free: bool) -> None:
     """What is left with the reason; what is gone by name."""
     remaining = list(remaining)
     print_table(
         ("resource", "now", "why"),
-        [(one.address, one.state, _why(one)) for one in remaining if one.state != "gone"],
+        [(one.address, one.state, _why(one, is_free)) for one in remaining if one.state != "gone"],
     )
     if gone := [one.address for one in remaining if one.state == "gone"]:
         console().print(Text(f"\nGone: {', '.join(gone)}."))
 
 
-def _why(one: Remaining) -> str:
+def _why(one: Remaining, is_free: bool) -> str:
     if one.holding is None:
         return one.why
-    return f"{one.why}; holds {_held(one.holding)}{_monthly(one)}"
+    return f"{one.why}; holds {_held(one.holding)}{_monthly(one, is_free)}"
 
 
-def _monthly(one: Remaining) -> str:
+def _monthly(one: Remaining, is_free: bool) -> str:
     if one.per_month is None or one.holding is None:
         return ", at a price that nobody published"
     least = "" if one.holding.is_whole else "at least "
-    return f", {least}{dollars(one.per_month)} a month"
+    return on_google(f", {least}{dollars(one.per_month)} a month", is_free=is_free)
 
 
 def _held(holding: Holding) -> str:

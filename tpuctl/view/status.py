@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tpuctl.model.charges import Charge, hourly, so_far
 from tpuctl.model.cost import dollars
 from tpuctl.model.duration import shown
+from tpuctl.view.cost import FREE, on_google
 from tpuctl.view.tables import console, print_facts, table
 
 if TYPE_CHECKING:
@@ -112,15 +113,18 @@ def show_status(
     advice: Sequence[Advice],
     commands: Mapping[str, str],
     jobs: Iterable[tuple[str, str]] = (),
+    *,
+    is_free: bool,
 ) -> None:
     """`commands` are the lines to type for what the advice says, `jobs` are facts about jobs."""
     print_facts([*status_facts(stack, found, charges), *jobs])
-    if (made := charges_table(found, charges)) is not None:
+    if (made := charges_table(found, charges, is_free=is_free)) is not None:
         print()
         console().print(made)
         read = ", ".join(dict.fromkeys(one.read for one in charges if one.read))
         if read:
-            print(f"Prices of {read}; so far: as if charged since it was made, without traffic.")
+            prices = f"{FREE} Google's prices" if is_free else "Prices"
+            print(f"{prices} of {read}; so far: as if charged since it was made, without traffic.")
     for each in advice:
         print(f"\n{each.text}\n    {commands[each.command]}")
 
@@ -161,7 +165,9 @@ def _facts(one: Found) -> list[tuple[str, str]]:
     return facts
 
 
-def charges_table(found: Sequence[Found], charges: Sequence[Charge]) -> Table | None:
+def charges_table(
+    found: Sequence[Found], charges: Sequence[Charge], *, is_free: bool
+) -> Table | None:
     """Everything but buckets with its state and cost, and the sum; None where there is nothing."""
     by_address = {one.found.address: one for one in charges}
     rows = [_row(one, by_address.get(one.address)) for one in found if one.kind != "bucket"]
@@ -169,7 +175,8 @@ def charges_table(found: Sequence[Found], charges: Sequence[Charge]) -> Table | 
         return None
     per_hour, knows_prices = hourly(charges)
     spent, knows_all = so_far(charges)
-    rows.append(("in all", "", "", _sum(per_hour, knows_prices), _sum(spent, knows_all)))
+    in_all = on_google("in all", is_free=is_free)
+    rows.append((in_all, "", "", _sum(per_hour, knows_prices), _sum(spent, knows_all)))
     return table(("what", "state", *NUMBERS), rows, numbers=NUMBERS)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from tpuctl.catalog import dollars
 from tpuctl.model.curves import Curve
 from tpuctl.model.duration import shown as shown_duration
 from tpuctl.model.report import AttemptReport, RunReport
+from tpuctl.view.cost import run_cost
 from tpuctl.view.curves import number
 
 __all__ = ["markdown", "sparkline"]
@@ -59,7 +59,7 @@ def _facts(report: RunReport) -> Iterator[str]:
         ("Command", _code(f"tpuctl run {record.command}")),
         ("TPU", f"{_text(report.accelerator)} in {_text(record.zone)}"),
         ("Ran", shown_duration(sum(hours) * 3600) if hours else "not yet ended"),
-        ("Cost", "unknown" if report.cost is None else f"about {_text(dollars(report.cost))}"),
+        ("Cost", _text(run_cost(report))),
         ("Output", _code(record.output)),
     ]
     yield "\n".join(["| | |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows)])

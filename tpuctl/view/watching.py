@@ -14,6 +14,7 @@ from rich.text import Text
 from tpuctl.model.charges import hourly, so_far
 from tpuctl.model.cost import dollars
 from tpuctl.view.base import DUMB
+from tpuctl.view.cost import on_google
 from tpuctl.view.progress import job_facts, job_sentence
 from tpuctl.view.region import Region
 from tpuctl.view.status import charges_table, status_facts
@@ -34,10 +35,11 @@ class Watching:
     counted until the end, when all of it is left as lines.
     """
 
-    def __init__(self, seconds: float, commands: Mapping[str, str]) -> None:
+    def __init__(self, seconds: float, commands: Mapping[str, str], *, is_free: bool) -> None:
         """`commands` are the lines to type for what the advice says."""
         self._seconds = seconds
         self._commands = commands
+        self._is_free = is_free
         self._moment: Moment | None = None
         self._console = console()
         self._region: Region | None = None
@@ -58,7 +60,7 @@ class Watching:
     def show(self, moment: Moment) -> None:
         self._moment = moment
         if self._region is None:
-            print(moment_line(moment), flush=True)
+            print(moment_line(moment, is_free=self._is_free), flush=True)
         else:
             self._region.draw_now()
 
@@ -74,7 +76,7 @@ class Watching:
         facts = status_facts(status.stack, status.found, status.charges)
         for job in moment.jobs:
             facts += job_facts(job, moment.at)
-        charges = charges_table(status.found, status.charges)
+        charges = charges_table(status.found, status.charges, is_free=self._is_free)
         advice = [Text(f"{one.text}\n    {self._commands[one.command]}") for one in status.advice]
         return fitting(
             self._rendered(facts_table(facts), width),
@@ -124,7 +126,7 @@ def _counted(lines: list[Text], most: int) -> list[Text]:
     return [*lines[: most - 1], Text(f"… {len(lines) - most + 1} more lines", style="dim")]
 
 
-def moment_line(moment: Moment) -> str:
+def moment_line(moment: Moment, *, is_free: bool) -> str:
     """Everything in one line, for logs and pipes."""
     status = moment.status
     if moment.problem is not None:
@@ -134,10 +136,11 @@ def moment_line(moment: Moment) -> str:
     parts += [job_sentence(one, moment.at) for one in moment.jobs]
     per_hour, knows_prices = hourly(status.charges)
     spent, knows_all = so_far(status.charges)
-    parts.append(
+    costs = (
         f"{'' if knows_prices else 'at least '}{dollars(per_hour)}/h, "
         f"{'' if knows_all else 'at least '}{dollars(spent)} so far"
     )
+    parts.append(on_google(costs, is_free=is_free))
     return f"{_time(moment.at)} {'; '.join(parts)}"
 
 

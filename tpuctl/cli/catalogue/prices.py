@@ -76,8 +76,12 @@ def prices(
     """
     from tpuctl.cli.catalogue.offers import Shown
     from tpuctl.errors import Usage
+    from tpuctl.model.events import Note
+    from tpuctl.view.cost import FREE
 
     state: State = context.obj
+    if state.is_free:
+        state.view.on(Note(f"{FREE} These are Google's prices."))
     accelerator = ",".join(filter(None, (accelerator, type_too)))
     beside = [name for name, is_wanted in _beside(machines, disks, storage) if is_wanted]
     nodes = [
