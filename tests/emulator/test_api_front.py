@@ -243,3 +243,34 @@ async def test_who_comes_with_tls_is_told_at_once(cloud: Any) -> None:
     port = cloud.server.port
     with pytest.raises(ssl.SSLError):
         await asyncio.open_connection("127.0.0.1", port, ssl=ssl.create_default_context())
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "status", "reason"),
+    [
+        ("GET", "/v1/projects/nobody-s-project", 403, "forbidden"),
+        ("POST", "/v1/projects", 400, "badRequest"),
+        ("GET", "/v1/organizations/1", 403, "forbidden"),
+        ("GET", "/v1/projects/local-project/serviceAccounts/a@b.c", 404, "notFound"),
+        ("GET", "/v1/roles/nothing", 404, "notFound"),
+    ],
+)
+async def test_first_apis_list_errors_for_who_asks_for_json(
+    cloud: Any, verb: str, path: str, status: int, reason: str
+) -> None:
+    def ask(query: str) -> Any:
+        answer = cloud.request(verb, path + query, json={} if verb == "POST" else None)
+        assert answer.status_code == status, answer.text
+        return answer.json()["error"]
+
+    error = await asyncio.to_thread(ask, "?alt=json")
+    message = error["message"]
+    assert error["errors"] == [{"message": message, "domain": "global", "reason": reason}]
+    assert "errors" not in await asyncio.to_thread(ask, "")
+    assert error["status"] == (await asyncio.to_thread(ask, ""))["status"]
+
+
+async def test_other_apis_list_no_errors(cloud: Any) -> None:
+    path = "/v2/projects/local-project/locations/europe-west4-a/nodes/nothing?alt=json"
+    answer = await asyncio.to_thread(cloud.request, "GET", path)
+    assert answer.json()["error"].keys() == {"code", "message", "status"}

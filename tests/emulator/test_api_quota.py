@@ -130,7 +130,7 @@ async def test_the_api_must_be_enabled(make_cloud: Any) -> None:
 @pytest.mark.parametrize(
     ("api", "agent"),
     [
-        ("tpu.googleapis.com", "gcp-sa-tpu"),
+        ("tpu.googleapis.com", "cloud-tpu"),
         ("compute.googleapis.com", "compute-system"),
         ("logging.googleapis.com", None),
     ],
@@ -148,14 +148,17 @@ async def test_service_agents_are_made(cloud: Any, api: str, agent: str | None) 
     assert operation["response"].get("email") == wanted
 
 
-async def test_the_tpu_api_names_the_same_agent(cloud: Any) -> None:
+async def test_the_tpu_api_names_the_agent_of_its_second_version(cloud: Any) -> None:
     path = f"{SERVICES}/tpu.googleapis.com:generateServiceIdentity"
     operation = (await asyncio.to_thread(cloud.request, "POST", path, json={})).json()
     parent = f"projects/{PROJECT}/locations/europe-west4-a"
     answer = await asyncio.to_thread(
         lambda: cloud.tpu().generate_service_identity(request={"parent": parent}, timeout=10)
     )
-    assert operation["response"]["email"] == answer.identity.email
+    number = cloud.server.world.projects.require(PROJECT)["number"]
+    email = operation["response"]["email"]
+    assert email == f"service-{number}@cloud-tpu.iam.gserviceaccount.com"
+    assert answer.identity.email == f"service-{number}@gcp-sa-tpu.iam.gserviceaccount.com"
 
 
 async def test_what_is_not_imitated_says_so(cloud: Any) -> None:

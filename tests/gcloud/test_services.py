@@ -18,7 +18,7 @@ def test_apis_are_enabled_together(bare_gcloud: Gcloud) -> None:
     ]
     made = gcloud.run("beta", "services", "identity", "create", "--service=tpu.googleapis.com")
     assert "Service identity created: service-" in made.stderr
-    assert "@gcp-sa-tpu.iam.gserviceaccount.com" in made.stderr
+    assert "@cloud-tpu.iam.gserviceaccount.com" in made.stderr
 
 
 @pytest.mark.soak

@@ -155,7 +155,9 @@ class HttpHandler:
                 return json_response(
                     documents.answer(request.path, request.query, request.host, request.base_url)
                 )
-            family = "legacy" if is_storage(request) else self._router.family(request.path)
+            family = self._router.family(request.path, request.first("alt"))
+            if is_storage(request):
+                family = "legacy"
             self._authenticate(request)
             return await self._answer(request)
         except ApiError as error:

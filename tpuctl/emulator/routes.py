@@ -42,7 +42,8 @@ class Surface:
     client: str  # "Tpu", as in TpuTransport
     key: str  # which of our services answers; "" for none
     paths: str = ""  # a pattern of the REST paths that may be its
-    family: str = "platform"  # the shape of its errors
+    # The shape of its errors: "legacy" with a list of them, "both" with `alt=json` alone.
+    family: str = "platform"
     api: str = ""  # must be enabled in the project that a request names
     messages: str = ""  # whose `extended` adds to the client's messages what it lacks
     tells_defaults: bool = False  # whether its JSON has what is false or empty
@@ -77,6 +78,7 @@ _SURFACES = (
             client,
             "resources_v1",
             paths,
+            family="both",
             definition="tpuctl.emulator.services.resources_v1_messages",
         )
         for client, paths in (
@@ -109,6 +111,7 @@ _SURFACES = (
         "identity",
         r"/v1/(?:projects/[^/]+/(?:serviceAccounts|roles)"
         r"|organizations/[^/]+/roles|roles|permissions)",
+        family="both",
         api="iam.googleapis.com",
     ),
     Surface(
@@ -201,10 +204,12 @@ class Router:
         self._methods: dict[str, list[Method]] = {}
         self._by_service = {surface.service: surface for surface in _SURFACES}
 
-    def family(self, path: str) -> str:
-        """The error shape of the API that a path belongs to."""
-        is_legacy = _COMPUTE.match(path) or path.startswith("/compute/")
-        return "legacy" if is_legacy else "platform"
+    def family(self, path: str, style: str = "") -> str:
+        """The error shape of the API that a path belongs to, for requests with `alt` of a style."""
+        if _COMPUTE.match(path) or path.startswith("/compute/"):
+            return "legacy"
+        families = [each.family for each in self._candidates(path)] if style == "json" else []
+        return "both" if "both" in families else "platform"
 
     async def call_rest(
         self,

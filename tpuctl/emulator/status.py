@@ -43,6 +43,11 @@ _REASONS: Mapping[str, str] = {
 }
 
 
+# What APIs on the common platform say instead, in that list: Terraform's Google provider, which
+# asks for `alt=json`, shows it after the message ("googleapi: Error 400: …, badRequest").
+_PLATFORM_REASONS = {"invalid": "badRequest"}
+
+
 class ApiError(Exception):
     """A refusal: `status` is a google.rpc.Code name, `details` are JSON forms with an `@type`."""
 
@@ -80,6 +85,14 @@ class ApiError(Exception):
             error["details"] = list(self.details)
         return {"error": error}
 
+    def as_both(self) -> dict[str, Any]:
+        """The form of some of the former for who asks with `alt=json`: with the list of `errors`
+        that the older APIs have."""
+        platform, legacy = self.as_platform()["error"], self.as_legacy()["error"]
+        for entry in legacy["errors"]:
+            entry["reason"] = _PLATFORM_REASONS.get(entry["reason"], entry["reason"])
+        return {"error": {**platform, "errors": legacy["errors"]}}
+
     def as_legacy(self) -> dict[str, Any]:
         """The form of Compute Engine and Cloud Storage, with its list of `errors`."""
         entry: dict[str, Any] = {
@@ -96,8 +109,9 @@ class ApiError(Exception):
         return {"error": error}
 
     def as_json(self, family: str) -> bytes:
-        shape = self.as_platform() if family == "platform" else self.as_legacy()
-        return json.dumps(shape, indent=2).encode()
+        """`family` is "platform", "legacy" or "both"."""
+        shapes = {"platform": self.as_platform, "legacy": self.as_legacy, "both": self.as_both}
+        return json.dumps(shapes[family](), indent=2).encode()
 
     def as_status(self) -> Any:
         """The google.rpc.Status message, details packed."""

@@ -138,3 +138,14 @@ async def test_operations_are_found_where_their_targets_are(engine: Any) -> None
             engine.zone_operations.get({**engine.place, "operation": zonal.name})
 
     await asyncio.to_thread(run)
+
+
+@pytest.mark.parametrize("project", ["cos-cloud", "rhel-cloud", "windows-sql-cloud"])
+async def test_public_projects_without_images_are_empty(engine: Any, project: str) -> None:
+    """`gcloud compute images list` asks seventeen, and warns of each that is refused."""
+    listed = await asyncio.to_thread(lambda: list(engine.images.list({"project": project})))
+    assert listed == []
+    with pytest.raises(exceptions.NotFound):
+        await asyncio.to_thread(engine.images.get, {"project": project, "image": "some"})
+    with pytest.raises((exceptions.NotFound, exceptions.Forbidden)):
+        await asyncio.to_thread(engine.images.list, {"project": "nobody-s-project"})

@@ -31,6 +31,16 @@ _PLAIN: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("debian-11", f"debian-11-bullseye-v{_STAMP}"),
     ),
 }
+# Others that `gcloud compute images list` asks (SDK 528, api_lib/compute/constants.py): everybody's
+# as well, and without images here.
+_WITHOUT_IMAGES = frozenset(
+    (
+        *("centos-cloud", "cos-cloud", "fedora-coreos-cloud", "opensuse-cloud"),
+        *("oracle-linux-cloud", "rhel-cloud", "rhel-sap-cloud", "rocky-linux-accelerator-cloud"),
+        *("rocky-linux-cloud", "suse-cloud", "suse-sap-cloud", "ubuntu-os-accelerator-images"),
+        *("ubuntu-os-pro-cloud", "windows-cloud", "windows-sql-cloud"),
+    )
+)
 _REFERENCE = re.compile(
     r"(?:projects/([^/]+)/)?(global/images/(?:family/)?|zones/[^/]+/imageFamilyViews/)([^/]+)$"
 )
@@ -113,7 +123,8 @@ class Images:
 
     def _open(self, project: str) -> None:
         """Everybody may read the public projects, which are nobody's here."""
-        if all(image.project != project for image in _images()):
+        is_public = project in _WITHOUT_IMAGES
+        if not is_public and all(image.project != project for image in _images()):
             self._service.project(project)
 
 

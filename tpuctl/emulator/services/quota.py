@@ -71,7 +71,7 @@ _AGENTS = {
     "cloudbuild.googleapis.com": "gcp-sa-cloudbuild",
     "compute.googleapis.com": "compute-system",
     "storage.googleapis.com": "gs-project-accounts",
-    "tpu.googleapis.com": "gcp-sa-tpu",
+    "tpu.googleapis.com": "cloud-tpu",  # TPU's own generateServiceIdentity names gcp-sa-tpu
 }
 
 Json = dict[str, Any]
