@@ -44,6 +44,7 @@ _SECONDS: Mapping[str, tuple[float, float]] = {
     "compute.addresses": (0.3, 8.0),  # guess
     "compute.globalAddresses": (0.3, 8.0),  # guess
     "compute.disks": (0.3, 5.0),  # guess
+    "compute.snapshots": (0.3, 8.0),  # guess
     "compute.instances": (0.2, 4.0),  # labels and such: guess
     "compute.instances.insert": (1.0, 45.0),  # "Compute VM 30-60 s" in public reports
     "compute.instances.bulkInsert": (0.0, 0.0),  # takes as long as its insertions

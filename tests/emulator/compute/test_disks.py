@@ -116,3 +116,53 @@ async def test_who_deletes_what_is_listed_misses_nothing(engine: Any) -> None:
         assert deleted == ["a", "b", "c", "d", "e"]
 
     await asyncio.to_thread(run)
+
+
+async def test_snapshots_are_taken_listed_labelled_used_and_deleted(engine: Any) -> None:
+    project = {"project": "local-project"}
+
+    def run() -> None:
+        disk = make(engine, "data", size_gb=200)
+        snapshot = {"name": "data-1", "labels": {"a": "b"}}
+        request = {**engine.place, "disk": "data", "snapshot_resource": snapshot}
+        operation = engine.fine(engine.disks.create_snapshot_unary(request, timeout=10))
+        assert operation.operation_type == "createSnapshot"
+        assert operation.target_link == f"{engine.link}{BASE}/disks/data"
+        with pytest.raises(exceptions.Conflict):
+            engine.disks.create_snapshot_unary(request, timeout=10)
+        (taken,) = engine.snapshots.list(project)
+        assert (taken.name, taken.status, taken.disk_size_gb) == ("data-1", "READY", 200)
+        assert (taken.source_disk, taken.source_disk_id) == (disk.self_link, str(disk.id))
+        labels = {"labels": {"a": "c"}, "label_fingerprint": taken.label_fingerprint}
+        request = {"resource": "data-1", "global_set_labels_request_resource": labels, **project}
+        engine.fine(engine.snapshots.set_labels_unary(request, timeout=10))
+        # It outlives its disk, and another one comes of it.
+        engine.fine(engine.disks.delete_unary({**engine.place, "disk": "data"}, timeout=10))
+        which = {**project, "snapshot": "data-1"}
+        assert dict(engine.snapshots.get(which, timeout=10).labels) == {"a": "c"}
+        copy = make(engine, "copy", source_snapshot="global/snapshots/data-1")
+        assert (copy.size_gb, copy.source_snapshot_id) == (200, str(taken.id))
+        assert copy.source_snapshot == taken.self_link
+        with pytest.raises(exceptions.BadRequest, match="snapshot size"):
+            make(engine, "small", source_snapshot=taken.self_link, size_gb=10)
+        engine.fine(engine.snapshots.delete_unary(which, timeout=10))
+        with pytest.raises(exceptions.NotFound):
+            engine.snapshots.get(which, timeout=10)
+
+    await asyncio.to_thread(run)
+
+
+async def test_snapshots_by_their_own_collection(engine: Any) -> None:
+    def run() -> None:
+        make(engine, "data", size_gb=10)
+        source = f"{engine.link}{BASE}/disks/data"
+        snapshot = {"name": "s", "source_disk": source}
+        request = {"project": "local-project", "snapshot_resource": snapshot}
+        engine.fine(engine.snapshots.insert_unary(request, timeout=10))
+        for wrong in ({"name": "t", "source_disk": f"{source}-2"}, {"name": "u"}):
+            with pytest.raises((exceptions.NotFound, exceptions.BadRequest)):
+                engine.snapshots.insert_unary(
+                    {"project": "local-project", "snapshot_resource": wrong}, timeout=10
+                )
+
+    await asyncio.to_thread(run)

@@ -34,6 +34,7 @@ class Rules:
             "labels": self._labels,
             "new_project": self._new_project,
             "operation": self._operation,
+            "snapshot_labels": self._snapshot_labels,
         }
 
     def needs(self, rule: str, request: Any) -> Iterator[Need]:
@@ -132,6 +133,13 @@ class Rules:
             project = self._places.project(request.project)
             told = f"{project}/zones/{request.zone}/disks/{disk.name}"
             yield Need("compute.disks.setLabels", project, told)
+
+    def _snapshot_labels(self, request: Any) -> Iterator[Need]:
+        snapshot = request.snapshot_resource
+        if snapshot.labels:
+            project = self._places.project(request.project)
+            told = f"{project}/global/snapshots/{snapshot.name}"
+            yield Need("compute.snapshots.setLabels", project, told)
 
     def _new_project(self, request: Any) -> Iterator[Need]:
         """Of a project without parent nobody is asked."""

@@ -21,6 +21,7 @@ from tpuctl.emulator.services.compute_operations import (
 )
 from tpuctl.emulator.services.compute_project import Projects
 from tpuctl.emulator.services.compute_quota import Quota, Regions, Zones
+from tpuctl.emulator.services.compute_snapshots import Snapshots
 from tpuctl.emulator.services.compute_subnetworks import Routes, Subnetworks
 from tpuctl.emulator.services.compute_wire import message_of
 from tpuctl.emulator.world import Caller, World
@@ -41,6 +42,7 @@ class ComputeService:
         self.projects = Projects(self)
         self.images, self.quota = Images(self), Quota(self)
         self.disks, self.instances = Disks(self), Instances(self)
+        self.snapshots = Snapshots(self)
         changing: Mapping[str, Any] = {
             "Networks": self.networks,
             "Firewalls": self.firewalls,
@@ -49,6 +51,7 @@ class ComputeService:
             "GlobalAddresses": self.global_addresses,
             "Projects": self.projects,
             "Disks": self.disks,
+            "Snapshots": self.snapshots,
             "Instances": self.instances,
         }
         self._handlers: Mapping[str, Any] = {

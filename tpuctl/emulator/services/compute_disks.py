@@ -13,11 +13,13 @@ from tpuctl.emulator.services.compute_collection import (
     Rows,
     asked_once,
     fingerprint,
+    name_must_fit,
 )
 from tpuctl.emulator.services.compute_errors import bad_field, failed, in_use, not_found
 from tpuctl.emulator.services.compute_images import find_image
 from tpuctl.emulator.services.compute_lists import aggregated, listed_names
 from tpuctl.emulator.services.compute_places import known_zone, zones
+from tpuctl.emulator.services.compute_snapshots import full_snapshot
 from tpuctl.emulator.services.compute_wire import LINK, as_row, message_of, short
 from tpuctl.emulator.world import Caller
 
@@ -56,7 +58,11 @@ class Disks(Collection):
 
     def __init__(self, service: ComputeService) -> None:
         super().__init__(service)
-        self.effects = {**self.effects, f"{self.kind}.resize": Effect(self.patched)}
+        self.effects = {
+            **self.effects,
+            f"{self.kind}.resize": Effect(self.patched),
+            f"{self.kind}.createSnapshot": Effect(self._snapshot_taken),
+        }
 
     def show(self, name: str, row: Row) -> Row:
         return self._shown(name, row, self._users(name.split("/")[1]).get(name, []))
@@ -70,8 +76,9 @@ class Disks(Collection):
     def _shown(self, name: str, row: Row, users: list[str]) -> Row:
         shown = {**super().show(name, row), "type": LINK + row["type"]}
         shown["labelFingerprint"] = fingerprint(row.get("labels", {}))
-        if "sourceImage" in row:
-            shown["sourceImage"] = LINK + row["sourceImage"]
+        for source in ("sourceImage", "sourceSnapshot"):
+            if source in row:
+                shown[source] = LINK + row[source]
         if users:
             shown["users"] = [LINK + user for user in users]
         return shown
@@ -94,6 +101,20 @@ class Disks(Collection):
             raise bad_field("sizeGb", str(size), why)
         changes = {"row": {"sizeGb": str(size)}}
         return self.begin("resize", name, caller, changes, request.request_id)
+
+    @asked_once
+    async def create_snapshot(self, name: str, request: Any, caller: Caller) -> Any:
+        self.must(name)
+        row = as_row(request.snapshot_resource)
+        name_must_fit(row.get("name", ""))
+        snapshot = full_snapshot(name.split("/")[1], row["name"])
+        self.service.snapshots.refuse_second(snapshot)
+        row = self.service.snapshots.complete(snapshot, {**row, "sourceDisk": name})
+        arguments = {"snapshot": snapshot, "row": row}
+        return self.begin("createSnapshot", name, caller, arguments, request.request_id)
+
+    def _snapshot_taken(self, arguments: Arguments) -> None:
+        self.service.snapshots.inserted({**arguments, "target": arguments["snapshot"]})
 
     async def delete(self, request: Any, caller: Caller) -> Any:
         name = self.name_of(request)
@@ -122,8 +143,14 @@ class Disks(Collection):
             image = find_image(row["sourceImage"])
             complete["sourceImage"] = image.full_name
             least = image.size_gb
+        if row.get("sourceSnapshot"):
+            source = full_snapshot(name.split("/")[1], row["sourceSnapshot"])
+            snapshot = self.service.snapshots.must(source)
+            complete |= {"sourceSnapshot": source, "sourceSnapshotId": snapshot["id"]}
+            least = int(snapshot["diskSizeGb"])
         if 0 < size < least:
-            why = f"Requested disk size cannot be smaller than the image size ({least} GB)"
+            of = "snapshot" if row.get("sourceSnapshot") else "image"
+            why = f"Requested disk size cannot be smaller than the {of} size ({least} GB)"
             raise bad_field("resource.sizeGb", str(size), why)
         complete["sizeGb"] = str(size or least or TYPES[kind][1])
         complete.setdefault("physicalBlockSizeBytes", "4096")

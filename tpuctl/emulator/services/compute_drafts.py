@@ -209,9 +209,9 @@ def _disk(service: ComputeService, name: str, index: int, asked: Row, made: dict
     if full in made or service.disks.find(full) is not None:
         raise already_exists(full)
     row: Row = {"name": disk_name, "type": params.get("diskType", "")}
-    for field, source in (("sourceImage", "sourceImage"), ("labels", "labels")):
-        if source in params:
-            row[field] = params[source]
+    for field in ("sourceImage", "sourceSnapshot", "labels"):
+        if field in params:
+            row[field] = params[field]
     if size := params.get("diskSizeGb") or asked.get("diskSizeGb"):
         row["sizeGb"] = size
     made[full] = service.disks.drafted(full, row)
