@@ -16,6 +16,7 @@ import pytest
 from tpuctl.api import Tpuctl
 from tpuctl.emulator import control, steering
 from tpuctl.errors import Conflict, Unreachable
+from tpuctl.flows import workers
 from tpuctl.flows.forwarding import WantedPort
 from tpuctl.model.events import CommandOutput, Event, LogChunk, PortForwarded, Warned
 from tpuctl.model.place import copying
@@ -49,7 +50,11 @@ def log_of(events: list[Event], worker: int) -> str:
 
 
 async def test_everything_goes_through_tunnels(
-    slice_: Tpuctl, local_cloud: control.LocalCloud, events: list[Event], tmp_path: Path
+    slice_: Tpuctl,
+    local_cloud: control.LocalCloud,
+    events: list[Event],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     node = await slice_.node()
     assert node.addresses == node.inner_addresses
@@ -95,6 +100,17 @@ async def test_everything_goes_through_tunnels(
 
     methods = {one["method"] for one in steering.calls(local_cloud)}
     assert {"iap.tunnels.connect", "iap.tunnels.reconnect"} <= methods
+
+    # A program on a machine can write there what it likes.
+    monkeypatch.setattr(workers, "HOST_KEY_SECONDS", 0.1)
+    write = (
+        "curl -sf -X PUT -H 'Metadata-Flavor: Google' --data '-oProxyCommand=id' "
+        "http://$GCE_METADATA_HOST/computeMetadata/v1/instance/guest-attributes/tpu/hostname"
+    )
+    assert [one.exit_code for one in await slice_.run_everywhere(write, 2)] == [0]
+    with pytest.raises(Unreachable, match="worker 2") as unreachable:
+        await slice_.transports()
+    assert unreachable.value.diagnostics[0].summary == "Worker tells no name"
 
 
 @contextlib.asynccontextmanager

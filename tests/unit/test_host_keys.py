@@ -110,16 +110,35 @@ async def test_the_ssh_program_tells_it_nothing(
     assert (done.returncode, impostor.tried) == (0, ["someone"]), done.stderr
 
 
+def options_of(command: list[str]) -> dict[str, str]:
+    """As the program itself understands them."""
+    command = [command[0], "-G", *command[1:]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return dict(line.partition(" ")[::2] for line in done.stdout.splitlines())
+
+
 def test_the_ssh_program_trusts_no_other_keys(tmp_path: Path, key: KeyPair) -> None:
-    """As the program itself understands its options."""
     address = Address("worker", 22, "someone", ("ssh-ed25519 AAAA",))
-    command = program(address, key.path, tmp_path / "known")
-    done = subprocess.run([*command, "-G"], capture_output=True, text=True, timeout=60, check=True)
-    understood = dict(line.partition(" ")[::2] for line in done.stdout.splitlines())
+    command = program(address, key.path, tmp_path / "Application Support" / "50%known")
+    understood = options_of(command)
     assert understood["stricthostkeychecking"] in ("true", "yes")
-    assert understood["userknownhostsfile"] == str(tmp_path / "known")
+    assert understood["userknownhostsfile"] == str(tmp_path / "Application Support" / "50%known")
     assert understood["globalknownhostsfile"] == "/dev/null"
     assert understood["updatehostkeys"] in ("false", "no")
     assert understood["verifyhostkeydns"] in ("false", "no")
     assert understood["forwardagent"] == "no"
     assert understood["forwardx11"] == "no"
+
+
+def test_neither_a_user_nor_a_command_is_an_option_of_the_ssh_program(
+    tmp_path: Path, key: KeyPair
+) -> None:
+    """Whatever got past the checks of the stack file, or was typed after `ssh --`."""
+    mark = tmp_path / "run-here"
+    hostile = f"-oProxyCommand=touch {mark};"
+    for user, line in ((hostile, ""), ("someone", hostile)):
+        address = Address("127.0.0.1", 1, user, ("ssh-ed25519 AAAA",))
+        command = program(address, key.path, tmp_path / "known", line)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 255
+        assert not mark.exists(), command

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -193,3 +195,38 @@ def test_the_controller_starts_the_script_of_a_tpu_node(
 def test_any_folder_name_gives_a_stack_name(tmp_path: Path, text: str) -> None:
     stack = load_stack(write(tmp_path, f"stack: {slug(text)}\n" + MINIMAL))
     assert stack.name == slug(text)
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        "-oProxyCommand=touch /tmp/PWNED;",
+        "root; id",
+        "$(id)",
+        "a b",
+        "a/b",
+        "-n",
+        "a@b",
+        "9lives",
+        "",
+        "a\n",
+        "u" * 33,
+    ],
+)
+def test_what_is_no_user_name_is_refused(tmp_path: Path, user: str) -> None:
+    text = MINIMAL + f"access:\n  user: {json.dumps(user)}\n"
+    assert problems(tmp_path, text) == [("Invalid value", "4")]
+
+
+@pytest.mark.parametrize("user", ["ann", "Ann.Lee", "ann-lee_2", "_ann", "u" * 32])
+def test_user_names_of_posix_are_taken(tmp_path: Path, user: str) -> None:
+    assert load_stack(write(tmp_path, MINIMAL + f"access: {{user: {user}}}\n")).user == user
+
+
+@pytest.mark.parametrize("local", ["-oproxycommand", "9lives", "root", "Ünï", ""])
+def test_a_local_name_that_is_no_user_name_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, local: str
+) -> None:
+    monkeypatch.setenv("LOGNAME", local)
+    user = load_stack(write(tmp_path, MINIMAL)).user
+    assert re.fullmatch("[a-z_][a-z0-9_-]*", user) and user != "root"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ __all__ = ["connect_workers", "controller_transport", "transports_of"]
 
 BOOT_SECONDS = 300.0
 SSH_PORT = 22  # of machines as the relay knows them
+HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")  # RFC 1123
 HOST_KEY_SECONDS = 20.0  # the machines of a READY node have published theirs, if they ever do
 
 
@@ -143,7 +145,7 @@ def _no_hostname(worker: int) -> Unreachable:
     return Unreachable(
         "Worker tells no name",
         f"worker {worker}: IAP reaches a TPU VM by the host name that it writes into its guest "
-        "attributes, and there is none",
+        "attributes, and no valid one is there",
         hint="An organization policy may forbid guest attributes "
         "(compute.disableGuestAttributesAccess). SSH without IAP:\n"
         "    network: {ssh: external}",
@@ -253,6 +255,7 @@ async def _published(cloud: Cloud, machines: _Machines) -> dict[int, _Told]:
 
 
 def _told(attributes: Any) -> _Told:
+    """Anything may stand there: a program on the machine can write it."""
     items = attributes.query_value.items
     return _Told(
         tuple(
@@ -260,7 +263,14 @@ def _told(attributes: Any) -> _Told:
             for item in items
             if item.namespace == "hostkeys" and item.key != "hostname"
         ),
-        next((item.value for item in items if item.key == "hostname"), ""),
+        next(
+            (
+                item.value
+                for item in items
+                if item.key == "hostname" and HOST_NAME.fullmatch(item.value)
+            ),
+            "",
+        ),
     )
 
 

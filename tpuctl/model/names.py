@@ -11,6 +11,7 @@ __all__ = [
     "RECOVERY_ROLE",
     "STACK_LABEL",
     "STACK_NAME",
+    "USER_NAME",
     "WATCH_ROLE",
     "Names",
     "ownership",
@@ -20,6 +21,8 @@ __all__ = [
 
 STACK_LABEL = "tpuctl-stack"  # on every resource that can carry labels
 STACK_NAME = r"[a-z]([-a-z0-9]{0,24}[a-z0-9])?"  # leaves room for "-tpu" in 30 characters
+# POSIX 3.437 (User Name), as far as useradd makes them: no digit first, at most 32 characters.
+USER_NAME = r"^[A-Za-z_][A-Za-z0-9._-]{0,31}$"
 JOBS = "tpuctl/jobs"
 BUNDLES = "tpuctl/bundles"
 RECORDS = "tpuctl/stacks"

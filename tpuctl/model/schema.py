@@ -17,7 +17,7 @@ from pydantic import (
 
 from tpuctl.model.attempt import Retries
 from tpuctl.model.duration import DURATION
-from tpuctl.model.names import STACK_NAME
+from tpuctl.model.names import STACK_NAME, USER_NAME
 from tpuctl.model.secrets import FORMS, SOURCE
 
 __all__ = [
@@ -49,6 +49,7 @@ Parent = Annotated[str, StringConstraints(pattern=r"^(organizations|folders)/[0-
 Duration = Annotated[str, StringConstraints(pattern=DURATION)]
 LabelKey = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
 LabelValue = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{0,63}$")]
+UserName = Annotated[str, StringConstraints(pattern=USER_NAME)]
 Tag = Annotated[str, StringConstraints(pattern=r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$")]
 ResourceName = Annotated[str, StringConstraints(pattern=r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$")]
 
@@ -218,7 +219,7 @@ class NetworkSection(Section):
 
 class AccessSection(Section):
     ssh_key: str = Field("auto", description="A private key file; auto: one of tpuctl's own.")
-    user: str = Field("auto", description="The user on the workers; auto: your local name.")
+    user: UserName = Field("auto", description="The user on the workers; auto: your local name.")
 
 
 class LimitsSection(Section):

@@ -23,7 +23,7 @@ from tpuctl.catalog import (
 )
 from tpuctl.errors import InvalidStack, Usage
 from tpuctl.model.machine_rules import usual_machine_type
-from tpuctl.model.names import STACK_NAME, Names
+from tpuctl.model.names import STACK_NAME, USER_NAME, Names
 from tpuctl.model.schema import ControllerSection, QueueSection, StackFile
 from tpuctl.model.secrets import Source, source_of
 from tpuctl.model.stack_rules import chosen_zone, problems_of
@@ -245,4 +245,4 @@ def _user(wanted: str) -> str:
     except (OSError, KeyError):  # no entry for this user, as in some containers
         local = "tpuctl"
     slug = re.sub(r"[^a-z0-9_-]", "", local.lower())[:32]
-    return slug if slug not in ("", "root") and not slug[0].isdigit() else "tpuctl"
+    return slug if re.fullmatch(USER_NAME, slug) and slug != "root" else "tpuctl"

@@ -25,6 +25,7 @@ EXAMPLES = {
     "tpu.type": "Add a type, for example v2-8. All of them:\n    tpuctl types",
 }
 FORMATS = {
+    "access.user": "Letters, digits, dots, _ and -, at most 32, a letter or _ first; or auto.",
     "labels.*": "Small letters, digits, _ and -, at most 63.",
     "stack": "Small letters, digits and hyphens, at most 26, a letter first.",
     "project.billing_account": "As `gcloud billing accounts list` shows it: 01AB23-45CD67-89EF01.",

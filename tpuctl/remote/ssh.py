@@ -382,7 +382,8 @@ def program(
         "IgnoreUnknown": "KnownHostsCommand",  # of OpenSSH before 8.5
         "IdentitiesOnly": "yes",
         "StrictHostKeyChecking": "yes",
-        "UserKnownHostsFile": str(known_hosts),
+        # Quoted, as it may have spaces: it is a list, and knows tokens.
+        "UserKnownHostsFile": '"{}"'.format(str(known_hosts).replace("%", "%%")),
         # No other keys than these, wherever the user's or the system's settings find some.
         "GlobalKnownHostsFile": "/dev/null",
         "KnownHostsCommand": "none",
@@ -397,5 +398,6 @@ def program(
         options["ProxyCommand"] = shlex.join(proxy).replace("%", "%%")
     spelled = [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
     target = f"{address.user}@{address.host}"
-    command = ["ssh", "-i", str(key), "-p", str(address.port), *spelled, target]
+    # What comes after -- is no option, whatever it begins with.
+    command = ["ssh", "-i", str(key), "-p", str(address.port), *spelled, "--", target]
     return [*command, line] if line else command
