@@ -318,6 +318,14 @@ def test_where_it_is_hosted_is_read_from_git(
     )
 
 
+@pytest.mark.parametrize("branch", ["x$(touch${IFS}pwned)", "`id`", 'a"b', "a'||true||'", "a;b"])
+def test_a_branch_that_a_shell_would_run_is_not_repeated(tmp_path: Path, branch: str) -> None:
+    """Git allows such names, and the setup's commands are there to be pasted."""
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").write_text(f"ref: refs/heads/{branch}\n")
+    assert checkout_of(tmp_path).branch == ""
+
+
 # The one-time setup -----------------------------------------------------------------------------
 
 

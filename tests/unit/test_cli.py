@@ -164,6 +164,15 @@ def test_init_never_overwrites(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert "tpuctl.yaml exists" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("names", [["--name", "Bad: Name"], ["--project", "../x"]])
+def test_init_writes_no_name_that_check_would_refuse(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, names: list[str]
+) -> None:
+    assert run(["init", "--project", "my-project", *names]) == 2
+    assert f"{names[0]} cannot be" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_reader_may_go_away() -> None:
     done = subprocess.run(
         f"{sys.executable} -m tpuctl types | head -1",

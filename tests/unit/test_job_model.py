@@ -127,3 +127,17 @@ def test_a_machine_that_was_taken_down_is_not_the_scripts_failure() -> None:
         job(0), {0: ended(0, "failed", exit_code=143, signal=15, first_cause="terminated")}
     )
     assert (found.state, found.exit_code) == ("lost", 69)
+
+
+def test_a_script_is_no_option_of_python() -> None:
+    record = job(0).model_copy(update={"script": "-x.py", "args": ("-y",)})
+    assert record.argv == ("{python}", "./-x.py", "-y")
+    assert record.command == "./-x.py -- -y"
+
+
+@pytest.mark.parametrize("name", ["../x", "a;id", "$(id)", "", "a b", "a\n"])
+def test_a_record_whose_id_is_none_is_not_read(name: str) -> None:
+    """Who may write to the bucket must not choose what commands and paths are made of."""
+    text = job(0).model_copy(update={"id": name}).model_dump_json()
+    with pytest.raises(ValueError, match="id"):
+        JobRecord.model_validate_json(text)

@@ -378,3 +378,8 @@ def test_a_start_after_a_kill_installs_anew(
     environment = machine.made(dependencies=["./."])
     assert machine.evaluate(environment, "import model; print(model.value)") == "1"
     assert machine.log().count(b"tpuctl: installed ") == 1
+
+
+def test_a_dependency_is_no_option_of_pip(machine: Machine) -> None:
+    assert machine.make(dependencies=["--version"]).returncode == 1
+    assert b"Invalid requirement: '--version'" in machine.log()

@@ -88,12 +88,14 @@ class JobApi(StackApi):
 
     def _check(self, wanted: Runnable) -> None:
         """Raise Refused for errors; tell of the rest in short."""
+        from tpuctl.model.job import as_argument
         from tpuctl.preflight.checking import check_wanted, target_of
         from tpuctl.preflight.refusing import require_no_errors, warning_of
 
         report = check_wanted(wanted, target_of(self.stack))
         require_no_errors(report)
-        words = ["-m", wanted.program] if wanted.form == "module" else [str(wanted.file)]
+        file = as_argument(str(wanted.file))
+        words = ["-m", wanted.program] if wanted.form == "module" else [file]
         warning = warning_of(report, f"tpuctl check {shlex.join(words)}")
         if warning is not None:
             self.emit(Warned(warning))
@@ -136,10 +138,12 @@ class JobApi(StackApi):
     def _offer_rehearsal(self, wanted: Submission, record: JobRecord) -> None:
         """Where what was submitted was never rehearsed on this machine, and could have been."""
         from tpuctl.api.rehearsal import rehearsed_before
+        from tpuctl.model.job import as_argument
 
         if self.controller is not None or rehearsed_before(self.stack, record):
             return
-        words = ["-m", wanted.program] if wanted.form == "module" else [str(wanted.script)]
+        script = as_argument(str(wanted.script))
+        words = ["-m", wanted.program] if wanted.form == "module" else [script]
         typed = shlex.join([*words, *(["--", *wanted.args] if wanted.args else [])])
         self.emit(Note(f"{NOT_REHEARSED}\n    tpuctl rehearse {typed}"))
 

@@ -14,7 +14,8 @@ REMOTE = re.compile(
     r"(?:(?:https?|ssh|git)://(?:[^@/]+@)?([\w.-]+)(?::\d+)?/|(?:[^@/\s]+@)([\w.-]+):)"
     r"([\w.~-]+(?:/[\w.~-]+)+)/?"
 )
-BRANCH = re.compile(r"ref: refs/heads/(\S+)")
+# Of the names that git allows, those without quotes, dollars and the like: commands name it.
+BRANCH = re.compile(r"ref: refs/heads/([\w./@+=#,-]+)\n?")
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def checkout_of(folder: Path) -> Checkout:
         if (root / ".git").exists():
             inside = folder.relative_to(root).as_posix()
             host, repository = _remote(root / ".git" / "config")
-            branch = BRANCH.match(_read(root / ".git" / "HEAD"))
+            branch = BRANCH.fullmatch(_read(root / ".git" / "HEAD"))
             return Checkout(
                 root,
                 "" if inside == "." else inside,

@@ -139,6 +139,7 @@ def render(
     words, is_known = (wishes.words, True) if wishes.words else _guess()
     command = shlex.join(plain(word, "after --") for word in words)
     typed = _relative(stack_file, checkout)
+    folder = plain(checkout.inside or ".", "the folder's name")
     values = {
         "stack": stack.name,
         "project": stack.project,
@@ -147,8 +148,8 @@ def render(
         "command": command,
         "limit": _limit(hours),
         "pip": _pip(wishes),
-        "folder": yaml_scalar(checkout.inside or "."),
-        "folder_shell": shlex.quote(checkout.inside or "."),
+        "folder": yaml_scalar(folder),
+        "folder_shell": shlex.quote(folder),
         "variables": f"TPUCTL_STACK_FILE: {yaml_scalar(typed)}",
     }
     draft = Draft(

@@ -11,7 +11,7 @@ from pathlib import Path
 from tpuctl import assets
 from tpuctl.catalog import nearest
 from tpuctl.errors import Conflict, TpuctlError, Usage
-from tpuctl.model.stack import slug
+from tpuctl.model.stack import bare_stack, slug
 
 __all__ = [
     "LOCAL_PROJECT",
@@ -78,6 +78,8 @@ def write(template: str, folder: Path, *, name: str, project: str, local: bool) 
             "or rehearse without an account:\n    tpuctl --cloud local init",
             where="--project",
         )
+    name = name or slug(folder.resolve().name)
+    bare_stack(name, project, option="--name")  # which refuses what neither can be called
     stack_file = folder / "tpuctl.yaml"
     source = assets.templates() / "jobs" / template
     target = folder / template
@@ -104,7 +106,6 @@ def _write(
     template: str, stack_file: Path, source: Path, target: Path, name: str, project: str
 ) -> Written:
     text = (assets.templates() / "stacks" / f"{template}.yaml").read_text("utf-8")
-    name = name or slug(stack_file.parent.resolve().name)
     stack_file.write_text(text.replace("{stack}", name).replace("{project}", project), "utf-8")
     files = [stack_file]
     has_job = source.is_dir()

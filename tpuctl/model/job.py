@@ -26,6 +26,7 @@ __all__ = [
     "JobSummary",
     "WorkerRecord",
     "WorkerState",
+    "as_argument",
     "first_failure",
     "job_status",
     "lost_worker",
@@ -104,7 +105,7 @@ class JobRecord(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     version: Literal[1] = 1
-    id: str
+    id: str = Field(pattern=r"^[a-z0-9-]+$")  # a record is read back, whoever wrote it
     stack: str
     project: str
     zone: str
@@ -137,14 +138,16 @@ class JobRecord(BaseModel):
     def argv(self) -> tuple[str, ...]:
         """What a worker starts in the bundle's folder; `{python}` is the job's interpreter."""
         before = {"script": ("{python}",), "module": ("{python}", "-m"), "shell": ()}[self.form]
-        return (*before, self.script, *self.args)
+        program = as_argument(self.script) if self.form == "script" else self.script
+        return (*before, program, *self.args)
 
     @property
     def command(self) -> str:
         """What was run, as a person would type it after `tpuctl run`."""
         before = {"script": "", "module": "-m ", "shell": "-- "}[self.form]
         between = ["--"] if self.args and self.form != "shell" else []
-        return before + shlex.join([self.script, *between, *self.args])
+        program = as_argument(self.script) if self.form == "script" else self.script
+        return before + shlex.join([program, *between, *self.args])
 
     @property
     def prefix(self) -> str:
@@ -286,6 +289,11 @@ def first_failure(workers: Iterable[WorkerRecord]) -> WorkerRecord | None:
         key=lambda worker: (worker.is_bystander, worker.finished or never, worker.worker),
         default=None,
     )
+
+
+def as_argument(path: str) -> str:
+    """A relative path as it is typed: one that begins with - would be taken for an option."""
+    return f"./{path}" if path.startswith("-") else path
 
 
 def new_job_id(now: datetime, choice: random.Random) -> str:

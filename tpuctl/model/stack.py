@@ -27,7 +27,7 @@ from tpuctl.model.names import STACK_NAME, USER_NAME, Names
 from tpuctl.model.schema import ControllerSection, QueueSection, StackFile
 from tpuctl.model.secrets import Source, source_of
 from tpuctl.model.stack_rules import chosen_zone, problems_of
-from tpuctl.model.stack_text import read_stack_text
+from tpuctl.model.stack_text import FORMATS, read_stack_text
 
 __all__ = ["Stack", "bare_stack", "load_stack", "slug"]
 
@@ -186,18 +186,21 @@ def load_stack(path: Path) -> Stack:
     )
 
 
-def bare_stack(name: str, project: str) -> Stack:
-    """What a name and a project alone say of a stack: enough to find it and to take it away."""
+def bare_stack(name: str, project: str, *, option: str = "--stack") -> Stack:
+    """What a name and a project alone say of a stack: enough to find it and to take it away.
+
+    Raises Usage, which names `option` or --project.
+    """
     try:
         file = StackFile.model_validate(
             {"stack": name, "project": {"id": project}, "tpu": {"type": "v2-8"}}
         )
     except ValidationError as error:
-        which = "--stack" if error.errors()[0]["loc"][0] == "stack" else "--project"
+        which = option if error.errors()[0]["loc"][0] == "stack" else "--project"
         raise Usage(
             "Invalid name",
-            f"{which} cannot be {name if which == '--stack' else project!r}",
-            hint="Give the stack's name and the project's id as they are in its stack file.",
+            f"{which} cannot be {name if which == option else project!r}",
+            hint=f"A stack's name: {FORMATS['stack']}\nA project's id: {FORMATS['project.id']}",
             where=which,
         ) from None
     names = Names(name, project)

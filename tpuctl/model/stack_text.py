@@ -16,7 +16,7 @@ from tpuctl.errors import Diagnostic, InvalidStack
 from tpuctl.model.schema import StackFile
 from tpuctl.model.secrets import FORMS
 
-__all__ = ["StackText", "read_stack_text"]
+__all__ = ["FORMATS", "StackText", "read_stack_text"]
 
 EXAMPLES = {
     "project": "Add\n    project: {id: my-project}",

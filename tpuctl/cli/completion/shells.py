@@ -104,7 +104,7 @@ def _bash() -> Installed:
     script = _data("XDG_DATA_HOME", ".local/share") / "bash-completion/completions/tpuctl"
     _write(script, BASH)
     rc = Path.home() / ".bashrc"  # not everybody has bash-completion, which looks by itself
-    return Installed(script, rc if _add_line(rc, f"source '{script}'") else None)
+    return Installed(script, rc if _add_line(rc, f"source {_quoted(script)}") else None)
 
 
 def _zsh() -> Installed:
@@ -122,6 +122,12 @@ def _fish() -> Installed:
 
 
 INSTALL: dict[str, Callable[[], Installed]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+
+
+def _quoted(path: Path) -> str:
+    """Always in quotes, so that the line stays the one that earlier versions have written."""
+    text = str(path).replace("'", "'\\''")
+    return f"'{text}'"
 
 
 def _data(variable: str, usual: str) -> Path:

@@ -95,12 +95,13 @@ class Environment:
         dependencies = self.install.get("dependencies") or []
         if dependencies:
             text = "\n".join(dependencies)
-            return Wanted("what pyproject.toml asks for", dependencies, self.code, text)
+            arguments = ["--", *dependencies]
+            return Wanted("what pyproject.toml asks for", arguments, self.code, text)
         if self.wheels:
             # By name: pip chooses among wheels for several Pythons, and keeps what is pinned.
             names = sorted({os.path.basename(wheel).split("-")[0] for wheel in self.wheels})
             what = f"the wheels in {self.install['wheels']}"
-            return Wanted(what, ["--upgrade", *names], self.code, "")
+            return Wanted(what, ["--upgrade", "--", *names], self.code, "")
         return None
 
     def wheel_files(self) -> list[str]:
