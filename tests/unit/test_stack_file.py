@@ -230,3 +230,64 @@ def test_a_local_name_that_is_no_user_name_is_not_taken(
     monkeypatch.setenv("LOGNAME", local)
     user = load_stack(write(tmp_path, MINIMAL)).user
     assert re.fullmatch("[a-z_][a-z0-9_-]*", user) and user != "root"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "-b",
+        "$(id)",
+        "../x",
+        "gs://mybucket",
+        "My_Bucket",
+        "a/b",
+        "ab",
+        "a" * 64,
+        "a-",
+        "a..b",
+        "10.0.0.1",
+        "googbucket",
+        "my-google-data",
+        "",
+    ],
+)
+def test_what_no_bucket_can_be_called_is_refused(tmp_path: Path, name: str) -> None:
+    text = MINIMAL + f"bucket:\n  name: {json.dumps(name)}\n"
+    assert problems(tmp_path, text) == [("Invalid value", "4")]
+
+
+@pytest.mark.parametrize("name", ["my_data", "1ab", "a" * 63, "data.example.com", "b-1"])
+def test_names_of_buckets_are_taken(tmp_path: Path, name: str) -> None:
+    assert load_stack(write(tmp_path, MINIMAL + f"bucket: {{name: {name}}}\n")).bucket == name
+
+
+def test_a_derived_name_that_no_bucket_can_have_is_refused(tmp_path: Path) -> None:
+    text = "stack: google-bert\n" + MINIMAL
+    assert [one for one, _ in problems(tmp_path, text)] == ["Bucket cannot be called so"]
+    assert load_stack(write(tmp_path, text + "bucket: {name: mine}\n")).bucket == "mine"
+
+
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [
+        ("tpu:\n  type: v3-8\n", "service_account"),
+        ("controller:\n  disk_gb: 50\n", "machine_type"),
+        ("controller:\n  disk_gb: 50\n", "image"),
+        ("bucket:\n  keep: true\n", "location"),
+        ("network:\n  ssh: iap\n", "name"),
+        ("network:\n  ssh: iap\n", "subnetwork"),
+    ],
+)
+@pytest.mark.parametrize("value", ["../../x", "a?b", "a b", "a#b", "$(id)", "x/../y", ""])
+def test_what_becomes_part_of_an_address_is_one_name(
+    tmp_path: Path, section: str, key: str, value: str
+) -> None:
+    rest = NAMED if section.startswith("tpu") else MINIMAL
+    lines = (rest + section).count("\n")
+    text = f"{rest}{section}  {key}: {json.dumps(value)}\n"
+    assert problems(tmp_path, text) == [("Invalid value", str(lines + 1))]
+
+
+def test_a_key_of_metadata_is_one_name(tmp_path: Path) -> None:
+    text = NAMED + "tpu:\n  type: v3-8\n  metadata: {a/b: c}\n"
+    assert problems(tmp_path, text) == [("Invalid value", "4")]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 __all__ = [
+    "BUCKET_NAME",
     "BUNDLES",
     "JOBS",
     "RECORDS",
@@ -16,6 +18,7 @@ __all__ = [
     "Names",
     "ownership",
     "record_name",
+    "refused_bucket",
     "stack_of_account",
 ]
 
@@ -23,6 +26,9 @@ STACK_LABEL = "tpuctl-stack"  # on every resource that can carry labels
 STACK_NAME = r"[a-z]([-a-z0-9]{0,24}[a-z0-9])?"  # leaves room for "-tpu" in 30 characters
 # POSIX 3.437 (User Name), as far as useradd makes them: no digit first, at most 32 characters.
 USER_NAME = r"^[A-Za-z_][A-Za-z0-9._-]{0,31}$"
+# cloud.google.com/storage/docs/buckets (naming requirements), with `refused_bucket`.
+_LABEL = r"[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?"
+BUCKET_NAME = rf"^{_LABEL}(\.{_LABEL})*$"
 JOBS = "tpuctl/jobs"
 BUNDLES = "tpuctl/bundles"
 RECORDS = "tpuctl/stacks"
@@ -30,6 +36,17 @@ RECORDS = "tpuctl/stacks"
 WATCH_ROLE = "tpuctl.watch"
 # Another: who may only delete machines is not to gain the right to make some.
 RECOVERY_ROLE = "tpuctl.recovery"
+
+
+def refused_bucket(name: str) -> str:
+    """Why nobody can have a bucket of that name, whatever its letters; empty if somebody can."""
+    if name.startswith("goog"):
+        return "it begins with goog"
+    if "google" in name or "g00gle" in name:
+        return "it has google in it"
+    if re.fullmatch(r"\d+(\.\d+){3}", name):
+        return "it is an IP address"
+    return ""
 
 
 def ownership(stack: str) -> str:

@@ -17,7 +17,7 @@ from pydantic import (
 
 from tpuctl.model.attempt import Retries
 from tpuctl.model.duration import DURATION
-from tpuctl.model.names import STACK_NAME, USER_NAME
+from tpuctl.model.names import BUCKET_NAME, STACK_NAME, USER_NAME, refused_bucket
 from tpuctl.model.secrets import FORMS, SOURCE
 
 __all__ = [
@@ -52,6 +52,32 @@ LabelValue = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{0,63}$")]
 UserName = Annotated[str, StringConstraints(pattern=USER_NAME)]
 Tag = Annotated[str, StringConstraints(pattern=r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$")]
 ResourceName = Annotated[str, StringConstraints(pattern=r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$")]
+# Parts of resource names in Google's APIs: none of them begins with a dot or holds a slash.
+ServiceAccountEmail = Annotated[
+    str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*@([a-z0-9-]+\.)+gserviceaccount\.com$")
+]
+MachineType = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+Location = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9-]*$")]
+Image = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^(https://)?[A-Za-z0-9][A-Za-z0-9:._-]*(/[A-Za-z0-9][A-Za-z0-9:._-]*)*$"
+    ),
+]
+MetadataKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,127}$")]
+
+
+def _bucket_name(value: str) -> str:
+    if why := refused_bucket(value):
+        raise ValueError(why)
+    return value
+
+
+BucketName = Annotated[
+    str,
+    StringConstraints(pattern=BUCKET_NAME, min_length=3, max_length=222),
+    AfterValidator(_bucket_name),
+]
 
 
 class Section(BaseModel):
@@ -153,10 +179,10 @@ class TpuSection(Section):
         description="Ask through a queued resource, which waits for capacity: true, or how.",
         json_schema_extra=_or_boolean,
     )
-    service_account: str | None = Field(
+    service_account: ServiceAccountEmail | None = Field(
         None, description="E-mail of the account the workers act as; made for the stack if empty."
     )
-    metadata: dict[str, str] = Field(
+    metadata: dict[MetadataKey, str] = Field(
         default_factory=dict, description="Further metadata of the workers."
     )
     startup_script: str | None = Field(
@@ -166,7 +192,7 @@ class TpuSection(Section):
 
 
 class ControllerSection(Section):
-    machine_type: str = Field(
+    machine_type: MachineType = Field(
         "auto",
         description="The controller's machine type; auto: n1-standard-1, else the smallest like "
         "it that the region offers.",
@@ -175,7 +201,7 @@ class ControllerSection(Section):
     disk_type: Literal["pd-standard", "pd-balanced", "pd-ssd"] = Field(
         "pd-standard", description="The kind of its boot disk."
     )
-    image: str = Field(
+    image: Image = Field(
         "auto",
         description="An image family, PROJECT/FAMILY or PROJECT/images/IMAGE; auto: the one with "
         "the node's TensorFlow, else ubuntu-2204-lts; beside a TPU VM ubuntu-2404-lts-amd64.",
@@ -186,8 +212,10 @@ class ControllerSection(Section):
 
 
 class BucketSection(Section):
-    name: str = Field("auto", description="auto: the stack's and the project's names joined.")
-    location: str = Field("auto", description="auto: the region of the node's zone.")
+    name: BucketName = Field(
+        "auto", description="auto: the stack's and the project's names joined."
+    )
+    location: Location = Field("auto", description="auto: the region of the node's zone.")
     keep: bool = Field(True, description="Whether `down` leaves the bucket.")
     allow_egress: bool = Field(
         False, description="Accept a bucket outside the node's region, whose traffic is charged."
@@ -195,8 +223,8 @@ class BucketSection(Section):
 
 
 class NetworkSection(Section):
-    name: str = Field("auto", description="auto: `default`, else one made for the stack.")
-    subnetwork: str | None = Field(
+    name: ResourceName = Field("auto", description="auto: `default`, else one made for the stack.")
+    subnetwork: ResourceName | None = Field(
         None, description="The subnetwork of the workers; empty: the region's own."
     )
     node_range: str = Field(

@@ -21,13 +21,13 @@ from tpuctl.catalog import (
     runtime,
     runtime_for,
 )
-from tpuctl.errors import InvalidStack, Usage
+from tpuctl.errors import Diagnostic, InvalidStack, Usage
 from tpuctl.model.machine_rules import usual_machine_type
-from tpuctl.model.names import STACK_NAME, USER_NAME, Names
+from tpuctl.model.names import STACK_NAME, USER_NAME, Names, refused_bucket
 from tpuctl.model.schema import ControllerSection, QueueSection, StackFile
 from tpuctl.model.secrets import Source, source_of
 from tpuctl.model.stack_rules import chosen_zone, problems_of
-from tpuctl.model.stack_text import FORMATS, read_stack_text
+from tpuctl.model.stack_text import FORMATS, StackText, read_stack_text
 
 __all__ = ["Stack", "bare_stack", "load_stack", "slug"]
 
@@ -170,6 +170,8 @@ def load_stack(path: Path) -> Stack:
     if chosen is None:
         raise AssertionError("the rules let no stack without a runtime pass")
     names = Names(file.stack or slug(path.resolve().parent.name), file.project.id)
+    if file.bucket.name == "auto" and (why := refused_bucket(names.bucket)):
+        raise InvalidStack([_bucket_problem(names.bucket, why, text)])
     zones = file.tpu.zones or (chosen_zone(file, accelerator),)
     location = file.bucket.location.lower()
     return Stack(
@@ -183,6 +185,15 @@ def load_stack(path: Path) -> Stack:
         bucket=names.bucket if file.bucket.name == "auto" else file.bucket.name,
         bucket_location=region_of(zones[0]) if location == "auto" else location,
         user=_user(file.access.user),
+    )
+
+
+def _bucket_problem(name: str, why: str, text: StackText) -> Diagnostic:
+    return Diagnostic(
+        "Bucket cannot be called so",
+        f"the bucket would be {name}, of the stack's and the project's names, and {why}",
+        "Name it yourself:\n    bucket: {name: NAME}",
+        text.where("bucket.name"),
     )
 
 

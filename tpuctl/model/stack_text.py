@@ -24,13 +24,22 @@ EXAMPLES = {
     "tpu": "Add\n    tpu: {type: v2-8}",
     "tpu.type": "Add a type, for example v2-8. All of them:\n    tpuctl types",
 }
+OWN_NAME = "Its name alone: small letters, digits and hyphens, at most 63, a letter first."
 FORMATS = {
     "access.user": "Letters, digits, dots, _ and -, at most 32, a letter or _ first; or auto.",
+    "bucket.location": "A region, such as us-central1, or US, EU, ASIA.",
+    "bucket.name": "Its name alone, without gs://: 3 to 63 small letters, digits, - and _, but not "
+    "google; or auto.",
+    "controller.image": "A family, PROJECT/FAMILY or PROJECT/images/IMAGE.",
+    "controller.machine_type": "Such as n1-standard-1; or auto.",
     "labels.*": "Small letters, digits, _ and -, at most 63.",
+    "network.name": OWN_NAME,
+    "network.subnetwork": OWN_NAME,
     "stack": "Small letters, digits and hyphens, at most 26, a letter first.",
     "project.billing_account": "As `gcloud billing accounts list` shows it: 01AB23-45CD67-89EF01.",
     "project.parent": "organizations/NUMBER or folders/NUMBER.",
     "limits.idle": "A number with s, m, h or d: 30m. Or null, to never delete an idle node.",
+    "tpu.service_account": "Its e-mail: NAME@PROJECT.iam.gserviceaccount.com.",
     "tpu.queue": "true, or how to ask, such as {valid_until: 6h}.",
     "tpu.queue.reservation": "Its name alone: letters, digits and hyphens.",
     "tpu.queue.run_for": "A number with s, m, h or d, such as 4h.",
@@ -109,6 +118,8 @@ class StackText:
     def _explain_name(self, steps: list[Any], name: Any) -> Diagnostic:
         """A key that the user chooses: of a variable or a label."""
         what, hint = "the name of a variable", "Letters, digits and underscores, no digit first."
+        if steps[0] == "tpu":
+            what, hint = "a key of metadata", "Letters, digits, _ and -, at most 127."
         if steps[0] == "labels":
             what = "the key of a label"
             hint = "Small letters, digits, _ and -, at most 63, a letter first."
