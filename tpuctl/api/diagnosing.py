@@ -65,6 +65,7 @@ def role_of(tpuctl: Tpuctl) -> CustomRole:
     from tpuctl.cloud.endpoints import GOOGLE
     from tpuctl.flows.role import custom_role
 
+    tpuctl.stack.require_makeable()
     return custom_role(tpuctl.stack, Cloud(GOOGLE, tpuctl.stack.project))
 
 
@@ -80,6 +81,7 @@ def _stack_file(tpuctl: Tpuctl) -> tuple[Stack | None, Finding]:
         return None, Finding(FILE, State.PROBLEM, f"there is no {path}", hint, exit_code=2)
     try:
         stack = tpuctl.stack
+        stack.require_makeable()
     except InvalidStack as error:
         found = failed(FILE, error)
         hint = f"{found.hint}\nAll that is wrong with it:\n    tpuctl check".strip()

@@ -57,6 +57,7 @@ class JobApi(StackApi):
         from tpuctl.flows.submission import Submission
         from tpuctl.preflight.command import check_runnable, runnable
 
+        self.stack.require_makeable()  # its job may come to need another node
         wanted = runnable(str(script), form, folder)
         made = Submission.of(
             self.stack,
@@ -84,6 +85,7 @@ class JobApi(StackApi):
         from tpuctl.preflight.checking import check_wanted, target_of
         from tpuctl.preflight.command import runnable
 
+        self.stack.require_makeable()
         return check_wanted(runnable(str(script), form, folder), target_of(self.stack))
 
     def _check(self, wanted: Runnable) -> None:

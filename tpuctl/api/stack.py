@@ -50,10 +50,13 @@ class StackApi:
 
     @cached_property
     def stack(self) -> Stack:
-        """The stack file, read and checked. Raises InvalidStack."""
-        from tpuctl.model.stack import bare_stack, load_stack
+        """The stack file, read. What makes something of it has it checked: `require_makeable`.
 
-        return bare_stack(*self.bare) if self.bare else load_stack(self.stack_file)
+        Raises InvalidStack for a file that does not say what a stack is.
+        """
+        from tpuctl.model.stack import bare_stack, read_stack
+
+        return bare_stack(*self.bare) if self.bare else read_stack(self.stack_file)
 
     @cached_property
     def project(self) -> str:
@@ -82,7 +85,7 @@ class StackApi:
 
         made = Cloud(self.endpoint, self.project)
         if self.bare is None:
-            made.around = {"type": self.stack.accelerator.name}
+            made.around = {"type": self.stack.file.tpu.type}
         return made
 
     @cached_property
@@ -107,7 +110,7 @@ class StackApi:
         return "\n".join([self.key.public_line, *controllers_key(self.stack)])
 
     async def plan(self, zone: str | None = None) -> Prepared:
-        """What `up` would do, asking the cloud but changing nothing.
+        """What `up` would do, asking the cloud but changing nothing. Raises InvalidStack.
 
         On the stack's controller no more than making the TPU, which is all that it may do.
         """
@@ -116,6 +119,7 @@ class StackApi:
         from tpuctl.flows.provision import prepare_up
         from tpuctl.flows.renewal import prepare_renewal
 
+        self.stack.require_makeable()
         if self.controller is not None:
             return await prepare_renewal(self.stack, self.cloud, public_keys=self.public_keys)
         asking = prepare_up(

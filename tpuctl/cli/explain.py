@@ -106,7 +106,7 @@ def _around(tpuctl: Tpuctl) -> dict[str, str]:
 
     try:
         stack = tpuctl.stack
-        return {"project": stack.project, "zone": stack.zone, "type": stack.accelerator.name}
+        return {"project": stack.project, "zone": stack.zone, "type": stack.file.tpu.type}
     except (TpuctlError, OSError):
         return {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -224,7 +225,9 @@ def _named(context: typer.Context, stack: str, project: str) -> Tpuctl:
     state: State = context.obj
     if not stack and not project:
         _require_stack_file(state, "the stack itself with --stack and --project")
-        return state.tpuctl()
+        tpuctl = state.tpuctl()
+        _require_readable(tpuctl)
+        return tpuctl
     if not stack or not project:
         from tpuctl.errors import Usage
 
@@ -240,7 +243,7 @@ def _named(context: typer.Context, stack: str, project: str) -> Tpuctl:
 
 
 def _require_stack_file(state: State, instead: str) -> None:
-    if not state.stack_file.exists():
+    if not os.path.lexists(state.stack_file):  # what cannot be read is told by who reads it
         from tpuctl.errors import Usage
 
         raise Usage(
@@ -248,6 +251,20 @@ def _require_stack_file(state: State, instead: str) -> None:
             f"{state.stack_file} does not exist",
             hint=f"Go to its folder, name it with --stack-file, or name {instead}.",
         )
+
+
+def _require_readable(tpuctl: Tpuctl) -> None:
+    """Raise InvalidStack, with how to do without such a file."""
+    from dataclasses import replace
+
+    from tpuctl.errors import InvalidStack
+
+    try:
+        _ = tpuctl.stack
+    except InvalidStack as error:
+        *others, last = error.diagnostics
+        hint = f"{last.hint}\nOr do without the file: --stack NAME --project PROJECT.".lstrip()
+        raise InvalidStack([*others, replace(last, hint=hint)]) from None
 
 
 def _refuse_stack_file(context: typer.Context, others: str) -> None:

@@ -39,7 +39,7 @@ async def report_on(stack: Stack, cloud: Cloud, store: ObjectStore, record: JobR
         end = await _read_log(store, one, curves)
     return RunReport(
         explanation,
-        stack.accelerator.name,
+        stack.file.tpu.type,
         stack.runtime.version,
         tuple(attempts),
         curves.found(),

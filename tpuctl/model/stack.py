@@ -26,15 +26,21 @@ from tpuctl.model.machine_rules import usual_machine_type
 from tpuctl.model.names import STACK_NAME, USER_NAME, Names, refused_bucket
 from tpuctl.model.schema import ControllerSection, QueueSection, StackFile
 from tpuctl.model.secrets import Source, source_of
-from tpuctl.model.stack_rules import chosen_zone, problems_of
+from tpuctl.model.stack_rules import chosen_zones, problems_of
 from tpuctl.model.stack_text import FORMATS, StackText, read_stack_text
 
-__all__ = ["Stack", "bare_stack", "load_stack", "slug"]
+__all__ = ["Stack", "bare_stack", "load_stack", "read_stack", "slug"]
+
+ANY_TYPE = "v2-8"
 
 
 @dataclass(frozen=True)
 class Stack:
-    """A valid stack. Nothing here is "auto" any more, but for the network's name."""
+    """A stack. Nothing here is "auto" any more, but for the network's name.
+
+    One with problems can be looked at and taken away: what the file asks for that cannot be had
+    is replaced by something that can.
+    """
 
     path: Path
     file: StackFile
@@ -46,6 +52,12 @@ class Stack:
     bucket: str
     bucket_location: str
     user: str
+    problems: tuple[Diagnostic, ...] = ()  # why it cannot be made
+
+    def require_makeable(self) -> None:
+        """Raise InvalidStack with everything for which it cannot be made."""
+        if self.problems:
+            raise InvalidStack(self.problems)
 
     @property
     def name(self) -> str:
@@ -159,32 +171,40 @@ class Stack:
 
 
 def load_stack(path: Path) -> Stack:
-    """Read and check a stack file. Raises InvalidStack with every problem found."""
+    """The stack of a file, to be made. Raises InvalidStack with every problem found."""
+    stack = read_stack(path)
+    stack.require_makeable()
+    return stack
+
+
+def read_stack(path: Path) -> Stack:
+    """The stack of a file, to be looked at or taken away, and with its problems.
+
+    Raises InvalidStack for a file that does not say what a stack is.
+    """
     text = read_stack_text(path)
     file = text.validate()
     problems = list(problems_of(file, text))
-    accelerator = accelerator_type(file.tpu.type)
-    if problems or accelerator is None:
-        raise InvalidStack(problems)
-    chosen = _runtime(file, accelerator)
-    if chosen is None:
-        raise AssertionError("the rules let no stack without a runtime pass")
     names = Names(file.stack or slug(path.resolve().parent.name), file.project.id)
     if file.bucket.name == "auto" and (why := refused_bucket(names.bucket)):
-        raise InvalidStack([_bucket_problem(names.bucket, why, text)])
-    zones = file.tpu.zones or (chosen_zone(file, accelerator),)
+        problems.append(_bucket_problem(names.bucket, why, text))
+    accelerator = accelerator_type(file.tpu.type)
+    if accelerator is None or not accelerator.in_tpu_api:
+        accelerator = _any_accelerator()
+    zones = chosen_zones(file, accelerator)
     location = file.bucket.location.lower()
     return Stack(
         path=path,
         file=file,
         names=names,
         accelerator=accelerator,
-        runtime=chosen,
+        runtime=_runtime(file, accelerator) or _any_runtime(file),
         zone=zones[0],
         zones=zones,
         bucket=names.bucket if file.bucket.name == "auto" else file.bucket.name,
         bucket_location=region_of(zones[0]) if location == "auto" else location,
         user=_user(file.access.user),
+        problems=tuple(problems),
     )
 
 
@@ -204,7 +224,7 @@ def bare_stack(name: str, project: str, *, option: str = "--stack") -> Stack:
     """
     try:
         file = StackFile.model_validate(
-            {"stack": name, "project": {"id": project}, "tpu": {"type": "v2-8"}}
+            {"stack": name, "project": {"id": project}, "tpu": {"type": ANY_TYPE}}
         )
     except ValidationError as error:
         which = option if error.errors()[0]["loc"][0] == "stack" else "--project"
@@ -215,21 +235,18 @@ def bare_stack(name: str, project: str, *, option: str = "--stack") -> Stack:
             where=which,
         ) from None
     names = Names(name, project)
-    accelerator = accelerator_type(file.tpu.type)
-    assert accelerator is not None
-    chosen = runtime_for(accelerator)
-    assert chosen is not None
-    zone = chosen_zone(file, accelerator)
+    accelerator = _any_accelerator()
+    zones = chosen_zones(file, accelerator)
     return Stack(
         path=Path("tpuctl.yaml"),
         file=file,
         names=names,
         accelerator=accelerator,
-        runtime=chosen,
-        zone=zone,
-        zones=(zone,),
+        runtime=_any_runtime(file),
+        zone=zones[0],
+        zones=zones,
         bucket=names.bucket,
-        bucket_location=region_of(zone),
+        bucket_location=region_of(zones[0]),
         user=_user("auto"),
     )
 
@@ -242,6 +259,20 @@ def _runtime(file: StackFile, accelerator: AcceleratorType) -> Runtime | None:
     if version is None:
         return None
     return Runtime(version.version, version.tensorflow, (accelerator.generation,), "any")
+
+
+def _any_accelerator() -> AcceleratorType:
+    """Of a stack that does not say which: its machines are looked for by other marks."""
+    found = accelerator_type(ANY_TYPE)
+    assert found is not None
+    return found
+
+
+def _any_runtime(file: StackFile) -> Runtime:
+    tpu = file.tpu.model_copy(update={"runtime": "auto"})
+    found = _runtime(file.model_copy(update={"tpu": tpu}), _any_accelerator())
+    assert found is not None
+    return found
 
 
 def slug(text: str) -> str:

@@ -22,13 +22,16 @@ from tpuctl.model.schema import StackFile
 from tpuctl.model.stack_options import egress_note, option_problems
 from tpuctl.model.stack_text import StackText
 
-__all__ = ["chosen_zone", "problems_of"]
+__all__ = ["chosen_zones", "problems_of"]
 
 
-def chosen_zone(file: StackFile, accelerator: AcceleratorType) -> str:
-    """The first zone named, else the cheapest that offers the type with this capacity."""
-    if file.tpu.zones:
-        return file.tpu.zones[0]
+def chosen_zones(file: StackFile, accelerator: AcceleratorType) -> tuple[str, ...]:
+    """The zones named, else the cheapest that offers the type with this capacity.
+
+    A zone that there is not is left out: it has nothing that could be looked for.
+    """
+    if named := tuple(zone for zone in file.tpu.zones if zone in zones()):
+        return named
     capacity = file.tpu.capacity
     offering = flex_start_zones(accelerator) if capacity == "flex-start" else ()
 
@@ -36,11 +39,14 @@ def chosen_zone(file: StackFile, accelerator: AcceleratorType) -> str:
         known = node_price(accelerator, zone, capacity=capacity)
         return (known.per_hour if known else float("inf"), zone)
 
-    return min(offering or accelerator.zones, key=price)
+    return (min(offering or accelerator.zones, key=price),)
 
 
 def problems_of(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
-    """Everything in the file that cannot be, as far as the catalogue knows."""
+    """Why no stack can be made of the file, as far as the catalogue knows.
+
+    What is there already may be looked at and taken away all the same.
+    """
     accelerator = accelerator_type(file.tpu.type)
     if accelerator is None:
         like = nearest(file.tpu.type, accelerator_types())
@@ -104,8 +110,9 @@ def _zone_problems(
     if wrong or file.bucket.allow_egress:
         return
     location = file.bucket.location.lower()
-    region = region_of(chosen_zone(file, accelerator)) if location == "auto" else location
-    for index, zone in enumerate(file.tpu.zones or (chosen_zone(file, accelerator),)):
+    chosen = chosen_zones(file, accelerator)
+    region = region_of(chosen[0]) if location == "auto" else location
+    for index, zone in enumerate(chosen):
         if region_of(zone) != region:
             key = f"tpu.zones.{index}" if location == "auto" else "bucket.location"
             yield Diagnostic(

@@ -231,7 +231,7 @@ def _live(
                 f"    {state.typed_anywhere} quota v3-8 --live"
                 + (f" --project {project}" if project else ""),
             )
-        name = tpuctl.stack.accelerator.name
+        name = tpuctl.stack.file.tpu.type
     choice = chosen(types=name, zone=zone, region=region)
     if not choice.types:
         where = zone or region

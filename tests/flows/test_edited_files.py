@@ -1,0 +1,120 @@
+"""A stack file edited after `up` so that nothing could be made of it any more.
+
+What makes something refuses it; what looks and takes away goes on, since machines cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from projects import Project
+
+from tpuctl.api import Tpuctl
+from tpuctl.errors import InvalidStack
+from tpuctl.flows.forwarding import WantedPort
+from tpuctl.model.events import CommandOutput, Event, LogChunk
+from tpuctl.model.place import copying
+from tpuctl.model.stack import read_stack
+
+TYPE = "type: v3-8"
+ZONES = "zones: [europe-west4-a]"
+EDITS = {
+    "a zone of another region": (ZONES, "zones: [europe-west4-a, us-central1-a]"),
+    "a zone without the type": (ZONES, "zones: [europe-west4-a, us-west4-a]"),
+    "no such zone": (ZONES, "zones: [nowhere-1-a]"),
+    "no such type": (TYPE, "type: v3-9"),
+    "a type outside the API": (TYPE, "type: tpu7x-8"),
+    "no such runtime": (TYPE, f"{TYPE}, runtime: nonesuch"),
+    "another topology": (TYPE, f"{TYPE}, topology: 9x9"),
+    "no startup script": (TYPE, f"{TYPE}, startup_script: nonesuch.sh"),
+    "a disk without a size": (TYPE, f"{TYPE}, data_disks: [{{mode: read-only}}]"),
+    "flex-start without a queue": (TYPE, f"{TYPE}, capacity: flex-start"),
+    "options of another kind": (TYPE, f"{TYPE}, kind: node, queue: true, topology: 2x2"),
+    "no such machine type": ("tpu:", "controller: {machine_type: n9-standard-1}\ntpu:"),
+    "address ranges that are none": ("tpu:", "network: {allow_from: [here]}\ntpu:"),
+    "a range of a TPU VM": ("tpu:", "network: {node_range: 10.1.2.0/29}\ntpu:"),
+    "a bucket elsewhere": ("tpu:", "bucket: {location: us-east1}\ntpu:"),
+    "a worker too many": ("tpu:", "job: {workers: [7]}\ntpu:"),
+    "a variable twice": ("tpu:", "job: {env: {A: b}, secrets: {A: env}}\ntpu:"),
+    "our own label": ("tpu:", "labels: {tpuctl-stack: other}\ntpu:"),
+}
+
+
+async def test_what_cannot_be_made_is_looked_at_and_taken_away(project: Project) -> None:
+    bench = project.stack()
+    await bench.provision()
+    file = bench.stack.stack_file
+    whole = file.read_text("utf-8")
+    node = bench.stack.stack.names.node
+    for edit, (text, replacement) in EDITS.items():
+        assert text in whole
+        file.write_text(whole.replace(text, replacement), "utf-8")
+        edited = bench.again()
+        with pytest.raises(InvalidStack):
+            await edited.plan()
+        with pytest.raises(InvalidStack):
+            edited.submission(file)
+        assert [one.name for one in (await edited.status()).nodes] == [node], edit
+        assert f"node/europe-west4-a/{node}" in [one.address for one in await edited.orphans()], (
+            edit
+        )
+
+    # Every command line that a person would come with, and the worst file there is.
+    worst = whole
+    for text, replacement in (EDITS["no such type"], EDITS["no such zone"], EDITS["our own label"]):
+        worst = worst.replace(text, replacement)
+    file.write_text(worst, "utf-8")
+    for command in ("plan", "up", "check"):
+        code, _, told = bench.type(command)
+        assert (code, "v3-9" in told) == (2, True), told
+    assert bench.type("status")[0] == 0
+    assert bench.type("orphans")[0] == 0
+    assert bench.type("jobs")[0] == 0
+    code, out, told = bench.type("down", "--yes", "--delete-bucket")
+    assert (code, "Nothing that costs money is left" in out) == (0, True), told
+    assert await bench.again().orphans() == []
+
+
+def test_a_file_that_says_nothing_names_the_way_without_it(project: Project) -> None:
+    bench = project.stack()
+    bench.stack.stack_file.write_text("stack: [\n", "utf-8")
+    for command in ("down", "status"):
+        code, _, told = bench.type(command)
+        assert (code, "--stack NAME --project PROJECT" in told) == (2, True), told
+
+
+async def test_jobs_and_machines_are_reached(
+    make_stack: Callable[..., Tpuctl], events: list[Event], tmp_path: Path
+) -> None:
+    stack = make_stack()
+    await stack.up()
+    script = tmp_path / "job" / "job.py"
+    script.parent.mkdir()
+    script.write_text("print('it ran')\n", "utf-8")
+    assert await stack.run(script) == 0
+
+    file = stack.stack_file
+    edited = file.read_text("utf-8").replace("[us-central1-b]", "[us-central1-b, europe-west4-a]")
+    file.write_text(edited, "utf-8")
+    assert read_stack(file).problems
+    again = Tpuctl(file, cloud="local", emit=events.append)
+    with pytest.raises(InvalidStack):
+        again.submission(script)
+    events.clear()
+    record = await again.job()
+    assert [one.record.id for one in await again.jobs()] == [record.id]
+    await again.log(record)
+    assert await again.follow(record) == 0
+    assert b"it ran" in b"".join(one.data for one in events if isinstance(one, LogChunk))
+    assert (await again.stop(record)).state == "succeeded"
+    assert (await again.explain(record)).record.id == record.id
+    assert (await again.report(record)).attempts
+    assert (await again.ssh_command(0))[0] == "ssh"
+    assert [one.exit_code for one in await again.run_everywhere("echo reached")] == [0]
+    assert any(isinstance(one, CommandOutput) and one.data == b"reached\n" for one in events)
+    await again.copy(copying([str(script), "0:"], all_workers=False))
+    async with again.forwarding([WantedPort(22)]):
+        pass
+    assert (await again.down(delete_bucket=True)).leaks == ()
