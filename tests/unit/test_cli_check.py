@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,24 @@ def envelope(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, A
     answer: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert answer["exit_code"] == code
     return answer
+
+
+@pytest.mark.parametrize("kind", ["pipe", "loop"])
+def test_what_is_no_script_is_not_waited_for(
+    here: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    if kind == "pipe":
+        os.mkfifo(here / "train.py")
+    else:
+        (here / "train.py").symlink_to("train.py")
+    (here / "tpuctl.yaml").write_text(STACK, "utf-8")
+    for command in (["check"], ["run"], ["run", "--"], ["rehearse"]):
+        assert run([*command, "./train.py"]) == 2
+        assert "train.py" in capsys.readouterr().err
+    if kind == "pipe":
+        write(here, other=GOOD)
+        assert run(["check", "."]) == 0
+        assert "in 1 file" in capsys.readouterr().out
 
 
 # What is found ------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 from pathlib import Path
 
@@ -291,3 +293,21 @@ def test_what_becomes_part_of_an_address_is_one_name(
 def test_a_key_of_metadata_is_one_name(tmp_path: Path) -> None:
     text = NAMED + "tpu:\n  type: v3-8\n  metadata: {a/b: c}\n"
     assert problems(tmp_path, text) == [("Invalid value", "4")]
+
+
+def test_what_is_no_file_is_refused_without_waiting(tmp_path: Path) -> None:
+    """A pipe that nobody writes into, a device without an end, a link to itself, a huge file."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "large").write_bytes(b"#" * (1 << 20) + b"\n")
+    whys = {
+        tmp_path / "pipe": "not a file",
+        Path("/dev/zero"): "not a file",
+        tmp_path / "loop": os.strerror(errno.ELOOP),
+        tmp_path / "large": "larger than",
+    }
+    for path, why in whys.items():
+        with pytest.raises(InvalidStack) as caught:
+            load_stack(path)
+        (found,) = caught.value.diagnostics
+        assert (found.summary, why in found.detail) == ("Stack file cannot be read", True)

@@ -50,7 +50,8 @@ def buckets_in(texts: Iterable[str], sources: Iterable[Path] = ()) -> set[str]:
     found = {name for text in texts for name in BUCKET.findall(text)}
     for _, path in zip(range(FILES_READ), sources, strict=False):
         with suppress(OSError):
-            found |= set(BUCKET.findall(path.read_text("utf-8", "replace")))
+            if path.is_file():
+                found |= set(BUCKET.findall(path.read_text("utf-8", "replace")))
     return found
 
 

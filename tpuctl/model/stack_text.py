@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from tpuctl.catalog import nearest
 from tpuctl.errors import Diagnostic, InvalidStack
+from tpuctl.files import read_file
 from tpuctl.model.schema import StackFile
 from tpuctl.model.secrets import FORMS
 
@@ -69,6 +70,7 @@ EXPECTED = {  # by pydantic's name of the error, without what it says after the 
     "tuple": "a list, such as [a, b]",
 }
 DEEPEST = 32
+LARGEST = 1 << 20  # bytes of a stack file
 
 
 @dataclass(frozen=True)
@@ -163,13 +165,14 @@ def read_stack_text(path: Path) -> StackText:
     """Read and parse. Raises InvalidStack."""
     shown = _shown(path)
     try:
-        data = path.read_bytes()
+        data = read_file(path, LARGEST)
     except FileNotFoundError:
         hint = "Write one with\n    tpuctl init\nor name another with --stack-file."
         raise _invalid("No stack file", f"{shown} does not exist", hint) from None
     except (OSError, ValueError) as error:
         detail = f"{shown}: {getattr(error, 'strerror', None) or error}"
-        raise _invalid("Stack file cannot be read", detail) from error
+        hint = "Name a file that can be with --stack-file."
+        raise _invalid("Stack file cannot be read", detail, hint) from error
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -259,7 +262,7 @@ def _brief(value: Any) -> str:
 def _shown(path: Path) -> str:
     try:
         return str(path.resolve().relative_to(Path.cwd()))
-    except ValueError:
+    except (OSError, RuntimeError, ValueError):  # RuntimeError of links that lead to themselves
         return str(path)
 
 

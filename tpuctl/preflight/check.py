@@ -74,7 +74,9 @@ def _scripts(folder: Path) -> Iterator[Path]:
     for place, folders, files in os.walk(folder):
         here = Path(place)
         folders[:] = sorted(one for one in folders if not _is_foreign(here / one))
-        yield from (here / one for one in sorted(files) if one.endswith(".py"))
+        named = [here / one for one in sorted(files) if one.endswith(".py")]
+        # Links that lead nowhere are told; pipes and the like are nobody's programs.
+        yield from (one for one in named if one.is_file() or not one.exists())
 
 
 def _is_foreign(folder: Path) -> bool:

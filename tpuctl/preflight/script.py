@@ -28,6 +28,8 @@ def check_script(script: Path) -> None:
 
 def other_interpreter(script: Path) -> bool:
     """Whether the script's first line says that something else than Python runs it."""
+    if not script.is_file():  # a pipe would wait for who writes into it
+        return False
     try:
         with script.open("rb") as source:
             first = source.readline(256)

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tpuctl.errors import Usage
+from tpuctl.files import read_file
+
+LARGEST = 1 << 16  # bytes of a private key
 
 __all__ = ["KeyPair", "config_home", "load_key", "own_key"]
 
@@ -55,7 +58,7 @@ def load_key(path: Path) -> KeyPair:
     from cryptography.hazmat.primitives import serialization
 
     try:
-        text = path.read_bytes()
+        text = read_file(path, LARGEST)
         try:
             private = serialization.load_ssh_private_key(text, None)
         except ValueError:

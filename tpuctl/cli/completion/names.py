@@ -176,6 +176,8 @@ def _stack_in(path: Path) -> tuple[str, str] | None:
 
 def _text(path: Path) -> str:
     """What the file says, without its comments."""
+    if not path.is_file():  # a pipe would wait for who writes into it
+        return ""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             return re.sub("#.*", "", file.read(READ_AT_MOST))
