@@ -192,27 +192,87 @@ def test_what_never_belongs_on_a_worker(source: Path, into: Path) -> None:
     assert names(build_bundle(script, into, include=["*"])) == ["job.py"]
 
 
-def test_links_inside_stay_links_and_links_outside_become_files(
-    source: Path, into: Path, tmp_path: Path
-) -> None:
+def test_links_inside_stay_links(source: Path, into: Path) -> None:
     script = tree(source, lib___a__txt="inside")
-    (tmp_path / "outside.txt").write_text("outside")
     (source / "relative").symlink_to("lib/a.txt")
     (source / "lib/absolute").symlink_to(source / "job.py")
     (source / "folder").symlink_to("lib")
-    (source / "copied").symlink_to(tmp_path / "outside.txt")
-    found = entries(build_bundle(script, into))
-    links = {name: one["target"] for name, one in found.items() if "target" in one}
-    assert links == {"relative": "lib/a.txt", "lib/absolute": "../job.py", "folder": "lib"}
-    assert found["copied"]["content"] == b"outside"
+    (source / "itself").symlink_to("itself")
+    built = build_bundle(script, into)
+    links = {name: one["target"] for name, one in entries(built).items() if "target" in one}
+    assert links == {
+        "relative": "lib/a.txt",
+        "lib/absolute": "../job.py",
+        "folder": "lib",
+        "itself": "itself",
+    }
+    assert built.warnings == ()
 
 
-@pytest.mark.parametrize("target", ["/usr", "no-such/../../file"])
-def test_links_that_would_break_are_refused(source: Path, into: Path, target: str) -> None:
+@pytest.fixture
+def leaving(source: Path, tmp_path: Path) -> Path:
+    """A script beside links to a file and to a folder outside."""
+    script = tree(source, lib___a__txt="inside")
+    tree(tmp_path / "outside", a__txt="a", deep___b__txt="b")
+    (tmp_path / "outside/near").symlink_to("a.txt")
+    (source / "lib/file").symlink_to(tmp_path / "outside/a.txt")
+    (source / "folder").symlink_to("../outside")
+    return script
+
+
+def test_links_outside_are_refused_alike_and_all_named(leaving: Path, into: Path) -> None:
+    with pytest.raises(
+        Usage, match=r"folder points to \.\./outside; lib/file points to /"
+    ) as caught:
+        build_bundle(leaving, into)
+    hint = caught.value.diagnostics[0].hint
+    assert "job: {include: [/folder, /lib/file]}" in hint
+    built = build_bundle(leaving, into, exclude=["/folder", "/lib/file"])
+    assert not {"folder", "lib/file"} & {*names(built)}
+    with pytest.raises(Usage, match=r"^[^;]* lib/file points to [^;]*$"):
+        build_bundle(leaving, into, include=["/folder"])
+
+
+def test_links_outside_that_are_named_are_followed_and_told(leaving: Path, into: Path) -> None:
+    built = build_bundle(leaving, into, include=["/folder", "/lib/file"])
+    found = entries(built)
+    assert found["lib/file"]["content"] == b"a"
+    assert found["folder/deep/b.txt"]["content"] == b"b"
+    assert found["folder/near"]["target"] == "a.txt"
+    (told,) = built.warnings
+    assert "folder -> ../outside\n    lib/file -> /" in told.detail
+
+
+def test_a_script_that_is_a_link_is_named_by_who_runs_it(
+    source: Path, into: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "shared.py").write_text("print()")
+    (source / "train.py").symlink_to("../shared.py")
+    built = build_bundle(source / "train.py", into)
+    assert entries(built)["train.py"]["content"] == b"print()"
+    assert "train.py -> ../shared.py" in built.warnings[0].detail
+
+
+def test_a_folder_outside_that_leads_into_itself_is_refused(
+    source: Path, into: Path, tmp_path: Path
+) -> None:
+    script = tree(source)
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/again").symlink_to(tmp_path / "outside")
+    (source / "folder").symlink_to("../outside")
+    with pytest.raises(Usage, match="folder/again points to"):
+        build_bundle(script, into, include=["/folder"])
+
+
+@pytest.mark.parametrize("include", [[], ["link"]])
+@pytest.mark.parametrize("target", ["no-such/../../file", "/no-such"])
+def test_links_outside_to_nothing_are_refused(
+    source: Path, into: Path, target: str, include: list[str]
+) -> None:
     script = tree(source)
     (source / "link").symlink_to(target)
     with pytest.raises(Usage, match="link points to"):
-        build_bundle(script, into)
+        build_bundle(script, into, include=include)
 
 
 def private_key(kind: serialization.PrivateFormat) -> str:

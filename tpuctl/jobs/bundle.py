@@ -76,7 +76,7 @@ def build_bundle(
     assert folder is not None
     root = folder.resolve()
     inside = _inside(root, script) if script else ""
-    entries = list(selected(root, include, exclude))
+    entries = list(selected(root, include, exclude, inside))
     if inside and inside not in {entry.name for entry in entries}:
         raise Usage(
             "Script is not shipped",
@@ -101,7 +101,10 @@ def build_bundle(
         files=sum(entry.kind != "folder" for entry in entries),
         size=sum(sizes.values()),
         script=inside,
-        warnings=_warnings({name: sizes[name] for name in sizes if not readings.had(name)}),
+        warnings=(
+            *_outside(entries),
+            *_warnings({name: sizes[name] for name in sizes if not readings.had(name)}),
+        ),
     )
 
 
@@ -186,6 +189,21 @@ def _is_key(source: IO[bytes]) -> bool:
     except ValueError:
         return False
     return isinstance(value, dict) and value.get("type") in ("service_account", "authorized_user")
+
+
+def _outside(entries: Sequence[Entry]) -> tuple[Diagnostic, ...]:
+    """What is to be said of links that were followed."""
+    followed = {entry.name: entry.origin for entry in entries if entry.origin}
+    if not followed:
+        return ()
+    lines = "\n".join(f"    {name} -> {origin}" for name, origin in followed.items())
+    return (
+        Diagnostic(
+            "Shipped from outside of the folder",
+            f"what these links lead to goes along, as it is named:\n{lines}",
+            "Leave out what is not to go in .tpuctlignore.",
+        ),
+    )
 
 
 def _warnings(sizes: Mapping[str, int]) -> tuple[Diagnostic, ...]:

@@ -3,6 +3,10 @@
 Everything below the folder, but for what `.gitignore` and `.tpuctlignore` files name (in the
 folder, below it, and above it up to the repository's root), what the stack excludes, and what
 never belongs on a worker. What the stack includes is shipped though ignored.
+
+Links within the folder stay links. One that leads out of it, to a file or to a folder, is refused,
+unless it is named: by the stack's `include`, or as the script. Then what it leads to is shipped in
+its place.
 """
 
 from __future__ import annotations
@@ -41,27 +45,42 @@ NEVER_LIKE = "gha-creds-*.json"  # google-github-actions/auth leaves the key to 
 
 @dataclass(frozen=True)
 class Entry:
-    """One member: `kind` is file, folder or link; `target` is where a link points."""
+    """One member: `kind` is file, folder or link; `target` is where a link points.
+
+    A file or folder that a link out of the folder leads to is known by its `origin`.
+    """
 
     name: str
     path: Path
     kind: str
     target: str = ""
+    origin: str = ""
 
 
+Above = tuple[Path, ...]  # the folders around one that links led to
 Rules = tuple[tuple[Path, GitIgnoreSpec], ...]  # each spec with the folder it is relative to
 
 
-def selected(root: Path, include: Sequence[str], exclude: Sequence[str]) -> Iterator[Entry]:
-    """Everything to ship, each folder before what is in it, sorted by name."""
+def selected(
+    root: Path, include: Sequence[str], exclude: Sequence[str], script: str = ""
+) -> Iterator[Entry]:
+    """Everything to ship, each folder before what is in it, sorted by name.
+
+    Raises Usage, at the end, for links that lead out of the folder and are not named.
+    """
     wanted = GitIgnoreSpec.from_lines(include)
     unwanted = GitIgnoreSpec.from_lines(exclude)
+    refused: list[Path] = []
 
-    def visit(folder: Path, rules: Rules, is_ignored: bool) -> Iterator[Entry]:
+    def visit(folder: Path, rules: Rules, is_ignored: bool, above: Above = ()) -> Iterator[Entry]:
         rules = (*rules, *_rules_of(folder))
         for path in sorted(folder.iterdir(), key=lambda path: path.name):
             name = path.relative_to(root).as_posix()
-            is_folder = path.is_dir() and not path.is_symlink()
+            origin = _origin(root, path)
+            is_followed = bool(origin) and (
+                name == script or wanted.match_file(name) or wanted.match_file(name + "/")
+            )
+            is_folder = path.is_dir() and (is_followed or not path.is_symlink())
             spelled = name + "/" if is_folder else name
             if path.name in NEVER or (is_folder and (path / "pyvenv.cfg").exists()):
                 continue
@@ -75,31 +94,49 @@ def selected(root: Path, include: Sequence[str], exclude: Sequence[str]) -> Iter
             if is_folder:
                 if hidden and not include:
                     continue
-                below = list(visit(path, rules, hidden))
+                around = above
+                if is_followed:
+                    around = (*above, path.resolve())
+                    if around[-1] in above:  # it leads to itself
+                        refused.append(path)
+                        continue
+                below = list(visit(path, rules, hidden, around))
                 if below or not hidden:
-                    yield Entry(name, path, "folder")
+                    yield Entry(name, path, "folder", origin=origin)
                     yield from below
-            elif not hidden:
-                entry = _entry(root, name, path)
-                if entry is not None:
-                    yield entry
+            elif origin and not hidden and not (is_followed and path.is_file()):
+                refused.append(path)
+            elif not hidden and path.is_symlink() and not origin:
+                yield Entry(name, path, "link", os.path.relpath(_target(path), path.parent))
+            elif not hidden and path.is_file():  # no sockets, no pipes
+                yield Entry(name, path, "file", origin=origin)
 
     yield from visit(root, _rules_above(root), False)
+    if refused:
+        raise _leaving(root, refused)
 
 
-def _entry(root: Path, name: str, path: Path) -> Entry | None:
-    """A file or link; a link out of the folder becomes what it points to."""
-    if not path.is_symlink():
-        return Entry(name, path, "file") if path.is_file() else None  # no sockets, no pipes
-    target = Path(os.path.normpath(path.parent / path.readlink()))
-    if target.is_relative_to(root):
-        return Entry(name, path, "link", os.path.relpath(target, path.parent))
-    if path.is_file():
-        return Entry(name, path, "file")
-    raise Usage(
+def _target(link: Path) -> Path:
+    """Where a link points, without a look at what is there."""
+    return Path(os.path.normpath(link.parent / link.readlink()))
+
+
+def _origin(root: Path, path: Path) -> str:
+    """Where a link points that leads out of the folder; empty for everything else."""
+    if not path.is_symlink() or _target(path).is_relative_to(root):
+        return ""
+    return str(path.readlink())
+
+
+def _leaving(root: Path, links: Sequence[Path]) -> Usage:
+    names = {path.relative_to(root).as_posix(): str(path.readlink()) for path in links}
+    lines = "\n".join(f"    /{name}" for name in names)
+    included = ", ".join(f"/{name}" for name in names)
+    return Usage(
         "Link leaves the folder to ship",
-        f"{name} points to {path.readlink()}",
-        hint=f"Copy what it points to, or leave it out in .tpuctlignore:\n    /{name}",
+        "; ".join(f"{name} points to {target}" for name, target in names.items()),
+        hint="Nothing from outside is shipped unless it is named. To ship what is there:\n"
+        f"    job: {{include: [{included}]}}\nTo do without it, in .tpuctlignore:\n{lines}",
     )
 
 
