@@ -6,15 +6,24 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, ClassVar, TypeVar
 
 from tpuctl.cloud.clients import Cloud
-from tpuctl.errors import Conflict, NotFound, OperationFailed, TpuctlError, Usage
+from tpuctl.engine.resource import Report
+from tpuctl.errors import Conflict, NotFound, OperationFailed, TimedOut, TpuctlError, Usage
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
 from tpuctl.waiting import Backoff, Clock, wait_until
 
-__all__ = ["SETTLING", "StackResource", "name_taken", "once_visible", "until_gone"]
+__all__ = [
+    "SETTLING",
+    "StackResource",
+    "create_or_adopt",
+    "name_taken",
+    "once_visible",
+    "until_gone",
+]
 
 T = TypeVar("T")
 SETTLING = 420.0  # seconds that Google's identity changes were seen to take: up to 7 minutes
+ADOPT_SECONDS = 300.0  # as long as a creation of our own may take
 
 
 class StackResource:
@@ -75,6 +84,52 @@ def name_taken(resource: StackResource, owner: str | None) -> Conflict:
         + (f" (it belongs to stack {owner})" if owner else ""),
         hint="Choose another stack name, or delete it yourself if it is yours.",
     )
+
+
+async def create_or_adopt(
+    create: Callable[[], Awaitable[None]],
+    look: Callable[[], Awaitable[T | None]],
+    *,
+    what: str,
+    cloud: Cloud,
+    report: Report,
+    seconds: float = ADOPT_SECONDS,
+) -> T | None:
+    """None once `create` has succeeded; else what `look` sees, which another program created.
+
+    A name is taken from the moment another creation of it begins, but the resource is visible
+    only once that has ended, and never if it fails. So both are repeated in turn until `seconds`
+    have passed; then the last Conflict of `create` is raised. The caller checks the owner of what
+    is returned.
+    """
+    refusal: Conflict | None = None
+
+    async def probe() -> tuple[T | None] | None:
+        nonlocal refusal
+        try:
+            await create()
+        except Conflict as error:
+            refusal = error
+            existing = await look()
+            if existing is None:
+                report("waiting: another program is creating it", None)
+                return None
+            return (existing,)
+        return (None,)
+
+    try:
+        (existing,) = await wait_until(
+            probe,
+            what=f"{what} being created",
+            seconds=seconds,
+            backoff=Backoff(first=0.1, most=5.0),
+            clock=cloud.clock,
+        )
+    except TimedOut:
+        if refusal is None:
+            raise
+        raise refusal from None
+    return existing
 
 
 async def once_visible(

@@ -12,7 +12,7 @@ from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.names import BUNDLES, STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack_options import egress_note
-from tpuctl.resources.base import StackResource
+from tpuctl.resources.base import StackResource, create_or_adopt
 
 __all__ = ["Bucket"]
 
@@ -95,20 +95,23 @@ class Bucket(StackResource):
         if change.action is Action.DELETE:
             await self._delete(report)
             return
-        storage = self.cloud.client("storage")
-        bucket = storage.bucket(self.name)
         if change.action is Action.UPDATE:
             await self._relabel(report)
             return
+        existing = await create_or_adopt(
+            self._create, self.observe, what=self.address, cloud=self.cloud, report=report
+        )
+        if existing is not None:
+            self._check(existing)
+
+    async def _create(self) -> None:
+        bucket = self.cloud.client("storage").bucket(self.name)
         bucket.labels = self.stack.labels
         bucket.iam_configuration.uniform_bucket_level_access_enabled = True
         bucket.iam_configuration.public_access_prevention = "enforced"
         bucket.soft_delete_policy.retention_duration_seconds = 0  # checkpoints would be kept twice
         bucket.add_lifecycle_delete_rule(age=BUNDLE_DAYS, matches_prefix=[f"{BUNDLES}/"])
-        try:
-            await self.cloud.call(self.address, bucket.create, location=self.stack.bucket_location)
-        except Conflict:
-            self._check(await self.observe())
+        await self.cloud.call(self.address, bucket.create, location=self.stack.bucket_location)
 
     async def _relabel(self, report: Report) -> None:
         """Add the stack file's labels to those that are there."""
@@ -156,8 +159,8 @@ class Bucket(StackResource):
         with contextlib.suppress(NotFound):
             await self.cloud.call(f"gs://{self.name}/{name}", bucket.blob(name).delete)
 
-    def _check(self, observed: Any | None) -> None:
-        if observed is not None and (self.was_named or self.is_ours(observed)):
+    def _check(self, observed: Any) -> None:
+        if self.was_named or self.is_ours(observed):
             return
         raise Conflict(
             "Name taken",

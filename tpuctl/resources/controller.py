@@ -13,7 +13,7 @@ from tpuctl.errors import Conflict, NotFound, OperationFailed, TpuctlError, Usag
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.schema import ControllerSection
-from tpuctl.resources.base import StackResource, name_taken, once_visible
+from tpuctl.resources.base import StackResource, create_or_adopt, name_taken, once_visible
 from tpuctl.resources.disk import disk_name, disk_path
 from tpuctl.resources.image import find_image
 from tpuctl.resources.machine import (
@@ -162,19 +162,26 @@ class Controller(StackResource):
     async def apply(self, change: Change, report: Report) -> None:
         if change.action is Action.DELETE:
             await self._delete(report)
-        elif change.action is Action.CREATE:
-            await self._create(report)
+            return
+        is_anothers = "wait" in change.fields  # which may have other keys, or another stack file
+        if change.action is Action.CREATE:
+            is_anothers = await self._is_created_by_another(report)
         elif "status" in change.fields:
             await self._start(report)
         else:
-            if {"ssh-keys", "limits", "metadata"} & {*change.fields}:
-                await self._update_metadata()
-            if "disks" in change.fields:
-                await self._attach(report)
-        if change.action is not Action.DELETE:
-            await self._until_running(report)
+            await self._update(change, report)
+        await self._until_running(report)
+        if is_anothers:
+            await self._update(self.diff(await self._get()), report)
 
-    async def _create(self, report: Report) -> None:
+    async def _update(self, change: Change, report: Report) -> None:
+        if {"ssh-keys", "limits", "metadata"} & {*change.fields}:
+            await self._update_metadata()
+        if "disks" in change.fields:
+            await self._attach(report)
+
+    async def _is_created_by_another(self, report: Report) -> bool:
+        """Create it, unless another program does so at the same time; whether one does."""
         desired = await self._desired()
 
         async def ask() -> None:
@@ -194,15 +201,17 @@ class Controller(StackResource):
             report("PROVISIONING", None)
             await self._done(operation)
 
-        try:
+        async def create() -> None:
             await once_visible(
                 ask, self.stack.service_account, self.cloud, lambda text: report(text, None)
             )
-        except Conflict as error:
-            found = await self._get()
-            if found is None:
-                raise error
-            self._check(found)
+
+        existing = await create_or_adopt(
+            create, self._get, what=self.address, cloud=self.cloud, report=report, seconds=SECONDS
+        )
+        if existing is not None:
+            self._check(existing)
+        return existing is not None
 
     async def _desired(self) -> dict[str, Any]:
         stack, section = self.stack, self.section

@@ -9,7 +9,7 @@ from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.plan import Action, Change
-from tpuctl.resources.base import StackResource
+from tpuctl.resources.base import StackResource, create_or_adopt
 
 __all__ = ["ServiceAccount"]
 
@@ -50,13 +50,20 @@ class ServiceAccount(StackResource):
         return self.nothing("the account is there")
 
     async def apply(self, change: Change, report: Report) -> None:
-        client = self.cloud.client("iam")
         if change.action is Action.DELETE:
+            client = self.cloud.client("iam")
             with contextlib.suppress(NotFound):
                 await self.cloud.call(
                     self.address, client.delete_service_account, {"name": self.path}
                 )
             return
+        existing = await create_or_adopt(
+            self._create, self.observe, what=self.address, cloud=self.cloud, report=report
+        )
+        if existing is not None:
+            self._check(existing)
+
+    async def _create(self) -> None:
         request = {
             "name": f"projects/{self.stack.project}",
             "account_id": self.name,
@@ -65,13 +72,11 @@ class ServiceAccount(StackResource):
                 "description": self.stack.names.ownership,
             },
         }
-        try:
-            await self.cloud.call(self.address, client.create_service_account, request)
-        except Conflict:
-            self._check(await self.observe())
+        client = self.cloud.client("iam")
+        await self.cloud.call(self.address, client.create_service_account, request)
 
-    def _check(self, observed: Any | None) -> None:
-        if observed is None or not self.is_ours(observed):
+    def _check(self, observed: Any) -> None:
+        if not self.is_ours(observed):
             raise Conflict(
                 "Name taken",
                 f"service account {self.stack.names.service_account_email} exists and was not "

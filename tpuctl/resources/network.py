@@ -10,7 +10,7 @@ from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound, Transient
 from tpuctl.model.plan import Action, Change
-from tpuctl.resources.base import StackResource
+from tpuctl.resources.base import StackResource, create_or_adopt
 from tpuctl.resources.roles import is_recovered
 
 __all__ = ["Firewall", "Network", "Networks"]
@@ -98,32 +98,37 @@ class Network(StackResource):
         return super().removal(observed)
 
     async def apply(self, change: Change, report: Report) -> None:
-        client = self.cloud.client("networks")
-        name = self.stack.names.network
-        if change.action is Action.CREATE and await self.observe() is not None:
-            return  # enabling the compute API makes `default` in an ordinary project
+        if change.action is Action.DELETE:
+            await self._delete()
+        elif await self.observe() is None:  # enabling the compute API makes `default`, as a rule
+            existing = await create_or_adopt(
+                self._insert, self.observe, what=self.address, cloud=self.cloud, report=report
+            )
+            if existing is not None:
+                self.diff(existing)  # refuses another's
+
+    async def _insert(self) -> None:
+        operation = await self.cloud.call(
+            self.address,
+            self.cloud.client("networks").insert_unary,
+            project=self.stack.project,
+            network_resource={
+                "name": self.stack.names.network,
+                "description": self.stack.names.ownership,
+                "auto_create_subnetworks": True,
+            },
+        )
+        await compute_operation(self.cloud, operation, what=self.address, seconds=SECONDS)
+
+    async def _delete(self) -> None:
         try:
-            if change.action is Action.DELETE:
-                operation = await self.cloud.call(
-                    self.address, client.delete_unary, project=self.stack.project, network=name
-                )
-            else:
-                operation = await self.cloud.call(
-                    self.address,
-                    client.insert_unary,
-                    project=self.stack.project,
-                    network_resource={
-                        "name": name,
-                        "description": self.stack.names.ownership,
-                        "auto_create_subnetworks": True,
-                    },
-                )
+            operation = await self.cloud.call(
+                self.address,
+                self.cloud.client("networks").delete_unary,
+                project=self.stack.project,
+                network=self.stack.names.network,
+            )
         except NotFound:
-            return
-        except Conflict:
-            if change.action is Action.DELETE:
-                raise
-            self.diff(await self.observe())
             return
         await compute_operation(self.cloud, operation, what=self.address, seconds=SECONDS)
 
@@ -180,30 +185,42 @@ class Firewall(StackResource):
         return self.nothing(f"lets SSH in from {', '.join(self.sources)}")
 
     async def apply(self, change: Change, report: Report) -> None:
+        if change.action is Action.DELETE:
+            await self._delete()
+        elif change.action is Action.UPDATE:
+            await self._patch()
+        else:
+            existing = await create_or_adopt(
+                self._create, self._find, what=self.address, cloud=self.cloud, report=report
+            )
+            if existing is not None and self.diff(await self.observe()).is_work:
+                await self._patch()  # created for another address, for example
+
+    async def _create(self) -> None:
+        await self._done(await self._insert())
+
+    async def _patch(self) -> None:
         client = self.cloud.client("firewalls")
-        project = self.stack.project
+        operation = await self.cloud.call(
+            self.address,
+            client.patch_unary,
+            project=self.stack.project,
+            firewall=self.name,
+            firewall_resource=await self._desired(),
+        )
+        await self._done(operation)
+
+    async def _delete(self) -> None:
+        client = self.cloud.client("firewalls")
         try:
-            if change.action is Action.DELETE:
-                operation = await self.cloud.call(
-                    self.address, client.delete_unary, project=project, firewall=self.name
-                )
-            elif change.action is Action.UPDATE:
-                operation = await self.cloud.call(
-                    self.address,
-                    client.patch_unary,
-                    project=project,
-                    firewall=self.name,
-                    firewall_resource=await self._desired(),
-                )
-            else:
-                operation = await self._insert()
+            operation = await self.cloud.call(
+                self.address, client.delete_unary, project=self.stack.project, firewall=self.name
+            )
         except NotFound:
-            if change.action is Action.DELETE:
-                return
-            raise
-        except Conflict:
-            self._check(await self._find())
             return
+        await self._done(operation)
+
+    async def _done(self, operation: Any) -> None:
         await compute_operation(self.cloud, operation, what=self.address, seconds=SECONDS)
 
     async def _insert(self) -> Any:
@@ -252,8 +269,8 @@ class Firewall(StackResource):
             ],
         }
 
-    def _check(self, observed: Any | None) -> None:
-        if observed is None or not self.is_ours(observed):
+    def _check(self, observed: Any) -> None:
+        if not self.is_ours(observed):
             raise Conflict(
                 "Name taken",
                 f"firewall rule {self.name} exists and was not made for this stack",

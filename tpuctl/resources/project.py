@@ -10,12 +10,15 @@ from tpuctl.cloud.operations import long_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, Denied, NotFound
 from tpuctl.model.plan import Action, Change
-from tpuctl.resources.base import StackResource
+from tpuctl.resources.base import StackResource, create_or_adopt
 from tpuctl.waiting import wait_until
 
 __all__ = ["Project", "ProjectFound"]
 
 SECONDS = 600.0
+# Another program's creation was seen to take some 20 seconds; an id that is somebody else's is
+# refused in the same words.
+ADOPT_SECONDS = 40.0
 LONGEST_TITLE = 30  # of a project's display name
 
 
@@ -120,8 +123,9 @@ class Project(StackResource):
             "parent": self.stack.file.project.parent or "",
             "labels": self.stack.labels,
         }
-        report("making the project", None)
-        try:
+
+        async def create() -> None:
+            report("making the project", None)
             operation = await self.cloud.call(
                 self.address, client.create_project, {"project": project}
             )
@@ -132,14 +136,23 @@ class Project(StackResource):
                 what=self.address,
                 seconds=SECONDS,
             )
+
+        try:
+            await create_or_adopt(
+                create,
+                self.observe,
+                what=self.address,
+                cloud=self.cloud,
+                report=report,
+                seconds=ADOPT_SECONDS,
+            )
         except Conflict as error:
-            if await self.observe() is None:
-                raise Conflict(
-                    "Project id taken",
-                    f"{self.name} is the id of a project that you may not see",
-                    hint="Ids are unique among everybody's, and never free again. Choose another "
-                    "project.id.",
-                ) from error
+            raise Conflict(
+                "Project id taken",
+                f"{self.name} is the id of a project that you may not see",
+                hint="Ids are unique among everybody's, and never free again. Choose another "
+                "project.id.",
+            ) from error
 
     async def _visible(self) -> ProjectFound:
         """A new project may be denied for a moment to whoever made it."""

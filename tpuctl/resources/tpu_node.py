@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tpuctl.engine.resource import Report
-from tpuctl.errors import Conflict, NotFound
+from tpuctl.errors import NotFound
 from tpuctl.model.plan import Action, Change
-from tpuctl.resources.base import once_visible
+from tpuctl.resources.base import create_or_adopt, once_visible
 from tpuctl.resources.machine import (
     metadata_of,
     prerequisites,
@@ -104,7 +104,7 @@ class TpuNode(NodeLife):
         elif "state" in change.fields:
             await self.start(report)
         elif "wait" in change.fields:
-            await self.until_ready(report)
+            await self._adopt(report)
         else:
             await update_node(self, change.fields)
 
@@ -116,23 +116,35 @@ class TpuNode(NodeLife):
             "node": await node_body(self.network, self.key_line),
         }
 
+        operation: Any = None
+
         async def ask() -> Any:
             return await self.cloud.call(self.address, client.create_node, request)
 
-        report("asking for the node", None)
-        try:
+        async def create() -> None:
+            nonlocal operation
             operation = await once_visible(
                 ask, self.stack.service_account, self.cloud, lambda text: report(text, None)
             )
-        except Conflict as error:
-            found = await self.observe()
-            if found is None:
-                raise error
-            self.diff(found)  # another of our making is adopted, anything else refused
-        else:
+
+        report("asking for the node", None)
+        existing = await create_or_adopt(
+            create, self.observe, what=self.address, cloud=self.cloud, report=report
+        )
+        if existing is None:
             report("CREATING", None)
             await self.until_done(operation, CREATE_SECONDS)
+            await self.until_ready(report)
+        else:
+            self.diff(existing)  # refuses another's, and one of another kind
+            await self._adopt(report)
+
+    async def _adopt(self, report: Report) -> None:
+        """Wait for a node that another program creates, which may have other keys."""
         await self.until_ready(report)
+        change = self.diff(await self.observe())
+        if change.action is Action.UPDATE:
+            await update_node(self, change.fields)
 
     async def _delete(self, report: Report) -> None:
         found = await self.observe()

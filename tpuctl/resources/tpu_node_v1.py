@@ -8,9 +8,10 @@ from typing import Any
 from tpuctl.catalog import AcceleratorType, Runtime, node_cidr_prefix, runtimes
 from tpuctl.cloud.classification import NodesClosed, RangeTaken
 from tpuctl.engine.resource import Report
-from tpuctl.errors import Conflict, Diagnostic, TpuctlError
+from tpuctl.errors import Diagnostic, TpuctlError
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
+from tpuctl.resources.base import create_or_adopt
 from tpuctl.resources.network import Network
 from tpuctl.resources.node_life import BEYOND_USE, CREATE_SECONDS, NodeLife
 from tpuctl.resources.ranges import free_range, ranges_in_use
@@ -128,19 +129,31 @@ class RemoteNode(NodeLife):
             "node_id": self.name,
             "node": node,
         }
+        operation: Any = None
+        refusal: RangeTaken | None = None
+
+        async def create() -> None:
+            nonlocal operation, refusal
+            try:
+                operation = await self.cloud.call(
+                    self.address, self.cloud.client("tpu_v1").create_node, request
+                )
+            except RangeTaken as error:  # asking for the same range again cannot help
+                refusal = error
+
         report("asking for the node", None)
-        try:
-            operation = await self.cloud.call(
-                self.address, self.cloud.client("tpu_v1").create_node, request
-            )
-        except Conflict as error:
-            # Somebody else's, or our own whose answer was lost: then the name is taken, or the
-            # range, by the very node that was asked for.
-            if not await self.is_there():
-                raise error
-        else:
+        existing = await create_or_adopt(
+            create, self.observe, what=self.address, cloud=self.cloud, report=report
+        )
+        if existing is not None:
+            self.check(existing)
+        elif refusal is None:
             report("CREATING", None)
             await self.until_done(operation, CREATE_SECONDS)
+        elif not await self.is_there():
+            # Else it is taken by the very node that was asked for: by another program, or by our
+            # own call whose answer was lost.
+            raise refusal
 
     def _desired(self, network: str) -> dict[str, Any]:
         capacity = self.stack.file.tpu.capacity

@@ -26,7 +26,13 @@ from tpuctl.errors import (
 )
 from tpuctl.model.duration import DURATION
 from tpuctl.model.plan import Action, Change
-from tpuctl.resources.base import StackResource, name_taken, once_visible, until_gone
+from tpuctl.resources.base import (
+    StackResource,
+    create_or_adopt,
+    name_taken,
+    once_visible,
+    until_gone,
+)
 from tpuctl.resources.machine import prerequisites
 from tpuctl.resources.network import Network
 from tpuctl.resources.tpu_body import disk_addresses, node_body
@@ -192,21 +198,27 @@ class QueuedNodes(StackResource):
         node = await node_body(self.network, self.nodes[0].key_line)
         ask = Asking(self.stack, self.cloud, request_body(self.stack, node))
         report("asking for the nodes", None)
-        try:
+
+        async def create() -> None:
             operation = await once_visible(
                 ask, self.stack.service_account, self.cloud, lambda text: report(text, None)
             )
             await long_operation(
                 self.cloud, "tpu", operation, what=self.address, seconds=ACCEPT_SECONDS
             )
-        except Conflict as error:
-            observed = await self.observe()
-            if observed is None:
-                raise
-            if self.diff(observed).action is Action.CREATE:
-                raise error
-        except Unreachable:
-            raise  # nothing more can be asked
+
+        try:
+            existing = await create_or_adopt(
+                create, self.observe, what=self.address, cloud=self.cloud, report=report
+            )
+            if existing is not None and self.diff(existing).action is Action.CREATE:
+                raise Conflict(
+                    "Request not usable",
+                    f"{self.address}, which another program made, is {existing.state}",
+                    hint="Ask again with\n    tpuctl up",
+                )
+        except (Conflict, Unreachable):
+            raise  # it is not ours to clear, or nothing more can be asked
         except TpuctlError:
             await self._clear(report)
             raise

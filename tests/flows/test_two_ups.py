@@ -1,0 +1,44 @@
+"""The same stack brought up by two programs at the same moment: each meets what the other makes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from projects import Project
+
+from tpuctl.emulator import control, steering
+from tpuctl.remote.keys import own_key
+
+
+@pytest.fixture
+def slow_cloud(null_cloud: control.LocalCloud) -> Iterator[control.LocalCloud]:
+    """One whose creations take a moment, in which their names are taken and nothing is visible."""
+    steering.change_settings(null_cloud, pace="quick")
+    yield null_cloud
+    steering.change_settings(null_cloud, pace="instant", policies=[])
+
+
+STACKS = {
+    "vm": ("data_disks: [{size_gb: 10}]", "controller: {}\nlimits: {max_hours: 5}"),
+    "queued": ("queue: true", "network: {ssh: internal}"),
+    "node": ("kind: node, runtime: '2.12.0', data_disks: [{size_gb: 10}]", ""),
+}
+
+
+@pytest.mark.parametrize("kind", STACKS)
+async def test_both_succeed(slow_cloud: control.LocalCloud, project: Project, kind: str) -> None:
+    """Both planned while nothing existed, the project included."""
+    if kind == "queued":  # so that the network is created too
+        steering.change_settings(slow_cloud, policies=["compute.skipDefaultNetworkCreation"])
+    first = project.stack(*STACKS[kind])
+    key = own_key(first.folder).path  # of a second person
+    tpu, extra = STACKS[kind]
+    second = project.stack(tpu, f"{extra}\naccess: {{ssh_key: {key}}}", name=first.stack.stack.name)
+    plans = [await bench.stack.plan() for bench in (first, second)]
+    await asyncio.gather(first.stack.provision(plans[0]), second.stack.provision(plans[1]))
+    steering.change_settings(slow_cloud, pace="instant")
+    for bench in (first, second):  # the keys of both are let in
+        assert (await bench.stack.plan()).plan.is_empty
+    assert (await first.stack.down(delete_bucket=True)).leaks == ()
