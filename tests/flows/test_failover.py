@@ -122,6 +122,54 @@ async def test_quota_alone_keeps_its_exit_code(make: MakeZoned, cloud: LocalClou
     await stack.down(delete_bucket=True)
 
 
+CREATE = "google.cloud.tpu.v2.Tpu/CreateNode"
+# Refusals of a zone alone, in the words of skypilot 0.14.1, which looks for them.
+OF_A_ZONE = {
+    "location": (
+        "PERMISSION_DENIED",
+        f"Location {FIRST} is not found or access is unauthorized.",
+        "gcloud org-policies describe gcp.resourceLocations",
+    ),
+    "type": (
+        "INVALID_ARGUMENT",
+        f'CloudTpu received an invalid AcceleratorType, "{TYPE}" for zone "{FIRST}". '
+        'Valid values are "v2-8, ".',
+        f"tpuctl zones --type {TYPE}",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_A_ZONE)
+async def test_a_zone_that_is_closed_or_has_not_the_type_leads_to_the_next(
+    make: MakeZoned, cloud: LocalCloud, name: str
+) -> None:
+    code, text, _ = OF_A_ZONE[name]
+    stack = make(f"closed-{name}", FIRST, NEIGHBOUR)
+    fault = steering.add_fault(cloud, "error", method=CREATE, zone=FIRST, code=code, text=text)
+    assert (await stack.up()).stack.zone == NEIGHBOUR
+    assert steering.fault(cloud, fault["id"])["used"] == 1
+    await stack.down(delete_bucket=True)
+
+
+async def test_the_sum_of_several_zones_keeps_the_advice_of_each(
+    make: MakeZoned, cloud: LocalCloud
+) -> None:
+    zones = (FIRST, NEIGHBOUR, FAR)
+    stack = make("advised", *zones)
+    for zone, (code, text, _) in zip(zones, OF_A_ZONE.values(), strict=False):
+        steering.add_fault(cloud, "error", method=CREATE, zone=zone, code=code, text=text)
+    steering.add_fault(cloud, "quota", zone=FAR)
+    with pytest.raises(QuotaExceeded) as caught:
+        await stack.up()
+    hint = caught.value.diagnostics[0].hint
+    for zone, command in zip(
+        zones, [command for *_, command in OF_A_ZONE.values()] + ["tpuctl quota"], strict=True
+    ):
+        part = hint.partition(f"For {zone}:\n")[2].partition("\nFor ")[0]
+        assert f"    {command}" in part, zone
+    await stack.down(delete_bucket=True)
+
+
 async def test_what_no_zone_would_mend_ends_the_search(
     make: MakeZoned, cloud: LocalCloud, events: list[Event]
 ) -> None:

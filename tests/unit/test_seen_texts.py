@@ -1,7 +1,7 @@
 """Texts of errors as people met them are explained rightly, whole; cut, never wrongly.
 
 `seen_texts.toml` has them with their sources and what they mean. Texts of other programs, and of
-what is not in the table, are explained by nothing.
+conditions that are not in the table (`foreign_texts.toml`), are explained by nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from tpuctl.errors import NotFound
 from tpuctl.model.pasted import explain_text
 
 HERE = Path(__file__).parent
-SEEN: list[dict[str, Any]] = tomllib.loads((HERE / "seen_texts.toml").read_text("utf-8"))["text"]
+
+
+def texts(name: str) -> list[dict[str, Any]]:
+    read: list[dict[str, Any]] = tomllib.loads((HERE / name).read_text("utf-8"))["text"]
+    return read
+
+
+SEEN, FOREIGN = texts("seen_texts.toml"), texts("foreign_texts.toml")
 WIDTHS = (80, 100, 120)  # of terminals, which break lines in the middle of a word
 
 
@@ -74,3 +81,29 @@ def test_a_text_that_is_wrapped_is_mostly_still_known() -> None:
         explained(wrapped(row["text"], width)) == row["known"] for row in SEEN for width in WIDTHS
     ]
     assert sum(known) / len(known) > 0.9
+
+
+@pytest.mark.parametrize("row", FOREIGN, ids=lambda row: row["source"])
+def test_what_is_not_in_the_table_is_said_to_be_unknown(row: dict[str, Any]) -> None:
+    for part in (row["text"], *cut(row["text"])):
+        assert explained(part) is None, part
+
+
+def test_what_a_program_survived_does_not_count() -> None:
+    survived = 'Traceback (most recent call last):\n  File "a.py", line 2, in retry\n{}\n'
+    end = 'Traceback (most recent call last):\n  File "b.py", line 9, in <module>\n{}\n'
+    full = survived.format("OSError: [Errno 28] No space left on device")
+    assert explained(full + "retrying elsewhere\n" + end.format("ValueError: x")) is None
+    passed_on = "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated"
+    assert explained(full + end.format(passed_on)) is None, "by lines of last words alone"
+    busy = survived.format("RuntimeError: open(/dev/vfio/1): Device or resource busy")
+    assert explained(busy + end.format("ValueError: x")) is None
+    assert explained(busy + end.format(passed_on)) == "chips-busy", "the end passes it on"
+
+
+def test_a_remark_counts_only_where_nothing_complains() -> None:
+    remark = "WARNING:root:Defaulting to PJRT_DEVICE=CPU\n"
+    assert explained(remark) == "torch-on-cpu"
+    assert explained(remark + "step 1 loss 2.3\n") == "torch-on-cpu"
+    assert explained(remark + "ValueError: something never seen\n") is None
+    assert explained(remark + "ERROR: (gcloud.x) something never seen\n") is None

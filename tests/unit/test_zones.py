@@ -160,6 +160,19 @@ def test_the_end_tells_the_whole_story(stack: Stack) -> None:
     assert exhausted(denied, stack, stack.zones).exit_code == 77
 
 
+def test_the_sum_keeps_the_advice_of_each_zone_once(stack: Stack) -> None:
+    closed, taken = "Name another zone:\n    tpuctl zones", "See it:\n    tpuctl quota"
+    errors = [Denied("Zone not allowed", "x", hint=closed), QuotaExceeded("Quota", "x", hint=taken)]
+    full = NoCapacity("No capacity", "x", hint="Try again later:\n    tpuctl up")
+    for error in (*errors, full):
+        error.scope = Scope.ZONE
+    told = [Refusal(A, errors[0]), Refusal(B, errors[0]), Refusal(C, errors[1])]
+    hint = exhausted(told, stack, stack.zones).diagnostics[0].hint
+    assert hint.startswith(f"For {A}, {B}:\n{closed}\nFor {C}:\n{taken}\nTry again later")
+    only_full = exhausted([Refusal(zone, full) for zone in (A, B, C)], stack, stack.zones)
+    assert "For " not in only_full.diagnostics[0].hint, "the sum itself says it"
+
+
 def test_a_single_zone_needs_no_story(tmp_path: Path) -> None:
     path = tmp_path / "tpuctl.yaml"
     path.write_text(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tpuctl.catalog import region_of
 from tpuctl.errors import Conflict, NoCapacity, QuotaExceeded, Scope, TpuctlError
 from tpuctl.model.inventory import GONE_BAD, TPU_KINDS, Found
+from tpuctl.model.known_errors import table
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
 
@@ -138,12 +139,32 @@ def exhausted(refusals: Sequence[Refusal], stack: Stack, tried: Sequence[str]) -
     error = kind(
         "No zone has it",
         "\n".join(["none of the zones would make the node", *lines]),
-        hint="Try again later, name more zones in tpu.zones, or let it wait"
-        + (":\n    tpu: {queue: true}" if stack.queue is None else " longer with valid_until.")
-        + f"\nWhich zones offer the type:\n    tpuctl zones --type {stack.file.tpu.type}",
+        hint="\n".join([*_advice(refusals), _of_all_zones(stack)]),
     )
     error.scope = Scope.PROJECT
     return error
+
+
+def _advice(refusals: Sequence[Refusal]) -> Iterator[str]:
+    """What mends each refusal, once for all the zones that it is said of.
+
+    Of zones that have none left, the sum says it anyway.
+    """
+    zones: dict[str, list[str]] = {}
+    for refusal in refusals:
+        diagnostic = refusal.error.diagnostics[0]
+        if diagnostic.hint and diagnostic.summary != table().named("no-capacity").summary:
+            zones.setdefault(diagnostic.hint, []).append(refusal.zone)
+    for hint, named in zones.items():
+        yield f"For {', '.join(named)}:\n{hint}"
+
+
+def _of_all_zones(stack: Stack) -> str:
+    waiting = ":\n    tpu: {queue: true}" if stack.queue is None else " longer with valid_until."
+    return (
+        f"Try again later, name more zones in tpu.zones, or let it wait{waiting}\n"
+        f"Which zones offer the type:\n    tpuctl zones --type {stack.file.tpu.type}"
+    )
 
 
 def _words(error: TpuctlError) -> str:
