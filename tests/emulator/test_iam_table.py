@@ -15,6 +15,7 @@ from tpuctl.emulator.permissions.scopes import suffices
 from tpuctl.emulator.routes import _SHARED, _SURFACES, Router, Surface
 from tpuctl.emulator.services.identity_permissions import known_permissions
 from tpuctl.emulator.services.storage import StorageService
+from tpuctl.emulator.services.storage_xml import METHODS as XML_METHODS
 from tpuctl.emulator.status import ApiError
 
 _QUOTA = "google.api.serviceusage.v1beta1.ServiceUsage"
@@ -39,6 +40,7 @@ def served(cloud: Any) -> set[str]:
             found.add(method.full_name)
     found |= {f"storage.{name}" for name, _ in StorageService(world)._table.values()}
     found |= {"storage.objects.insert", "storage.objects.cancelUpload"}
+    found |= {f"storage.{name}" for name in XML_METHODS}
     return found
 
 

@@ -22,7 +22,10 @@ from tpuctl.emulator.services.storage_lists import Lists
 from tpuctl.emulator.services.storage_media import send_media
 from tpuctl.emulator.services.storage_objects import Objects
 from tpuctl.emulator.services.storage_uploads import Uploads
+from tpuctl.emulator.services.storage_xml import METHODS as XML_METHODS
 from tpuctl.emulator.services.storage_xml import Xml
+from tpuctl.emulator.services.storage_xml_buckets import XmlBuckets
+from tpuctl.emulator.services.storage_xml_uploads import MultipartUploads
 from tpuctl.emulator.status import ApiError, invalid, unimplemented
 from tpuctl.emulator.world import Caller, World
 
@@ -54,7 +57,9 @@ class StorageService:
         copies = Copies(world.store, buckets, self._objects)
         lists = Lists(world.store, buckets, self._objects)
         self._uploads = Uploads(world.store, self._objects)
-        self._xml = Xml(self._objects, self._uploads, self._carry)
+        self._parts = MultipartUploads(world.home, world.store, self._objects, self._uploads)
+        xml_buckets = XmlBuckets(buckets, lists)
+        self._xml = Xml(self._objects, self._uploads, xml_buckets, self._parts, self._carry)
         objects = self._objects
         # By verb and the shape of the path: letters stand, * is any one segment.
         self._table: dict[tuple[str, str], tuple[str, Handler]] = {
@@ -95,13 +100,14 @@ class StorageService:
 
     def names(self) -> set[str]:
         """Of all its methods, as `storage.objects.get`."""
-        found = {"objects.insert", "objects.cancelUpload"}
+        found = {"objects.insert", "objects.cancelUpload", *XML_METHODS}
         found.update(method for method, _ in self._table.values())
         return {f"storage.{method}" for method in found}
 
     def sweep(self) -> None:
         """Remove what a killed process left lying about."""
         self._uploads.sweep()
+        self._parts.sweep()
         self._objects.sweep()
 
     async def handle(self, request: Request) -> web.StreamResponse | None:
@@ -233,7 +239,8 @@ class StorageService:
             bucket, _, rest = path.partition("/")
             bucket = unquote(bucket)
             is_ours = self._world.store.get("bucket", bucket) is not None
-            if host != "storage.googleapis.com" and not (is_ours and rest):
+            is_new = request.verb == "PUT" and bool(bucket) and not rest
+            if host != "storage.googleapis.com" and not is_ours and not is_new:
                 return None
         return await self._xml.handle(request, bucket, rest)
 

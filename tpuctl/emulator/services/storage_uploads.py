@@ -74,15 +74,28 @@ class Uploads:
             return await self._simple(request, bucket)
         raise invalid(f"Invalid uploadType: {kind}", location=("parameter", "uploadType"))
 
-    async def receive_simple(self, request: Request, bucket: str, name: str) -> Stored:
-        """The request's body as an object."""
-        self._objects.check_write(bucket, name, request.query)
+    async def receive_draft(self, request: Request) -> tuple[Path, Hasher]:
+        """The request's body as a draft, its checksums held against those that came with it."""
         draft, hasher = self._files.new_draft(), Hasher()
         try:
             await pour(draft, hasher, _body(request))
             hasher.check(claims_of(request.raw.headers.get("X-Goog-Hash", "")))
-            resource = _with_type(_encoded({}, request), request)
-            body = described(hasher, resource)
+            hasher.check({"md5Hash": request.raw.headers.get("Content-MD5")})
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+        return draft, hasher
+
+    def resource_of(self, request: Request) -> dict[str, Any]:
+        """What the headers of a request say about an object."""
+        return _with_type(_encoded({}, request), request)
+
+    async def receive_simple(self, request: Request, bucket: str, name: str) -> Stored:
+        """The request's body as an object."""
+        self._objects.check_write(bucket, name, request.query)
+        draft, hasher = await self.receive_draft(request)
+        try:
+            body = described(hasher, self.resource_of(request))
             return self._objects.commit(bucket, name, request.query, draft, hasher.size, body)
         finally:
             draft.unlink(missing_ok=True)
@@ -380,7 +393,8 @@ def _with_type(resource: dict[str, Any], request: Request) -> dict[str, Any]:
         ("Content-Disposition", "contentDisposition"),
         ("Content-Language", "contentLanguage"),
     ):
-        if request.raw.headers.get(header) and request.verb == "PUT":
+        is_xml = request.verb == "PUT" or "uploads" in request.query
+        if request.raw.headers.get(header) and is_xml:
             resource[field] = request.raw.headers[header]
     custom = {
         key[len("x-goog-meta-") :].lower(): value

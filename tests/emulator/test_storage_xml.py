@@ -1,0 +1,219 @@
+"""The XML API: buckets, and uploads of many parts."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+BUCKET = "xml-bucket"
+HOST = {"Host": "storage.googleapis.com", "x-goog-project-id": "local-project"}
+NAMESPACE = "{http://s3.amazonaws.com/doc/2006-03-01/}"
+MEBIBYTE = 2**20
+
+
+@pytest.fixture
+async def stocked(cloud: Any) -> Any:
+    answer = await asyncio.to_thread(cloud.request, "PUT", f"/{BUCKET}", headers=HOST)
+    assert answer.status_code == 200, answer.text
+    return cloud
+
+
+def texts(answer: Any, name: str) -> list[str]:
+    assert answer.status_code == 200, answer.text
+    root = ElementTree.fromstring(answer.content)
+    return [element.text or "" for element in root.iter(NAMESPACE + name)]
+
+
+def code(answer: Any) -> tuple[int, str]:
+    found = re.search("<Code>(.*?)</Code>", answer.text)
+    assert found is not None, answer.text
+    return answer.status_code, found[1]
+
+
+async def test_buckets_are_made_listed_and_deleted(stocked: Any) -> None:
+    def ask(verb: str, path: str, **more: Any) -> Any:
+        return stocked.request(verb, path, headers=HOST, **more)
+
+    def run() -> None:
+        body = (
+            "<CreateBucketConfiguration><LocationConstraint>EUROPE-WEST4</LocationConstraint>"
+            "<StorageClass>NEARLINE</StorageClass></CreateBucketConfiguration>"
+        )
+        assert ask("PUT", "/xml-other", data=body).status_code == 200
+        shown = stocked.request("GET", "/storage/v1/b/xml-other").json()
+        assert (shown["location"], shown["storageClass"]) == ("EUROPE-WEST4", "NEARLINE")
+        assert texts(ask("GET", "/"), "Name") == [BUCKET, "xml-other"]
+        assert code(ask("PUT", f"/{BUCKET}"))[0] == 409
+        assert code(ask("PUT", "/No_Bucket!"))[0] == 400
+        assert code(ask("PUT", "/xml-third", data="<Create")) == (400, "MalformedXML")
+        assert ask("HEAD", "/xml-other").status_code == 200
+        assert ask("HEAD", "/xml-nothing").status_code == 404
+        assert ask("PUT", "/xml-other/o", data=b"x").status_code == 200
+        assert code(ask("DELETE", "/xml-other"))[0] == 409
+        assert ask("DELETE", "/xml-other/o").status_code == 204
+        assert ask("DELETE", "/xml-other").status_code == 204
+        assert code(ask("DELETE", "/xml-other")) == (404, "NoSuchBucket")
+        assert texts(ask("GET", "/"), "Name") == [BUCKET]
+        assert code(ask("GET", f"/{BUCKET}?cors")) == (501, "NotImplemented")
+
+    await asyncio.to_thread(run)
+
+
+async def test_objects_of_a_bucket_in_pages(stocked: Any) -> None:
+    def ask(query: str) -> Any:
+        return stocked.request("GET", f"/{BUCKET}?{query}", headers=HOST)
+
+    def run() -> None:
+        for name in ("a", "b/1", "b/2", "c", "d&<"):
+            path = f"/{BUCKET}/{name.replace('&<', '%26%3C')}"
+            assert stocked.request("PUT", path, data=name.encode(), headers=HOST).ok
+        assert texts(ask("prefix="), "Key") == ["a", "b/1", "b/2", "c", "d&<"]
+        folders = ask("delimiter=/")
+        assert texts(folders, "Key") == ["a", "c", "d&<"]
+        assert texts(folders, "Prefix") == ["", "b/"]
+        first = ask("max-keys=2")
+        assert texts(first, "Key") == ["a", "b/1"]
+        (marker,) = texts(first, "NextMarker")
+        assert texts(ask(f"marker={marker}"), "Key") == ["b/2", "c", "d&<"]
+        second = ask("list-type=2&max-keys=4")
+        assert (texts(second, "KeyCount"), texts(second, "IsTruncated")) == (["4"], ["true"])
+        (token,) = texts(second, "NextContinuationToken")
+        assert texts(ask(f"list-type=2&continuation-token={token}"), "Key") == ["d&<"]
+        assert texts(ask("list-type=2&start-after=b/2"), "Key") == ["c", "d&<"]
+
+    await asyncio.to_thread(run)
+
+
+async def test_client_uploads_a_file_in_parts(stocked: Any, tmp_path: Path) -> None:
+    from google.cloud.storage import transfer_manager
+
+    path = tmp_path / "file"
+    path.write_bytes(bytes(range(256)) * 4096 * 11)  # 11 MiB in three parts, the last one small
+
+    def run() -> None:
+        blob = stocked.storage().bucket(BUCKET).blob("folder/large", chunk_size=None)
+        blob.metadata = {"k": "v"}
+        blob.content_type = "text/x-test"
+        transfer_manager.upload_chunks_concurrently(
+            str(path),
+            blob,
+            chunk_size=5 * MEBIBYTE,
+            worker_type=transfer_manager.THREAD,
+            checksum="crc32c",
+        )
+        blob.reload()
+        assert (blob.size, blob.metadata, blob.md5_hash) == (11 * MEBIBYTE, {"k": "v"}, None)
+        assert blob.content_type == "text/x-test"
+        assert blob.download_as_bytes(checksum="crc32c") == path.read_bytes()
+
+    await asyncio.to_thread(run)
+
+
+class Parts:
+    """One upload, spoken to as the XML API's reference says."""
+
+    def __init__(self, cloud: Any, name: str = "o") -> None:
+        self.cloud = cloud
+        self.path = f"/{BUCKET}/{name}"
+        (self.id,) = texts(cloud.request("POST", f"{self.path}?uploads", headers=HOST), "UploadId")
+
+    def ask(self, verb: str, query: str = "", **more: Any) -> Any:
+        path = f"{self.path}?uploadId={self.id}{query}"
+        return self.cloud.request(verb, path, headers={**HOST, **more.pop("headers", {})}, **more)
+
+    def put(self, number: int | str, data: bytes, **headers: str) -> str:
+        answer = self.ask("PUT", f"&partNumber={number}", data=data, headers=headers)
+        assert answer.status_code == 200, answer.text
+        etag: str = answer.headers["ETag"]
+        return etag
+
+    def complete(self, *parts: tuple[int, str]) -> Any:
+        body = "".join(
+            f"<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>"
+            for number, etag in parts
+        )
+        text = f"<CompleteMultipartUpload>{body}</CompleteMultipartUpload>"
+        return self.ask("POST", data=text)
+
+
+async def test_parts_are_listed_replaced_and_joined_in_order(stocked: Any) -> None:
+    def run() -> None:
+        upload = Parts(stocked)
+        last = upload.put(7, b"end\r")
+        upload.put(2, b"a mistake")
+        first = upload.put(2, b"x" * 5 * MEBIBYTE)
+        listed = upload.ask("GET")
+        assert texts(listed, "PartNumber") == ["2", "7"]
+        assert texts(listed, "Size") == [str(5 * MEBIBYTE), "4"]
+        assert texts(listed, "ETag") == [first, last]
+        page = upload.ask("GET", "&max-parts=1")
+        assert (texts(page, "PartNumber"), texts(page, "NextPartNumberMarker")) == (["2"], ["2"])
+        assert texts(upload.ask("GET", "&part-number-marker=2"), "PartNumber") == ["7"]
+        uploads = stocked.request("GET", f"/{BUCKET}?uploads", headers=HOST)
+        assert texts(uploads, "UploadId") == [upload.id]
+        assert stocked.request("GET", upload.path, headers=HOST).status_code == 404
+        assert texts(upload.complete((2, first), (7, last)), "Key") == ["o"]
+        read = stocked.request("GET", upload.path, headers=HOST).content
+        assert read == b"x" * 5 * MEBIBYTE + b"end\r"
+        uploads = stocked.request("GET", f"/{BUCKET}?uploads", headers=HOST)
+        assert texts(uploads, "UploadId") == []
+        assert code(upload.complete((2, first), (7, last))) == (404, "NoSuchUpload")
+
+    await asyncio.to_thread(run)
+
+
+async def test_parts_that_cannot_be_joined(stocked: Any) -> None:
+    def run() -> None:
+        upload = Parts(stocked)
+        small, large = upload.put(1, b"small"), upload.put(2, b"x" * 5 * MEBIBYTE)
+        assert code(upload.complete((1, small), (2, large))) == (400, "EntityTooSmall")
+        assert code(upload.complete((2, large), (1, small))) == (400, "InvalidPartOrder")
+        assert code(upload.complete((1, large))) == (400, "InvalidPart")
+        assert code(upload.complete((3, small))) == (400, "InvalidPart")
+        assert code(upload.complete()) == (400, "MalformedXML")
+        assert code(upload.ask("POST", data="nothing")) == (400, "MalformedXML")
+        for number in ("0", "10001", "x"):
+            answer = upload.ask("PUT", f"&partNumber={number}", data=b"x")
+            assert code(answer) == (400, "InvalidArgument")
+        wrong = upload.ask(
+            "PUT", "&partNumber=3", data=b"x", headers={"X-Goog-Hash": "crc32c=AAAAAA=="}
+        )
+        assert wrong.status_code == 400
+        assert texts(upload.ask("GET"), "PartNumber") == ["1", "2"]
+        upload.path = f"/{BUCKET}/other"  # an upload is of one object
+        assert code(upload.ask("GET")) == (404, "NoSuchUpload")
+
+    await asyncio.to_thread(run)
+
+
+async def test_aborted_upload_leaves_nothing(stocked: Any) -> None:
+    folder = stocked.server.home / "parts"
+
+    def run() -> None:
+        upload = Parts(stocked)
+        etag = upload.put(1, b"data")
+        assert [path.name for path in folder.iterdir()] == [upload.id]
+        assert upload.ask("DELETE").status_code == 204
+        assert list(folder.iterdir()) == []
+        for answer in (upload.ask("DELETE"), upload.complete((1, etag))):
+            assert code(answer) == (404, "NoSuchUpload")
+
+    await asyncio.to_thread(run)
+
+
+async def test_parts_survive_a_restart(make_cloud: Any) -> None:
+    cloud = await make_cloud()
+    await asyncio.to_thread(cloud.request, "PUT", f"/{BUCKET}", headers=HOST)
+    upload = await asyncio.to_thread(Parts, cloud)
+    etag = await asyncio.to_thread(upload.put, 1, b"data")
+    await cloud.server.close()
+    upload.cloud = await make_cloud()
+    answer = await asyncio.to_thread(upload.complete, (1, etag))
+    assert answer.status_code == 200
+    path = f"/storage/v1/b/{BUCKET}/o/o?alt=media"
+    assert (await asyncio.to_thread(upload.cloud.request, "GET", path)).content == b"data"
