@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from tpuctl.preflight.findings import Finding, Remark, Report, Target
+from tpuctl.preflight.findings import Finding, Remark, Report, Severity, Target
+from tpuctl.preflight.functions import title
+from tpuctl.preflight.reachability import reachability_of
 from tpuctl.preflight.rules import FAMILIES, reading
 from tpuctl.preflight.silence import Silence
-from tpuctl.preflight.source import Project, load
+from tpuctl.preflight.source import Function, Module, Project, load
+from tpuctl.preflight.traced import find_traced
 
 __all__ = ["check_folder", "check_project"]
 
+CALLED = ("TPU3", "TPU4")  # rules about what plain Python does
 GUARD = b"__main__"  # what a file that is started usually has in it
 
 
@@ -34,7 +40,7 @@ def check_project(
             except RecursionError:
                 text = "nested too deeply for all rules: some did not look at it"
                 remarks.append(Remark(project.script.path, 1, text))
-    kept, silences = _heard(project, found)
+    kept, silences = _heard(project, _weighed(project, target, found))
     remarks += [one for silence in silences for one in silence.remarks]
     files = (*(module.path for module in project), *(one.path for one in project.broken))
     report = Report(tuple(kept), files, len(found) - len(kept), tuple(remarks))
@@ -53,6 +59,37 @@ def check_folder(folder: Path, target: Target) -> Report:
             reports.append(check_project(script, target, folder))
             seen.update(reports[-1].files)
     return Report.joined(reports)
+
+
+def _weighed(project: Project, target: Target, found: Iterable[Finding]) -> list[Finding]:
+    """Errors in functions that nothing is seen to call as risks. The rules about what is compiled
+    know that already, and better: from steps on."""
+    modules = {module.path: module for module in project}
+
+    def weighed(one: Finding) -> Finding:
+        module = modules.get(one.path)
+        is_error = one.severity is Severity.error and one.code.startswith(CALLED)
+        if not is_error or module is None:
+            return one
+        find_traced(project, target)  # begins with what a library of steps offers
+        function = _function_at(module, one.line)
+        if function is None or reachability_of(project).of(module, function):
+            return one
+        text = f"{one.message}; nothing is seen to call {title(function)}"
+        return replace(one, severity=Severity.risk, message=text)
+
+    return [weighed(one) for one in found]
+
+
+def _function_at(module: Module, line: int) -> Function | None:
+    """The innermost function with a name that a line is of."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    around = [
+        one
+        for one in module.nodes
+        if isinstance(one, kinds) and one.body[0].lineno <= line <= (one.end_lineno or line)
+    ]
+    return max(around, key=lambda one: one.lineno, default=None)
 
 
 def _heard(project: Project, found: Iterable[Finding]) -> tuple[list[Finding], list[Silence]]:

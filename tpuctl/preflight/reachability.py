@@ -18,7 +18,7 @@ from tpuctl.preflight.names import dotted
 from tpuctl.preflight.source import Function, Module, Project, parts_of
 from tpuctl.preflight.value_flow import Item, ValueFlow
 
-__all__ = ["Caller", "Reachability"]
+__all__ = ["Caller", "Reachability", "reachability_of"]
 
 PLAIN_BASES = ("object", "ABC", "abc.ABC", "Protocol", "NamedTuple", "Enum", "enum.Enum")
 
@@ -29,6 +29,14 @@ class Caller(Flag):
     NOBODY = 0
     SCRIPT = auto()
     PIPELINE = auto()
+
+
+def reachability_of(project: Project) -> Reachability:
+    """What is known of a project; found out once."""
+    if "reachability" not in project.known:
+        project.known["reachability"] = Reachability(project)
+    found: Reachability = project.known["reachability"]
+    return found
 
 
 class Reachability:
@@ -102,7 +110,7 @@ class Reachability:
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
             if is_super(node.value):
                 self._inherited(module, node, caller)
-            else:
+            elif not _is_exported(module, node):
                 self._mention(node.attr, caller)
         elif isinstance(node, ast.Call) and is_host(module, node):
             parts = [*node.args, *(one.value for one in node.keywords)]
@@ -172,6 +180,11 @@ class Reachability:
         if name.startswith("__") or (is_keras and name in KERAS_METHODS):
             return True
         return is_foreign and name not in self.definitions.attribute_loads
+
+
+def _is_exported(module: Module, node: ast.AST) -> bool:
+    """Whether a program is made of it that is not run here."""
+    return getattr(module.parents.get(node), "attr", "") == "get_concrete_function"
 
 
 def _is_guard(node: ast.AST) -> bool:

@@ -25,7 +25,7 @@ from tpuctl.preflight.functions import (
     title,
 )
 from tpuctl.preflight.names import keras_name
-from tpuctl.preflight.reachability import Caller, Reachability
+from tpuctl.preflight.reachability import Caller, reachability_of
 from tpuctl.preflight.source import Function, Module, Project
 
 __all__ = ["Traced", "find_traced", "is_taped", "root_of"]
@@ -122,7 +122,7 @@ class _Search:
         self.host: set[ast.AST] = set()
         for module in project:
             self._note_host(module)
-        self.reachability = Reachability(project)
+        self.reachability = reachability_of(project)
         roots = [one for module in project for one in self._roots(module)]
         waiting = list(self._with_callers(roots))
         if not any(one.is_reached for one in waiting):
@@ -143,10 +143,16 @@ class _Search:
         return Caller.SCRIPT in self.reachability.of(one.module, one.node)
 
     def _with_callers(self, roots: list[Traced]) -> Iterator[Traced]:
-        """The roots with what is known of who calls them; without what only pipelines call."""
+        """The roots with what is known of who calls them; without what only pipelines call.
+
+        Where a strategy runs steps, the host runs other functions of `tf.function`, as far as
+        those steps do not call them.
+        """
+        steps = any(one.calls and self._is_reached(one) for one in roots)
         for one in roots:
             if self.reachability.of(one.module, one.node) is not Caller.PIPELINE:
-                yield replace(one, is_reached=self._is_reached(one))
+                is_step = bool(one.calls) or not (steps and one.is_own_program)
+                yield replace(one, is_reached=is_step and self._is_reached(one))
 
     # Where tracing begins ---------------------------------------------------------------------
 

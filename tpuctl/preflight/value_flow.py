@@ -21,7 +21,15 @@ __all__ = ["Item", "ValueFlow"]
 Item = tuple[Definition, bool]  # a definition, or an object of that class
 # What may be asked of a layer without running it.
 INERT = {"adapt", "build", "get_config", "get_vocabulary", "summary", "name", "vocabulary_size"}
-INERT |= {"trainable", "set_vocabulary", "vocabulary", "__name__", "__class__", "__doc__"}
+INERT |= {
+    "get_concrete_function",
+    "trainable",
+    "set_vocabulary",
+    "vocabulary",
+    "__name__",
+    "__class__",
+    "__doc__",
+}
 ADDS = {"append", "add", "insert", "extend"}
 ASKS = {"isinstance", "issubclass", "super", "type", "hasattr", "print"}
 # An expression of one of these kinds is, or holds, what stands in it.
