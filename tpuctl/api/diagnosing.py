@@ -107,7 +107,7 @@ def _local_cloud(tpuctl: Tpuctl, stack: Stack | None) -> Finding:
     import shutil
 
     from tpuctl.emulator import control
-    from tpuctl.emulator.machines import ImageStore, NoInterpreter
+    from tpuctl.emulator.machines import ImageStore, NoImage
 
     endpoint = tpuctl.endpoint  # which starts it
     running = control.status(control.default_home())
@@ -116,17 +116,8 @@ def _local_cloud(tpuctl: Tpuctl, stack: Stack | None) -> Finding:
     tensorflow = stack.runtime.tensorflow if stack is not None else None
     images = ImageStore()
     try:
-        if tensorflow is not None and tensorflow not in images.locks():
-            return Finding(
-                LOCAL,
-                State.PROBLEM,
-                f"there is no image of TensorFlow {tensorflow}; there are those of "
-                f"{', '.join(images.locks())}",
-                "Choose another runtime, of\n    tpuctl runtimes",
-                exit_code=1,
-            )
         choice = images.choose(tensorflow)
-    except NoInterpreter as error:
+    except NoImage as error:
         return Finding(LOCAL, State.PROBLEM, str(error), error.hint, exit_code=1)
     if choice.note:
         told.append(f"machines have {choice.note.removesuffix('.')}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -60,13 +60,13 @@ async def prepare_image(
     TpuctlError where no image can be made.
     """
     from tpuctl.emulator.machine import MachineError
-    from tpuctl.emulator.machines import ImageStore, NoInterpreter
+    from tpuctl.emulator.machines import ImageStore, NoImage
     from tpuctl.model.events import Note
 
     images = ImageStore()
     try:
         if tensorflow is not None and not await asyncio.to_thread(images.can_run, tensorflow):
-            await install_interpreter(images.interpreters(tensorflow), emit, may_install)
+            await install_interpreter(tensorflow, emit, may_install)
         choice = await asyncio.to_thread(images.choose, tensorflow)
         if choice.note:
             emit(Note(f"The machines of the local cloud have {choice.note}"))
@@ -75,9 +75,9 @@ async def prepare_image(
         name = f"image/tensorflow-{choice.tensorflow}" if choice.tensorflow else "image/python"
         with step(emit, name, "make", "the machines of the local cloud run it") as making:
             await images.ensure(choice.tensorflow, making.report, making.moved)
-    except NoInterpreter as error:
+    except NoImage as error:
         hint = f"{error.hint}\nThen repeat the command."
-        raise TpuctlError("No Python for the machines' image", str(error), hint=hint) from error
+        raise TpuctlError("No image for the machines", str(error), hint=hint) from error
     except MachineError as error:
         raise TpuctlError(
             "Image cannot be made",
@@ -91,23 +91,29 @@ async def prepare_image(
 
 
 async def install_interpreter(
-    minors: Sequence[str], emit: Emit, may_install: Callable[[str], bool]
+    tensorflow: str, emit: Emit, may_install: Callable[[str], bool]
 ) -> None:
-    """Have uv download a Python, the first of these versions, if it is there and may.
+    """Have uv download a Python that this TensorFlow has wheels for, if uv is there and may.
 
     A failure is told as that of its step: there may be something else to do without.
     """
     from tpuctl import interpreters
+    from tpuctl.emulator.machines import ImageStore
 
-    needed = interpreters.or_list(minors)
-    question = f"Python {needed} is needed and was not found. Download Python {minors[0]} with uv?"
+    minors = ImageStore().interpreters(tensorflow)
+    minor, needed = minors[0], interpreters.or_list(minors)
+    question = (
+        f"TensorFlow {tensorflow} needs Python {needed}, and none was found. "
+        f"Download Python {minor} with uv?"
+    )
     if interpreters.uv() is None or not may_install(question):
         return
+    because = f"TensorFlow {tensorflow} needs it"
     with (
         suppress(OperationFailed),
-        step(emit, f"python/{minors[0]}", "download", "the machines' image needs it") as installing,
+        step(emit, f"python/{minor}", "download", because) as installing,
     ):
-        problem = await interpreters.install(minors[0], installing.report)
+        problem = await interpreters.install(minor, installing.report)
         if problem is not None:
             raise OperationFailed(
                 "uv could not install it",

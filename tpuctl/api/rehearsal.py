@@ -156,10 +156,10 @@ async def _require_image(stack_api: StackApi, version: str | None, *, is_asked: 
     images = ImageStore()
     minors = images.interpreters(version) if version in images.locks() else []
     if minors and not images.can_run(version):
-        await install_interpreter(minors, stack_api.emit, stack_api.may_install)
+        await install_interpreter(version, stack_api.emit, stack_api.may_install)
     if minors and images.can_run(version):
         return
-    offered = images.offered()
+    nearest = images.nearest(version)
     runtime = stack_api.stack.runtime.version
     what = f"TensorFlow {version}" if is_asked else f"{runtime}: TensorFlow {version}"
     hints = []
@@ -168,10 +168,10 @@ async def _require_image(stack_api: StackApi, version: str | None, *, is_asked: 
         hints.append(install_hint(minors[0]))
     else:
         what += f". There are {', '.join(images.locks())}"
-    if offered:
+    if nearest is not None:
         hints.append(
             "Rehearse with another one, which may behave otherwise:\n"
-            f"    tpuctl rehearse --tensorflow {list(offered)[-1]} SCRIPT"
+            f"    tpuctl rehearse --tensorflow {nearest} SCRIPT"
         )
     raise Refused(
         "No image of this TensorFlow",

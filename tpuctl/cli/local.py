@@ -93,9 +93,9 @@ def status(context: typer.Context) -> int:
     report = control.report(cloud)
     data = {"running": True, "url": cloud.url, "folder": str(cloud.home)} | report
     shown = {name.replace("_", " "): value for name, value in data.items() if name != "home"}
-    del shown["image notes"]
-    if report["image_notes"]:
-        shown["images"] = " ".join(report["image_notes"])
+    shown.pop("image notes", None)
+    if notes := report.get("image_notes"):
+        shown["images"] = " ".join(notes)
     shown |= {"running": "yes", "uptime seconds": round(report["uptime_seconds"])}
     state.answer(data, lambda: _facts(shown))
     return 0

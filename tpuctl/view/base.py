@@ -18,6 +18,7 @@ PAST = {
     "copy": "copied",
     "create": "created",
     "delete": "deleted",
+    "download": "downloaded",
     "find": "found",
     "follow": "followed",
     "make": "made",

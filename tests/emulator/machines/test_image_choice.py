@@ -10,7 +10,7 @@ import pytest
 from prerequisites import hide_interpreters, other_interpreter
 
 from tpuctl.emulator.machine import MachineError
-from tpuctl.emulator.machines import ImageStore, NoInterpreter
+from tpuctl.emulator.machines import ImageStore, NoImage
 from tpuctl.interpreters import own
 
 RUNTIME, TENSORFLOW = "tpu-vm-tf-2.15.1-pjrt", "2.15.1"
@@ -68,7 +68,7 @@ def test_without_a_python_the_nearest_tensorflow_stands_in(
 
 def test_where_nothing_fits_the_sentence_names_what_to_install(make_store: MakeStore) -> None:
     store = make_store({"2.15.1": "3.98", "2.18.0": f"3.98 {NOWHERE}"})
-    with pytest.raises(NoInterpreter, match=r"2\.18\.0 needs Python 3\.98 or 3\.99\.") as refused:
+    with pytest.raises(NoImage, match=r"2\.18\.0 needs Python 3\.98 or 3\.99\.") as refused:
         store.choose("2.18.0")
     assert f"This is Python {own().minor}" in str(refused.value)
     assert "uv python install 3.98" in refused.value.hint

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tpuctl.emulator.machine import MachineSpec
+from tpuctl.emulator.machine import MachineError, MachineSpec
 from tpuctl.emulator.machines.images import image_interpreter, site_packages
 from tpuctl.emulator.machines.processes import user_ids
 from tpuctl.emulator.trust import CERTIFICATES, NO_FOLDERS, local_hosts
@@ -146,7 +146,10 @@ class Folder:
         else:
             options = ("--symlinks", "--clear", "--without-pip")
             command = [interpreter.path, "-I", "-m", "venv", *options, str(self.python)]
-            subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+            done = subprocess.run(command, check=False, capture_output=True, text=True)
+            if done.returncode:
+                said = f"{done.stdout}{done.stderr}".strip()
+                raise MachineError(f"{interpreter.path} cannot make an environment: {said}")
         layer.write_text(content, "utf-8")
         for name in ("pip", "pip3"):
             script = self.python / "bin" / name

@@ -23,14 +23,14 @@ from tpuctl.emulator.machine import MachineError
 from tpuctl.emulator.machines.fetching import Fetching, Moved
 from tpuctl.interpreters import Interpreter, find, install_hint, or_list, own
 
-__all__ = ["Choice", "ImageStore", "NoInterpreter", "image_interpreter", "site_packages"]
+__all__ = ["Choice", "ImageStore", "NoImage", "image_interpreter", "site_packages"]
 
 MARKER = "complete"
 TOLD = ("Collecting ", "Downloading ", "Using cached ", "Installing collected packages")
 
 
-class NoInterpreter(MachineError):
-    """No Python of this computer can run the TensorFlow; `hint` is how to install one."""
+class NoImage(MachineError):
+    """There is no image of a TensorFlow, or no Python here for any; `hint` is what to do."""
 
     def __init__(self, text: str, hint: str) -> None:
         super().__init__(text)
@@ -94,37 +94,41 @@ class ImageStore:
         return _interpreters(self._lock(tensorflow))
 
     def can_run(self, tensorflow: str | None) -> bool:
-        """Whether there is a Python here for it. MachineError for one without a lock."""
+        """Whether there is a Python here for it. NoImage for one without a lock."""
         return self._interpreter(tensorflow) is not None
 
     def choose(self, tensorflow: str | None) -> Choice:
         """The image for a machine of this TensorFlow: of the same, else of the nearest one.
 
-        Raises NoInterpreter where none can be made here, MachineError for one without a lock.
+        Raises NoImage where none can be made here, or there is no lock for it.
         """
         if self.can_run(tensorflow):
             return Choice(tensorflow)
         assert tensorflow is not None
         needed = or_list(self.interpreters(tensorflow))
-        offered = self.offered()
-        if not offered:
+        nearest = self.nearest(tensorflow)
+        if nearest is None:
             every = {minor for lock in self.locks().values() for minor in _interpreters(lock)}
-            raise NoInterpreter(
+            raise NoImage(
                 f"TensorFlow {tensorflow} needs Python {needed}. This is Python {own().minor}, "
                 f"which no TensorFlow here has wheels for, and no Python "
                 f"{or_list(sorted(every))} was found on PATH, in pyenv or in uv.",
                 install_hint(self.interpreters(tensorflow)[0]),
             )
-        place = _place(tensorflow)
-        nearest = min(offered, key=lambda version: (abs(_place(version) - place), -_place(version)))
         return Choice(
             nearest,
             f"TensorFlow {nearest} instead of {tensorflow}: no Python {needed} was found on PATH, "
             "in pyenv or in uv.",
         )
 
+    def nearest(self, tensorflow: str) -> str | None:
+        """Of the versions offered here the nearest, of two the newer one; None without any."""
+        place = _place(tensorflow)
+        newest_first = reversed(self.offered())
+        return min(newest_first, key=lambda version: abs(_place(version) - place), default=None)
+
     def path_of(self, tensorflow: str | None) -> Path:
-        """Where the image is, or would be. NoInterpreter where none can be made here."""
+        """Where the image is, or would be. NoImage where none can be made here."""
         return self._resolve(tensorflow)[0]
 
     def _resolve(self, tensorflow: str | None) -> tuple[Path, Interpreter]:
@@ -133,7 +137,7 @@ class ImageStore:
         if interpreter is None:
             assert tensorflow is not None
             needed = self.interpreters(tensorflow)
-            raise NoInterpreter(
+            raise NoImage(
                 f"TensorFlow {tensorflow} needs Python {or_list(needed)}, and none was found on "
                 "PATH, in pyenv or in uv.",
                 install_hint(needed[0]),
@@ -190,9 +194,10 @@ class ImageStore:
     def _lock(self, tensorflow: str) -> Path:
         locks = self.locks()
         if tensorflow not in locks:
-            raise MachineError(
+            raise NoImage(
                 f"The local cloud has no image with TensorFlow {tensorflow}; "
-                f"it has {', '.join(locks)}."
+                f"it has {', '.join(locks)}.",
+                "Choose another runtime, of\n    tpuctl runtimes",
             )
         return locks[tensorflow]
 
