@@ -252,7 +252,7 @@ def spec_of_node(endpoint: Endpoint, *, hosts: int = 1, **more: Any) -> MachineS
     ("version", "tensorflow", "hosts", "told"),
     [
         ("2.4.1", "2.4.1", 1, r"no image for TPU node version 2\.4\.1 \(TensorFlow 2\.4\.1\)"),
-        ("pytorch-1.13", None, 1, "no image for TPU node version pytorch-1.13: on this computer's"),
+        ("pytorch-1.13", None, 1, "no image for TPU node version pytorch-1.13: it has those with"),
         ("2.12.1", "2.12.1", 32, "32 hosts"),
     ],
 )
