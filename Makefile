@@ -3,8 +3,10 @@
 # Each sets up its own environment; all they need is Python 3.11 to 3.14, make and PyPI.
 
 SHELL := /bin/bash
-# The oldest first: every TensorFlow of the machine images has wheels for it.
-PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+# The oldest first: most TensorFlows of the machine images have wheels for it. A name on PATH may be
+# a shim of pyenv's that leads nowhere, or a Python of Debian's without ensurepip.
+PYTHON ?= $(firstword $(shell for name in python3.11 python3.12 python3.13 python3.14; do \
+	$$name -c "import ensurepip" 2>/dev/null && echo $$name; done; true) python3)
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find tpuctl templates -type f -not -name '*.pyc' 2>/dev/null) pyproject.toml README.md
