@@ -166,7 +166,7 @@ def test_a_watched_status_fits_and_ends_with_ctrl_c(folder: Path) -> None:
     assert screen.modes == []
     assert sum(line.startswith("stack ") for line in screen.lines) == 1, screen.lines
     with small.type("status", "--watch", TERM="dumb") as terminal:
-        terminal.wait_for("so far\n")
+        terminal.wait_for("so far on Google\n")
         terminal.press_ctrl_c()
         assert terminal.end() == 0
         assert "\x1b" not in terminal.shown

@@ -96,7 +96,9 @@ async def test_up_tells_it_before_it_asks_and_after_it_is_done(project: Project)
     code, out, told = bench.type("up")
     assert code == 2, "nobody can be asked"
     assert "in all" in out, "what would be made is shown before"
-    assert "It costs $8.81/h, prices of mid-2026. Go ahead?" in told
+    question = "The local cloud is free. On Google this stack costs $8.81/h, prices of mid-2026."
+    assert f"{question} Continue?" in " ".join(told.split())
+    assert "charged on Google" in out
     assert (await bench.stack.status()).found == ()
 
 

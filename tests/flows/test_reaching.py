@@ -238,7 +238,8 @@ def test_a_job_in_lines_and_in_words(shell: Shell) -> None:
         assert watching.stdout is not None
         word = job.rpartition("-")[2]
         pattern = (
-            rf"\d\d:\d\d:\d\d node reaching-tpu READY; job {word} running.*; \$[\d.]+/h, .* so far"
+            rf"\d\d:\d\d:\d\d node reaching-tpu READY; job {word} running.*; "
+            r"\$[\d.]+/h, .* so far on Google"
         )
         while "running" not in (line := watching.stdout.readline().strip()):
             assert line, "its workers have just begun"

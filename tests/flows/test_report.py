@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,6 +15,7 @@ from tpuctl.cli.main import run
 
 SCRIPT = """
 import json
+import re
 print("warming up <&>")
 for step in range(1, 101):
     print(json.dumps({"step": step, "loss": 8 / step, "tokens_per_second": 1000 + step}))
@@ -85,6 +87,7 @@ def test_a_page_is_written_and_shown(
     assert run([*options, "jobs", "show"]) == 0
     shown = capsys.readouterr().out
     assert "exit code 3" in shown and "loss: 0.08 at the end" in shown
+    assert re.search(r"^cost +nothing; about <?\$[\d.]+ on Google$", shown, re.MULTILINE)
     assert "⡀" in shown or "⠤" in shown  # a curve
     assert max(len(line) for line in shown.splitlines() if "┤" in line) <= 100
 

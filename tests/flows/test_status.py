@@ -80,8 +80,9 @@ async def test_in_words(project: Project) -> None:
     assert f"stack {name} in project {project.id}" in rows
     (row,) = [row for row in rows if row.startswith(f"node {name}-tpu READY")]
     assert re.search(r"READY \d+ (s|min) \$8\.81 <?\$0", row)
-    (total,) = [row for row in rows if row.startswith("in all ")]
+    (total,) = [row for row in rows if row.startswith("in all on Google ")]
     assert "$8.87" in total  # 8.805 + 0.057292 + 0.003 for the controller's disk
+    assert "The local cloud is free. These are Google's prices." in rows
     assert "unknown" not in out
     narrow = bench.in_terminal("status", columns=80)
     shown = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in narrow.splitlines()]
@@ -278,7 +279,7 @@ async def test_a_kept_bucket_is_told_with_its_size(project: Project) -> None:
     assert code == 0
     (row,) = [" ".join(line.split()) for line in out.splitlines() if line.startswith("bucket/")]
     assert "kept" in row
-    assert "1.3 MB in 4 objects, <$0.0001 a month" in row
+    assert "1.3 MB in 4 objects, <$0.0001 a month on Google" in row
     (last,) = [line for line in out.splitlines() if line.startswith("Nothing that costs money")]
     assert "asked to stay" in last
     code, out, _ = bench.type("down", "--yes", "--delete-bucket")
@@ -320,6 +321,6 @@ async def test_what_remains_and_is_charged_fails_down(
     code, out, _ = await work
     steering.remove_fault(null_cloud, fault["id"])
     assert code == 1
-    assert f"Still charged: node/{ZONE}/late." in out
+    assert f"Still charged on Google: node/{ZONE}/late." in out
     assert "remains" in out
     assert bench.type("down", "--yes")[0] == 0

@@ -60,6 +60,8 @@ def test_a_summary_has_result_duration_cost_and_curves() -> None:
     rows = dict(re.findall(r"^\| (\w+) \| (.*) \|$", text, re.MULTILINE))
     assert rows["Ran"] == "1 h 30 min"
     assert rows["Cost"] == "about $3.00"
+    free = markdown(replace(report(), is_free=True), link="", typed="tpuctl")
+    assert "| Cost | nothing; about $3.00 on Google |" in free
     assert rows["TPU"] == "v3-8 in us-east1-b"
     assert rows["loss"].startswith("8 | 0.08 | 100 | `█")
     assert "(https://x.example/a(1%29)" in text

@@ -196,6 +196,13 @@ def test_a_budget_shows_the_cheapest_of_each_type(capsys: pytest.CaptureFixture[
     assert all(len(line) <= 80 for line in shown.splitlines())
 
 
+def test_prices_on_the_local_cloud_are_called_googles(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--cloud", "local", "prices", "v3-8"]) == 0
+    assert "The local cloud is free. These are Google's prices." in capsys.readouterr().err
+    assert run(["--cloud", "google", "prices", "v3-8"]) == 0
+    assert "local cloud" not in capsys.readouterr().err
+
+
 def test_a_budget_that_pays_for_nothing_says_what_it_lacks(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -16,7 +16,7 @@ from tpuctl.model.cost import (
     spent,
     storage_cost,
 )
-from tpuctl.view.cost import cost_data, print_cost
+from tpuctl.view.cost import cost_data, cost_sentence, print_cost
 
 # Published: v3-8 in europe-west4-a 2.2 a chip of 4; n1-standard-1 there 0.052292; a GB and month
 # of pd-standard 0.044, pd-balanced 0.11, storage 0.02; an address 0.005, on spot 0.0025.
@@ -174,6 +174,25 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert "moon unknown no price is published" in rows
     assert rows[-1] == "in all at least $8.80 prices of mid-2026"
     assert max(len(line.rstrip()) for line in shown.splitlines()) <= 80
+
+
+def test_the_table_where_the_cloud_is_free(capsys: pytest.CaptureFixture[str]) -> None:
+    print_cost(Cost((NODE,)), is_free=True)
+    assert capsys.readouterr().out.startswith("charged on Google ")
+    print_cost(Cost((NODE,)))
+    assert "Google" not in capsys.readouterr().out
+
+
+def test_the_sentence_says_who_charges() -> None:
+    cost, unknown = Cost((NODE,)), Cost((NOBODY_KNOWS,))
+    assert cost_sentence(cost, is_free=False) == "This stack costs $8.80/h, prices of mid-2026."
+    assert cost_sentence(cost, is_free=True) == (
+        "The local cloud is free. On Google this stack costs $8.80/h, prices of mid-2026."
+    )
+    assert cost_sentence(unknown, is_free=False) == "No price is known for this stack."
+    assert cost_sentence(unknown, is_free=True) == (
+        "The local cloud is free. On Google no price is known for this stack."
+    )
 
 
 def test_the_data() -> None:

@@ -123,8 +123,9 @@ def show_status(
         console().print(made)
         read = ", ".join(dict.fromkeys(one.read for one in charges if one.read))
         if read:
-            prices = f"{FREE} Google's prices" if is_free else "Prices"
-            print(f"{prices} of {read}; so far: as if charged since it was made, without traffic.")
+            if is_free:
+                print(f"{FREE} These are Google's prices.")
+            print(f"Prices of {read}; so far: as if charged since it was made, without traffic.")
     for each in advice:
         print(f"\n{each.text}\n    {commands[each.command]}")
 

@@ -1,0 +1,41 @@
+"""What docs/local-cloud.md tells users of gcloud to type, on a fresh local cloud."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gcloud import require_gcloud
+from projects import serving
+
+sys.path.append(str(Path(__file__).parents[1] / "docs"))
+
+from page_blocks import ROOT, blocks
+
+
+def test_first_block_for_other_clients_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_gcloud()
+    found = blocks(ROOT / "docs" / "local-cloud.md")
+    (block,) = (block for block in found if block.needs == "gcloud")
+    typed = [command.text for command in block.commands]
+    assert any("tpu-vm list" in command for command in typed)
+    home = tmp_path / "cloud"
+    monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(home))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    with serving(home):
+        done = subprocess.run(
+            ["bash", "-e", "-c", "\n".join(typed)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert "SERVICE_DISABLED" not in done.stderr
