@@ -21,8 +21,8 @@ from tpuctl.preflight.compile.environments import COMPILER, LOWERING, Environmen
 
 RUN = Path(__file__).with_name("run.py")
 LOCKS = Path(__file__).resolve().parents[2] / "requirements" / "benchmarks"
-# Those that run gcloud a dozen times, that start a TensorFlow, or wait for a pace.
-SLOW = {"scripts", "fanout", "gs", "tokens", "up", *LONG}
+# Those that run gcloud, start a TensorFlow or several programs, or wait for a pace.
+SLOW = {"gcloud", "scripts", "fanout", "gs", "logs", "tokens", "up", *LONG}
 GCLOUD = {"gcloud", "scripts", "fanout"}
 TENSORFLOW = {"gs", "tokens", "preparation", "pretraining"}
 # What is downloaded by the gigabyte is not made for a test.

@@ -87,7 +87,7 @@ def test_a_page_is_written_and_shown(
     assert run([*options, "jobs", "show"]) == 0
     shown = capsys.readouterr().out
     assert "exit code 3" in shown and "loss: 0.08 at the end" in shown
-    assert re.search(r"^cost +nothing; about <?\$[\d.]+ on Google$", shown, re.MULTILINE)
+    assert re.search(r"^cost +nothing; about <?\$[\d.]+ on Google *$", shown, re.MULTILINE)
     assert "⡀" in shown or "⠤" in shown  # a curve
     assert max(len(line) for line in shown.splitlines() if "┤" in line) <= 100
 
