@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from io import BytesIO
+from itertools import accumulate
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +33,11 @@ def begins(log: bytes) -> list[int]:
     return found
 
 
+def counted(log: bytes) -> list[int]:
+    """Where lines begin that `--tail` counts, as files are read."""
+    return [0, *accumulate(map(len, BytesIO(log)))][:-1]
+
+
 def searched(log: bytes, lines: int, **bounds: int) -> LastLines:
     search = LastLines(len(log), lines, **bounds)
     while not search.is_over:
@@ -40,8 +48,14 @@ def searched(log: bytes, lines: int, **bounds: int) -> LastLines:
 @given(LOG, st.integers(0, 12))
 def test_the_last_lines(log: bytes, lines: int) -> None:
     search = searched(log, lines)
-    expected = [len(log), *reversed(begins(log))][: lines + 1][-1]
+    expected = [len(log), *reversed(counted(log))][: lines + 1][-1]
     assert (search.found, search.lines) == (expected, 0)
+
+
+def test_the_states_of_a_progress_bar_are_one_line() -> None:
+    """As `tail` has it: whoever asks for two lines wants no two states of the bar."""
+    log = b"first\nsecond\n10%\r20%\r30%\r\nlast\r\n"
+    assert log[searched(log, 2).found :] == b"10%\r20%\r30%\r\nlast\r\n"
 
 
 @given(LOG, st.integers(0, 12), st.data())

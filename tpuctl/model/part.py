@@ -21,7 +21,8 @@ class LogPart:
     those lines, the ones in which `pattern` is found. Lines of several workers carry their names
     where `is_named`.
 
-    A line ends with a line feed, a carriage return, or both.
+    `lines` counts line feeds, as `tail` does; what the pattern is looked for in ends with a line
+    feed, a carriage return, or both.
     """
 
     offset: int = 0

@@ -3,7 +3,8 @@
 Plain functions of bytes, for a worker, where this file is sent as it is, and for whoever reads the
 bucket's copy: standard library only, Python 3.8 and later, and it imports none of the others.
 
-A line ends with a line feed, a carriage return, or both: the states of a progress bar are lines.
+Lines are counted by their line feeds, as `tail` does: all states of a progress bar are one. Where
+one may begin that was written since a moment, a carriage return ends one too.
 """
 
 from __future__ import annotations
@@ -40,7 +41,6 @@ class LastLines:
         self._earliest = earliest
         self._first = max(earliest, readable)
         self._size = size
-        self._next = b""  # the byte after those that are still to be looked through
         if size <= earliest:
             self.lines = 0
         self.is_over = self.lines == 0 or size <= self._first
@@ -61,21 +61,20 @@ class LastLines:
             self.is_over = True
             return
         ends = [
-            begin + end.end()
-            for end in LINE_END.finditer(data + self._next)
-            if end.start() < len(data) and begin + end.end() < self._size
+            begin + end.end() for end in re.finditer(rb"\n", data) if begin + end.end() < self._size
         ][-self.lines :]
         if ends:
             self.found = ends[0]
             self.lines -= len(ends)
-        self._before, self._next = begin, data[:1]
+        self._before = begin
         if begin == self._earliest and self.lines:
             self.found, self.lines = begin, 0
         self.is_over = self.lines == 0 or begin == self._first
 
 
 def line_begin(data: bytes, begin: int, place: int) -> int:
-    """Where the line begins that a place is in; the place itself where that cannot be seen.
+    """Where the line, or the state of one, begins that a place is in; the place itself where that
+    cannot be seen.
 
     `data` is the log from `begin` to one byte beyond the place: a line end may have two bytes.
     """
