@@ -198,7 +198,46 @@ def test_a_page_of_googles_front_end_is_told_by_its_title() -> None:
     converted = convert(error, "the list of buckets")
     assert isinstance(converted, Transient)
     detail = str(converted.diagnostics[0].detail)
-    assert detail.splitlines()[0].endswith("/storage/v1/b: Error 502 (Server Error)")
+    assert detail.splitlines()[0] == "the list of buckets: Error 502 (Server Error)"
+
+
+COMPUTE = "https://compute.googleapis.com/compute/v1/projects/my-project/zones/us-central1-b"
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        (
+            f"POST {COMPUTE}/instances?requestId=1b2c-3d&prettyPrint=false: Invalid value for "
+            "field 'resource.machineType': 'x'.",
+            "Invalid value for field 'resource.machineType': 'x'.",
+        ),
+        (
+            f"GET {COMPUTE}/disks/d?alt=json: unknown error",
+            f"{COMPUTE[30:]}/disks/d: unknown error",
+        ),
+        (f"HEAD {COMPUTE}/disks/d: ", f"{COMPUTE[30:]}/disks/d"),
+        ("Quota exceeded: see https://x.example/a?b=c", None),
+    ],
+)
+def test_the_address_of_a_call_is_not_repeated(message: str, told: str | None) -> None:
+    """As google.api_core puts it before what Google says."""
+    (found,) = convert(api.BadRequest(message), "controller/bert").diagnostics
+    assert found.detail.splitlines()[0] == f"controller/bert: {message if told is None else told}"
+
+
+def test_what_an_address_names_is_still_known_to_hints() -> None:
+    refused = api.Forbidden(f"POST {COMPUTE}/instances?requestId=1: Permission denied")
+    assert "my-project" in convert(refused, "controller/bert").diagnostics[0].hint
+
+
+def test_a_request_that_reached_nobody_tells_no_number() -> None:
+    lost = requests.ConnectionError(
+        "HTTPSConnectionPool(host='compute.googleapis.com', port=443): Max retries exceeded with "
+        "url: /compute/v1/projects/my-project/zones/z/instances?requestId=1b2c (Caused by x)"
+    )
+    detail = convert(lost, "controller/bert").diagnostics[0].detail
+    assert "zones/z/instances (Caused by x)" in detail
 
 
 def test_a_call_that_the_server_gave_up_may_be_tried_again() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from tpuctl.cloud.classification import classify
 from tpuctl.errors import TpuctlError, Transient
+from tpuctl.model.known_errors import facts_of
 
 __all__ = ["convert", "from_status", "is_foreign"]
 
@@ -46,6 +47,10 @@ FROM_HTTP = {
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
+
+# How google.api_core begins the text of a refusal over HTTP (format_http_response_error).
+CALLED = re.compile(r"(?:GET|HEAD|POST|PUT|PATCH|DELETE) https?://[^/\s]+([^?\s]*)\S*: ")
+REQUEST = re.compile(r"\?[^\s'\")]*requestId=[^\s'\")]*")
 
 UNREACHED = (
     "See whether this machine reaches the internet (a proxy may need HTTPS_PROXY to be set), then\n"
@@ -86,7 +91,9 @@ def convert(error: BaseException, what: str, facts: Mapping[str, str] | None = N
             status = "DEADLINE_EXCEEDED"
         reasons, more = _details(getattr(error, "details", None) or ())
         reasons += [one["reason"] for one in _legacy(error) if one.get("reason")]
-        text = " ".join([_plain(str(error.message)), *more])
+        message = str(error.message)
+        text = " ".join([_plain(message), *more])
+        facts = {**facts_of(message), **(facts or {})}  # addresses name them, which are not told
         return classify(status, text, what=what, reasons=reasons, facts=facts)
     if type(error).__name__ in ("DataCorruption", "InvalidResponse"):  # of storage's transfers
         return classify("UNAVAILABLE", _first_line(error), what=what)
@@ -94,16 +101,21 @@ def convert(error: BaseException, what: str, facts: Mapping[str, str] | None = N
 
 
 def _plain(text: str) -> str:
-    """Without the page that Google's front end answers with when it cannot reach an API."""
-    before, page, after = text.partition("<!DOCTYPE html")
+    """Google's words alone: without the address that was called, unless there are no words, and
+    without the page that its front end answers with when it cannot reach an API."""
+    called = CALLED.match(text)
+    words = text[called.end() :] if called else text
+    _, page, after = words.partition("<!DOCTYPE html")
     title = re.search(r"<title>(.*?)</title>", after, re.DOTALL)
-    if not page or title is None:
-        return text
-    return before + title[1].replace("!!1", "").strip()
+    if page and title is not None:
+        words = title[1].replace("!!1", "").strip()
+    if called and words.strip() in ("", "unknown error"):
+        return f"{called[1]}: {words}".rstrip(": ")
+    return words
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
+    return REQUEST.sub("", (str(error) or type(error).__name__).splitlines()[0])
 
 
 def _legacy(error: Any) -> list[dict[str, Any]]:
