@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tpuctl.catalog import accelerator_type, accelerator_types, nearest, runtime_for
 from tpuctl.engine.step import step
 from tpuctl.errors import Refused, Usage
+from tpuctl.files import private_folder
 
 if TYPE_CHECKING:
     from tpuctl.api.local_buckets import Sample
@@ -164,8 +165,7 @@ async def _packages(
             hint="Name a requirements file for this.",
             where="job.requirements",
         )
-    home = environments.cache / "compile" / "jobs"
-    home.mkdir(parents=True, exist_ok=True)
+    home = private_folder(environments.cache / "compile" / "jobs")
     variables = {name: value for name, value in os.environ.items() if name[:6] != "PYTHON"}
     variables.pop("VIRTUAL_ENV", None)
     variables |= {"HOME": str(home), "PIP_CACHE_DIR": str(environments.cache / "pip")}

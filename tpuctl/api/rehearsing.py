@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpuctl.api.local_buckets import buckets_in, open_cloud
 from tpuctl.engine.step import step
+from tpuctl.files import private_folder
 from tpuctl.model.events import CommandOutput, Emit
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Rehearsing:
         from tpuctl.api.local import prepare_image
         from tpuctl.emulator.machines.images import ImageStore
 
-        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(self.home)
         version = self.target.tensorflow
         await prepare_image(version, self.emit, self.may_install)
         image = ImageStore().path_of(version) / "bin" / "python3"

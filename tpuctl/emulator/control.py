@@ -29,6 +29,7 @@ from tpuctl.emulator.pace import PACES
 from tpuctl.emulator.removal import remove_folder
 from tpuctl.emulator.shell_record import surroundings
 from tpuctl.errors import Conflict, NotFound, TpuctlError, Unreachable, Usage
+from tpuctl.files import private_folder
 
 __all__ = [
     "LocalCloud",
@@ -137,7 +138,7 @@ def start(
     if pace is not None and pace not in PACES:
         raise Usage("No such pace", f"{pace!r} is none", hint=f"Use {', '.join(PACES)}.")
     home = home.absolute()
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_folder(home)
     with _lock(home):
         running = status(home)
         if running is not None:

@@ -30,6 +30,7 @@ from tpuctl.emulator.transcript import Transcript
 from tpuctl.emulator.tunnels import METHODS as TUNNEL_METHODS
 from tpuctl.emulator.tunnels import Tunnels
 from tpuctl.emulator.world import World
+from tpuctl.files import private_folder
 from tpuctl.version import __version__
 
 __all__ = ["MakeHost", "Server", "StartableHost"]
@@ -74,7 +75,7 @@ class Server:
 
     async def start(self) -> None:
         """Open the state, listen, and take up what an earlier process left unfinished."""
-        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(self.home)
         self.home.chmod(0o700)
         self.token = Access.read_or_make_token(self.home / "token")
         self.store = Store(self.home / "state.sqlite")

@@ -22,6 +22,7 @@ from tpuctl.emulator.projects import DEFAULT_PROJECT
 from tpuctl.emulator.shell_record import RECORD, read_record, surroundings
 from tpuctl.emulator.trust import CERTIFICATES, NO_FOLDERS, local_hosts, trusted_certificates
 from tpuctl.emulator.way import Way, shell_user, write_private
+from tpuctl.files import private_folder
 
 __all__ = ["environment_for"]
 
@@ -135,7 +136,7 @@ def _configure_gcloud(
     Returns the project that it has.
     """
     file = folder / "configurations" / "config_local"
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_folder(file.parent)
     settings = configparser.RawConfigParser()
     with contextlib.suppress(configparser.Error, OSError):
         settings.read_string(file.read_text("utf-8"))

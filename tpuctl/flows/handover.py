@@ -18,6 +18,7 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.step import Step, step
 from tpuctl.errors import Diagnostic, RemoteFailed, TpuctlError
+from tpuctl.files import private_folder
 from tpuctl.flows.composition import resources_of
 from tpuctl.flows.renewal import CLOUD, CONTROLLER
 from tpuctl.flows.workers import connect_workers, controller_transport
@@ -243,7 +244,7 @@ async def _let_in(
     """
     if controllers_key(stack) != [controllers]:
         path = _key_file(stack)
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(path.parent)
         path.write_text(controllers + "\n", "utf-8")
     resources = [
         each

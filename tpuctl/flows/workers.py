@@ -11,6 +11,7 @@ from typing import Any
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Diagnostic, NotFound, TpuctlError, Unreachable
+from tpuctl.files import private_folder
 from tpuctl.flows.controller import find_controller
 from tpuctl.model.events import Emit, Warned
 from tpuctl.model.stack import Stack
@@ -280,7 +281,7 @@ async def _remembered_key(
     if path.exists():
         return (path.read_text("utf-8").strip(),)
     seen = await ask_host_key(host, port, way)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_folder(path.parent)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     draft.write_text(seen + "\n", "utf-8")
     try:

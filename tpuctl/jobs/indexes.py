@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from tpuctl.files import private_folder
 from tpuctl.jobs.packs import Index, read_index
 
 __all__ = ["Indexes", "cache_home"]
@@ -39,7 +40,7 @@ class Indexes:
     def put(self, pack: str, index: bytes) -> None:
         partial = self._folder / f".{pack}.{os.getpid()}"
         with suppress(OSError):
-            self._folder.mkdir(parents=True, exist_ok=True)
+            private_folder(self._folder)
             partial.write_bytes(index)
             partial.replace(self._folder / pack)
 

@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tpuctl.files import private_folder
+
 __all__ = ["WORTH_BYTES", "Chunks", "Readings"]
 
 WORTH_BYTES = 1 << 20  # smaller files are read as quickly as they are remembered
@@ -60,7 +62,7 @@ class Readings:
         if self._path is None or self._now == self._before:
             return
         with suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            private_folder(self._path.parent)
             partial = self._path.with_suffix(f".{os.getpid()}")
             partial.write_text(json.dumps(self._now), "ascii")
             partial.replace(self._path)

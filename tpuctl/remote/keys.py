@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tpuctl.errors import Usage
-from tpuctl.files import read_file
+from tpuctl.files import private_folder, read_file
 
 LARGEST = 1 << 16  # bytes of a private key
 
@@ -92,7 +92,7 @@ def _make(path: Path) -> None:
         serialization.PrivateFormat.OpenSSH,
         serialization.NoEncryption(),
     )
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_folder(path.parent)
     handle, temporary = tempfile.mkstemp(dir=path.parent)  # readable by the owner alone
     try:
         with os.fdopen(handle, "wb") as target:

@@ -13,6 +13,7 @@ from typing import Any
 import asyncssh
 
 from tpuctl.errors import Conflict, RemoteFailed, Transient, Unreachable
+from tpuctl.files import private_folder
 from tpuctl.remote.iap import IapWay, Opened
 from tpuctl.remote.transport import Progress, Result, Stream
 
@@ -376,7 +377,7 @@ def program(
     and output lead to the server, where the address has a way of its own.
     """
     name = address.host if address.port == 22 else f"[{address.host}]:{address.port}"
-    known_hosts.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_folder(known_hosts.parent)
     known_hosts.write_text("".join(f"{name} {line}\n" for line in address.host_keys), "utf-8")
     options = {
         "IgnoreUnknown": "KnownHostsCommand",  # of OpenSSH before 8.5

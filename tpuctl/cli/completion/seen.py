@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tpuctl.files import private_folder
+
 if TYPE_CHECKING:
     from tpuctl.cli.state import State
 
@@ -104,6 +106,6 @@ def _write(stacks: list[SeenStack]) -> None:
     rows = [[*one.key, list(one.jobs)] for one in stacks[:MOST_STACKS]]
     text = json.dumps({"version": VERSION, "stacks": rows}, ensure_ascii=False)
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(path.parent)
         partial.write_text(text, "utf-8")
         partial.replace(path)

@@ -28,6 +28,7 @@ from tpuctl.emulator.machines.one import STARTUP, Machine
 from tpuctl.emulator.machines.processes import reason_against_namespaces
 from tpuctl.emulator.removal import remove_folder
 from tpuctl.emulator.trust import trusted_certificates
+from tpuctl.files import private_folder
 
 __all__ = ["LocalHost"]
 
@@ -93,7 +94,7 @@ class LocalHost:
 
     async def start(self) -> None:
         """Get ready to reserve and boot."""
-        self._home.mkdir(parents=True, exist_ok=True)
+        private_folder(self._home)
         self._home.chmod(0o700)
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
@@ -126,7 +127,7 @@ class LocalHost:
         certificates.write_bytes(trusted_certificates(gateway.authority.certificate_pem))
         text, variables = pip_configuration()
         pip_settings.write_text(text, "utf-8")
-        self._images.downloads.mkdir(parents=True, exist_ok=True)
+        private_folder(self._images.downloads)
         return Surroundings(
             certificates=certificates,
             pip_settings=pip_settings,

@@ -21,6 +21,7 @@ from platformdirs import user_cache_path
 
 from tpuctl.emulator.machine import MachineError
 from tpuctl.emulator.machines.fetching import Fetching, Moved
+from tpuctl.files import private_folder
 from tpuctl.interpreters import Interpreter, find, install_hint, or_list, own
 
 __all__ = ["Choice", "ImageStore", "NoImage", "image_interpreter", "site_packages"]
@@ -185,7 +186,7 @@ class ImageStore:
         image, interpreter = await asyncio.to_thread(self._resolve, tensorflow)
         if _is_complete(image):
             return image
-        self.cache.mkdir(parents=True, exist_ok=True)
+        private_folder(self.cache)
         async with _exclusive(image.with_name(image.name + ".lock"), progress) as lock:
             if not _is_complete(image):
                 await self._make(image, tensorflow, interpreter, progress, lock, moved)

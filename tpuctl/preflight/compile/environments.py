@@ -18,6 +18,7 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from tpuctl.errors import OperationFailed, Refused
+from tpuctl.files import private_folder
 from tpuctl.interpreters import Interpreter, find, install_hint, or_list
 
 __all__ = ["COMPILER", "LOWERING", "Environments", "Kind", "require_machine"]
@@ -110,7 +111,7 @@ class Environments:
         """
         home = self.home(kind)
         if not self.is_made(kind):
-            home.parent.mkdir(parents=True, exist_ok=True)
+            private_folder(home.parent)
             async with _exclusive(home.with_suffix(".lock"), report) as lock:
                 if not self.is_made(kind):
                     await self._make(kind, home, report, lock)

@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tpuctl.files import private_folder
+
 __all__ = ["Content", "Rehearsed"]
 
 KEPT_FOLDERS = 10  # of rehearsals, with their logs
@@ -46,7 +48,7 @@ class Rehearsed:
         """Remember that this content was rehearsed, whatever came of it."""
         known = self.folder / "known"
         with suppress(OSError):
-            known.mkdir(parents=True, exist_ok=True)
+            private_folder(known)
             text = json.dumps({**asdict(content), **outcome}, sort_keys=True)
             draft = known / f".{content.name}.{os.getpid()}"
             draft.write_text(text, "utf-8")
@@ -56,8 +58,7 @@ class Rehearsed:
 
     def new_folder(self, name: str) -> Path:
         """An empty folder for one rehearsal; the oldest ones go."""
-        runs = self.folder / "runs"
-        runs.mkdir(parents=True, exist_ok=True)
+        runs = private_folder(self.folder / "runs")
         for old in _oldest(runs, KEPT_FOLDERS - 1):
             shutil.rmtree(old, ignore_errors=True)
         made = runs / name

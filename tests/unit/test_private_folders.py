@@ -1,0 +1,40 @@
+"""What tpuctl keeps for a user is that user's alone, whatever the umask lets others do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+KEEPING = """
+from tpuctl.cli.main import run
+from tpuctl.jobs.indexes import Indexes, cache_home
+from tpuctl.preflight.rehearsal.record import Rehearsed
+from tpuctl.remote.keys import config_home, own_key
+from tpuctl.remote.ssh import Address, program
+
+key = own_key()
+program(Address("worker", 22, "me", ()), key.path, config_home() / "known_hosts" / "one")
+Indexes(cache_home() / "packs" / "bucket").put("pack", b"")
+Rehearsed(cache_home() / "rehearsals").new_folder("one")
+assert run(["status"]) == 2  # which completion remembers
+"""
+
+
+def test_no_folder_is_open_to_others_under_an_open_umask(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    environment = {"HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"]}
+    (tmp_path / "home").mkdir(mode=0o755)
+    subprocess.run(
+        [sys.executable, "-c", KEEPING],
+        env=environment,
+        cwd=tmp_path / "here",
+        umask=0,
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
+    places = ("home", "home/.config", "home/.config/tpuctl", "home/.cache", "home/.cache/tpuctl")
+    modes = [oct((tmp_path / place).stat().st_mode & 0o777) for place in places]
+    assert modes == ["0o755", *["0o700"] * 4], "what was there stays as it was"
