@@ -48,26 +48,39 @@ async def test_nothing_outside_can_be_written(isolated: Any, place: Path) -> Non
     assert not file.exists()
 
 
-async def test_the_users_files_can_be_read_but_not_their_keys(
+async def test_of_the_users_home_nothing_can_be_read_but_what_runs_machines(
     make_lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if Path.home().is_relative_to("/tmp"):
         pytest.skip("machines have a /tmp of their own")
     home = Path(tempfile.mkdtemp(dir=Path.home(), prefix=".tpuctl-test-"))
-    (home / ".ssh").mkdir()
-    (home / ".ssh" / "id_rsa").write_text("secret")
-    (home / "notes").write_text("mine\n")
-    (home / ".netrc").write_text("secret")
+    private = [".ssh/id_rsa", ".netrc", ".bash_history", ".env", ".kaggle/kaggle.json", "notes"]
+    private += [".cache/huggingface/token", ".config/pip/pip.conf", "project/.env"]
+    for name in private:
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("secret")
+    elsewhere = Path(tempfile.mkdtemp(dir=Path.home(), prefix=".tpuctl-test-"))
+    (elsewhere / "config").mkdir()
+    (elsewhere / "config" / "id_ed25519").write_text("secret")
+    (elsewhere / "key.json").write_text("secret")
+    (elsewhere / "notes").write_text("readable")
+    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(elsewhere / "config"))
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(elsewhere / "key.json"))
     monkeypatch.setenv("HOME", str(home))
     try:
         lab = await make_lab()
         if lab.host.isolation != "user namespaces":
             pytest.skip(lab.host.isolation)
         await lab.boot()
-        done = await lab.run(f"cat {home}/notes {home}/.netrc {home}/.ssh/id_rsa")
+        names = [home / name for name in private]
+        names += [elsewhere / name for name in ("config/id_ed25519", "key.json", "notes")]
+        done = await lab.run(f"ls -A {home}; cat {' '.join(map(str, names))}")
+        works = await lab.run("python3 -c 'import ssl, json, pip; print(1)'; ls ~ && echo x > ~/y")
     finally:
         shutil.rmtree(home)
-    assert (done.out, done.status) == ("mine\n", 1)
+        shutil.rmtree(elsewhere)
+    assert (done.out, done.status) == ("readable", 1)
+    assert (works.out, works.status) == ("1\n", 0)
 
 
 async def test_the_local_clouds_own_secrets_are_out_of_sight(isolated: Any) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import resource
 import secrets
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -34,19 +35,18 @@ __all__ = ["LocalHost"]
 
 T = TypeVar("T")
 
-# Where the user's keys and credentials lie: machines see these empty.
-PRIVATE_FOLDERS = (
-    *(".ssh", ".gnupg", ".aws", ".azure", ".docker", ".kube", ".password-store"),
-    *(".config/gcloud", ".config/gh", ".config/tpuctl"),
-)
-PRIVATE_FILES = (".netrc", ".pypirc", ".git-credentials", ".npmrc", ".boto")
+# What may name keys and credentials outside of the user's home: folders, and a file.
+PRIVATE_FOLDERS = ("TPUCTL_CONFIG_HOME", "CLOUDSDK_CONFIG")
+PRIVATE_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 MOST_SERVERS = 16  # of one TPU node: each takes some 400 MB of memory
 SHUTDOWN_SECONDS = 3.0  # what programs have to end well when their machine is switched off
 MOST_FILES = 1 << 16  # open at once: a slice of many workers has many streams
 
 
-def _in_home(names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(str(Path.home() / name) for name in names)
+def _outermost(folders: Iterable[Path]) -> tuple[Path, ...]:
+    """Those that are inside no other."""
+    known = {*folders}
+    return tuple(one for one in sorted(known) if known.isdisjoint(one.parents))
 
 
 class LocalHost:
@@ -173,8 +173,8 @@ class LocalHost:
                 surroundings=await asyncio.shield(self._prepared()),
                 image=image,
                 note=choice.note,
-                hidden=self._hidden(spec),
-                private_files=() if spec.kind == "node" else _in_home(PRIVATE_FILES),
+                hidden=tuple(map(str, self._hidden())),
+                private_files=tuple(map(str, self._private_files())),
                 is_isolated=self._against is None,
                 nursery=self._nursery,
                 refuses_key=lambda: self.refuses_key(spec.name),
@@ -276,17 +276,27 @@ class LocalHost:
     def _sign(self, claims: Mapping[str, Any]) -> str:
         return IdentityKey(self._home).sign(claims)
 
-    def _hidden(self, spec: MachineSpec) -> tuple[str, ...]:
-        """The folders that the machine sees empty, none of them inside another.
+    def _hidden(self) -> tuple[Path, ...]:
+        """The folders that machines see empty, none of them inside another.
 
-        A TPU node is nobody's to log in to: of the user's home it sees nothing at all.
+        Of the user's home they see nothing but what they need to run: as at Google, where it is
+        not. Where the home is the root of everything, all in it that is hidden.
         """
         home = Path.home()
-        if spec.kind != "node" or home == home.parent:
-            return (str(self._home), *_in_home(PRIVATE_FOLDERS))
-        if self._home.is_relative_to(home):
-            return (str(home),)
-        return (str(self._home), str(home))
+        is_root = home == home.parent
+        own = [one for one in home.glob(".*") if one.is_dir()] if is_root else [home]
+        named = (os.environ.get(name) for name in PRIVATE_FOLDERS)
+        elsewhere = [Path(one).expanduser().absolute() for one in named if one]
+        return _outermost([self._home, *own, *elsewhere])
+
+    def _private_files(self) -> tuple[Path, ...]:
+        """The files outside of those folders that machines see empty."""
+        home, named = Path.home(), os.environ.get(PRIVATE_FILE)
+        is_root = home == home.parent
+        files = [one for one in home.glob(".*") if one.is_file()] if is_root else []
+        files += [Path(named).expanduser().absolute()] if named else []
+        hidden = {*self._hidden()}
+        return tuple(one for one in files if hidden.isdisjoint(one.parents))
 
     def _choose(self, spec: MachineSpec) -> Choice:
         """The image's TensorFlow; none for bare Python. Refuses what has no image at all."""

@@ -338,7 +338,11 @@ class Machine:
         folder, settings = self._folder, self._folder.settings
         readable = [folder.path, self._image.resolve()]
         for path in {own().path, image_interpreter(self._image).path}:
-            readable += [Path(path).resolve().parent.parent, Path(path).parent]  # links to it
+            # Not the whole prefix: of an interpreter in ~/.local that would be more than it needs.
+            interpreter = Path(path).resolve()
+            prefix = interpreter.parent.parent
+            readable += [interpreter.parent, Path(path).parent]  # links on the way to it
+            readable += [prefix / name for name in ("lib", "lib64", "include")]
         readable += [self._surroundings.certificates, self._surroundings.pip_settings]
         if self.spec.kind == "instance":
             readable += interpreter_folders()
