@@ -30,6 +30,7 @@ class Server:
         self.host_key = asyncssh.generate_private_key("ssh-ed25519")
         self.connections: list[asyncssh.SSHServerConnection] = []
         self.children: list[asyncio.subprocess.Process] = []
+        self.refused = 0  # connections that drop before anybody has logged in
 
     async def start(self) -> None:
         self.acceptor = await asyncssh.listen(
@@ -108,6 +109,9 @@ class Welcome(asyncssh.SSHServer):
 
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
         self.server.connections.append(conn)
+        if self.server.refused:
+            self.server.refused -= 1
+            conn.abort()
 
 
 @pytest.fixture
@@ -198,14 +202,64 @@ async def test_a_put_that_is_cut_leaves_nothing_behind(
     server: Server, transport: SshTransport
 ) -> None:
     await transport.put(b"old", "data")
+    seen: list[bytes] = []
 
     def cut(done: int, size: int) -> None:
-        if done > size // 2:
+        if done > size // 2 and not seen:
             server.drop()
+            seen.append((server.home / "data").read_bytes())
+
+    await transport.put(b"n" * 20_000_000, "data", progress=cut)
+    assert seen == [b"old"]
+    assert (server.home / "data").read_bytes() == b"n" * 20_000_000
+    async with asyncio.timeout(20):
+        while [path.name for path in server.home.iterdir()] != ["data"]:
+            await asyncio.sleep(0.02)
+
+
+async def test_run_repeats_the_command_after_a_drop(
+    server: Server, transport: SshTransport
+) -> None:
+    """Its answer was lost: it has run, and may run still."""
+    task = asyncio.ensure_future(transport.run(["sh", "-c", "cat >> runs; sleep 0.1"], input=b"1"))
+    async with asyncio.timeout(20):
+        while not (server.home / "runs").exists():
+            await asyncio.sleep(0.01)
+        server.drop()
+        assert (await task).exit_code == 0
+    assert (server.home / "runs").read_bytes() == b"11"
+
+
+async def test_a_connection_that_drops_while_it_is_made_is_made_again(
+    server: Server, transport: SshTransport
+) -> None:
+    server.refused = 3
+    assert (await transport.run(["echo", "here"])).stdout == b"here\n"
+    assert server.refused == 0
+    await transport.close()
+    server.refused = 1
+    assert await ask_host_key("127.0.0.1", server.address.port) == server.address.host_keys[0]
+
+
+async def test_a_worker_that_drops_every_connection_is_given_up(
+    server: Server, transport: SshTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tpuctl.remote.transport.RETRY_SECONDS", 0.5)
+    server.refused = 1000
+    with pytest.raises(Unreachable, match="worker 3"):
+        await transport.run(["true"])
+    assert server.refused < 999
+
+
+async def test_a_line_of_the_user_is_never_run_twice(
+    server: Server, transport: SshTransport
+) -> None:
+    def drop(data: bytes) -> None:
+        server.drop()
 
     with pytest.raises(Transient):
-        await transport.put(b"n" * 20_000_000, "data", progress=cut)
-    assert (server.home / "data").read_bytes() == b"old"
+        await transport.pour("echo once | tee -a runs; exec sleep 60", drop, drop)
+    assert (server.home / "runs").read_bytes() == b"once\n"
 
 
 async def test_a_drop_is_transient_and_the_next_call_connects_again(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tpuctl.errors import Denied
 from tpuctl.jobs.launch import parcel
-from tpuctl.remote.transport import Transport
+from tpuctl.remote.transport import Result, Transport, retried
 from tpuctl.waiting import all_ended
 
 __all__ = ["WatchState", "ensure_watch", "prove_access", "settle_machines"]
@@ -22,7 +22,7 @@ NO_PROOF = 91  # exit code of our own: everything else was well
 # Renamed into place: another `up` may be running the very same files.
 UNPACK = (
     'mkdir -p "$1" && new=$(mktemp -d "$1.XXXXXX") && tar -xf - -C "$new" '
-    '&& mv -f "$new"/* "$1" && rmdir "$new"'
+    '&& mv -f "$new"/* "$1" && rmdir "$new" || { rm -rf "$new"; false; }'
 )
 ENSURE = 'python3 -S -I "$1/attend.py"'
 PROVE = 'python3 -S -I "$1/probe.py" "$2" 0 >&2'
@@ -106,12 +106,17 @@ def _state(worker: int, text: bytes) -> WatchState:
 async def _wait_for_access(transport: Transport, bucket: str, say: Say, seconds: float) -> None:
     last = ""
     argv = ["python3", "-S", "-I", f"{FOLDER}/probe.py", bucket, str(seconds)]
-    async with transport.stream(argv) as stream:
-        async for chunk in stream.chunks():
-            lines = chunk.decode(errors="replace").splitlines()
-            last = lines[-1] if lines else last
-            say(f"waiting until the machine may use the bucket: {last}")
-        done = await stream.result()
+
+    async def probe() -> Result:
+        nonlocal last
+        async with transport.stream(argv) as stream:
+            async for chunk in stream.chunks():
+                lines = chunk.decode(errors="replace").splitlines()
+                last = lines[-1] if lines else last
+                say(f"waiting until the machine may use the bucket: {last}")
+            return await stream.result()
+
+    done = await retried(probe)
     if done.exit_code in (1, 2):
         raise Denied(
             "Machine may not use the bucket",

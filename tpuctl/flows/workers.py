@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tpuctl.cloud.clients import Cloud
-from tpuctl.errors import Diagnostic, NotFound, TpuctlError, Unreachable
+from tpuctl.errors import Diagnostic, NotFound, TpuctlError, Unreachable, Usage
 from tpuctl.files import private_folder
 from tpuctl.flows.controller import find_controller
 from tpuctl.model.events import Emit, Warned
@@ -163,7 +163,10 @@ def _workers(stack: Stack, cloud: Cloud, node: NodeStatus, *, is_inside: bool) -
 
     async def published() -> dict[int, _Told]:
         client = cloud.client("tpu")
-        answer = await cloud.call("host keys", client.get_guest_attributes, request)
+        try:
+            answer = await cloud.call("host keys", client.get_guest_attributes, request)
+        except Usage:  # 400 "GuestAttributes value not found": none are written yet
+            return {}
         found = {index: _told(one) for index, one in enumerate(answer.guest_attributes)}
         return {
             index: told

@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 SHIPPED = (
+    "arrival.py",
     "supervisor.py",
     "keeper.py",
     "fetch.py",
@@ -62,9 +63,14 @@ END = bytes(1024)  # of an archive
 GRACE_SECONDS = 30.0
 READY_SECONDS = 3.0  # in which most jobs are prepared, so that one command a worker is enough
 TOGETHER_SECONDS = 1800.0  # that workers which are ready wait for the others
-# One command, for the time of a connection is most of what starting takes.
+# One command, for the time of a connection is most of what starting takes. It is sent again when
+# the connection drops, and starts the attempt once: `arrival.py` and the supervisor's lock decide.
 START = """
-mkdir -p "$1" && gzip -d | tar -xf - -C "$1" || exit 1
+mkdir -p "$1" && new=$(mktemp -d "$1/new.XXXXXX") || exit 1
+gzip -d | tar -xf - -C "$new" && python3 -S -I "$new/arrival.py" "$new" "$1"
+code=$?
+rm -rf "$new"
+[ $code = 0 ] || exit $code
 exec python3 -S -I "$1/supervisor.py" start "$1" --until "$2" --patience "$3"
 """
 

@@ -8,12 +8,10 @@ from typing import Protocol
 
 import asyncssh
 
-from tpuctl.errors import Transient
 from tpuctl.remote.ssh import SshTransport
 
 __all__ = ["join"]
 
-TRIES = 3  # each over a new connection to the worker
 CHUNK = 1 << 16
 
 
@@ -26,7 +24,7 @@ async def join(
     Raises RemoteFailed when nothing answers there, Unreachable when the worker does not.
     """
     try:
-        far_reader, far_writer = await _dial(transport, port)
+        far_reader, far_writer = await transport.dial(port)
         try:
             # Where one side breaks off there is nobody to tell: the other's end is the news.
             with suppress(OSError, asyncssh.Error):
@@ -37,15 +35,6 @@ async def join(
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
-
-
-async def _dial(
-    transport: SshTransport, port: int
-) -> tuple[asyncssh.SSHReader[bytes], asyncssh.SSHWriter[bytes]]:
-    for _ in range(TRIES - 1):
-        with suppress(Transient):
-            return await transport.dial(port)
-    return await transport.dial(port)
 
 
 class _Reader(Protocol):

@@ -15,17 +15,20 @@ import asyncssh
 from tpuctl.errors import Conflict, RemoteFailed, Transient, Unreachable
 from tpuctl.files import private_folder
 from tpuctl.remote.iap import IapWay, Opened
-from tpuctl.remote.transport import Progress, Result, Stream
+from tpuctl.remote.transport import Progress, Result, Stream, retried
 
 __all__ = ["Address", "SshTransport", "ask_host_key", "program"]
 
 CONNECT_SECONDS = 15.0
 KEEPALIVE_SECONDS, KEEPALIVE_COUNT = 15, 3
 CHUNK = 1 << 18
+# How a connection ends while it is being made, as by a server with too many of them.
+DROPS = (asyncssh.ConnectionLost, ConnectionResetError, BrokenPipeError)
 # The only shell there is: it keeps a partial file from ever being taken for the whole one.
 PUT = (
-    'mkdir -p "$(dirname "$1")" && cat > "$1.part" && '
-    'test "$(wc -c < "$1.part")" -eq "$2" && chmod "$3" "$1.part" && mv -f "$1.part" "$1"'
+    'part="$1.$$.part"; mkdir -p "$(dirname "$1")" && cat > "$part" && '
+    'test "$(wc -c < "$part")" -eq "$2" && chmod "$3" "$part" && mv -f "$part" "$1" '
+    '|| { rm -f "$part"; false; }'
 )
 
 
@@ -64,9 +67,12 @@ class SshTransport:
 
     async def connect(self) -> None:
         """Make the connection now, to see whether it can be made."""
-        await self._connected()
+        await retried(self._connected)
 
     async def run(self, argv: Sequence[str], *, input: bytes | None = None) -> Result:
+        return await retried(lambda: self._run(argv, input))
+
+    async def _run(self, argv: Sequence[str], input: bytes | None) -> Result:
         connection = await self._connected()
         with self._converted():
             done = await connection.run(
@@ -98,6 +104,11 @@ class SshTransport:
         mode: int = 0o644,
         progress: Progress | None = None,
     ) -> None:
+        await retried(lambda: self._put(source, path, mode, progress))
+
+    async def _put(
+        self, source: bytes | Path, path: str, mode: int, progress: Progress | None
+    ) -> None:
         size = _size(source)
         connection = await self._connected()
         command = shlex.join(["sh", "-c", PUT, "sh", path, str(size), f"{mode:o}"])
@@ -121,11 +132,11 @@ class SshTransport:
     async def pour(
         self, line: str, out: Callable[[bytes], None], error: Callable[[bytes], None]
     ) -> int:
-        """Run a shell's line; what it writes as it comes, and its exit code.
+        """Run a shell's line, once; what it writes as it comes, and its exit code.
 
         Cancelling interrupts it, as Ctrl-C would.
         """
-        connection = await self._connected()
+        connection = await retried(self._connected)
         with self._converted():
             process = await connection.create_process(line, stdin=asyncssh.DEVNULL, encoding=None)
             try:
@@ -140,6 +151,9 @@ class SshTransport:
 
     async def files(self) -> asyncssh.SFTPClient:
         """A session for files, which ends with the connection at the latest."""
+        return await retried(self._files)
+
+    async def _files(self) -> asyncssh.SFTPClient:
         connection = await self._connected()
         with self._converted():
             try:
@@ -157,6 +171,9 @@ class SshTransport:
 
     async def dial(self, port: int) -> tuple[asyncssh.SSHReader[bytes], asyncssh.SSHWriter[bytes]]:
         """A connection to a port of the worker's own loopback. Raises RemoteFailed if refused."""
+        return await retried(lambda: self._dial(port))
+
+    async def _dial(self, port: int) -> tuple[asyncssh.SSHReader[bytes], asyncssh.SSHWriter[bytes]]:
         connection = await self._connected()
         with self._converted():
             try:
@@ -232,7 +249,8 @@ class SshTransport:
         except (asyncssh.Error, OSError) as error:
             if self._opened is not None and self._opened.failure is not None:
                 raise self._opened.failure from error
-            raise Unreachable(
+            kind = Transient if isinstance(error, DROPS) else Unreachable
+            raise kind(
                 "Worker cannot be reached",
                 f"{where}: {_reason(error)}",
                 hint="See whether the node is READY with\n    tpuctl status\n"
@@ -338,6 +356,10 @@ async def ask_host_key(
     host: str, port: int, way: IapWay | None = None, *, seconds: float = CONNECT_SECONDS
 ) -> str:
     """The public host key that a server shows, as "ssh-ed25519 AAAA…", without proof."""
+    return await retried(lambda: _ask_host_key(host, port, way, seconds))
+
+
+async def _ask_host_key(host: str, port: int, way: IapWay | None, seconds: float) -> str:
     where = f"{host}:{port}" if way is None else str(way)
     opened: Opened | None = None
     try:
@@ -346,7 +368,8 @@ async def ask_host_key(
             sock = opened.socket if opened is not None else None
             key = await asyncssh.get_server_host_key(host, port, sock=sock, config=None)
     except (asyncssh.Error, OSError) as error:
-        raise Unreachable(
+        kind = Transient if isinstance(error, DROPS) else Unreachable
+        raise kind(
             "Worker cannot be reached",
             f"{where}: {_reason(error)}",
             hint="See whether the machine runs, then have firewall rules and keys put right:\n"

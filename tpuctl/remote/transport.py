@@ -2,17 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from tpuctl.errors import RemoteFailed
+from tpuctl.errors import RemoteFailed, Transient, Unreachable
+from tpuctl.waiting import Backoff
 
-__all__ = ["Progress", "Result", "Stream", "Transport"]
+__all__ = ["Progress", "Result", "Stream", "Transport", "retried"]
 
+T = TypeVar("T")
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
+RETRY = Backoff(first=0.1, most=5.0, factor=2.0)
+RETRY_SECONDS = 60.0
+
+
+async def retried(work: Callable[[], Awaitable[T]]) -> T:
+    """Await `work`, which must be safe to repeat, again after each dropped connection.
+
+    Raises the last failure once RETRY_SECONDS have passed since the first drop. A worker that
+    could not be reached to begin with is not waited for.
+    """
+    delays = RETRY.delays()
+    deadline: float | None = None
+    while True:
+        try:
+            return await work()
+        except Unreachable as error:
+            if deadline is None:
+                if not isinstance(error, Transient):
+                    raise
+                deadline = time.monotonic() + RETRY_SECONDS
+            if time.monotonic() >= deadline:
+                raise
+        await asyncio.sleep(next(delays))
 
 
 @dataclass(frozen=True)
@@ -51,13 +78,18 @@ class Transport(Protocol):
     """Commands and files on one worker, over a connection made when needed and kept.
 
     Paths are relative to the user's home. Every method raises Unreachable when no connection can
-    be made and Transient (which is one) when it drops: a new call connects again.
+    be made and Transient (which is one) when it drops: a new call connects again. `run` and `put`
+    do so by themselves first, as `retried` does.
     """
 
     @property
     def worker(self) -> int: ...
 
-    async def run(self, argv: Sequence[str], *, input: bytes | None = None) -> Result: ...
+    async def run(self, argv: Sequence[str], *, input: bytes | None = None) -> Result:
+        """How a command ended that is safe to repeat: it may have run already, or run still, when
+        it is sent again because the connection dropped before its answer came.
+        """
+        ...
 
     def stream(self, argv: Sequence[str]) -> AbstractAsyncContextManager[Stream]: ...
 

@@ -159,6 +159,10 @@ def end_of(told: Iterable[bytes], code: int) -> dict[str, Any] | None:
 def finish(folder: Folder, ended: dict[str, Any]) -> None:
     """Nothing is to be done any more: what was secret goes."""
     folder.write("ended.json", ended)
+    forget(folder)
+
+
+def forget(folder: Folder) -> None:
     for name in ("order.json", "tpuctl.yaml"):
         with contextlib.suppress(FileNotFoundError):
             os.remove(folder.file(name))
@@ -192,6 +196,8 @@ def start(folder: Folder) -> dict[str, Any]:
     """See to it that one runs; how it fares. Two never run at the same time."""
     ended = folder.read("ended.json")
     order = folder.read("order.json")
+    if ended is not None:
+        forget(folder)  # an order that was sent twice may have come back
     if ended is not None or order is None:
         return {"ended": ended}
     daemonise(folder, order)

@@ -1,0 +1,137 @@
+"""Connections that drop while machines are settled and jobs started: nothing runs twice."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from relay import Cut, Relay, cut_transport
+
+from tpuctl.api import Tpuctl
+from tpuctl.cloud.objects import ObjectStore
+from tpuctl.emulator import control, steering
+from tpuctl.flows.bring_up import settle
+from tpuctl.flows.follow import follow
+from tpuctl.flows.submission import Submission
+from tpuctl.flows.submit import submit
+from tpuctl.jobs.launch import Launch, start
+from tpuctl.model.events import Event, Warned, ignore
+from tpuctl.model.job import JobRecord, new_job_id
+from tpuctl.remote.ssh import SshTransport
+
+SCRIPT = """
+import os
+with open(os.path.expanduser("~/" + os.environ["RUNS"]), "a") as runs:
+    runs.write("run ")
+"""
+_numbers = itertools.count(1)
+
+
+class Bench:
+    """A stack that is up, and a job whose bundle is in its bucket."""
+
+    def __init__(self, stack: Tpuctl, direct: SshTransport, record: JobRecord) -> None:
+        self.stack = stack
+        self.direct = direct
+        self.record = record
+
+    async def start(self, *cuts: Cut) -> Relay:
+        """Start the job again through connections that are cut so; it has to run once."""
+        at = datetime.now(UTC) + timedelta(seconds=next(_numbers))  # ids of their own
+        record = self.record.model_copy(update={"id": new_job_id(at, random.Random(1))})
+        runs = f"runs-{record.id}"
+        launch = Launch(env={"RUNS": runs})
+        async with cut_transport(self.direct, self.stack.key.path, cuts) as (transport, relay):
+            await start(record, launch, record.bundle_name, {0: transport})
+        assert await follow(record, None, {0: self.direct}, ignore) == 0, cuts
+        assert (await self.direct.run(["cat", runs])).stdout == b"run ", cuts
+        listed = await self.direct.run(["ls", record.folder])
+        assert b"new." not in listed.stdout, "what arrived twice was left behind"
+        return relay
+
+    async def settle(self, *cuts: Cut) -> Relay:
+        """The last step of `up`."""
+        async with cut_transport(self.direct, self.stack.key.path, cuts) as (transport, relay):
+            await settle(self.stack.stack, self.stack.cloud, None, {0: transport}, ignore)
+        return relay
+
+
+@pytest.fixture
+async def bench(make_stack: Callable[..., Tpuctl], tmp_path: Path) -> AsyncIterator[Bench]:
+    stack = make_stack(extra="limits: {max_hours: 5}\n")
+    await stack.up()
+    script = tmp_path / "once.py"
+    script.write_text(SCRIPT)
+    transports = await stack.transports()
+    store = ObjectStore(stack.cloud.client("storage"), stack.stack.bucket)
+    submission = replace(Submission.of(stack.stack, script, cloud="local"), env={"RUNS": "runs"})
+    record = await submit(submission, store, transports, ignore)
+    yield Bench(stack, transports[0], record)
+    await transports[0].close()
+    await stack.down(delete_bucket=True)
+
+
+Direction = Literal["request", "answer"]
+
+
+DIRECTIONS: tuple[Direction, ...] = ("request", "answer")
+FAREWELL = 400  # bytes with which a connection ends that has served: cutting those means nothing
+
+
+def sampled(seed: int, whole: Relay, count: int) -> list[Cut]:
+    """Moments of what went through whole, in both directions."""
+    choice = random.Random(seed)
+    return [
+        Cut(direction, choice.randrange(whole.passed[direction] - FAREWELL))
+        for direction in (DIRECTIONS * count)[:count]
+    ]
+
+
+async def test_a_job_is_started_once_whenever_the_connection_drops(bench: Bench) -> None:
+    whole = await bench.start()
+    assert whole.made == 1
+    for cut in sampled(15, whole, 6):
+        assert (await bench.start(cut)).made == 2, cut
+
+
+async def test_up_settles_machines_whenever_the_connection_drops(bench: Bench) -> None:
+    whole = await bench.settle()
+    for cut in sampled(16, whole, 6):
+        assert (await bench.settle(cut)).made == 2, cut
+
+
+async def test_host_keys_are_asked_for_again_before_one_is_trusted(
+    bench: Bench, local_cloud: control.LocalCloud, events: list[Event]
+) -> None:
+    fault = await asyncio.to_thread(
+        steering.add_fault,
+        local_cloud,
+        "error",
+        method="GetGuestAttributes",
+        code="INVALID_ARGUMENT",
+        text="GuestAttributes value not found",
+        times=2,
+    )
+    (transport,) = (await bench.stack.transports()).values()
+    assert transport.address == bench.direct.address
+    assert steering.fault(local_cloud, fault["id"])["used"] == 2
+    warnings = [event.diagnostic.summary for event in events if isinstance(event, Warned)]
+    assert "Host key taken on trust" not in warnings
+
+
+@pytest.mark.soak
+async def test_every_moment_at_which_the_connection_may_drop(bench: Bench) -> None:
+    """Twice in a row; more often than there are packets."""
+    for work in (bench.start, bench.settle):
+        whole = await work()
+        for direction in DIRECTIONS:
+            for after in range(0, whole.passed[direction] - FAREWELL, 499):
+                cut = Cut(direction, after)
+                assert (await work(cut, cut)).made == 3, cut

@@ -1,0 +1,92 @@
+"""A TCP relay on loopback that cuts connections where it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from tpuctl.remote.ssh import SshTransport
+
+__all__ = ["Cut", "Relay", "cut_transport"]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The end of one connection: once so many bytes have passed in one direction."""
+
+    direction: Literal["request", "answer"]
+    after: int
+
+
+class Relay:
+    """Cuts the first connections as `cuts` say, one each, and passes all further ones on whole.
+
+    `passed` has how many bytes have gone through in each direction, over all connections.
+    """
+
+    def __init__(self, host: str, port: int, cuts: Iterable[Cut] = ()) -> None:
+        self.target = (host, port)
+        self.cuts = list(cuts)
+        self.made = 0
+        self.passed = {"request": 0, "answer": 0}
+
+    async def start(self) -> int:
+        self.server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
+        port: int = self.server.sockets[0].getsockname()[1]
+        return port
+
+    async def close(self) -> None:
+        self.server.close()
+        await self.server.wait_closed()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.made += 1
+        cut = self.cuts.pop(0) if self.cuts else None
+        far_reader, far_writer = await asyncio.open_connection(*self.target)
+        tasks = [
+            asyncio.ensure_future(self.copy("request", reader, far_writer, cut)),
+            asyncio.ensure_future(self.copy("answer", far_reader, writer, cut)),
+        ]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        for end in (writer, far_writer):
+            end.transport.abort()
+
+    async def copy(
+        self,
+        direction: Literal["request", "answer"],
+        source: asyncio.StreamReader,
+        target: asyncio.StreamWriter,
+        cut: Cut | None,
+    ) -> None:
+        left = cut.after if cut is not None and cut.direction == direction else None
+        with contextlib.suppress(OSError):
+            while left != 0 and (data := await source.read(1 << 14)):
+                if left is not None:
+                    data = data[:left]
+                    left -= len(data)
+                target.write(data)
+                self.passed[direction] += len(data)
+                await target.drain()
+
+
+@asynccontextmanager
+async def cut_transport(
+    direct: SshTransport, key: Path, cuts: Iterable[Cut]
+) -> AsyncIterator[tuple[SshTransport, Relay]]:
+    """A transport to the same worker whose connections are cut on the way."""
+    relay = Relay(direct.address.host, direct.address.port, cuts)
+    address = replace(direct.address, host="127.0.0.1", port=await relay.start())
+    transport = SshTransport(direct.worker, address, key)
+    try:
+        yield transport, relay
+    finally:
+        await transport.close()
+        await relay.close()
