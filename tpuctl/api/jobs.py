@@ -178,6 +178,7 @@ class JobApi(StackApi):
         failed, or were taken away, another is started here within the job's retries, on a stack
         brought up anew if need be. Cancelling leaves the job alone.
         """
+        from tpuctl.api.local import unless_gone
         from tpuctl.flows.recover import follow_to_the_end
         from tpuctl.flows.renewal import cloud_of_jobs
         from tpuctl.flows.restart import Means
@@ -193,9 +194,10 @@ class JobApi(StackApi):
             connections=self.connections,
         )
         workers = record.workers if all_workers else record.workers[:1]
-        return await follow_to_the_end(
+        following = follow_to_the_end(
             means, record, workers=workers, show=show, part=self._shown(part)
         )
+        return await unless_gone(following, self.cloud.endpoint, f"tpuctl wait {record.id}")
 
     async def run(
         self,

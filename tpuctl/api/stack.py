@@ -171,13 +171,15 @@ class StackApi:
 
         Raises Conflict, with everything taken away again, when the stack was taken down meanwhile.
         """
+        from tpuctl.api.local import unless_gone
         from tpuctl.flows.bring_up import apply_somewhere
         from tpuctl.flows.meanwhile import Meanwhile, TakenDown
 
         meanwhile = Meanwhile(self.stack, self.cloud, self.emit)
         await meanwhile.begin()
+        applying = meanwhile.work(apply_somewhere(prepared, self.plan, meanwhile.emit))
         try:
-            return await meanwhile.work(apply_somewhere(prepared, self.plan, meanwhile.emit))
+            return await unless_gone(applying, self.endpoint, "tpuctl up")
         except TakenDown as taken:
             raise await self._give_up() from taken
 

@@ -1,0 +1,99 @@
+"""Work that needs the local cloud ends when that is gone, not when it is started again in time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tpuctl.api import local
+from tpuctl.cloud.endpoints import GOOGLE, Endpoint
+from tpuctl.errors import Unreachable
+
+
+async def serve(port: int = 0) -> tuple[asyncio.Server, Endpoint, asyncio.Queue[None]]:
+    looks: asyncio.Queue[None] = asyncio.Queue()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        looks.put_nowait(None)
+        writer.close()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", port)
+    number = server.sockets[0].getsockname()[1]
+    return server, Endpoint("local", f"http://127.0.0.1:{number}", "token"), looks
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "LOOK_SECONDS", 0.02)
+
+
+async def test_work_is_cancelled_once_nothing_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "GONE_SECONDS", 0.2)
+    server, endpoint, looks = await serve()
+    was_cancelled = False
+
+    async def work() -> None:
+        nonlocal was_cancelled
+        try:
+            await asyncio.Event().wait()
+        finally:
+            was_cancelled = True
+
+    task = asyncio.ensure_future(local.unless_gone(work(), endpoint, "tpuctl wait acorn"))
+    async with asyncio.timeout(20):
+        await looks.get()
+        assert not task.done()
+        server.close()
+        await server.wait_closed()
+        with pytest.raises(Unreachable, match=endpoint.authority) as ended:
+            await task
+    assert was_cancelled
+    assert ended.value.exit_code == 69
+    assert "tpuctl local up\n    tpuctl wait acorn" in ended.value.diagnostics[0].hint
+
+
+async def test_one_that_is_started_again_in_time_is_no_loss(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The time without it begins anew with each look that finds it."""
+    monkeypatch.setattr(local, "GONE_SECONDS", 3600.0)
+    server, endpoint, looks = await serve()
+    done = asyncio.Event()
+
+    async def work() -> str:
+        await done.wait()
+        return "done"
+
+    task = asyncio.ensure_future(local.unless_gone(work(), endpoint, ""))
+    async with asyncio.timeout(20):
+        await looks.get()
+        port = int(endpoint.authority.rpartition(":")[2])
+        server.close()
+        await server.wait_closed()
+        server, _, looks = await serve(port)
+        await looks.get()
+        done.set()
+        assert await task == "done"
+    server.close()
+
+
+async def test_google_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "GONE_SECONDS", 0.0)
+
+    async def work() -> str:
+        await asyncio.sleep(0.1)
+        return "done"
+
+    assert await local.unless_gone(work(), GOOGLE, "") == "done"
+
+
+async def test_what_the_work_raises_is_raised() -> None:
+    server, endpoint, _ = await serve()
+
+    async def work() -> None:
+        raise ValueError("its own")
+
+    with pytest.raises(ValueError, match="its own"):
+        await local.unless_gone(work(), endpoint, "")
+    server.close()
