@@ -14,6 +14,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 
 from tpuctl.emulator.machine import MachineError
+from tpuctl.emulator.machines.peers import is_strangers
 from tpuctl.emulator.machines.processes import Init
 
 __all__ = ["Door", "OwnNetwork"]
@@ -90,10 +91,15 @@ class Door:
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
         self._server: asyncio.Server | None = None
+        self._is_guarded = False  # against other users of the computer
         self._joined: set[asyncio.Task[None]] = set()
 
     async def open_at(self, address: str, port: int) -> None:
-        """Listen there in the computer's network; raises MachineError if somebody else does."""
+        """Listen there in the computer's network, for programs of this user alone.
+
+        Raises MachineError if somebody else listens there.
+        """
+        self._is_guarded = True
         try:
             self._server = await asyncio.start_server(
                 self._accept, address, port, reuse_address=True, limit=CHUNK
@@ -122,6 +128,8 @@ class Door:
         self._joined.add(task)
         far: asyncio.StreamWriter | None = None
         try:
+            if self._is_guarded and is_strangers(writer.transport):
+                return
             far_reader, far = await asyncio.open_connection(sock=await self._reach(), limit=CHUNK)
             await asyncio.gather(_pump(reader, far), _pump(far_reader, writer))
         except (OSError, asyncio.CancelledError):

@@ -1,4 +1,8 @@
-"""The metadata server of one machine, on the machine's own address."""
+"""The metadata server of one machine, on the machine's own address.
+
+It answers the programs of the user whose local cloud this is: what it tells is enough to act as
+the machine's account.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from aiohttp import web
 
 from tpuctl.emulator.machine import MachineError
 from tpuctl.emulator.machines.attributes import Tree
+from tpuctl.emulator.machines.peers import is_strangers
 
 __all__ = ["MetadataServer"]
 
@@ -75,7 +80,10 @@ class MetadataServer:
         self._change = asyncio.Event()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        response = await self._route(request)
+        if request.transport is None or is_strangers(request.transport):
+            response = _forbidden(request.path, "Other users of this computer are refused.")
+        else:
+            response = await self._route(request)
         response.headers["Metadata-Flavor"] = "Google"
         response.headers["Server"] = "Metadata Server for VM"
         return response

@@ -1,0 +1,104 @@
+"""Other users of the computer, whom loopback keeps from nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpuctl.emulator.machines.doors import Door
+from tpuctl.emulator.machines.peers import is_own
+
+STRANGER = 65534  # `nobody`
+TOKEN = "/computeMetadata/v1/instance/service-accounts/default/token"
+ASK = """
+import http.client, os, sys
+place, path, user = sys.argv[1:]
+if user:
+    os.setuid(int(user))
+connection = http.client.HTTPConnection(place)
+connection.request("GET", path, headers={"Metadata-Flavor": "Google"})
+answer = connection.getresponse()
+print(answer.status, answer.read().decode())
+"""
+
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/net/tcp").exists(), reason="only Linux tells whose a connection is"
+)
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may act as another user")
+
+
+async def ask(place: str, user: int | None) -> str:
+    """What a program of that user is answered."""
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-I", "-S", "-c", ASK, place, TOKEN, str(user or "")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.stdout
+
+
+@needs_root
+async def test_no_other_user_is_given_a_token(lab: Any) -> None:
+    spec = await lab.boot()
+    place = (await lab.run("echo $GCE_METADATA_HOST")).out.strip()
+    answer = await ask(place, STRANGER)
+    assert answer.startswith("403 ")
+    assert "Other users of this computer are refused." in answer
+    assert spec.access_token not in answer
+    assert spec.access_token in await ask(place, None)
+
+
+@needs_root
+async def test_no_other_user_comes_in_by_the_door() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nhere")
+        writer.close()
+
+    inside = await asyncio.start_server(serve, "127.0.0.1", 0)
+
+    async def reach() -> socket.socket:
+        made = socket.socket()
+        made.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(made, inside.sockets[0].getsockname())
+        return made
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    door = Door(reach)
+    await door.open_at("127.0.0.1", port)
+    try:
+        assert await ask(f"127.0.0.1:{port}", None) == "200 here\n"
+        assert await ask(f"127.0.0.1:{port}", STRANGER) == ""
+    finally:
+        await door.close()
+        inside.close()
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_whose_a_connection_is(
+    family: socket.AddressFamily, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """IPv6 carries IPv4, as in programs of Java."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(family) as client:
+        port = server.getsockname()[1]
+        host = "127.0.0.1" if family == socket.AF_INET else "::ffff:127.0.0.1"
+        client.connect((host, port))
+        accepted, far = server.accept()
+        with accepted:
+            assert is_own(accepted.getsockname(), far)
+            assert not is_own(accepted.getsockname(), (far[0], 1))
+            own = os.geteuid()
+            monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+            assert not is_own(accepted.getsockname(), far)
