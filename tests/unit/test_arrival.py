@@ -1,0 +1,62 @@
+"""An attempt that is sent more than once arrives once, whole."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from supervised import PYTHONS
+
+import tpuctl.jobs.shipped
+
+ARRIVAL = Path(tpuctl.jobs.shipped.__path__[0]) / "arrival.py"
+
+
+def send(folder: Path, number: int, **files: str) -> Path:
+    sent = folder / f"new.{number}"
+    sent.mkdir(parents=True)
+    for name, text in files.items():
+        (sent / name.replace("_", ".")).write_text(text)
+    return sent
+
+
+def arrive(sent: Path, folder: Path, python: str = sys.executable) -> subprocess.Popen[bytes]:
+    argv = [python, "-S", "-I", str(ARRIVAL), str(sent), str(folder)]
+    return subprocess.Popen(argv, stderr=subprocess.PIPE)
+
+
+def content(folder: Path) -> dict[str, str]:
+    files = (path for path in folder.iterdir() if path.suffix in (".json", ".py"))
+    return {path.name: path.read_text() for path in files}
+
+
+def test_the_first_that_is_whole_counts(tmp_path: Path) -> None:
+    for python in PYTHONS:
+        folder = tmp_path / Path(python).name
+        cut = send(folder, 0, secrets_json="0", supervisor_py="0")  # the spec comes last
+        with arrive(cut, folder, python) as ended:
+            assert ended.wait(30) == 1
+        assert content(folder) == {}
+        for number in (1, 2):
+            text = str(number)
+            sent = send(folder, number, secrets_json=text, supervisor_py=text, spec_json=text)
+            with arrive(sent, folder, python) as ended:
+                assert ended.wait(30) == 0
+            (folder / "secrets.json").unlink(missing_ok=True)  # as when the attempt has ended
+        assert content(folder) == {"supervisor.py": "1", "spec.json": "1"}
+
+
+def test_files_of_several_are_never_mixed(tmp_path: Path) -> None:
+    names = [f"program{number}_py" for number in range(20)]
+    sent = [
+        send(tmp_path, number, **dict.fromkeys([*names, "spec_json"], str(number)))
+        for number in range(8)
+    ]
+    running = [arrive(each, tmp_path) for each in sent]
+    for each in running:
+        assert each.wait(60) == 0
+        each.communicate()
+    arrived = content(tmp_path)
+    assert len(arrived) == 21
+    assert len({*arrived.values()}) == 1
