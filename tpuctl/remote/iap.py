@@ -11,13 +11,14 @@ that connections are closed with from GoogleCloudPlatform/iap-desktop, SshRelayC
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from tpuctl.errors import Denied, Scope, TpuctlError, Unreachable
+from tpuctl.errors import Denied, Scope, TpuctlError, Transient, Unreachable
 
 if TYPE_CHECKING:
     from tpuctl.remote.tunnel import Line, Tunnel
@@ -144,7 +145,12 @@ class _Lines:
         return await self._open("reconnect", sid=session, ack=str(received), zone=self._to.zone)
 
     async def _open(self, verb: str, **query: str) -> Line:
-        from aiohttp import ClientError, ClientWSTimeout, WSServerHandshakeError
+        from aiohttp import (
+            ClientError,
+            ClientWSTimeout,
+            ServerDisconnectedError,
+            WSServerHandshakeError,
+        )
         from yarl import URL
 
         from tpuctl.remote.relay_frames import SUBPROTOCOL
@@ -164,7 +170,10 @@ class _Lines:
         except WSServerHandshakeError as error:
             raise self._not_let_in(error.status, error.message) from error
         except (ClientError, OSError, TimeoutError) as error:
-            raise Unreachable(
+            has_dropped = isinstance(error, ServerDisconnectedError) or (
+                isinstance(error, OSError) and error.errno in (errno.ECONNRESET, errno.EPIPE)
+            )
+            raise (Transient if has_dropped else Unreachable)(
                 "IAP cannot be reached",
                 f"{self._relay.url}: {error or 'no answer in time'}",
                 hint="It must be reached over HTTPS from this machine, by its proxy if it has one.",
@@ -174,7 +183,7 @@ class _Lines:
         """The relay answered with a page instead of a WebSocket."""
         text = f"{self._to}: HTTP {status} {reason}".rstrip()
         if status >= 500 or status == 429:
-            return Unreachable(
+            return Transient(
                 "IAP does not answer",
                 text,
                 hint=(
@@ -221,7 +230,7 @@ class _Lines:
                 f"{text}: it is stopped, or not there any more",
                 hint="See what is there with\n    tpuctl status",
             )
-        return Unreachable(
+        return Transient(
             "IAP ended the connection",
             text,
             hint="Repeat the command. Whether the machine still runs:\n    tpuctl status",

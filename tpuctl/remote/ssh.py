@@ -249,8 +249,7 @@ class SshTransport:
         except (asyncssh.Error, OSError) as error:
             if self._opened is not None and self._opened.failure is not None:
                 raise self._opened.failure from error
-            kind = Transient if isinstance(error, DROPS) else Unreachable
-            raise kind(
+            raise _unreachable(error)(
                 "Worker cannot be reached",
                 f"{where}: {_reason(error)}",
                 hint="See whether the node is READY with\n    tpuctl status\n"
@@ -348,6 +347,11 @@ def _pieces(source: bytes | Path) -> Iterator[bytes]:
             yield piece
 
 
+def _unreachable(error: Exception) -> type[Unreachable]:
+    """What a connection that could not be made failed with: Transient where it had begun."""
+    return Transient if isinstance(error, DROPS) else Unreachable
+
+
 def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error) or "no answer in time"
 
@@ -368,8 +372,7 @@ async def _ask_host_key(host: str, port: int, way: IapWay | None, seconds: float
             sock = opened.socket if opened is not None else None
             key = await asyncssh.get_server_host_key(host, port, sock=sock, config=None)
     except (asyncssh.Error, OSError) as error:
-        kind = Transient if isinstance(error, DROPS) else Unreachable
-        raise kind(
+        raise _unreachable(error)(
             "Worker cannot be reached",
             f"{where}: {_reason(error)}",
             hint="See whether the machine runs, then have firewall rules and keys put right:\n"
