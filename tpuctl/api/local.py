@@ -150,8 +150,8 @@ async def unless_gone(work: Coroutine[Any, Any, T], endpoint: Endpoint, repeat: 
             return task.result()
         raise Unreachable(
             "Local cloud is gone",
-            f"nothing has listened at {endpoint.authority} for {GONE_SECONDS:.0f} s: it was ended, "
-            "and its machines with it",
+            f"nothing has listened at {endpoint.authority} for {GONE_SECONDS:.0f} s: its process "
+            "has ended",
             hint=f"Start it, then go on:\n    tpuctl local up\n    {repeat}",
         )
     finally:

@@ -13,7 +13,7 @@ from tpuctl import errors
 from tpuctl.errors import Conflict, Denied, Scope, TpuctlError, Transient
 from tpuctl.model.known_errors import Known, facts_of, table
 
-__all__ = ["ApiDisabled", "NodesClosed", "RangeTaken", "classify"]
+__all__ = ["AlreadyExists", "ApiDisabled", "NodesClosed", "RangeTaken", "classify"]
 
 
 class ApiDisabled(Denied):
@@ -28,12 +28,17 @@ class RangeTaken(Conflict):
     """The address range asked for overlaps another of the network."""
 
 
+class AlreadyExists(Conflict):
+    """There is a resource of that name, or another call has begun to create it."""
+
+
 OURS: Mapping[str, type[TpuctlError]] = {
     "ApiDisabled": ApiDisabled,
     "NodesClosed": NodesClosed,
     "RangeTaken": RangeTaken,
 }
 EID = re.compile(r"\s*\[EID: 0x[0-9a-f.]+\]")
+EXISTS = "RESOURCE_ALREADY_EXISTS"  # of Compute's operations
 NOT_READY = "resourceNotReady"  # of Compute, with status 400, for what was made a moment ago
 
 
@@ -66,7 +71,10 @@ def classify(
     if facts and "project" in facts:  # texts tell its number
         around["project"] = facts["project"]
     detail = f"{what}: {words or 'Google gave no reason'}\n{known.why}"
-    error = _raised(known)(known.summary, detail, hint=known.hint(around))
+    raised = _raised(known)
+    if raised is Conflict and (status == "ALREADY_EXISTS" or EXISTS in reasons):
+        raised = AlreadyExists
+    error = raised(known.summary, detail, hint=known.hint(around))
     error.scope = _scope(known, message)
     return error
 

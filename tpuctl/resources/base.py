@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, ClassVar, TypeVar
 
+from tpuctl.cloud.classification import AlreadyExists
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound, OperationFailed, TimedOut, TpuctlError, Usage
@@ -99,22 +100,23 @@ async def create_or_adopt(
 
     A name is taken from the moment another creation of it begins, but the resource is visible
     only once that has ended, and never if it fails. So both are repeated in turn until `seconds`
-    have passed; then the last Conflict of `create` is raised. The caller checks the owner of what
-    is returned.
+    have passed; then the last refusal is raised. The caller checks the owner of what is returned.
     """
-    refusal: Conflict | None = None
+    refusal: AlreadyExists | None = None
 
     async def probe() -> tuple[T | None] | None:
         nonlocal refusal
         try:
             await create()
         except Conflict as error:
-            refusal = error
             existing = await look()
-            if existing is None:
-                report("waiting: another program is creating it", None)
-                return None
-            return (existing,)
+            if existing is not None:
+                return (existing,)
+            if not isinstance(error, AlreadyExists):
+                raise
+            refusal = error
+            report("waiting: another program is creating it", None)
+            return None
         return (None,)
 
     try:

@@ -75,13 +75,6 @@ class NodeLife(StackResource):
             )
         return None
 
-    async def is_there(self) -> bool:
-        """Whether our node is there. Raises Conflict where it is another's."""
-        found = await self.observe()
-        if found is not None:
-            self.check(found)
-        return found is not None
-
     async def until_done(self, operation: Any, seconds: float) -> None:
         """Wait for an operation as the client's methods return it."""
         await long_operation(

@@ -130,30 +130,24 @@ class RemoteNode(NodeLife):
             "node": node,
         }
         operation: Any = None
-        refusal: RangeTaken | None = None
 
         async def create() -> None:
-            nonlocal operation, refusal
-            try:
-                operation = await self.cloud.call(
-                    self.address, self.cloud.client("tpu_v1").create_node, request
-                )
-            except RangeTaken as error:  # asking for the same range again cannot help
-                refusal = error
+            nonlocal operation
+            operation = await self.cloud.call(
+                self.address, self.cloud.client("tpu_v1").create_node, request
+            )
 
         report("asking for the node", None)
+        # The range, too, may be taken by the very node that was asked for: by another program, or
+        # by our own call whose answer was lost.
         existing = await create_or_adopt(
             create, self.observe, what=self.address, cloud=self.cloud, report=report
         )
         if existing is not None:
             self.check(existing)
-        elif refusal is None:
+        else:
             report("CREATING", None)
             await self.until_done(operation, CREATE_SECONDS)
-        elif not await self.is_there():
-            # Else it is taken by the very node that was asked for: by another program, or by our
-            # own call whose answer was lost.
-            raise refusal
 
     def _desired(self, network: str) -> dict[str, Any]:
         capacity = self.stack.file.tpu.capacity
