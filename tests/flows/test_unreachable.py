@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -17,6 +18,7 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.cloud.operations import long_operation
+from tpuctl.emulator import control
 from tpuctl.errors import Transient, Unreachable
 from tpuctl.flows.follow import follow
 from tpuctl.flows.submission import Submission
@@ -82,6 +84,31 @@ async def test_run_ends_when_nothing_listens_on_the_worker(stack: Tpuctl) -> Non
     there = await direct[0].run(["sh", "-c", "ls .tpuctl/jobs"])
     assert there.exit_code != 0, "nothing was started"
     await direct[0].close()
+
+
+async def test_run_ends_when_the_local_cloud_is_killed(
+    make_stack: MakeStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "cloud"
+    monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(home))
+    monkeypatch.setattr("tpuctl.api.local.GONE_SECONDS", 1.0)
+    running = control.start(home, pace="instant")
+    try:
+
+        def kill(event: Event) -> None:
+            if isinstance(event, LogChunk):
+                os.kill(running.pid, signal.SIGKILL)
+
+        stack = make_stack(emit=kill)
+        script = stack.stack_file.parent / "job.py"
+        script.write_text("import time\nprint('began', flush=True)\ntime.sleep(600)\n")
+        async with asyncio.timeout(60):
+            with pytest.raises(Unreachable, match="nothing has listened") as ended:
+                await stack.run(script, up=True)
+        assert "tpuctl wait 2" in ended.value.diagnostics[0].hint
+    finally:
+        control.start(home)  # which ends what the machines of the one before still run
+        control.stop(home)
 
 
 @pytest.mark.soak

@@ -10,10 +10,15 @@ from google.api_core import exceptions as api
 from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 
-from tpuctl.cloud.classification import ApiDisabled, NodesClosed, RangeTaken, classify
+from tpuctl.cloud.classification import (
+    AlreadyExists,
+    ApiDisabled,
+    NodesClosed,
+    RangeTaken,
+    classify,
+)
 from tpuctl.cloud.errors import convert, from_status
 from tpuctl.errors import (
-    Conflict,
     Denied,
     NoCapacity,
     NotFound,
@@ -130,7 +135,7 @@ SEEN = [
         "ALREADY_EXISTS",
         "Resource 'projects/intercloud-320520/locations/us-central1-a/nodes/sky_tpu' already "
         "exists",
-        Conflict,
+        AlreadyExists,
         Scope.FATAL,
     ),
     (

@@ -11,7 +11,7 @@ from google.api_core import exceptions as api
 from google.auth import exceptions as auth
 from google.cloud.storage.exceptions import DataCorruption
 
-from tpuctl.cloud.classification import ApiDisabled, classify
+from tpuctl.cloud.classification import AlreadyExists, ApiDisabled, classify
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import GOOGLE, Endpoint
 from tpuctl.cloud.errors import convert, is_foreign
@@ -64,7 +64,7 @@ CASES = [
         "activation of service(s) 'compute.googleapis.com,tpu.googleapis.com' to proceed.",
         Denied,
     ),
-    ("ALREADY_EXISTS", "Resource 'projects/p/locations/z/nodes/n' already exists", Conflict),
+    ("ALREADY_EXISTS", "Resource 'projects/p/locations/z/nodes/n' already exists", AlreadyExists),
     ("NOT_FOUND", "The resource 'projects/P/global/networks/default' was not found", NotFound),
     ("UNKNOWN", "ZONE_RESOURCE_POOL_EXHAUSTED: no resources", NoCapacity),
     ("UNAVAILABLE", "The service is currently unavailable.", Transient),
@@ -88,7 +88,7 @@ def test_exit_codes_are_the_documented_ones() -> None:
     ("foreign", "expected"),
     [
         (api.NotFound("no bucket"), NotFound),
-        (api.Conflict("already own it"), Conflict),
+        (api.Conflict("already own it"), AlreadyExists),
         (api.PreconditionFailed("conditionNotMet"), Conflict),
         (api.Forbidden("no access"), Denied),
         (api.ServiceUnavailable("later"), Transient),

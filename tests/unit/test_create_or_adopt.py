@@ -1,0 +1,84 @@
+"""What another program creates at the same time is waited for, adopted, or created after all."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpuctl.cloud.classification import AlreadyExists
+from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.endpoints import Endpoint
+from tpuctl.errors import Conflict
+from tpuctl.resources.base import create_or_adopt
+
+
+class Clock:
+    """Never sleeps."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+class Place:
+    """Where a resource is to be: `refusals` are what its creation meets, one each time."""
+
+    def __init__(self, *refusals: Conflict, visible_after: int | None = None) -> None:
+        self.refusals = list(refusals)
+        self.visible_after = visible_after
+        self.looks = 0
+        self.clock = Clock()
+        self.reports: list[str] = []
+
+    async def create(self) -> None:
+        if self.refusals:
+            raise self.refusals.pop(0)
+
+    async def look(self) -> str | None:
+        self.looks += 1
+        is_visible = self.visible_after is not None and self.looks > self.visible_after
+        return "another's" if is_visible else None
+
+    async def result(self) -> str | None:
+        return await create_or_adopt(
+            self.create,
+            self.look,
+            what="firewall/x-ssh",
+            cloud=Cloud(Endpoint("local", "http://127.0.0.1:9", "t"), "p", self.clock),
+            report=lambda text, fraction: self.reports.append(text),
+            seconds=60.0,
+        )
+
+
+TAKEN = AlreadyExists("Name is taken", "firewall/x-ssh")
+
+
+async def test_what_is_visible_later_is_adopted() -> None:
+    place = Place(*[TAKEN] * 9, visible_after=3)
+    assert await place.result() == "another's"
+    assert place.reports == ["waiting: another program is creating it"] * 3
+
+
+async def test_what_another_failed_to_create_is_created() -> None:
+    place = Place(TAKEN, TAKEN)
+    assert await place.result() is None
+    assert place.looks == 2
+
+
+async def test_a_name_that_stays_taken_by_nothing_visible_is_told_in_the_end() -> None:
+    place = Place(*[TAKEN] * 100)
+    with pytest.raises(AlreadyExists, match="firewall/x-ssh"):
+        await place.result()
+    assert place.clock.time == pytest.approx(60.0)
+
+
+async def test_another_conflict_is_not_waited_for() -> None:
+    place = Place(Conflict("Conflict", "an organization policy forbids it"))
+    with pytest.raises(Conflict, match="forbids"):
+        await place.result()
+    assert place.clock.time == 0.0
+    assert await Place(Conflict("Conflict", "busy"), visible_after=0).result() == "another's"
