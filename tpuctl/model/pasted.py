@@ -23,6 +23,8 @@ LONGEST_LINE = 200
 NARROWEST = 60  # characters of a terminal that cuts lines
 # What frames and quotes put before each line.
 MARGIN = re.compile(r"(?m)^[ \t]*(?:[│|>╷╵]+[ \t]?)+")
+# Where a text between quotes goes on in the next line, as YAML writes it.
+CONTINUED = re.compile(r"\\\n[ \t]*\\?")
 # Ends that tell only that something else has ended.
 PASSED_ON = re.compile(
     r"CalledProcessError|ProcessExitedException|ProcessRaisedException|BrokenProcessPool"
@@ -52,7 +54,8 @@ def explain_text(text: str, around: Mapping[str, str]) -> Pasted:
 
     What the text names goes before what is so of the stack.
     """
-    text = MARGIN.sub("", CONTROL.sub("", text[-LONGEST_TEXT:].replace("\r", "\n")))
+    text = CONTROL.sub("", text[-LONGEST_TEXT:].replace("\r", "\n"))
+    text = CONTINUED.sub("", MARGIN.sub("", text))
     finding = _find(text)
     if finding is None:
         raise NotFound("Not a known error", _shortened(text), hint=_where_to_look(text))
@@ -106,7 +109,7 @@ def _by_match(text: str) -> tuple[Known, str] | None:
 
 def _joined(text: str) -> str:
     """Lines that a terminal has cut, perhaps in the middle of a word, put together again."""
-    joined = []
+    joined: list[str] = []
     is_cut = False
     for line in text.split("\n"):
         if is_cut and line and not line[0].isspace():
@@ -127,13 +130,13 @@ def _by_lines(text: str) -> tuple[Known, str] | None:
 
 def _by_remark(text: str) -> tuple[Known, str] | None:
     """What programs say in passing: the reason only where nothing else complains."""
+    joined = _joined(text)
     for known in table().errors:
-        match = known.match.search(text) if known.weak and known.match is not None else None
-        if match is not None:
-            line = _line_at(text, match)
-            others = (complaint[0] for complaint in COMPLAINT.finditer(text))
-            if all(known.match.search(other) for other in others if known.match):
-                return known, line
+        match = known.match.search(joined) if known.weak and known.match is not None else None
+        if known.match is not None and match is not None:
+            complaints = (complaint[0] for complaint in COMPLAINT.finditer(joined))
+            if all(known.match.search(complaint) for complaint in complaints):
+                return known, _line_at(joined, match)
     return None
 
 
