@@ -38,9 +38,10 @@ async function main() {
   await bucket.delete();
 
   const tpus = new TpuClient();
-  const node = {acceleratorType: 'v5litepod-8', runtimeVersion: 'v2-alpha-tpuv5-lite'};
+  const node = {acceleratorType: 'v2-8', runtimeVersion: 'tpu-ubuntu2204-base'};
   const [creating] = await tpus.createNode({parent, nodeId: 'node-tpu', node});
-  seen.tpu = (await creating.promise())[0].state;
+  await creating.promise();
+  seen.tpu = (await tpus.getNode({name: `${parent}/nodes/node-tpu`}))[0].state;
   const [deleting] = await tpus.deleteNode({name: `${parent}/nodes/node-tpu`});
   await deleting.promise();
 

@@ -1,4 +1,4 @@
-"""Libraries that are none of Google's clients, with the pins of requirements/clients.lock."""
+"""Libraries that are none of Google's clients."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,20 +17,15 @@ from tpuctl.emulator.machines import LocalHost
 from tpuctl.emulator.machines.addresses import Addresses
 from tpuctl.emulator.shell import environment_for
 
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(1800)]
 
-LOCK = Path(__file__).resolve().parents[2] / "requirements" / "clients.lock"
 ZONE = "us-central2-b"
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> str:
+def python(programs: Callable[[str], Path]) -> str:
     """An environment with those libraries and nothing else."""
-    folder = tmp_path_factory.mktemp("clients")
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    pip = [str(folder / "bin" / "pip"), "install", "--quiet", "--no-deps", "--require-hashes"]
-    subprocess.run([*pip, "--requirement", str(LOCK)], check=True)
-    return str(folder / "bin" / "python")
+    return str(programs("libraries") / "python")
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +65,9 @@ with fsspec.open(f"gs://{bucket}/folder/one", "w") as file:
 files.pipe(f"{bucket}/folder/large", b"x" * 6_000_000)  # in several requests
 print(files.ls(f"{bucket}/folder"), files.cat(f"{bucket}/folder/one"))
 print(files.info(f"{bucket}/folder/large")["size"])
+for content in (b"\\r", b"line\\r", b"line\\r\\n", b"--\\r\\n--", b""):
+    files.pipe(f"{bucket}/folder/ending", content)
+    assert files.cat(f"{bucket}/folder/ending") == content, content
 files.mv(f"{bucket}/folder/one", f"{bucket}/two")
 files.rm(f"{bucket}/folder", recursive=True)
 print(files.find(bucket))

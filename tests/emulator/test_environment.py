@@ -323,6 +323,21 @@ for token in ("x", None):
     assert shell.python(program)[0] == "invalid_grant: Bad Request"
 
 
+def test_a_token_is_refreshed_where_older_clients_ask_for_it(shell: Shell) -> None:
+    program = """
+import json, os
+import google.auth.transport.requests
+from google.oauth2.credentials import Credentials
+known = json.load(open(os.environ["GOOGLE_APPLICATION_CREDENTIALS"]))["refresh_token"]
+for uri in ("accounts.google.com/o/oauth2/token", "www.googleapis.com/oauth2/v4/token"):
+    one = Credentials(None, refresh_token=known, token_uri=f"https://{uri}", client_id="i",
+                      client_secret="s")
+    one.refresh(google.auth.transport.requests.Request())
+    print(one.valid)
+"""
+    assert shell.python(program) == ["True", "True"]
+
+
 @pytest.mark.soak
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)

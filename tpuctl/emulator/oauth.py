@@ -2,7 +2,8 @@
 
 google-auth asks `oauth2.googleapis.com/token` (google/oauth2/_client.py), TensorFlow
 `www.googleapis.com/oauth2/v3/token` and `/v4/token` (its
-tensorflow/core/platform/cloud/google_auth_provider.cc).
+tensorflow/core/platform/cloud/google_auth_provider.cc), Apache Libcloud
+`accounts.google.com/o/oauth2/token` (its libcloud/common/google.py).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ __all__ = ["PublicPages"]
 
 TOKEN_SECONDS = 3600
 _EVERYTHING = "https://www.googleapis.com/auth/cloud-platform"
-_PATHS = ("/token", "/oauth2/v3/token", "/oauth2/v4/token")
+_PATHS = ("/token", "/oauth2/v3/token", "/oauth2/v4/token", "/o/oauth2/token")
 _INFO_PATHS = ("/tokeninfo", "/oauth2/v1/tokeninfo", "/oauth2/v3/tokeninfo")
 _LARGEST = 1 << 16
 

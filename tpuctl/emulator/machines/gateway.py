@@ -32,10 +32,11 @@ CONNECT_SECONDS = 30.0
 
 
 RELAY = "tunnel.cloudproxy.app"  # of Identity-Aware Proxy
+ACCOUNTS = "accounts.google.com"  # gives tokens to older clients
 
 
 def is_google(host: str) -> bool:
-    return host in ("googleapis.com", RELAY) or host.endswith(".googleapis.com")
+    return host in ("googleapis.com", ACCOUNTS, RELAY) or host.endswith(".googleapis.com")
 
 
 def is_loopback(host: str) -> bool:

@@ -1,0 +1,31 @@
+"""Apache Libcloud."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
+
+PROGRAM = Path(__file__).with_name("libcloud_compute.py")
+ZONE = "us-central1-b"
+
+
+def test_life_of_an_instance(shell: Any, google: Any, programs: Callable[[str], Path]) -> None:
+    done = shell.run(programs("libcloud") / "python", PROGRAM, shell.project, ZONE)
+    assert json.loads(done.stdout) == {
+        "size": 2048,
+        "state": "running",
+        "attached": True,
+        "nodes": [["libcloud-vm", "RUNNING"]],
+        "stopped": True,
+        "started": True,
+        "detached": True,
+        "destroyed": [True, True],
+        "left": [],
+    }
+    assert google.remains() == []
