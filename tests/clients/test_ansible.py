@@ -1,0 +1,30 @@
+"""Ansible: Google's collection, and machines that it logs in to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
+
+PLAYBOOK = Path(__file__).with_name("playbook.yml")
+ZONE = "us-central1-b"
+
+
+def test_a_playbook(shell: Any, google: Any, programs: Callable[[str], Path]) -> None:
+    key, seen = shell.home / "key", shell.home / "seen.json"
+    shell.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key)
+    named = {"project": shell.project, "zone": ZONE, "key": key, "seen": seen}
+    shell.run(
+        *(programs("ansible") / "ansible-playbook", "-i", "localhost,", PLAYBOOK),
+        *(word for name, value in named.items() for word in ("-e", f"{name}={value}")),
+        seconds=600,
+        PATH=f"{programs('ansible')}:{shell.variables['PATH']}",
+        ANSIBLE_HOST_KEY_CHECKING="false",
+    )
+    assert json.loads(seen.read_text("utf-8")) == ["ansible", "root", "0750", "ansible"]
+    assert google.remains() == []
