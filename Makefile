@@ -11,13 +11,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find tpuctl templates -type f -not -name '*.pyc' 2>/dev/null) pyproject.toml README.md
 
-.PHONY: help demo test soak check unit live bench docs site lock clean
+.PHONY: help demo test soak clients check unit live bench docs site lock clean
 
 help:
 	@sed -n '1,3s/^# //p' Makefile
 	@echo "make check   format, lint, types, layers"
 	@echo "make unit    the quick tests alone"
 	@echo "make soak    whole runs of what the suite samples, half of them; all with HALF=both"
+	@echo "make clients programs of others against the local cloud: SkyPilot, Ray, Ansible, …"
 	@echo "make live    the flow tests on Google Cloud, in a project of yours (TPUCTL_LIVE_PROJECT)"
 	@echo "make bench   what is measured: ratios, printed"
 	@echo "make docs    the generated reference pages"
@@ -44,7 +45,7 @@ demo: $(VENV)/.installed
 
 # Several processes, whole files each: what tests of one file share is made once.
 test: check
-	$(BIN)/pytest -m "not soak" --durations 25 -n auto --maxprocesses 4 --dist loadfile
+	$(BIN)/pytest -m "not soak and not clients" --durations 25 -n auto --maxprocesses 4 --dist loadfile
 
 unit: $(VENV)/.installed
 	$(BIN)/pytest tests/unit
@@ -53,6 +54,11 @@ unit: $(VENV)/.installed
 HALF ?= $(shell expr $$(git rev-list --count HEAD 2>/dev/null || echo 0) % 2 + 1)
 soak: $(VENV)/.installed
 	$(BIN)/pytest -m soak --half $(HALF) --durations 60 --timeout 1800 -n auto --maxprocesses 4 --dist loadfile
+
+# Their environments are made in the user's cache, some 3 GB of them, and kept. In one process:
+# SkyPilot has one port for its server.
+clients: $(VENV)/.installed
+	$(BIN)/pytest -m clients --durations 25 tests/clients
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check --quiet .
@@ -78,7 +84,9 @@ LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-
 lock:
 	$(LOCK) pyproject.toml -o requirements/runtime.lock
 	$(LOCK) pyproject.toml --group dev -c requirements/runtime.lock -o requirements/dev.lock
-	$(LOCK) requirements/clients.in -o requirements/clients.lock
+	for name in ansible libcloud libraries ray skypilot; do \
+	  $(LOCK) requirements/clients/$$name.in -o requirements/clients/$$name.lock || exit; done
+	npm install --package-lock-only --ignore-scripts --prefix requirements/clients/node
 	$(LOCK) requirements/beam.in -o requirements/beam.lock
 	$(MAKE) -C requirements/benchmarks LOCK='$(LOCK)'
 
