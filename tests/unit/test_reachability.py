@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tpuctl.preflight.check import check_project
+from tpuctl.preflight.checking import check_wanted
+from tpuctl.preflight.command import runnable
 from tpuctl.preflight.findings import Target
 
 VM = Target("vm", "2.18.0", 8)
@@ -31,12 +33,16 @@ step(tf.ones([8]))
 """
 
 
-def codes(folder: Path, source: str, **files: str) -> list[str]:
-    """Codes and severities of what the compiler refuses, in all files."""
-    for name, text in {"train": source, **files}.items():
+def write(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
         path = folder.joinpath(*name.split("/")).with_suffix(".py")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
+
+
+def codes(folder: Path, source: str, **files: str) -> list[str]:
+    """Codes and severities of what the compiler refuses, in all files."""
+    write(folder, {"train": source, **files})
     report = check_project(folder / "train.py", VM)
     compiled = [one for one in report.findings if one.code.startswith("TPU0")]
     return [f"{one.code} {one.severity.value}" for one in compiled]
@@ -197,3 +203,50 @@ def test_what_a_step_takes_of_other_files_is_an_error(tmp_path: Path) -> None:
     }
     source = HEAD + "from parts import build\nmodel = build.model()\nmodel.fit(tf.ones([8, 8]))\n"
     assert codes(tmp_path, source, **files) == ["TPU004 error"]
+
+
+LOSSES = "import tensorflow as tf\n\ndef loss(x):\n    return tf.strings.as_string(x)\n"
+PACKAGE = {
+    "pkg/mod": "from .sub.steps import step\n\nif __name__ == '__main__':\n    step(8)\n",
+    "pkg/sub/steps": "import tensorflow as tf\nfrom ..losses import loss\nfrom . import deep\n\n"
+    "@tf.function\ndef step(x):\n    return loss(x), deep.loss(x)\n",
+    "pkg/sub/deep": LOSSES,
+    "pkg/losses": LOSSES,
+}
+
+
+@pytest.mark.parametrize("has_init", [True, False])
+def test_a_module_is_checked_with_its_relative_imports(has_init: bool, tmp_path: Path) -> None:
+    """As `python -m` finds them, above and below; also without `__init__.py`."""
+    files = PACKAGE | ({"pkg/__init__": "", "pkg/sub/__init__": ""} if has_init else {})
+    write(tmp_path, files)
+    wanted = runnable("pkg.mod", "module", tmp_path)
+    report = check_wanted(wanted, VM)
+    assert {path.relative_to(tmp_path.absolute()).as_posix() for path in report.files} == {
+        f"{name}.py" for name in files
+    }
+    assert {(one.path.stem, one.line) for one in report.errors} == {("losses", 4), ("deep", 4)}
+
+
+def test_a_package_is_checked_with_its_relative_imports(tmp_path: Path) -> None:
+    write(tmp_path, PACKAGE | {"src/own/__main__": "from .mod import step\n\nstep(8)\n"})
+    write(tmp_path, {f"src/own/{name[4:]}": text for name, text in PACKAGE.items()})
+    report = check_wanted(runnable("own", "module", tmp_path), VM)
+    assert {(one.path.stem, one.line) for one in report.errors} == {("losses", 4), ("deep", 4)}
+
+
+def test_nothing_is_claimed_of_programs_of_jax(tmp_path: Path) -> None:
+    steps = (
+        "import jax\nimport numpy as np\nfrom flax import linen as nn\n\n"
+        "class Net(nn.Module):\n    def __call__(self, x):\n        if x.sum() > 0:\n"
+        "            return x\n        return np.sum(x)\n\n"
+        "def train_step(x):\n    if x > 0:\n        print(float(x), x.item())\n    return x\n"
+    )
+    program = (
+        "import jax\nfrom .steps import Net, train_step\n\n"
+        "def main(trainer, data):\n    step = jax.jit(train_step)\n"
+        "    trainer.run(step, args=(data.batch(8),))\n    trainer.run(train_step)\n"
+        "    Net()(data.map(step))\n\nmain(None, None)\n"
+    )
+    write(tmp_path, {"prog/main": program, "prog/steps": steps, "prog/__init__": ""})
+    assert check_wanted(runnable("prog.main", "module", tmp_path), VM).findings == ()

@@ -141,3 +141,37 @@ def test_numbers_that_change(tmp_path: Path) -> None:
 def test_nothing_is_said_without_tensorflow(tmp_path: Path) -> None:
     source = "import jax\n\ndata = rows.shuffle(3).map(abs).batch(8)\n"
     Checked(tmp_path, batches.find).marked(source, NEW)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "data = data.batch(1000).map(parse).unbatch().batch(64, drop_remainder=True)",
+        "data = data.batch(1000)\n    data = data.map(parse).unbatch()",
+        "def several(data):\n        return data.batch(9)\n\n    data = read(several).unbatch()",
+        "for row in data.unbatch().batch(1000):\n        print(row)",
+        "for row in data.unbatch().batch(9).as_numpy_iterator():\n        model(row)",
+        "rows = data.unbatch().batch(9)\n    for row in rows:\n        np.save('rows', row)",
+    ],
+)
+def test_batches_that_stay_on_the_host_are_no_cost(lines: str, tmp_path: Path) -> None:
+    head = (
+        "import numpy as np\nimport tensorflow as tf\n\n\ndef train(paths, model, parse, read):\n"
+    )
+    source = f"{head}    data = tf.data.TFRecordDataset(paths)\n    {lines}\n    model.fit(data)\n"
+    Checked(tmp_path, batches.find).marked(source, Target("vm", "2.18.0", 8))
+
+
+def test_batches_that_a_step_takes_are_a_cost(tmp_path: Path) -> None:
+    source = """import tensorflow as tf
+
+
+def train(paths, model):
+    data = tf.data.TFRecordDataset(paths).unbatch().batch(64)  # TPU201 cost
+    for row in data:
+        model(row)
+    rows = tf.data.TFRecordDataset(paths)
+    rows = rows.batch(8).unbatch().batch(64)  # TPU201 cost
+    model.fit(rows)
+"""
+    Checked(tmp_path, batches.find).marked(source, Target("vm", "2.18.0", 8))

@@ -120,6 +120,8 @@ class _Search:
         self.project, self.target = project, target
         self.found: dict[ast.AST, Traced] = {}
         self.host: set[ast.AST] = set()
+        # Of JAX and of other libraries nothing is known: their `run` is no strategy's.
+        self.has_tensorflow = any(_keras_of(module) for module in project)
         for module in project:
             self._note_host(module)
         self.reachability = reachability_of(project)
@@ -182,7 +184,8 @@ class _Search:
             found = function_of(self.project, module, node.args[0])
             if found is not None and not _is_host_loop(*found):
                 yield _program(*found, node)
-        if isinstance(node.func, ast.Attribute) and node.func.attr in RUNS and name is None:
+        is_run = isinstance(node.func, ast.Attribute) and node.func.attr in RUNS
+        if is_run and name is None and self.has_tensorflow:
             yield from self._replicated(module, node)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "compile":
             for one in several(argument(node, 1, "loss")):

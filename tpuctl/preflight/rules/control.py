@@ -35,6 +35,10 @@ class Gate(keras.layers.Layer):
         if tf.reduce_sum(x) > 0:
             return x
         return -x
+
+
+model = keras.Sequential([Gate()])
+model.predict(tf.ones([8, 8]))
 """,
         """\
 import keras
@@ -44,6 +48,10 @@ import tensorflow as tf
 class Gate(keras.layers.Layer):
     def call(self, x):
         return tf.where(tf.reduce_sum(x) > 0, x, -x)
+
+
+model = keras.Sequential([Gate()])
+model.predict(tf.ones([8, 8]))
 """,
     ),
     Rule(

@@ -1,0 +1,124 @@
+"""Programs and models that run on TPUs everywhere are right: the check refuses none of them."""
+
+from __future__ import annotations
+
+import random
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tpuctl.preflight.check import check_project
+from tpuctl.preflight.findings import Finding, Severity, Target
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCK = ROOT / "requirements" / "correct.lock"
+VM = Target(kind="vm", tensorflow="2.18.0", replicas=8)
+SOME = 40  # files of the suite's, others with each seed
+PATTERNS = ("official/**/*.py", "orbit/**/*.py", "keras_hub/**/*.py")
+PATTERNS += ("transformers/models/*/modeling_tf_*.py", "transformers/*tf*.py")
+# The Model Garden's own programs. In what they import and no step of theirs is seen to run, an
+# operation lacks a kernel or a loop a bound, at these lines.
+PROGRAMS = ["official/nlp/train.py", "official/vision/train.py"]
+UNUSED = {
+    ("nlp/modeling/layers/text_layers.py", 351),
+    ("nlp/modeling/layers/text_layers.py", 598),
+    ("nlp/modeling/ops/beam_search.py", 416),
+    ("vision/modeling/layers/roi_generator.py", 133),
+    ("vision/ops/augment.py", 640),
+    ("vision/ops/augment.py", 641),
+    ("vision/ops/augment.py", 2583),
+    ("vision/ops/nms.py", 75),
+    ("vision/ops/nms.py", 86),
+    ("vision/ops/nms.py", 177),
+}
+# Sources that are wrong indeed: of TensorFlow 1, with names that 2.18 lacks, or without the call
+# that initialises a TPU.
+OLD = {
+    "official/legacy/detection/evaluation/coco_utils.py",
+    "official/legacy/detection/executor/distributed_executor.py",
+    "official/legacy/xlnet/data_utils.py",
+    "official/nlp/modeling/layers/text_layers_test.py",
+    "official/nlp/tools/export_tfhub_lib_test.py",
+    "official/recommendation/ncf_common.py",
+    "official/recommendation/neumf_model.py",
+    "official/vision/utils/object_detection/box_list_ops.py",
+}
+
+
+@cache
+def sources() -> Path:
+    """Where the packages' files are; none of them is ever run."""
+    sys.path.insert(0, str(ROOT / "tests" / "support"))
+    try:
+        from locked_environment import locked_python
+    finally:
+        sys.path.pop(0)
+    (packages,) = locked_python(LOCK).parents[1].glob("lib/python3*/site-packages")
+    return packages
+
+
+def files() -> list[Path]:
+    return sorted(path for pattern in PATTERNS for path in sources().glob(pattern))
+
+
+def refused(path: Path) -> list[str]:
+    """The errors in a file itself, without those that are known to be true."""
+    name = path.relative_to(sources()).as_posix()
+    report = check_project(path, VM)
+    return [
+        f"{name}:{one.line}: {one.code} {one.message}"
+        for one in report.errors
+        if one.path == path and not (name in OLD and one.code in ("TPU403", "TPU406"))
+    ]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_programs_of_the_model_garden_are_refused_nothing(program: str) -> None:
+    report = check_project(sources() / program, VM, sources())
+    assert len(report.files) > 200  # with all that they import
+    assert list(report.errors) == []
+    assert places(report.findings) == UNUSED  # told, and no errors
+
+
+def places(findings: tuple[Finding, ...]) -> set[tuple[str, int]]:
+    """Where something would be an error if a step ran it."""
+    official = sources() / "official"
+    return {
+        (one.path.relative_to(official).as_posix(), one.line)
+        for one in findings
+        if one.severity is Severity.risk and "an error if a step runs it" in one.message
+    }
+
+
+def test_some_files_are_refused_nothing() -> None:
+    chosen = random.sample(files(), SOME)
+    assert [line for path in chosen for line in refused(path)] == []
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_no_file_is_refused_anything() -> None:
+    everything = files()
+    assert len(everything) > 2000
+    assert [line for path in everything for line in refused(path)] == []
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_no_program_of_the_model_garden_is_refused_anything() -> None:
+    """All that is started by itself, with all that it imports."""
+    programs = [
+        path
+        for path in sources().glob("official/**/*.py")
+        if b"app.run(main)" in path.read_bytes() and "legacy" not in path.parts
+    ]
+    assert len(programs) > 50
+    errors = {
+        f"{one.path.relative_to(sources())}:{one.line}: {one.code} {one.message}"
+        for path in programs
+        for one in check_project(path, VM, sources()).errors
+        if one.path.relative_to(sources()).as_posix() not in OLD
+    }
+    assert sorted(errors) == []
