@@ -401,7 +401,10 @@ def errors_page() -> str:
             if one.kind == kind:
                 lines += _error_lines(one)
     lines.append("\n## Known by their status alone")
-    lines += ["\nWhat no words tell is judged by the status that Google's answer has."]
+    lines += [
+        "\nWhat no words tell is judged by the status of Google's answer, where tpuctl itself asked.",
+        "In a log or a pasted text a status tells nothing: libraries have the same ones.",
+    ]
     for one in table().statuses:
         lines += _error_lines(one)
     return "\n".join(lines) + "\n"
@@ -418,6 +421,8 @@ def _error_lines(one: Any) -> Iterator[str]:
     if one.raised:
         raised = getattr(errors, one.raised, None) or getattr(classification, one.raised)
         ends.append(f"exit code {raised.exit_code}")
+        if one.scope in ("zone", "region"):
+            ends.append(f"`up` goes on in the next {one.scope} that it may use")
     if one.fault:
         ends.append(f"in a job's log: `{one.fault}`")
     if ends:
