@@ -402,7 +402,7 @@ def errors_page() -> str:
                 lines += _error_lines(one)
     lines.append("\n## Known by their status alone")
     lines += [
-        "\nWhat no words tell is judged by the status of Google's answer, where tpuctl itself asked.",
+        "\nWhat no words tell is judged by the status of Google's answer, where tpuctl has asked.",
         "In a log or a pasted text a status tells nothing: libraries have the same ones.",
     ]
     for one in table().statuses:

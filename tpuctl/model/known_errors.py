@@ -63,7 +63,7 @@ class Known:
     def is_line(self, line: str) -> bool:
         """Whether a line of a job's log gives it away."""
         patterns = (self.match, self.lines, self.log)
-        return any(one is not None and one.search(line) is not None for one in patterns)
+        return any(each is not None and each.search(line) is not None for each in patterns)
 
     def hint(self, facts: Mapping[str, str]) -> str:
         """What mends it, with these facts in their places; `ZONE` and such for those unknown."""
