@@ -40,4 +40,4 @@ def test_what_is_wrong_is_named(
     assert run(arguments) == 2
     out, told = capsys.readouterr()
     assert says in out + told
-    assert "Internal error" not in out + told
+    assert "Bug in the local cloud" not in out + told
