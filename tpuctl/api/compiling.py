@@ -13,6 +13,7 @@ from tpuctl.catalog import accelerator_type, accelerator_types, nearest, runtime
 from tpuctl.engine.step import step
 from tpuctl.errors import Refused, Usage
 from tpuctl.files import private_folder
+from tpuctl.model.job import as_argument
 
 if TYPE_CHECKING:
     from tpuctl.api.local_buckets import Sample
@@ -72,7 +73,7 @@ async def compile_script(
         job = _job_variables(stack, wanted, variables or {})
         cloud = await _cloud(script, arguments, stack, job, samples, emit)
         environment = _environment(job, cloud, packages, settings, folder)
-        argv = [str(packages.python), script.name, *arguments]
+        argv = [str(packages.python), as_argument(script.name), *arguments]
         program = Path(_shim().parent, "compile", "compiler.py")
         return await compile_step(
             wanted,

@@ -15,6 +15,7 @@ from tpuctl.api.local_buckets import buckets_in, open_cloud
 from tpuctl.engine.step import step
 from tpuctl.files import private_folder
 from tpuctl.model.events import CommandOutput, Emit
+from tpuctl.model.job import as_argument
 
 if TYPE_CHECKING:
     from tpuctl.api.rehearsal import Wish
@@ -214,8 +215,9 @@ class Rehearsing:
 
     def _argv(self) -> list[str]:
         assert self.packages is not None
-        start = [] if self.wanted.form == "script" else ["-m"]
-        return [str(self.packages.python), *start, self.program, *self.wanted.args]
+        is_script = self.wanted.form == "script"
+        start = [as_argument(self.program)] if is_script else ["-m", self.program]
+        return [str(self.packages.python), *start, *self.wanted.args]
 
     def _environment(self, settings: Path) -> dict[str, str]:
         import tpuctl.preflight
