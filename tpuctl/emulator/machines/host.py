@@ -287,7 +287,7 @@ class LocalHost:
         own = [one for one in home.glob(".*") if one.is_dir()] if is_root else [home]
         named = (os.environ.get(name) for name in PRIVATE_FOLDERS)
         elsewhere = [Path(one).expanduser().absolute() for one in named if one]
-        return _outermost([self._home, *own, *elsewhere])
+        return _outermost([self._home, *own, *(one for one in elsewhere if one != one.parent)])
 
     def _private_files(self) -> tuple[Path, ...]:
         """The files outside of those folders that machines see empty."""
