@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ from google.api_core.client_options import ClientOptions
 from google.cloud import compute_v1, storage, tpu_v2
 from google.oauth2.credentials import Credentials
 from locked_environment import locked_node_modules, locked_python
+from needed_programs import needs
 
 from tpuctl.emulator import control
 
@@ -125,15 +124,6 @@ def shell(google: Google, tmp_path: Path) -> Shell:
     variables = environment_of(google.cloud, google.project, ZONE, tmp_path)
     variables["GOOGLE_CLOUD_PROJECT"] = google.project
     return Shell(google.cloud, google.project, tmp_path, variables)
-
-
-def needs(*programs: str) -> None:
-    """Skip the test where one of these is not installed, and fail it in CI."""
-    missing = [name for name in programs if shutil.which(name) is None]
-    if missing and os.environ.get("CI") == "true":
-        pytest.fail(f"not here, and in CI they must be: {', '.join(missing)}")
-    if missing:
-        pytest.skip(f"not here: {', '.join(missing)}")
 
 
 @pytest.fixture(scope="session")

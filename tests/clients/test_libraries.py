@@ -17,7 +17,7 @@ from tpuctl.emulator.machines import LocalHost
 from tpuctl.emulator.machines.addresses import Addresses
 from tpuctl.emulator.shell import environment_for
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.clients, pytest.mark.soak, pytest.mark.timeout(1800)]
 
 ZONE = "us-central2-b"
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import needs
+from needed_programs import needs
 
 from tpuctl.emulator import steering
 
