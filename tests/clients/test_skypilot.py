@@ -89,7 +89,7 @@ def launch(sky: Sky, shell: Any, kind: str) -> bool:
     if done.returncode == 0:
         assert f"ran on a {kind}" in done.stdout
         return True
-    assert re.search(r"local/bin/uv.*No such file", done.stdout), done.stdout + done.stderr
+    assert re.search(r"local/bin/uv.*No such file", done.stderr), done.stdout + done.stderr
     return False
 
 

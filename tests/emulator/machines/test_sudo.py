@@ -66,6 +66,7 @@ async def test_its_options_and_environment_are_sudos(isolated: Any) -> None:
         "sudo --preserve-env=MINE printenv MINE; sudo MINE=own printenv MINE; "
         "sudo -u anna -H sh -c 'echo $USER'; sudo -i pwd; echo 'a b' | sudo tee /tmp/written; "
         "sudo -s echo 'c  d' '\"e'; sudo -v && sudo -nl | tail -1; sudo -D /var sh -c pwd; "
+        "sudo -b sleep 0.01; "
         "sudo chown anna:root /tmp/written && sudo -n sudo id -u; sudo printenv GCE_METADATA_HOST"
     )
     home = str(next((isolated.home / "machines").iterdir()) / "home" / "root")
