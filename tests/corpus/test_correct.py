@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOCK = ROOT / "requirements" / "correct.lock"
 VM = Target(kind="vm", tensorflow="2.18.0", replicas=8)
 SOME = 40  # files of the suite's, others with each seed
-PATTERNS = ("official/**/*.py", "orbit/**/*.py", "keras_hub/**/*.py")
+PATTERNS: tuple[str, ...] = ("official/**/*.py", "orbit/**/*.py", "keras_hub/**/*.py")
 PATTERNS += ("transformers/models/*/modeling_tf_*.py", "transformers/*tf*.py")
 # The Model Garden's own programs. In what they import and no step of theirs is seen to run, an
 # operation lacks a kernel or a loop a bound, at these lines.
