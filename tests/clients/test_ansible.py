@@ -15,6 +15,7 @@ PLAYBOOK = Path(__file__).with_name("playbook.yml")
 ZONE = "us-central1-b"
 
 
+@pytest.mark.malformed  # numbers where int64 is described; fields of its own on buckets
 def test_a_playbook(shell: Any, google: Any, programs: Callable[[str], Path]) -> None:
     key, seen = shell.home / "key", shell.home / "seen.json"
     shell.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key)
