@@ -88,8 +88,8 @@ def test_every_step_that_is_named_has_a_pace() -> None:
 
 
 def test_step_without_a_pace_is_named() -> None:
-    with pytest.raises(LookupError, match=r"no pace for 'compute\.snapshots\.insert'.*pace"):
-        Pace("instant").seconds("compute.snapshots.insert")
+    with pytest.raises(LookupError, match=r"no pace for 'compute\.balloons\.insert'.*pace"):
+        Pace("instant").seconds("compute.balloons.insert")
 
 
 def breaks(*arguments: Any, **more: Any) -> None:

@@ -75,7 +75,10 @@ async def met_by(bench: Bench, kind: str) -> TpuctlError:
 
 
 @arriving("an answer", "an operation that fails")
-async def test_a_refusal(played: Played, seen: dict[str, Any]) -> None:
+async def test_a_refusal(
+    played: Played, seen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tpuctl.resources.base.ADOPT_SECONDS", 1.0)  # nobody else creates it
     bench = played.bench(seen["stack"])
     fault = steering.add_fault(played.cloud, "error", **seen["fault"], times="unlimited")
     try:

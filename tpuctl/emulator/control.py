@@ -61,6 +61,7 @@ _OWN_NAMES = (
     "gateway.json",
     "machines",
     "objects",
+    "parts",
     "server.draft",
     "server.json",
     "server.log",

@@ -94,13 +94,14 @@ async def create_or_adopt(
     what: str,
     cloud: Cloud,
     report: Report,
-    seconds: float = ADOPT_SECONDS,
+    seconds: float | None = None,
 ) -> T | None:
     """None once `create` has succeeded; else what `look` sees, which another program created.
 
     A name is taken from the moment another creation of it begins, but the resource is visible
     only once that has ended, and never if it fails. So both are repeated in turn until `seconds`
-    have passed; then the last refusal is raised. The caller checks the owner of what is returned.
+    (else ADOPT_SECONDS) have passed; then the last refusal is raised. The caller checks the owner
+    of what is returned.
     """
     refusal: AlreadyExists | None = None
 
@@ -123,7 +124,7 @@ async def create_or_adopt(
         (existing,) = await wait_until(
             probe,
             what=f"{what} being created",
-            seconds=seconds,
+            seconds=ADOPT_SECONDS if seconds is None else seconds,
             backoff=Backoff(first=0.1, most=5.0),
             clock=cloud.clock,
         )

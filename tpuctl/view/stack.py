@@ -111,7 +111,7 @@ def show_quota(quota: QuotaReport) -> None:
         print()
         print_table(("quota", "where", *NUMBERS), map(_quota_row, quota.lines), numbers=NUMBERS)
     for problem in quota.unread:
-        print(f"The {problem}.")
+        console().print(Text(f"The {problem}."))
 
 
 def _quota_row(line: QuotaLine) -> tuple[str, ...]:
