@@ -1,10 +1,16 @@
-"""Texts that were set aside: no signature was written or changed for them.
+"""Texts that were set aside, in lots, each found, judged and explained once, in this order.
 
-They were found after the signatures, by searches of their own, and judged before they were first
-explained. Two lots before these (76 texts) were explained 42 % rightly and 3 % wrongly; both were
-learned from then, and are in `seen_texts.toml` and `foreign_texts.toml` since. Of these 19, 11 were
-explained rightly and none wrongly, of 15 whose condition is in the table; cut short, one was taken
-for another code of IAP, which is mended.
+How many of those whose condition is in the table were explained rightly at that first time, and how
+many of all wrongly:
+
+    lot   texts  in the table  rightly     wrongly  what became of it
+    1, 2  76                   42 %        3 %      learned from; in seen_texts.toml since
+    3     19     15            11 (58 %)   0        cut short, one was; learned from in part
+    4     58     41            28 (68 %)   2        what was not explained rightly was learned from
+
+Of lots 3 and 4 there is here what is left of them without what was learned from, so that they show
+that nothing became wrong, and no rate. Twelve more texts of lot 4, all explained rightly, did not
+count, for the table names their threads as a source of its signatures.
 """
 
 from __future__ import annotations
@@ -12,7 +18,6 @@ from __future__ import annotations
 from tests.unit.test_seen_texts import cut, explained, texts
 
 HELD_OUT = texts("held_out_texts.toml")
-IN_THE_TABLE = [row for row in HELD_OUT if row["means"]]
 
 
 def test_none_of_them_is_explained_wrongly() -> None:
@@ -22,11 +27,6 @@ def test_none_of_them_is_explained_wrongly() -> None:
         if (name := explained(row["text"])) is not None and name not in row["means"]
     ]
     assert not wrong
-
-
-def test_most_whose_condition_is_in_the_table_are_explained() -> None:
-    rightly = [row for row in IN_THE_TABLE if explained(row["text"]) in row["means"]]
-    assert len(rightly) >= 0.6 * len(IN_THE_TABLE)
 
 
 def test_what_is_cut_off_them_is_not_explained_wrongly() -> None:

@@ -32,7 +32,8 @@ PASSED_ON = re.compile(
 )
 # Lines that say that something went wrong, whatever it is.
 COMPLAINT = re.compile(
-    r"(?m)^\W{0,3}(?:ERROR|FATAL|Error|F\d{4} )[^\n]*|^[^\n]*\b\w+(?:Error|Exception): [^\n]*"
+    r"(?m)^\W{0,3}(?:ERROR|FATAL|Error|F\d{4} |\d{4}-\d\d-\d\d \S+ F )[^\n]*"
+    r"|^[^\n]*\b\w+(?:Error|Exception): [^\n]*"
 )
 
 
