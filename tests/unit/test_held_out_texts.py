@@ -7,10 +7,12 @@ many of all wrongly:
     1, 2  76                   42 %        3 %      learned from; in seen_texts.toml since
     3     19     15            11 (58 %)   0        cut short, one was; learned from in part
     4     58     41            28 (68 %)   2        what was not explained rightly was learned from
+    5     46     30            11 (37 %)   1        the same
 
-Of lots 3 and 4 there is here what is left of them without what was learned from, so that they show
-that nothing became wrong, and no rate. Twelve more texts of lot 4, all explained rightly, did not
-count, for the table names their threads as a source of its signatures.
+Of lots 3 to 5 there is here what is left without what was learned from: they show that nothing
+became wrong, and no rate. Twelve more texts of lot 4, all explained rightly, did not count, for the
+table names their threads as a source of its signatures. From lots 4 and 5 texts were left out whose
+telling sentence had been seen before, from lot 5 still more strictly.
 """
 
 from __future__ import annotations
