@@ -14,6 +14,7 @@ from google.rpc import error_details_pb2, status_pb2
 from tpuctl.cli.main import run
 from tpuctl.cloud.classification import classify
 from tpuctl.cloud.errors import from_status
+from tpuctl.model.known_errors import facts_of
 
 STOCKOUT = 'There is no more capacity in the zone "europe-west4-a"; you can try in another zone'
 
@@ -96,3 +97,15 @@ def test_a_permission_that_lacks_is_told_with_a_role_that_has_it() -> None:
         "\n    gcloud projects add-iam-policy-binding my-project --member=user:YOU "
         "--role=roles/tpu.admin"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "project"),
+    [
+        ("requesting https://x.googleapis.com/v1/projects/my-project:setIamPolicy", "my-project"),
+        ("projects/my-project/locations/us-central2-b", "my-project"),
+        ("projects/example.com:my-project/zones/us-central2-b", "example.com:my-project"),
+    ],
+)
+def test_the_project_is_read_off_without_what_follows(text: str, project: str) -> None:
+    assert facts_of(text)["project"] == project

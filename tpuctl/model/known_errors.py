@@ -27,7 +27,8 @@ FACTS = {
     "region": r"\b([a-z]+-[a-z]+\d+)(?:-[a-z])?\b",
     "type": r"""accelerator[_ ]type['"]?[,:]* ['"]([\w-]+)['"]|accelerator (v\S+) was not found""",
     "service": r"\b([a-z]+\.googleapis\.com)\b",
-    "project": r"\bprojects/([a-z][\w:.-]+)|\bproject[=\s]'?(\d{6,}|[a-z][a-z0-9-]{5,29})\b",
+    "project": r"\bprojects/((?:[a-z][\w-]*\.[\w.-]+:)?[a-z][\w-]+)"
+    r"|\bproject[=\s]'?(\d{6,}|[a-z][a-z0-9-]{5,29})\b",
     "account": r'service account "([^"]+)"|\b([\w-]+@[\w.-]+gserviceaccount\.com)',
     "who": r"\bUser: '([^']+)'|(\S+@\S+) does not have storage\.",
     "bucket": r"gs://([a-z0-9][\w.-]+)|storage\.\S+ access to ([a-z0-9][\w-]*\.[\w.-]*\w)",
