@@ -23,7 +23,7 @@ help:
 	@echo "make bench   what is measured: ratios, printed"
 	@echo "make docs    the generated reference pages"
 	@echo "make site    the documentation as a site, in build/site"
-	@echo "make lock    new pins for requirements/*.lock (needs uv)"
+	@echo "make lock    new pins for requirements/*.lock"
 
 $(VENV)/.ready: requirements/dev.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -80,8 +80,8 @@ site: $(VENV)/.ready
 	@echo "The documentation is in build/site: open index.html, or for its search serve the folder:"
 	@echo "    $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site"
 
-LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet
-lock:
+LOCK := $(abspath $(BIN))/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet
+lock: $(VENV)/.ready
 	$(LOCK) pyproject.toml -o requirements/runtime.lock
 	$(LOCK) pyproject.toml --group dev -c requirements/runtime.lock -o requirements/dev.lock
 	for name in ansible libcloud libraries ray skypilot; do \

@@ -6,9 +6,9 @@ import functools
 import hashlib
 import http.server
 import json
-import os
 import platform
 import subprocess
+import sys
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -153,13 +153,8 @@ def offer(other: Interpreter, folder: Path, url: str) -> Path:
 
 
 def uv_program() -> Path:
-    """uv itself, not a shim of pyenv's, which would need all that is hidden here."""
-    folders = [Path(folder) for folder in os.environ["PATH"].split(os.pathsep)]
-    folders += Path.home().glob(".pyenv/versions/*/bin")
-    for path in (folder / "uv" for folder in folders):
-        if path.is_file() and path.read_bytes()[:4] == b"\x7fELF":
-            return path.resolve()
-    return absent("there is no uv for Linux here")
+    """uv itself, which the development packages install beside the interpreter of the tests."""
+    return (Path(sys.executable).parent / "uv").resolve(strict=True)
 
 
 @pytest.mark.soak
