@@ -233,7 +233,7 @@ async def test_in_the_end_it_gives_up_and_says_why(relay: Scripted) -> None:
         await drop(request)
 
     relay.scripts.append(leave)
-    async with tunnel_to(relay, seconds=0.2) as (tunnel, reader, _):
+    async with tunnel_to(relay, seconds=1) as (tunnel, reader, _):
         assert await asyncio.wait_for(reader.read(), 10) == b""
         assert isinstance(tunnel.failure, Unreachable)
         assert "503" in str(tunnel.failure)
