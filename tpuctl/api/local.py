@@ -67,7 +67,7 @@ async def prepare_image(
 ) -> None:
     """Make the machines' image before a node waits for it: of the nearest TensorFlow if need be.
 
-    `may_install` is asked whether uv may download the Python that this TensorFlow needs. Raises
+    `may_install` decides whether uv may download the Python that this TensorFlow needs. Raises
     TpuctlError where no image can be made.
     """
     from tpuctl.emulator.machine import MachineError

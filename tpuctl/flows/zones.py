@@ -146,9 +146,9 @@ def exhausted(refusals: Sequence[Refusal], stack: Stack, tried: Sequence[str]) -
 
 
 def _advice(refusals: Sequence[Refusal]) -> Iterator[str]:
-    """What mends each refusal, once for all the zones that it is said of.
+    """The hint for each refusal, once for all the zones that it applies to.
 
-    Of zones that have none left, the sum says it anyway.
+    Zones without capacity are covered by the hint for all zones.
     """
     zones: dict[str, list[str]] = {}
     for refusal in refusals:

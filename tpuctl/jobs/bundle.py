@@ -192,7 +192,7 @@ def _is_key(source: IO[bytes]) -> bool:
 
 
 def _outside(entries: Sequence[Entry]) -> tuple[Diagnostic, ...]:
-    """What is to be said of links that were followed."""
+    """A note about the links that were followed."""
     followed = {entry.name: entry.origin for entry in entries if entry.origin}
     if not followed:
         return ()

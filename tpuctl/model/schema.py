@@ -118,16 +118,14 @@ Reservation = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9-]+$")]
 
 class QueueSection(Section):
     valid_until: Moment | None = Field(
-        None, description="Give up waiting: after so long (6h), or at 2026-01-31T18:00:00Z."
+        None, description="When to stop waiting: a duration (6h) or a time (2026-01-31T18:00:00Z)."
     )
     run_for: Duration | None = Field(
-        None, description="How long the nodes are wanted; required for flex-start (at most 7d)."
+        None, description="Run duration of the nodes; required for flex-start (at most 7d)."
     )
-    guaranteed: bool = Field(False, description="Ask for capacity that is not taken away.")
-    reservation: Reservation | None = Field(
-        None, description="The reservation to draw from, by name."
-    )
-    nodes: int = Field(1, ge=1, le=64, description="How many nodes one request asks for.")
+    guaranteed: bool = Field(False, description="Request capacity that is not preempted.")
+    reservation: Reservation | None = Field(None, description="Name of the reservation to use.")
+    nodes: int = Field(1, ge=1, le=64, description="Number of nodes in one request.")
 
 
 def _queue(value: Any) -> Any:
@@ -141,14 +139,16 @@ def _or_boolean(schema: dict[str, Any]) -> None:
 
 class DataDisk(Section):
     name: ResourceName | None = Field(
-        None, description="A disk of yours in the node's zone; without it one is made."
+        None, description="Name of an existing disk in the node's zone; empty: a disk is created."
     )
-    size_gb: int | None = Field(None, ge=10, description="The size of a disk made for the stack.")
+    size_gb: int | None = Field(
+        None, ge=10, description="Size of a disk created for the stack, in GB."
+    )
     type: Literal["pd-standard", "pd-balanced", "pd-ssd", "hyperdisk-balanced"] = Field(
-        "pd-balanced", description="The kind of a disk made for the stack."
+        "pd-balanced", description="Type of a disk created for the stack."
     )
     mode: Literal["read-write", "read-only"] = Field(
-        "read-write", description="Nodes of several workers attach read-only disks alone."
+        "read-write", description="Nodes with several workers support read-only disks only."
     )
 
 
@@ -197,9 +197,9 @@ class ControllerSection(Section):
         description="The controller's machine type; auto: n1-standard-1, else the smallest like "
         "it that the region offers.",
     )
-    disk_gb: int = Field(50, ge=10, le=65536, description="The size of its boot disk.")
+    disk_gb: int = Field(50, ge=10, le=65536, description="Size of its boot disk, in GB.")
     disk_type: Literal["pd-standard", "pd-balanced", "pd-ssd"] = Field(
-        "pd-standard", description="The kind of its boot disk."
+        "pd-standard", description="Type of its boot disk."
     )
     image: Image = Field(
         "auto",

@@ -89,7 +89,7 @@ class LocalHost:
 
     @property
     def image_notes(self) -> list[str]:
-        """What is to be said of the images of machines that run, each thing once."""
+        """The notes about the images of running machines, each once."""
         return sorted({machine.note for machine in self._machines.values() if machine.note})
 
     async def start(self) -> None:

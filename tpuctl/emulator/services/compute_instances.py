@@ -137,7 +137,7 @@ class Instances(InstanceSettings):
             return self.begin_on("bulkInsert", base, caller, arguments, request.request_id)
 
     def _largest_part(self, made: dict[str, Draft], batch: Batch) -> tuple[Any, dict[str, Draft]]:
-        """As many as quota lets come, and why fewer than asked for are not enough, if so."""
+        """As many as quota allows, and the error where these are fewer than the minimum."""
         name = next(iter(made))
         for count in range(len(made), batch.least - 1, -1):
             part = dict(list(made.items())[:count])

@@ -1,6 +1,6 @@
 """Places in a log: so many lines before its end, or where it was at a moment.
 
-Plain functions of bytes, for a worker, where this file is sent as it is, and for whoever reads the
+Plain functions of bytes, for a worker, where this file is sent as it is, and for readers of the
 bucket's copy: standard library only, Python 3.8 and later, and it imports none of the others.
 
 Lines are counted by their line feeds, as `tail` does: all states of a progress bar are one. Where
