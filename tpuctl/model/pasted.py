@@ -28,7 +28,7 @@ CONTINUED = re.compile(r"\\\n[ \t]*\\?")
 # Ends that tell only that something else has ended.
 PASSED_ON = re.compile(
     r"CalledProcessError|ProcessExitedException|ProcessRaisedException|BrokenProcessPool"
-    r"|SystemExit|non-zero exit status|ChildFailedError|terminated with exit code"
+    r"|SystemExit|queue\.Empty|non-zero exit status|ChildFailedError|terminated with exit code"
 )
 # Lines that say that something went wrong, whatever it is.
 COMPLAINT = re.compile(
