@@ -11,7 +11,7 @@ sys.path.append(str(Path(__file__).parent))
 
 from critical_path import STEPS, VISIBLE, critical_path
 
-from tpuctl.emulator.pace import Pace
+from tpuctl.emulator.state.pace import Pace
 from tpuctl.model.plan import Action, Change, Plan
 
 REAL = Pace("real")

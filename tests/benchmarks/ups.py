@@ -13,8 +13,8 @@ from critical_path import CriticalPath, critical_path, seconds_of, until_visible
 from figures import TPUCTL, Figure, local_cloud, sized, skipped, stack_in
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.machines import ImageStore
-from tpuctl.emulator.pace import Pace
+from tpuctl.emulator.machines.images import ImageStore
+from tpuctl.emulator.state.pace import Pace
 from tpuctl.flows.provision import prepare_down
 from tpuctl.model.events import Event, StepFinished, StepStarted
 from tpuctl.model.plan import Plan

@@ -16,9 +16,9 @@ from google.cloud.tpu_v2 import Node
 
 import tpuctl.emulator
 from tpuctl.cloud.errors import convert, from_status
-from tpuctl.emulator.operations import Effect
-from tpuctl.emulator.pace import Pace
-from tpuctl.emulator.world import SERVICES
+from tpuctl.emulator.state.operations import Effect
+from tpuctl.emulator.state.pace import Pace
+from tpuctl.emulator.wire.registry import SERVICES
 from tpuctl.errors import OperationFailed
 
 PARENT = "projects/local-project/locations/europe-west4-a"

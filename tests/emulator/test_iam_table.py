@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from tpuctl.emulator.faults import is_mutating
-from tpuctl.emulator.permissions import rows
-from tpuctl.emulator.permissions.needs import Places
-from tpuctl.emulator.permissions.rules import Rules
-from tpuctl.emulator.permissions.scopes import suffices
-from tpuctl.emulator.routes import _SHARED, _SURFACES, Router, Surface
-from tpuctl.emulator.services.identity_permissions import known_permissions
-from tpuctl.emulator.services.storage import StorageService
-from tpuctl.emulator.services.storage_xml import METHODS as XML_METHODS
-from tpuctl.emulator.status import ApiError
+from tpuctl.emulator.faults.fault import is_mutating
+from tpuctl.emulator.iam import method_permissions
+from tpuctl.emulator.iam.access_scopes import suffices
+from tpuctl.emulator.iam.additional_permissions import Rules
+from tpuctl.emulator.iam.predefined_roles import known_permissions
+from tpuctl.emulator.iam.required_permissions import Places
+from tpuctl.emulator.state.errors import ApiError
+from tpuctl.emulator.storage.service import StorageService
+from tpuctl.emulator.storage.xml import METHODS as XML_METHODS
+from tpuctl.emulator.wire.routes import _SHARED, _SURFACES, Router, Surface
 
 _QUOTA = "google.api.serviceusage.v1beta1.ServiceUsage"
 
@@ -47,13 +47,17 @@ def served(cloud: Any) -> set[str]:
 async def test_every_method_that_is_served_has_a_row(cloud: Any) -> None:
     there = served(cloud)
     assert len(there) > 200
-    assert sorted(there - {*rows.methods()}) == []
+    assert sorted(there - {*method_permissions.methods()}) == []
 
 
 async def test_no_row_is_of_a_method_that_nobody_serves(cloud: Any) -> None:
     """But for those that answer "not implemented" so far, and what is served in JSON alone."""
     there = served(cloud)
-    unknown = {one for one in rows.methods() if one not in there and not one.startswith(_QUOTA)}
+    unknown = {
+        one
+        for one in method_permissions.methods()
+        if one not in there and not one.startswith(_QUOTA)
+    }
     assert unknown <= {
         "google.cloud.compute.v1.Instances/Resume",
         "google.cloud.tpu.v2alpha1.Tpu/GetMaintenanceInfo",
@@ -68,8 +72,8 @@ async def test_rows_name_permissions_and_rules_that_there_are(cloud: Any) -> Non
     known = {*known_permissions(), "compute.imageFamilyViews.get"}
     world = cloud.server.world
     rules = Rules(world.store, Places(world.store, world.projects))
-    for method in rows.methods():
-        row = rows.row_of(method)
+    for method in method_permissions.methods():
+        row = method_permissions.row_of(method)
         assert row is not None
         assert known.issuperset(row.permissions), method
         assert all(rule in rules._rules for rule in row.rules), method
@@ -100,7 +104,7 @@ def discovered(api: str, version: str) -> dict[str, list[str]]:
 def test_scopes_suffice_where_google_says_so(api: str, version: str, start: str) -> None:
     described = discovered(api, version)
     checked = 0
-    for method in rows.methods():
+    for method in method_permissions.methods():
         if not method.startswith(start):
             continue
         rest = method.removeprefix(start).replace("/", ".")

@@ -16,9 +16,9 @@ from google.api_core import path_template
 from google.cloud.common import OperationMetadata
 from google.protobuf import json_format
 
-from tpuctl.emulator.rest_rules import REST_RULES
-from tpuctl.emulator.services.tpu_alpha_messages import extended
-from tpuctl.emulator.wire import Method, camel, methods_of, shared_methods
+from tpuctl.emulator.tpu.v2alpha1_messages import extended
+from tpuctl.emulator.wire.messages import Method, camel, methods_of, shared_methods
+from tpuctl.emulator.wire.rest_rules import REST_RULES
 
 __all__ = ["Unsayable", "as_call", "is_known", "services"]
 

@@ -12,24 +12,24 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
-from tpuctl.emulator.access import Access
-from tpuctl.emulator.front import Front
-from tpuctl.emulator.happenings import Happenings
-from tpuctl.emulator.http import HttpHandler, Request, json_response
-from tpuctl.emulator.machine import Host
-from tpuctl.emulator.method_names import MethodNames
-from tpuctl.emulator.oauth import PublicPages
-from tpuctl.emulator.owner import Owner
-from tpuctl.emulator.pace import DEFAULT_PACE, Pace
-from tpuctl.emulator.routes import Router
-from tpuctl.emulator.rpc import RpcServer
-from tpuctl.emulator.services.quota import METHODS as QUOTA_METHODS
-from tpuctl.emulator.services.storage import StorageService
-from tpuctl.emulator.store import Store
-from tpuctl.emulator.transcript import Transcript
-from tpuctl.emulator.tunnels import METHODS as TUNNEL_METHODS
-from tpuctl.emulator.tunnels import Tunnels
-from tpuctl.emulator.world import World
+from tpuctl.emulator.faults.method_names import MethodNames
+from tpuctl.emulator.faults.scheduled_faults import Happenings
+from tpuctl.emulator.faults.transcript import Transcript
+from tpuctl.emulator.iam.oauth import PublicPages
+from tpuctl.emulator.iam.tokens import Access
+from tpuctl.emulator.machines.interface import Host
+from tpuctl.emulator.service_usage.quota import METHODS as QUOTA_METHODS
+from tpuctl.emulator.state.pace import DEFAULT_PACE, Pace
+from tpuctl.emulator.state.store import Store
+from tpuctl.emulator.storage.service import StorageService
+from tpuctl.emulator.wire.control_api import Owner
+from tpuctl.emulator.wire.grpc_server import RpcServer
+from tpuctl.emulator.wire.http import HttpHandler, Request, json_response
+from tpuctl.emulator.wire.iap_tunnels import METHODS as TUNNEL_METHODS
+from tpuctl.emulator.wire.iap_tunnels import Tunnels
+from tpuctl.emulator.wire.protocol_switch import Front
+from tpuctl.emulator.wire.registry import World
+from tpuctl.emulator.wire.routes import Router
 from tpuctl.files import private_folder
 from tpuctl.version import __version__
 
@@ -179,7 +179,7 @@ class Server:
         }
 
     def write_address(self) -> None:
-        """Leave word for `control` where this process answers."""
+        """Leave word for `client.server_process` where this process answers."""
         path = self.home / "server.json"
         draft = path.with_suffix(".draft")
         draft.write_text(

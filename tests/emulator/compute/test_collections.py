@@ -9,13 +9,13 @@ import pytest
 from descriptions import document
 from google.cloud import compute_v1
 
-from tpuctl.emulator.services import compute
-from tpuctl.emulator.services.compute_collection import Collection, Row
-from tpuctl.emulator.world import Caller
+from tpuctl.emulator.compute import service
+from tpuctl.emulator.compute.collection import Collection, Row
+from tpuctl.emulator.wire.registry import Caller
 
 PROJECT = "local-project"
 REGION = "europe-west4"
-assert compute  # whoever imports it has imported all collections
+assert service  # whoever imports it has imported all collections
 
 
 class ResourcePolicies(Collection):

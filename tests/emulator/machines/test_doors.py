@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.emulator.machines.doors import OwnNetwork
+from tpuctl.emulator.machines.port_forward import OwnNetwork
 from tpuctl.emulator.machines.processes import Init, View, reason_against_namespaces
 from tpuctl.interpreters import own
 

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from tpuctl.catalog import runtimes
-from tpuctl.emulator.machine import MachineError, MachineSpec
-from tpuctl.emulator.machines import ImageStore
-from tpuctl.emulator.machines.images import MARKER
+from tpuctl.emulator.machines.images import MARKER, ImageStore
+from tpuctl.emulator.machines.interface import MachineError, MachineSpec
 
 NODE = "projects/lab/locations/z/nodes/bert"
 

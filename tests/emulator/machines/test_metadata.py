@@ -14,9 +14,9 @@ import aiohttp
 import pytest
 from google.auth import jwt
 
-from tpuctl.emulator.identity_tokens import certificates_at
-from tpuctl.emulator.machine import Endpoint, MachineSpec
 from tpuctl.emulator.machines.attributes import tree_of
+from tpuctl.emulator.machines.identity_tokens import certificates_at
+from tpuctl.emulator.machines.interface import Endpoint, MachineSpec
 
 FLAVOR = {"Metadata-Flavor": "Google"}
 

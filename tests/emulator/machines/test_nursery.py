@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.emulator.machines.nursery import Nursery
+from tpuctl.emulator.machines.fork_server import Nursery
 from tpuctl.emulator.machines.processes import Init
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
