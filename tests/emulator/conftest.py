@@ -14,8 +14,8 @@ import requests
 from google.api_core.client_options import ClientOptions
 from google.oauth2.credentials import Credentials
 
-from tpuctl.emulator.faults.transcript import Transcript
 from tpuctl.emulator.server import Server
+from tpuctl.emulator.wire.transcript import Transcript
 
 _spec = importlib.util.spec_from_file_location(
     "emulator_null_host", Path(__file__).with_name("null_host.py")

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tpuctl.emulator.faults.transcript import Transcript
 from tpuctl.emulator.server import Server
+from tpuctl.emulator.wire.transcript import Transcript
 
 
 def null_host() -> Any:

@@ -14,7 +14,6 @@ from aiohttp import web
 
 from tpuctl.emulator.faults.method_names import MethodNames
 from tpuctl.emulator.faults.scheduled_faults import Happenings
-from tpuctl.emulator.faults.transcript import Transcript
 from tpuctl.emulator.iam.oauth import PublicPages
 from tpuctl.emulator.iam.tokens import Access
 from tpuctl.emulator.machines.interface import Host
@@ -30,6 +29,7 @@ from tpuctl.emulator.wire.iap_tunnels import Tunnels
 from tpuctl.emulator.wire.protocol_switch import Front
 from tpuctl.emulator.wire.registry import World
 from tpuctl.emulator.wire.routes import Router
+from tpuctl.emulator.wire.transcript import Transcript
 from tpuctl.files import private_folder
 from tpuctl.version import __version__
 

@@ -9,10 +9,10 @@ import tempfile
 from typing import Any
 
 from tpuctl.emulator.faults.traffic import Caller, Cut
-from tpuctl.emulator.faults.transcript import Transcript
 from tpuctl.emulator.iam.tokens import Access
 from tpuctl.emulator.state.errors import ApiError, internal
 from tpuctl.emulator.wire.routes import Router
+from tpuctl.emulator.wire.transcript import Transcript
 
 __all__ = ["RpcServer"]
 

@@ -15,7 +15,6 @@ from aiohttp import web
 
 from tpuctl.emulator.faults.http_exchange import Exchange, HalfAnswer
 from tpuctl.emulator.faults.traffic import Caller, Cut
-from tpuctl.emulator.faults.transcript import Transcript
 from tpuctl.emulator.iam.oauth import PublicPages
 from tpuctl.emulator.iam.tokens import OWNER, Access
 from tpuctl.emulator.state.errors import ApiError, internal, invalid
@@ -23,6 +22,7 @@ from tpuctl.emulator.wire.batch import Part, answer_batch
 from tpuctl.emulator.wire.discovery import documents
 from tpuctl.emulator.wire.iap_tunnels import ROOT, Tunnels
 from tpuctl.emulator.wire.routes import NoSuchPath, Router
+from tpuctl.emulator.wire.transcript import Transcript
 
 __all__ = ["HttpHandler", "Request"]
 
