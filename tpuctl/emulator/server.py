@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from tpuctl.emulator.faults.method_names import MethodNames
-from tpuctl.emulator.faults.scheduled_faults import Happenings
+from tpuctl.emulator.faults.scheduled_faults import ScheduledFaults
 from tpuctl.emulator.iam.oauth import PublicPages
 from tpuctl.emulator.iam.tokens import Access
 from tpuctl.emulator.machines.interface import Host
@@ -23,7 +23,8 @@ from tpuctl.emulator.state.store import Store
 from tpuctl.emulator.storage.service import StorageService
 from tpuctl.emulator.wire.control_api import Owner
 from tpuctl.emulator.wire.grpc_server import RpcServer
-from tpuctl.emulator.wire.http import HttpHandler, Request, json_response
+from tpuctl.emulator.wire.http import HttpHandler
+from tpuctl.emulator.wire.http_request import Request, json_response
 from tpuctl.emulator.wire.iap_tunnels import METHODS as TUNNEL_METHODS
 from tpuctl.emulator.wire.iap_tunnels import Tunnels
 from tpuctl.emulator.wire.protocol_switch import Front
@@ -34,13 +35,6 @@ from tpuctl.files import private_folder
 from tpuctl.version import __version__
 
 __all__ = ["MakeHost", "Server", "StartableHost"]
-
-# What stands in the store and has machines, by kind, and the service that boots them again.
-_WITH_MACHINES = (
-    ("tpu.node", "tpu"),
-    ("tpu.v1.node", "tpu_v1"),
-    ("compute.instances", "compute"),
-)
 
 
 class StartableHost(Host, Protocol):
@@ -97,15 +91,18 @@ class Server:
             faults.take("key-refused", node=name, worker=name.rpartition("/workers/")[2])
             is not None
         )
-        happenings = Happenings(self.world)
-        self.host.disk_limit = happenings.disk_limit
+        scheduled = ScheduledFaults(
+            *(faults, self.host, self.world.names_with_machines, self.world.machine_service),
+            self.world.in_background,
+        )
+        self.host.disk_limit = scheduled.disk_limit
         router = Router(self.world)
         self._rpc = RpcServer(router, access, self._transcript)
         storage = StorageService(self.world)
         storage.sweep()
         others = {*QUOTA_METHODS, *TUNNEL_METHODS}
         methods = MethodNames(router, lambda: others | {*storage.names()})
-        self._owner = Owner(self.world, self.write_address, methods.require, happenings)
+        self._owner = Owner(self.world, self.write_address, methods.require, scheduled)
         pages = PublicPages(access, self.home)
         self._tunnels = Tunnels(self.world)
         self._http = HttpHandler(
@@ -113,10 +110,9 @@ class Server:
             self._transcript,
         )
         self.world.operations.resume()
-        for kind, service in _WITH_MACHINES:
-            if self.store.count(kind):
-                await self.world.service(service).resume()
-        happenings.resume()
+        for service in self.world.machine_services():
+            await service.resume()
+        scheduled.resume()
 
     @property
     def url(self) -> str:

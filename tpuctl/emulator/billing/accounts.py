@@ -37,9 +37,6 @@ class BillingService:
     def handler(self, service: str) -> BillingService:
         return self
 
-    async def resume(self) -> None:
-        return None
-
     async def list_billing_accounts(self, request: Any, caller: Caller) -> Any:
         wanted = _FILTER.fullmatch(request.filter)
         if wanted is None:

@@ -86,9 +86,6 @@ class PriceListService:
     def handler(self, service: str) -> PriceListService:
         return self
 
-    async def resume(self) -> None:
-        return None
-
     async def list_services(self, request: Any, caller: Caller) -> Any:
         rows, token = page(sorted(SERVICES), request.page_size, request.page_token, str, most=MOST)
         return messages.ListServicesResponse.pb()(

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.emulator.client.shell_record import RECORD, read_record, surroundings
-from tpuctl.emulator.iam.tokens import OWNER
 from tpuctl.emulator.machines.gateway_address import Way, shell_user, write_private
 from tpuctl.emulator.machines.trust import (
     CERTIFICATES,
@@ -26,7 +25,7 @@ from tpuctl.emulator.machines.trust import (
     local_hosts,
     trusted_certificates,
 )
-from tpuctl.emulator.state.projects import DEFAULT_PROJECT
+from tpuctl.emulator.state.projects import DEFAULT_PROJECT, OWNER
 from tpuctl.files import private_folder
 
 __all__ = ["environment_for"]

@@ -9,8 +9,9 @@ from typing import Any
 from tpuctl.emulator.compute.collection import Collection, Row, fingerprint
 from tpuctl.emulator.compute.errors import bad_field, not_found
 from tpuctl.emulator.compute.messages import LINK
-from tpuctl.emulator.compute.networks import NETWORKS, full_network
+from tpuctl.emulator.compute.networks import NETWORKS
 from tpuctl.emulator.state.errors import invalid
+from tpuctl.emulator.state.resource_names import full_network
 from tpuctl.emulator.wire.registry import Caller
 
 __all__ = ["Addresses", "GlobalAddresses"]

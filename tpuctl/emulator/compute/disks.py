@@ -17,7 +17,7 @@ from tpuctl.emulator.compute.collection import (
 from tpuctl.emulator.compute.errors import bad_field, failed, in_use, not_found
 from tpuctl.emulator.compute.images import find_image
 from tpuctl.emulator.compute.lists import aggregated, listed_names
-from tpuctl.emulator.compute.messages import LINK, as_row, message_of, short
+from tpuctl.emulator.compute.messages import LINK, as_row, message_of
 from tpuctl.emulator.compute.snapshots import full_snapshot
 from tpuctl.emulator.state.locations import known_zone, zones
 from tpuctl.emulator.state.operations import Arguments, Effect
@@ -172,16 +172,9 @@ class Disks(Collection):
     def _users(self, project: str) -> dict[str, list[str]]:
         """Who has each disk of the project: instances, and TPU VMs with data disks."""
         found: dict[str, list[str]] = {}
-        for name, instance in self.service.instances.items(f"projects/{project}/"):
-            for disk in instance.get("disks", ()):
-                if "source" in disk:
-                    found.setdefault(disk["source"], []).append(name)
-        if self.store.count("tpu.node"):
-            from tpuctl.emulator.tpu.nodes import KIND, Node
-
-            for name, body in self.store.items(KIND, f"projects/{project}/"):
-                for data_disk in Node.FromString(body).data_disks:
-                    found.setdefault(short(data_disk.source_disk), []).append(name)
+        for service in self.service.world.machine_services():
+            for disk, users in service.users_of_disks(project).items():
+                found.setdefault(disk, []).extend(users)
         return found
 
     def users_of(self, name: str) -> list[str]:

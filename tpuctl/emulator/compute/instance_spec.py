@@ -15,13 +15,13 @@ from tpuctl.emulator.compute.errors import (
     not_found,
 )
 from tpuctl.emulator.compute.machine_types import machine_type
-from tpuctl.emulator.compute.messages import short
-from tpuctl.emulator.compute.networks import NETWORKS, full_network
+from tpuctl.emulator.compute.networks import NETWORKS
 from tpuctl.emulator.compute.project import checked_items
 from tpuctl.emulator.state.constraints import OrgPolicies
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.locations import region_of
 from tpuctl.emulator.state.projects import Project
+from tpuctl.emulator.state.resource_names import full_network, short
 
 if TYPE_CHECKING:
     from tpuctl.emulator.compute.service import ComputeService

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import Any
 
@@ -19,6 +20,7 @@ from tpuctl.emulator.iam.policies import ACCOUNTS
 from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
 from tpuctl.emulator.state.locations import region_of
+from tpuctl.emulator.wire.machine_service import TunnelTarget
 from tpuctl.emulator.wire.registry import Caller
 
 __all__ = ["Instances"]
@@ -30,6 +32,12 @@ _PLATFORMS = {
     "n2d": "AMD Rome",
     "e2": "Intel Broadwell",
     "c2": "Intel Cascade Lake",
+}
+# What a machine is told that is moved while it runs, and one that cannot be: docs.cloud.google.com/
+# compute/docs/metadata/getting-live-migration-notice
+_EVENTS = {
+    "MIGRATE": "MIGRATE_ON_HOST_MAINTENANCE",
+    "TERMINATE": "TERMINATE_ON_HOST_MAINTENANCE",
 }
 _SETTLED = ("RUNNING", "TERMINATED")
 
@@ -75,6 +83,24 @@ class Instances(InstanceSettings):
             for instance, row in self.items(f"projects/{name.split('/')[1]}/")
             if any(name in (one["network"], one["subnetwork"]) for one in row["networkInterfaces"])
         ]
+
+    def users_of_disks(self, project: str) -> dict[str, list[str]]:
+        """Instances of a project by the disks that are attached to them."""
+        found: dict[str, list[str]] = {}
+        for name, instance in self.items(f"projects/{project}/"):
+            for disk in instance.get("disks", ()):
+                if "source" in disk:
+                    found.setdefault(disk["source"], []).append(name)
+        return found
+
+    def tunnel_target(self, name: str) -> TunnelTarget | None:
+        """The machine of an instance that runs, for a tunnel to it."""
+        row = self.find(name)
+        if row is None or row["status"] != "RUNNING":
+            return None
+        network = str(row["networkInterfaces"][0]["network"])
+        tags = frozenset(row["tags"].get("items", ()))
+        return TunnelTarget(name, network[network.index("projects/") :], tags)
 
     async def insert(self, request: Any, caller: Caller) -> Any:
         base = self.base_of(request)
@@ -251,6 +277,17 @@ class Instances(InstanceSettings):
             verb = "compute.instances.preempted"
             system = Caller("system")
             self.begin_on("preempted", name, system, {"notice": notice}, verb=verb)
+
+    async def maintain(self, name: str) -> None:
+        """Announce maintenance on a running machine and take that back after a while."""
+        row = self.find(name) or {}
+        if row.get("status") != "RUNNING":
+            raise ApiError("FAILED_PRECONDITION", f"{name} does not run.")
+        policy = row.get("scheduling", {}).get("onHostMaintenance", "MIGRATE")
+        world = self.service.world
+        world.host.set_event(name, "maintenance-event", _EVENTS[policy])
+        await asyncio.sleep(world.pace.seconds("tpu.maintain"))
+        world.host.set_event(name, "maintenance-event", "NONE")
 
     async def get_guest_attributes(self, request: Any, caller: Caller) -> Any:
         """What programs on the machine have written, where its metadata allows them to."""

@@ -13,7 +13,7 @@ from google.protobuf import json_format
 
 from tpuctl.slim import compute_types
 
-__all__ = ["LINK", "as_row", "collection_of", "message_of", "short"]
+__all__ = ["LINK", "as_row", "collection_of", "message_of"]
 
 LINK = "https://www.googleapis.com/compute/v1/"  # what Google's links begin with
 _PACKAGE = "google.cloud.compute_v1"
@@ -28,12 +28,6 @@ def as_row(message: Any) -> dict[str, Any]:
     """The JSON form of a message that a client sent."""
     row: dict[str, Any] = json_format.MessageToDict(message)
     return row
-
-
-def short(link: str) -> str:
-    """A link without what comes before `projects/`: links come whole, in part, or as names."""
-    found = re.search(r"projects/[^/]+/.+$", link)
-    return found[0] if found else link
 
 
 def collection_of(path: str) -> tuple[str, str] | None:

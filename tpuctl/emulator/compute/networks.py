@@ -10,25 +10,14 @@ from tpuctl.emulator.compute.collection import Collection, Row
 from tpuctl.emulator.compute.errors import bad_field, failed, not_found
 from tpuctl.emulator.compute.messages import LINK, message_of
 from tpuctl.emulator.state.operations import Arguments
-from tpuctl.emulator.state.projects import Directory
+from tpuctl.emulator.state.resource_names import full_network
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["FIREWALLS", "NETWORKS", "Firewalls", "Networks", "full_network"]
+__all__ = ["FIREWALLS", "NETWORKS", "Firewalls", "Networks"]
 
 NETWORKS = "compute.networks"
 FIREWALLS = "compute.firewalls"
 _WITH_PORTS = ("tcp", "udp", "sctp", "6", "17", "132")
-
-
-def full_network(directory: Directory, project: str, text: str) -> str:
-    """The full name of a network that was given as a link, in part, by name, or not at all.
-
-    The project in it may be given by number, as gcloud does.
-    """
-    found = re.search(r"projects/([^/]+)/global/networks/([^/]+)$", text)
-    owner, name = (found[1], found[2]) if found else (project, text.rpartition("/")[2])
-    known = directory.find(owner)
-    return f"projects/{known['id'] if known else owner}/global/networks/{name or 'default'}"
 
 
 class Networks(Collection):
@@ -91,21 +80,9 @@ class Networks(Collection):
             for firewall, row in self.service.firewalls.items(f"projects/{project}/")
             if row["network"] == name
         ]
-        users += self.service.instances.users_of_network(name)
         users += self.service.subnetworks.custom_names(name)
-        if self.store.count("tpu.node"):
-            from tpuctl.emulator.tpu.nodes import KIND, Node
-
-            for node_name, body in self.store.items(KIND, f"projects/{project}/"):
-                if Node.FromString(body).network_config.network == name:
-                    users.append(node_name)
-        if self.store.count("tpu.v1.node"):
-            from tpuctl.emulator.tpu.v1_view import list_v1
-
-            directory = self.service.world.projects
-            for node in list_v1(self.store, f"projects/{project}/"):
-                if full_network(directory, project, node.network) == name:
-                    users.append(node.name)
+        for service in self.service.world.machine_services():
+            users += service.users_of_network(name)
         return users
 
 

@@ -85,10 +85,8 @@ class Projects:
     def _metadata_set(self, arguments: Arguments) -> None:
         project = arguments["target"].split("/")[1]
         self._store.put_json(_KIND, project, {"items": arguments["items"]})
-        self._service.instances.reconfigure_all(project)
-        if self._store.count("tpu.node"):
-            tpu: Any = self._service.world.service("tpu")
-            tpu.reconfigure_all(project)
+        for service in self._service.world.machine_services():
+            service.reconfigure_all(project)
 
 
 def checked_items(wanted: Mapping[str, Any]) -> Items:

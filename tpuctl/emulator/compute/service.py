@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,13 +24,14 @@ from tpuctl.emulator.compute.quota import Quota, Regions, Zones
 from tpuctl.emulator.compute.snapshots import Snapshots
 from tpuctl.emulator.compute.subnetworks import Routes, Subnetworks
 from tpuctl.emulator.state.operations import Arguments, Effect
+from tpuctl.emulator.wire.machine_service import MachineService, TunnelTarget
 from tpuctl.emulator.wire.registry import Caller, World
 from tpuctl.slim import compute_types
 
 __all__ = ["ComputeService"]
 
 
-class ComputeService:
+class ComputeService(MachineService):
     """Its collections answer requests; here is what they share: operations and their effects."""
 
     def __init__(self, world: World) -> None:
@@ -80,8 +81,25 @@ class ComputeService:
         return list(self._handlers)
 
     async def resume(self) -> None:
-        """Boot the machines of every instance that ran when the last process ended."""
         await self.instances.resume()
+
+    async def preempt(self, name: str) -> None:
+        self.instances.preempt(name, self.world.pace.seconds("tpu.preempt"))
+
+    async def maintain(self, name: str) -> None:
+        await self.instances.maintain(name)
+
+    def users_of_network(self, network: str) -> Sequence[str]:
+        return self.instances.users_of_network(network)
+
+    def users_of_disks(self, project: str) -> Mapping[str, Sequence[str]]:
+        return self.instances.users_of_disks(project)
+
+    def reconfigure_all(self, project: str) -> None:
+        self.instances.reconfigure_all(project)
+
+    def tunnel_target(self, project: str, zone: str, host: str) -> TunnelTarget | None:
+        return self.instances.tunnel_target(f"{project}/zones/{zone}/instances/{host}")
 
     def project(self, name: str) -> str:
         """The id of a project, given by id or number."""

@@ -6,8 +6,9 @@ from typing import Any
 
 from tpuctl.emulator.compute.collection import Collection, Row, fingerprint
 from tpuctl.emulator.compute.errors import bad_field, not_found
-from tpuctl.emulator.compute.messages import LINK, short
+from tpuctl.emulator.compute.messages import LINK
 from tpuctl.emulator.state.locations import region_of
+from tpuctl.emulator.state.resource_names import short
 from tpuctl.emulator.wire.registry import Caller
 
 __all__ = ["Snapshots", "full_snapshot"]

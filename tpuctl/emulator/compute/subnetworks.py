@@ -12,10 +12,11 @@ from tpuctl.emulator.compute.collection import Collection, Items, Row, Rows, fin
 from tpuctl.emulator.compute.errors import bad_field, condition_not_met, failed, not_found
 from tpuctl.emulator.compute.lists import listed
 from tpuctl.emulator.compute.messages import LINK, as_row, message_of
-from tpuctl.emulator.compute.networks import NETWORKS, full_network
+from tpuctl.emulator.compute.networks import NETWORKS
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.locations import auto_range, regions
 from tpuctl.emulator.state.operations import Arguments, Effect
+from tpuctl.emulator.state.resource_names import full_network
 from tpuctl.emulator.wire.registry import Caller
 
 if TYPE_CHECKING:

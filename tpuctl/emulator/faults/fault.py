@@ -18,7 +18,7 @@ from tpuctl.emulator.state.locations import regions, zones
 from tpuctl.emulator.state.store import Store
 from tpuctl.emulator.state.text import did_you_mean
 
-__all__ = ["HAPPENINGS", "KINDS", "MATCHES", "Fault", "Faults", "is_mutating", "matches_method"]
+__all__ = ["KINDS", "MATCHES", "SCHEDULED", "Fault", "Faults", "is_mutating", "matches_method"]
 
 # What a call is chosen by; a fault takes those that fit all it names.
 MATCHES = ("method", "project", "zone", "region", "type", "name", "caller")
@@ -44,7 +44,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "disk-full": ("node*", "worker", "seconds", "after_bytes"),
 }
 # What happens to nodes and machines, without a call of anybody: once.
-HAPPENINGS = ("preempt", "maintenance", "host-gone", "disk-full")
+SCHEDULED = ("preempt", "maintenance", "host-gone", "disk-full")
 # What a quota is met by, unless a method is named.
 _CREATIONS = "CreateNode,CreateQueuedResource,Instances/Insert"
 _UNLIMITED = "unlimited"
@@ -239,7 +239,7 @@ def _checked(wanted: Any) -> dict[str, Any]:
         if name.endswith("*") and name[:-1] not in given:
             raise invalid(f"A fault of kind {kind} needs {name[:-1]!r}.")
     fields = {name: _value(name, value) for name, value in given.items()}
-    if kind in HAPPENINGS and not {"times", "at"}.isdisjoint(fields):
+    if kind in SCHEDULED and not {"times", "at"}.isdisjoint(fields):
         raise invalid(f"A fault of kind {kind} strikes once: it has no times and no at.")
     if kind == "quota":
         fields.setdefault("method", _CREATIONS)

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tpuctl.emulator.iam.method_permissions import row_of
 from tpuctl.emulator.state.errors import ApiError
 
 __all__ = ["WORDINGS", "Wording", "refusal", "storage_denied"]
@@ -284,7 +283,7 @@ def refusal(fault: Mapping[str, Any], facts: Mapping[str, Any]) -> ApiError:
     kind = fault["kind"]
     method, caller = str(facts.get("method")), str(facts.get("caller"))
     if kind == "deny" and method.startswith("storage.") and not fault.get("text"):
-        return storage_denied(caller, _permission_of(method))
+        return storage_denied(caller, str(facts["permission"]))
     name = str(fault.get("like") or _OF_KIND.get(kind, ""))
     if kind == "quota":
         name = "quota-region" if "region" in fault else "quota-zone"
@@ -347,12 +346,6 @@ def storage_denied(email: str, permission: str) -> ApiError:
         "denied on resource (or it may not exist).",
         reason="forbidden",
     )
-
-
-def _permission_of(method: str) -> str:
-    """What a method of Cloud Storage needs; those that write objects are not asked for more."""
-    row = row_of(method)
-    return row.permissions[0] if row is not None and row.permissions else "storage.objects.create"
 
 
 def _each(value: dict[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,34 +5,44 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol
 
-from tpuctl.emulator.faults.fault import HAPPENINGS, Fault
-from tpuctl.emulator.machines.interface import MachineError
+from tpuctl.emulator.faults.fault import SCHEDULED, Fault, Faults
+from tpuctl.emulator.machines.interface import Host, MachineError
 from tpuctl.emulator.state.errors import ApiError, missing
 from tpuctl.emulator.state.text import did_you_mean
-from tpuctl.emulator.wire.registry import World
 
-__all__ = ["Happenings"]
+__all__ = ["ScheduledFaults"]
 
 log = logging.getLogger(__name__)
 
-_INSTANCES = "compute.instances"
-_KINDS = ("tpu.node", "tpu.v1.node", _INSTANCES)  # of the store
-# What a machine is told that is moved while it runs, and one that cannot be: docs.cloud.google.com/
-# compute/docs/metadata/getting-live-migration-notice
-_EVENTS = {
-    "MIGRATE": "MIGRATE_ON_HOST_MAINTENANCE",
-    "TERMINATE": "TERMINATE_ON_HOST_MAINTENANCE",
-}
+
+class Interruptible(Protocol):
+    """An API whose resources have machines that Google takes away or maintains."""
+
+    async def preempt(self, name: str) -> None: ...
+
+    async def maintain(self, name: str) -> None: ...
 
 
-class Happenings:
+class ScheduledFaults:
     """Lets them happen when they are due, and takes back what can be taken back."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(
+        self,
+        faults: Faults,
+        host: Host,
+        names: Callable[[], list[str]],
+        service_of: Callable[[str], Interruptible],
+        in_background: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:
+        """`names` lists what has machines, by full names, `service_of` tells whose each is."""
+        self._faults = faults
+        self._host = host
+        self._names = names
+        self._service_of = service_of
+        self._in_background = in_background
         self._ways: dict[str, Callable[[Fault, str], Awaitable[None]]] = {
             "preempt": self._preempt,
             "maintenance": self._maintain,
@@ -42,30 +52,29 @@ class Happenings:
 
     def resume(self) -> None:
         """Take up what is still to happen."""
-        for fault in self._world.faults.all():
-            if fault.kind in HAPPENINGS and not fault.is_spent():
-                self._world.in_background(self._happen(fault))
+        for fault in self._faults.all():
+            if fault.kind in SCHEDULED and not fault.is_spent():
+                self._in_background(self._happen(fault))
 
     def schedule(self, fault: Fault) -> None:
         """Have a new fault happen at its time. ApiError if that is now and cannot be."""
-        if fault.kind not in HAPPENINGS:
+        if fault.kind not in SCHEDULED:
             return
         if not fault.get("seconds"):
             name = self._full_name(fault.fields["node"])
             if fault.kind in ("host-gone", "disk-full"):
                 self._machines(fault, name)
-        self._world.faults.note(fault, due=time.time() + fault.get("seconds", 0))
-        self._world.in_background(self._happen(fault))
+        self._faults.note(fault, due=time.time() + fault.get("seconds", 0))
+        self._in_background(self._happen(fault))
 
     async def undo(self, fault: Fault) -> None:
         """What a fault that was removed leaves: disks have room again. The rest has happened."""
         if not fault.get("active"):
             return
-        host = self._world.host
-        for name in host.machines():
+        for name in self._host.machines():
             if _is_about(fault, name):
                 try:
-                    await host.limit_disk(name, self.disk_limit(name))
+                    await self._host.limit_disk(name, self.disk_limit(name))
                 except MachineError as error:
                     log.warning("%s: %s", name, error)
 
@@ -73,7 +82,7 @@ class Happenings:
         """How many bytes the programs of a machine may write that begins to run."""
         limits = [
             int(fault.get("after_bytes", 0))
-            for fault in self._world.faults.all()
+            for fault in self._faults.all()
             if fault.get("active") and _is_about(fault, machine)
         ]
         return min(limits, default=None)
@@ -82,13 +91,13 @@ class Happenings:
         """What only the machines know of a fault."""
         if not fault.get("active"):
             return {}
-        host = self._world.host
+        host = self._host
         left = [host.disk_free(name) for name in host.machines() if _is_about(fault, name)]
         return {"free": min((one for one in left if one is not None), default=None)}
 
     async def _happen(self, fault: Fault) -> None:
         await asyncio.sleep(max(0.0, fault.fields["due"] - time.time()))
-        if not self._world.faults.can_strike(fault):
+        if not self._faults.can_strike(fault):
             return
         problem = ""
         try:
@@ -98,48 +107,29 @@ class Happenings:
         except Exception as error:
             log.exception("%s of %s failed", fault.kind, fault.fields["node"])
             problem = repr(error)
-        if self._world.faults.can_strike(fault):
-            self._world.faults.use(fault, problem)
+        if self._faults.can_strike(fault):
+            self._faults.use(fault, problem)
 
     async def _preempt(self, fault: Fault, name: str) -> None:
-        if self._is_instance(name):
-            compute: Any = self._world.service("compute")
-            compute.instances.preempt(name, self._world.pace.seconds("tpu.preempt"))
-            return
-        service: Any = self._world.service("tpu")
-        await service.preempt(name)
+        await self._service_of(name).preempt(name)
 
     async def _maintain(self, fault: Fault, name: str) -> None:
-        if not self._is_instance(name):
-            service: Any = self._world.service("tpu")
-            await service.maintain(name)
-            return
-        row = self._world.store.get_json(_INSTANCES, name) or {}
-        if row.get("status") != "RUNNING":
-            raise ApiError("FAILED_PRECONDITION", f"{name} does not run.")
-        policy = row.get("scheduling", {}).get("onHostMaintenance", "MIGRATE")
-        host = self._world.host
-        host.set_event(name, "maintenance-event", _EVENTS[policy])
-        await asyncio.sleep(self._world.pace.seconds("tpu.maintain"))
-        host.set_event(name, "maintenance-event", "NONE")
+        await self._service_of(name).maintain(name)
 
     async def _lose(self, fault: Fault, name: str) -> None:
         is_silent = fault.get("how", "silent") == "silent"
         for machine in self._machines(fault, name):
-            await self._world.host.lose(machine, is_silent=is_silent)
+            await self._host.lose(machine, is_silent=is_silent)
 
     async def _fill(self, fault: Fault, name: str) -> None:
         """What limits the disks stays until the fault is removed; machines ask as they boot."""
         for machine in self._machines(fault, name):
-            await self._world.host.limit_disk(machine, int(fault.get("after_bytes", 0)))
-        self._world.faults.note(fault, active=True)
-
-    def _is_instance(self, name: str) -> bool:
-        return self._world.store.get(_INSTANCES, name) is not None
+            await self._host.limit_disk(machine, int(fault.get("after_bytes", 0)))
+        self._faults.note(fault, active=True)
 
     def _full_name(self, node: str) -> str:
         """Of a node or an instance given by its full name or, where that is clear, by its id."""
-        names = [name for kind in _KINDS for name, _ in self._world.store.items(kind)]
+        names = self._names()
         found = [name for name in names if node in (name, name.rpartition("/")[2])]
         if len(found) != 1:
             told = "There is no node" if not found else "More than one node is called"
@@ -149,7 +139,7 @@ class Happenings:
 
     def _machines(self, fault: Fault, name: str) -> list[str]:
         """Those of a node that run, and of which the fault is."""
-        of_node = [one for one in self._world.host.machines() if _node_of(one) == name]
+        of_node = [one for one in self._host.machines() if _node_of(one) == name]
         if not of_node:
             raise missing(f"{name} has no machine that runs.")
         found = [one for one in of_node if _is_about(fault, one)]

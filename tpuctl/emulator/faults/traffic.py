@@ -158,9 +158,16 @@ _current: ContextVar[Call | None] = ContextVar("call", default=None)
 class Traffic:
     """All calls of the local cloud, whichever API and transport they are of."""
 
-    def __init__(self, faults: Faults, project_number: Callable[[str], int | None]) -> None:
+    def __init__(
+        self,
+        faults: Faults,
+        project_number: Callable[[str], int | None],
+        permission_of: Callable[[str], str],
+    ) -> None:
+        """`permission_of` names what a method needs: a fault that denies it says so."""
         self.faults = faults
         self._project_number = project_number
+        self._permission_of = permission_of
         self._journal: deque[dict[str, Any]] = deque(maxlen=KEPT_CALLS)
         self._count = 0
         self._held: dict[str, list[_Held]] = {}
@@ -198,6 +205,7 @@ class Traffic:
         def known() -> Facts:
             found = dict(facts())
             found |= {"method": call.method, "caller": call.caller.email}
+            found["permission"] = self._permission_of(call.method)
             found["project_number"] = self._project_number(str(found.get("project") or ""))
             call.facts = found
             return found

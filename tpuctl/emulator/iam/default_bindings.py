@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tpuctl.emulator.iam.tokens import OWNER, member_of
-from tpuctl.emulator.state.projects import Project
+from tpuctl.emulator.iam.tokens import member_of
+from tpuctl.emulator.state.projects import OWNER, Project
 from tpuctl.emulator.state.settings import Settings
 from tpuctl.emulator.state.store import Store
 

@@ -15,9 +15,8 @@ from tpuctl.emulator.iam.authority import Authority
 from tpuctl.emulator.iam.method_permissions import Row, row_of
 from tpuctl.emulator.iam.refusals import out_of_scope, refused
 from tpuctl.emulator.iam.required_permissions import Need, Places, text_at
-from tpuctl.emulator.iam.tokens import OWNER
 from tpuctl.emulator.state.errors import ApiError
-from tpuctl.emulator.state.projects import DEFAULT_PROJECT, Directory
+from tpuctl.emulator.state.projects import DEFAULT_PROJECT, OWNER, Directory
 from tpuctl.emulator.state.store import Store
 
 __all__ = ["Guard"]

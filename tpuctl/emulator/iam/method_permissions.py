@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["Row", "methods", "row_of"]
+__all__ = ["Row", "methods", "row_of", "storage_permission"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,12 @@ class Row:
 def row_of(method: str) -> Row | None:
     """The row of `package.Service/Method` or `storage.collection.method`; None if it has none."""
     return _load().get(method)
+
+
+def storage_permission(method: str) -> str:
+    """What a method of Cloud Storage needs; those that write objects are not asked for more."""
+    row = row_of(method)
+    return row.permissions[0] if row is not None and row.permissions else "storage.objects.create"
 
 
 def methods() -> list[str]:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from tpuctl.emulator.state.errors import ApiError, invalid
+from tpuctl.emulator.state.projects import OWNER
 from tpuctl.emulator.state.store import Store
 
-__all__ = ["OWNER", "Access", "email_of", "member_of", "refusal"]
+__all__ = ["Access", "email_of", "member_of", "refusal"]
 
-OWNER = "owner@local-cloud.invalid"  # whoever holds the token in the state folder
 # Kinds of the store: service accounts by name, and deleted ones by unique id.
 _ACCOUNTS, _DELETED = "account", "account-deleted"
 _ACCOUNT = re.compile(r"[^@]+@([^@.]+)\.iam\.gserviceaccount\.com")

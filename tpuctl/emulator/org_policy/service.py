@@ -36,9 +36,6 @@ class OrgPolicyService:
     def handler(self, service: str) -> Any:
         return self
 
-    async def resume(self) -> None:
-        return None
-
     async def list_constraints(self, request: Any, caller: Caller) -> Any:
         parent = self._resource(request.parent)
         names, token = page(

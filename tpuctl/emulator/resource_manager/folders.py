@@ -38,9 +38,6 @@ class ContainersService:
     def handler(self, service: str) -> ContainersService:
         return self
 
-    async def resume(self) -> None:
-        return None
-
     async def get_organization(self, request: Any, caller: Caller) -> Any:
         self._check(request.name, "resourcemanager.organizations.get", (ORGANIZATION,))
         return _organization()

@@ -37,9 +37,6 @@ class ResourcesV1Service:
     def handler(self, service: str) -> Any:
         return self._handlers.get(service)
 
-    async def resume(self) -> None:
-        return None
-
 
 class _Policies:
     """The three methods about a policy: v3 says them in the same messages."""

@@ -54,9 +54,6 @@ class SecretsService:
     def handler(self, service: str) -> Any:
         return self
 
-    async def resume(self) -> None:
-        return None
-
     # Secrets.
 
     async def create_secret(self, request: Any, caller: Caller) -> Any:

@@ -88,9 +88,6 @@ class QuotaService:
     def handler(self, service: str) -> QuotaService:
         return self
 
-    async def resume(self) -> None:
-        return None
-
     def method_of(self, verb: str, path: str) -> str | None:
         """The name of the method that a request is of, if that is imitated."""
         metrics = _METRICS.fullmatch(path) if verb == "GET" else None

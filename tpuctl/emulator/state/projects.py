@@ -8,7 +8,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from tpuctl.emulator.iam.tokens import OWNER
 from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.state.store import Store
 
@@ -20,6 +19,7 @@ __all__ = [
     "FOLDER",
     "OPEN_ACCOUNT",
     "ORGANIZATION",
+    "OWNER",
     "Directory",
     "Project",
     "consumer_of",
@@ -27,6 +27,7 @@ __all__ = [
     "title_of",
 ]
 
+OWNER = "owner@local-cloud.invalid"  # whoever holds the token in the state folder
 DEFAULT_PROJECT = "local-project"
 ORGANIZATION = "organizations/400000000001"
 FOLDER = "folders/500000000001"

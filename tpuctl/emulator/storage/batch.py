@@ -10,7 +10,7 @@ from aiohttp import web
 
 from tpuctl.emulator.storage.primitives import Answer, Call, NotModified
 from tpuctl.emulator.wire import batch
-from tpuctl.emulator.wire.http import Request
+from tpuctl.emulator.wire.http_request import Request
 
 __all__ = ["answer_batch"]
 

@@ -18,7 +18,7 @@ from tpuctl.emulator.faults.traffic import Cut
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.storage.object_row import Stored
 from tpuctl.emulator.storage.primitives import CHUNK, etag_of
-from tpuctl.emulator.wire.http import Request
+from tpuctl.emulator.wire.http_request import Request
 
 __all__ = ["media_headers", "send_media"]
 

@@ -26,7 +26,7 @@ from tpuctl.emulator.storage.xml import METHODS as XML_METHODS
 from tpuctl.emulator.storage.xml import Xml
 from tpuctl.emulator.storage.xml_buckets import XmlBuckets
 from tpuctl.emulator.storage.xml_uploads import MultipartUploads
-from tpuctl.emulator.wire.http import Request
+from tpuctl.emulator.wire.http_request import Request
 from tpuctl.emulator.wire.registry import Caller, World
 
 __all__ = ["StorageService"]

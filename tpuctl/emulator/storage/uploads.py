@@ -27,7 +27,7 @@ from tpuctl.emulator.storage.primitives import (
     read_body_json,
 )
 from tpuctl.emulator.storage.upload_writer import pour
-from tpuctl.emulator.wire.http import Request
+from tpuctl.emulator.wire.http_request import Request
 
 __all__ = ["Uploads"]
 

@@ -16,7 +16,7 @@ from tpuctl.emulator.storage.primitives import NO_SUCH_BUCKET, NotModified
 from tpuctl.emulator.storage.uploads import Uploads
 from tpuctl.emulator.storage.xml_buckets import XmlBuckets
 from tpuctl.emulator.storage.xml_uploads import MultipartUploads
-from tpuctl.emulator.wire.http import Request
+from tpuctl.emulator.wire.http_request import Request
 
 __all__ = ["METHODS", "Xml"]
 

@@ -10,7 +10,7 @@ from tpuctl.emulator.storage.buckets import Buckets
 from tpuctl.emulator.storage.object_lists import Lists
 from tpuctl.emulator.storage.primitives import Answer, Call
 from tpuctl.emulator.storage.xml_documents import document, parse
-from tpuctl.emulator.wire.http import Request
+from tpuctl.emulator.wire.http_request import Request
 
 __all__ = ["XmlBuckets"]
 

@@ -26,7 +26,7 @@ from tpuctl.emulator.storage.objects import Objects, described
 from tpuctl.emulator.storage.primitives import CHUNK, Hasher
 from tpuctl.emulator.storage.uploads import Uploads
 from tpuctl.emulator.storage.xml_documents import document, parse
-from tpuctl.emulator.wire.http import Request
+from tpuctl.emulator.wire.http_request import Request
 
 __all__ = ["MultipartUploads"]
 

@@ -9,10 +9,10 @@ from typing import Any
 from google.cloud.tpu_v1.types import cloud_tpu as v1
 
 from tpuctl import catalog
-from tpuctl.emulator.compute.networks import full_network
 from tpuctl.emulator.machines.interface import Endpoint, MachineError
 from tpuctl.emulator.state.errors import ApiError, missing
 from tpuctl.emulator.state.projects import Project
+from tpuctl.emulator.state.resource_names import full_network
 from tpuctl.emulator.tpu.admission import Admission, check_labels, check_node_id
 from tpuctl.emulator.tpu.interruptions import Interruptions
 from tpuctl.emulator.tpu.nodes import KIND as KIND_V2
@@ -33,6 +33,7 @@ from tpuctl.emulator.tpu.v1_network import (
 )
 from tpuctl.emulator.tpu.v1_nodes import NodesV1
 from tpuctl.emulator.tpu.v1_view import NodeV1, as_v1
+from tpuctl.emulator.wire.machine_service import MachineService
 from tpuctl.emulator.wire.operations_service import OperationsService
 from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import Caller, World
@@ -48,7 +49,7 @@ _DENIED = (
 )
 
 
-class TpuV1Service(OperationsService):
+class TpuV1Service(OperationsService, MachineService):
     """The handlers of google.cloud.tpu.v1.Tpu.
 
     Nodes that v2 made are shown too, in v1's shape, and cannot be changed through v1.
@@ -151,12 +152,15 @@ class TpuV1Service(OperationsService):
         return self._change_state("reimage", node, State.REIMAGING, version=version)
 
     async def preempt(self, name: str) -> None:
-        """Take a node's machines away, as Google does with preemptible ones."""
         self._interruptions.preempt(self._must(name))
 
     async def maintain(self, name: str) -> None:
-        """Put a node through a maintenance event."""
         self._interruptions.maintain(self._must(name), api="v1")
+
+    def users_of_network(self, network: str) -> list[str]:
+        project = network.split("/")[1]
+        nodes = self._nodes.all(f"projects/{project}/")
+        return [node.name for node in nodes if self._network_of(node, project) == network]
 
     # What nodes are made of.
 

@@ -14,6 +14,7 @@ from google.protobuf import json_format
 from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.emulator.state.errors import ApiError, missing
 from tpuctl.emulator.state.projects import Project
+from tpuctl.emulator.state.resource_names import short
 from tpuctl.emulator.tpu.admission import Admission, check_labels, check_node_id
 from tpuctl.emulator.tpu.interruptions import Interruptions
 from tpuctl.emulator.tpu.nodes import KIND, PORT_KEY, Node, Nodes, State
@@ -22,6 +23,7 @@ from tpuctl.emulator.tpu.queued_resources import Queued, as_v2_queued, from_v2
 from tpuctl.emulator.tpu.quota import Demand, Quota, wants_spot
 from tpuctl.emulator.tpu.v1_view import KIND as KIND_V1
 from tpuctl.emulator.tpu.v1_view import as_v2, find_v1, list_v1
+from tpuctl.emulator.wire.machine_service import MachineService, TunnelTarget
 from tpuctl.emulator.wire.operations_service import OperationsService
 from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import Caller, World
@@ -34,7 +36,7 @@ _EXTERNAL = "network_config.enable_external_ips"
 _UPDATABLE = ("description", "labels", "tags", "metadata", "data_disks", _EXTERNAL)
 
 
-class TpuService(OperationsService, Offer):
+class TpuService(OperationsService, Offer, MachineService):
     """The handlers of google.cloud.tpu.v2.Tpu."""
 
     def __init__(self, world: World) -> None:
@@ -182,23 +184,36 @@ class TpuService(OperationsService, Offer):
     async def reset_queued_resource(self, request: Any, caller: Caller) -> Any:
         return self._operations.message(self.queued.reset(request))
 
-    def reconfigure_all(self, project_id: str) -> None:
-        """Tell the machines of the project's TPU VMs that its metadata has changed."""
-        self._nodes.reconfigure_all(project_id)
+    def reconfigure_all(self, project: str) -> None:
+        self._nodes.reconfigure_all(project)
+
+    def users_of_network(self, network: str) -> list[str]:
+        nodes = self._nodes.all(f"projects/{network.split('/')[1]}/")
+        return [str(node.name) for node in nodes if node.network_config.network == network]
+
+    def users_of_disks(self, project: str) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for node in self._nodes.all(f"projects/{project}/"):
+            for disk in node.data_disks:
+                found.setdefault(short(disk.source_disk), []).append(node.name)
+        return found
+
+    def tunnel_target(self, project: str, zone: str, host: str) -> TunnelTarget | None:
+        """A worker goes by its hostname there."""
+        for node in self._nodes.all(f"{project}/locations/{zone}/nodes/"):
+            if node.state != State.READY:
+                continue
+            for machine in self._nodes.worker_names(node.name, len(node.network_endpoints)):
+                attributes = self._world.host.guest_attributes(machine).get("tpu", {})
+                if attributes.get("hostname") == host:
+                    return TunnelTarget(machine, node.network_config.network, frozenset(node.tags))
+        return None
 
     async def preempt(self, name: str) -> None:
-        """Take a node's machines away, as Google does with spot ones, after a short notice."""
-        if self._is_of_v1(name):
-            await self._v1().preempt(name)
-        else:
-            self._interruptions.preempt(self._get(name))
+        self._interruptions.preempt(self._get(name))
 
     async def maintain(self, name: str) -> None:
-        """Put a node through a maintenance event."""
-        if self._is_of_v1(name):
-            await self._v1().maintain(name)
-        else:
-            self._interruptions.maintain(self._get(name))
+        self._interruptions.maintain(self._get(name))
 
     def simulate_maintenance(self, name: str, worker: str, api: str) -> Any:
         """The operation of a maintenance event on one worker, "" for the first."""

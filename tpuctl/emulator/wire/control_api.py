@@ -10,12 +10,12 @@ from typing import Any
 from aiohttp import web
 
 from tpuctl.emulator.faults.fault import Fault
-from tpuctl.emulator.faults.scheduled_faults import Happenings
+from tpuctl.emulator.faults.scheduled_faults import ScheduledFaults
 from tpuctl.emulator.iam.tokens import email_of, member_of
 from tpuctl.emulator.state.errors import ApiError, invalid
 from tpuctl.emulator.state.pace import PACES
 from tpuctl.emulator.state.text import parse_json
-from tpuctl.emulator.wire.http import Request, json_response
+from tpuctl.emulator.wire.http_request import Request, json_response
 from tpuctl.emulator.wire.registry import World
 
 __all__ = ["Owner"]
@@ -36,10 +36,10 @@ class Owner:
         world: World,
         pace_changed: Callable[[], None],
         require_method: Callable[[str], None],
-        happenings: Happenings,
+        scheduled: ScheduledFaults,
     ) -> None:
         self._world = world
-        self._happenings = happenings
+        self._happenings = scheduled
         self._pace_changed = pace_changed
         self._require_method = require_method
         self._answers: dict[tuple[str, str], Answer] = {

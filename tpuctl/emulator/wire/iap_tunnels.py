@@ -16,7 +16,6 @@ import contextlib
 import ipaddress
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -26,6 +25,7 @@ from tpuctl.emulator.faults.http_exchange import Exchange
 from tpuctl.emulator.faults.traffic import Caller
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.wire.iap_session import Close, Session
+from tpuctl.emulator.wire.machine_service import TunnelTarget
 from tpuctl.emulator.wire.registry import World
 
 __all__ = ["METHODS", "ROOT", "Tunnels", "lets_in"]
@@ -62,15 +62,6 @@ class _Asked(Protocol):
     def caller(self) -> Caller: ...
 
     def first(self, key: str, default: str = "") -> str: ...
-
-
-@dataclass(frozen=True)
-class _Target:
-    """A machine as the firewall and its host know it."""
-
-    machine: str
-    network: str
-    tags: frozenset[str]
 
 
 class Tunnels:
@@ -170,30 +161,12 @@ class Tunnels:
             raise Close(Close.BAD_ACK, "bad ack")
         return session, int(request.first("ack"))
 
-    def _target(self, project: str, zone: str, instance: str) -> _Target | None:
+    def _target(self, project: str, zone: str, host: str) -> TunnelTarget | None:
         """The running machine of that name; None for none."""
-        store = self._world.store
-        name = f"{project}/zones/{zone}/instances/{instance}"
-        row = store.get_json("compute.instances", name)
-        if row is not None:
-            if row["status"] != "RUNNING":
-                return None
-            network = str(row["networkInterfaces"][0]["network"])
-            tags = frozenset(row["tags"].get("items", ()))
-            return _Target(name, network[network.index("projects/") :], tags)
-        if not store.count("tpu.node"):
-            return None
-        from tpuctl.emulator.tpu.nodes import KIND, Node, State
-
-        for node_name, body in store.items(KIND, f"{project}/locations/{zone}/nodes/"):
-            node = Node.FromString(body)
-            if node.state != State.READY:
-                continue
-            for index in range(len(node.network_endpoints)):
-                machine = f"{node_name}/workers/{index}"
-                told = self._world.host.guest_attributes(machine).get("tpu", {})
-                if told.get("hostname") == instance:
-                    return _Target(machine, node.network_config.network, frozenset(node.tags))
+        for service in self._world.machine_services():
+            target = service.tunnel_target(project, zone, host)
+            if target is not None:
+                return target
         return None
 
     def _rules(self, project: str, network: str) -> Iterator[Row]:

@@ -27,9 +27,6 @@ class OperationsService:
     def handler(self, service: str) -> OperationsService:
         return self
 
-    async def resume(self) -> None:
-        return None
-
     async def get_operation(self, request: Any, caller: Caller) -> Any:
         return self._operations.message(self._operations.get(_clean(request.name)))
 

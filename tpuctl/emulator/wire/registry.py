@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from tpuctl.emulator.faults.fault import Faults
 from tpuctl.emulator.faults.traffic import Caller, Traffic
 from tpuctl.emulator.iam.authority import Authority
 from tpuctl.emulator.iam.guard import Guard
+from tpuctl.emulator.iam.method_permissions import storage_permission
 from tpuctl.emulator.iam.tokens import Access
 from tpuctl.emulator.machines.interface import Host
 from tpuctl.emulator.state.operations import Effect, Operations
@@ -20,6 +21,7 @@ from tpuctl.emulator.state.pace import Pace
 from tpuctl.emulator.state.projects import Directory
 from tpuctl.emulator.state.settings import Settings
 from tpuctl.emulator.state.store import Store
+from tpuctl.emulator.wire.machine_service import MachineService
 
 __all__ = ["SERVICES", "Caller", "Service", "World"]
 
@@ -42,6 +44,13 @@ SERVICES: Mapping[str, str] = {
     "secrets": "tpuctl.emulator.secret_manager.service:SecretsService",
 }
 
+# What stands in the store and has machines, by kind, and its service.
+WITH_MACHINES: Mapping[str, str] = {
+    "tpu.node": "tpu",
+    "tpu.v1.node": "tpu_v1",
+    "compute.instances": "compute",
+}
+
 
 class Service(Protocol):
     """One emulated API."""
@@ -50,10 +59,6 @@ class Service(Protocol):
 
     def handler(self, service: str) -> Any:
         """The object whose methods answer this gRPC service."""
-        ...
-
-    async def resume(self) -> None:
-        """Take up, in a new process, what holds outside the store: machines."""
         ...
 
 
@@ -82,7 +87,7 @@ class World:
         self.authority = Authority(self.store, self.settings, self.projects)
         self.projects.first_enabled = self.authority.greet
         self.faults = Faults(self.store)
-        self.traffic = Traffic(self.faults, self._number_of)
+        self.traffic = Traffic(self.faults, self._number_of, storage_permission)
         self.guard = Guard(self.store, self.projects, self.authority, self.traffic)
         self.operations = Operations(self.store, self._find_effect, self.traffic.shape_operation)
 
@@ -94,6 +99,23 @@ class World:
             found = getattr(importlib.import_module(module), name)(self)
             self._loaded[key] = found
         return found
+
+    def machine_service(self, name: str) -> MachineService:
+        """The service of a resource with machines; LookupError where there is none of that name."""
+        for kind, key in WITH_MACHINES.items():
+            if self.store.get(kind, name) is not None:
+                return cast(MachineService, self.service(key))
+        raise LookupError(name)
+
+    def names_with_machines(self) -> list[str]:
+        """The full names of all resources that have machines."""
+        return [name for kind in WITH_MACHINES for name, _ in self.store.items(kind)]
+
+    def machine_services(self) -> Iterator[MachineService]:
+        """Those of which there is any resource with machines."""
+        for kind, key in WITH_MACHINES.items():
+            if self.store.count(kind):
+                yield cast(MachineService, self.service(key))
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something that nobody waits for; it is cancelled when the cloud closes."""

@@ -10,12 +10,11 @@ import base64
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiohttp import web
 
-if TYPE_CHECKING:  # the handlers write here
-    from tpuctl.emulator.wire.http import Request
+from tpuctl.emulator.wire.http_request import Request
 
 __all__ = ["VARIABLE", "Transcript"]
 

@@ -51,9 +51,6 @@ class IdentityService(RoleHandlers):
     def handler(self, service: str) -> IdentityService:
         return self
 
-    async def resume(self) -> None:
-        return None
-
     async def create_service_account(self, request: Any, caller: Caller) -> Any:
         project = self._project(request.name)
         account_id = request.account_id
