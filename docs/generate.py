@@ -322,9 +322,9 @@ def _coverage() -> dict[str, dict[str, dict[str, bool]]]:
     """Whether it is imitated, by API, resource and method."""
     from tpuctl.emulator.iam.tokens import Access
     from tpuctl.emulator.machines.interface import Host
+    from tpuctl.emulator.server import APIS
     from tpuctl.emulator.state.pace import Pace
     from tpuctl.emulator.state.store import Store
-    from tpuctl.emulator.storage.service import StorageService
     from tpuctl.emulator.wire.discovery.method_list import described
     from tpuctl.emulator.wire.registry import World
     from tpuctl.emulator.wire.routes import Router
@@ -333,8 +333,8 @@ def _coverage() -> dict[str, dict[str, dict[str, bool]]]:
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "state.sqlite")
         no_host: Host = None  # type: ignore[assignment]  # nothing is asked for
-        world = World(Path(folder), store, Pace("instant"), Access("", store), no_host)
-        router, storage = Router(world), StorageService(world).names()
+        world = World(Path(folder), store, Pace("instant", {}), Access("", store), no_host, APIS)
+        router, storage = Router(world), world.service("storage").names()
         for verb, path, name in described():
             api, _, method = name.partition(":")
             resource, _, last = method.partition(".")[2].rpartition(".")

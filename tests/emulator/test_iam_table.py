@@ -2,52 +2,36 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
 
 from tpuctl.emulator.faults.fault import is_mutating
-from tpuctl.emulator.iam import method_permissions
 from tpuctl.emulator.iam.access_scopes import suffices
-from tpuctl.emulator.iam.additional_permissions import Rules
+from tpuctl.emulator.iam.method_permissions import MethodPermissions
 from tpuctl.emulator.iam.predefined_roles import known_permissions
-from tpuctl.emulator.iam.required_permissions import Places
-from tpuctl.emulator.state.errors import ApiError
-from tpuctl.emulator.storage.service import StorageService
-from tpuctl.emulator.storage.xml import METHODS as XML_METHODS
-from tpuctl.emulator.wire.routes import _SHARED, _SURFACES, Router, Surface
+from tpuctl.emulator.server import APIS
+from tpuctl.emulator.wire.routes import Router
 
 _QUOTA = "google.api.serviceusage.v1beta1.ServiceUsage"
 
 
 def served(cloud: Any) -> set[str]:
-    """Every method that a handler answers."""
+    """Every method that a handler answers, by the API that it is of."""
     world = cloud.server.world
-    router = Router(world)
-    surfaces = [*_SURFACES, *_SHARED.values()]
-    for client in world.service("compute")._handlers:
-        module = re.sub(r"(?<!^)([A-Z])", r"_\1", client).lower()
-        package = f"google.cloud.compute_v1.services.{module}"
-        surfaces.append(Surface(f"google.cloud.compute.v1.{client}", package, client, "compute"))
-    found = set()
-    for surface in surfaces:
-        for method in router._table(surface) if surface.key else ():
-            try:
-                router._handler(surface, method)
-            except ApiError:
-                continue
-            found.add(method.full_name)
-    found |= {f"storage.{name}" for name, _ in StorageService(world)._table.values()}
-    found |= {"storage.objects.insert", "storage.objects.cancelUpload"}
-    found |= {f"storage.{name}" for name in XML_METHODS}
-    return found
+    found = {method.full_name for method, is_imitated in Router(world).tables() if is_imitated}
+    return found | world.service("storage").names()
 
 
 async def test_every_method_that_is_served_has_a_row(cloud: Any) -> None:
     there = served(cloud)
     assert len(there) > 200
-    assert sorted(there - {*method_permissions.methods()}) == []
+    guard = cloud.server.world.guard
+    without = [
+        f"{method}: give it a row in {guard.api_of(method).package}'s permissions.toml"
+        for method in sorted(there - {*guard.permissions.methods()})
+    ]
+    assert without == []
 
 
 async def test_no_row_is_of_a_method_that_nobody_serves(cloud: Any) -> None:
@@ -55,7 +39,7 @@ async def test_no_row_is_of_a_method_that_nobody_serves(cloud: Any) -> None:
     there = served(cloud)
     unknown = {
         one
-        for one in method_permissions.methods()
+        for one in cloud.server.world.guard.permissions.methods()
         if one not in there and not one.startswith(_QUOTA)
     }
     assert unknown <= {
@@ -70,13 +54,17 @@ async def test_no_row_is_of_a_method_that_nobody_serves(cloud: Any) -> None:
 
 async def test_rows_name_permissions_and_rules_that_there_are(cloud: Any) -> None:
     known = {*known_permissions(), "compute.imageFamilyViews.get"}
-    world = cloud.server.world
-    rules = Rules(world.store, Places(world.store, world.projects))
-    for method in method_permissions.methods():
-        row = method_permissions.row_of(method)
-        assert row is not None
-        assert known.issuperset(row.permissions), method
-        assert all(rule in rules._rules for rule in row.rules), method
+    guard = cloud.server.world.guard
+    for method in guard.permissions.methods():
+        row = guard.permissions.row_of(method)
+        place = f"{method} in {guard.api_of(method).package}'s permissions.toml"
+        assert known.issuperset(row.permissions), place
+        assert guard.rules.keys() >= {*row.rules}, place
+
+
+async def test_every_row_stands_with_the_api_that_it_is_of(cloud: Any) -> None:
+    for api in APIS:
+        assert all(map(api.access.has, MethodPermissions([api.access.package]).methods()))
 
 
 def discovered(api: str, version: str) -> dict[str, list[str]]:
@@ -104,7 +92,8 @@ def discovered(api: str, version: str) -> dict[str, list[str]]:
 def test_scopes_suffice_where_google_says_so(api: str, version: str, start: str) -> None:
     described = discovered(api, version)
     checked = 0
-    for method in method_permissions.methods():
+    access = next(one.access for one in APIS if one.access.has(start))
+    for method in MethodPermissions([access.package]).methods():
         if not method.startswith(start):
             continue
         rest = method.removeprefix(start).replace("/", ".")
@@ -112,7 +101,7 @@ def test_scopes_suffice_where_google_says_so(api: str, version: str, start: str)
         if identity not in described:
             continue
         for scope in {one for scopes in described.values() for one in scopes}:
-            allowed = suffices({scope}, method, mutating=is_mutating(method))
+            allowed = suffices({scope}, access, method, mutating=is_mutating(method))
             assert allowed == (scope in described[identity]), (method, scope)
         checked += 1
     assert checked > 20

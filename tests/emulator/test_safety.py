@@ -19,7 +19,7 @@ from memory import family
 
 from tpuctl.emulator.client import server_process
 from tpuctl.emulator.client.server_process import LocalCloud
-from tpuctl.emulator.wire.routes import _SHARED, _SURFACES
+from tpuctl.emulator.server import APIS
 
 P = "projects/local-project"
 L = f"{P}/locations/europe-west4-a"
@@ -130,7 +130,10 @@ def intact(cloud: Any) -> None:
     assert [blob.name for blob in bucket.list_blobs()] == ["secret"]
 
 
-@pytest.mark.parametrize("service", [*(one.service for one in _SURFACES), *_SHARED])
+@pytest.mark.parametrize(
+    "service",
+    [each.service for api in APIS for each in (*api.surfaces, *api.shared_surfaces)],
+)
 @pytest.mark.parametrize("token", ["", "wrong"])
 async def test_every_grpc_service_wants_a_token(cloud: Any, service: str, token: str) -> None:
     def ask() -> grpc.StatusCode:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import os
 import time
@@ -17,11 +18,10 @@ from tpuctl.emulator.faults.scheduled_faults import ScheduledFaults
 from tpuctl.emulator.iam.oauth import PublicPages
 from tpuctl.emulator.iam.tokens import Access
 from tpuctl.emulator.machines.interface import Host
-from tpuctl.emulator.service_usage.quota import METHODS as QUOTA_METHODS
 from tpuctl.emulator.state.pace import DEFAULT_PACE, Pace
 from tpuctl.emulator.state.store import Store
-from tpuctl.emulator.storage.service import StorageService
 from tpuctl.emulator.wire.control_api import Owner
+from tpuctl.emulator.wire.google_api import GoogleApi
 from tpuctl.emulator.wire.grpc_server import RpcServer
 from tpuctl.emulator.wire.http import HttpHandler
 from tpuctl.emulator.wire.http_request import Request, json_response
@@ -34,7 +34,7 @@ from tpuctl.emulator.wire.transcript import Transcript
 from tpuctl.files import private_folder
 from tpuctl.version import __version__
 
-__all__ = ["MakeHost", "Server", "StartableHost"]
+__all__ = ["APIS", "PACES", "MakeHost", "Server", "StartableHost"]
 
 
 class StartableHost(Host, Protocol):
@@ -42,6 +42,17 @@ class StartableHost(Host, Protocol):
 
     async def start(self) -> None: ...
 
+
+def _find_apis() -> tuple[GoogleApi, ...]:
+    """Every folder of an API is known by its `api.py`."""
+    folder = Path(__file__).parent
+    modules = sorted(file.relative_to(folder).parent.parts for file in folder.rglob("api.py"))
+    names = (".".join((__package__, *parts, "api")) for parts in modules)
+    return tuple(importlib.import_module(name).API for name in names)
+
+
+APIS = _find_apis()
+PACES = {step: seconds for api in APIS for step, seconds in api.paces.items()}
 
 MakeHost = Callable[[Path, tuple[str, int]], StartableHost]
 
@@ -61,7 +72,7 @@ class Server:
         """`port` 0 picks one; `make_host` is called with the folder and the front's address."""
         self.home = home
         self.port = port
-        self.pace = Pace(pace)
+        self.pace = Pace(pace, PACES)
         self.stopping = asyncio.Event()
         self._make_host = make_host
         self._transcript = transcript
@@ -84,7 +95,7 @@ class Server:
             raise
         self.host = self._make_host(self.home, ("127.0.0.1", self.port))
         await self.host.start()
-        self.world = World(self.home, self.store, self.pace, access, self.host)
+        self.world = World(self.home, self.store, self.pace, access, self.host, APIS)
         self.world.projects.ensure_default()
         faults = self.world.faults
         self.host.refuses_key = lambda name: (
@@ -98,9 +109,9 @@ class Server:
         self.host.disk_limit = scheduled.disk_limit
         router = Router(self.world)
         self._rpc = RpcServer(router, access, self._transcript)
-        storage = StorageService(self.world)
+        storage: Any = self.world.service("storage")
         storage.sweep()
-        others = {*QUOTA_METHODS, *TUNNEL_METHODS}
+        others = {*TUNNEL_METHODS, *(name for api in APIS for name in api.other_methods)}
         methods = MethodNames(router, lambda: others | {*storage.names()})
         self._owner = Owner(self.world, self.write_address, methods.require, scheduled)
         pages = PublicPages(access, self.home)

@@ -75,11 +75,6 @@ class ComputeService(MachineService):
     def handler(self, service: str) -> Any:
         return self._handlers.get(service.rpartition(".")[2])
 
-    @property
-    def collections(self) -> list[str]:
-        """The names of those that are imitated."""
-        return list(self._handlers)
-
     async def resume(self) -> None:
         await self.instances.resume()
 

@@ -272,8 +272,6 @@ _DEFAULTS = {
     "network": "default",
     "account": "tpu@project.iam.gserviceaccount.com",
 }
-# Hosts that are not called as their API's package is.
-_HOSTS = {"resourcemanager": "cloudresourcemanager", "admin": "iam", "billing": "cloudbilling"}
 # What a kind of fault says unless told otherwise.
 _OF_KIND = {"unavailable": "unavailable", "deny": "denied", "error": "internal"}
 
@@ -299,7 +297,7 @@ def refusal(fault: Mapping[str, Any], facts: Mapping[str, Any]) -> ApiError:
     if name == "compute-quota":
         words["limit"] = "CPUS"
     words |= {key: fault[key] for key in ("limit", "number") if key in fault}
-    words |= {"object": "/".join(filter(None, facts.get("name") or ())), "service": _service(facts)}
+    words |= {"object": "/".join(filter(None, facts.get("name") or ()))}
     words["eid"] = f"0x{secrets.token_hex(8)}"
     text = str(fault.get("text") or _filled(wording.text, words))
     details = json.loads(json.dumps(wording.details), object_hook=lambda one: _each(one, words))
@@ -326,12 +324,6 @@ def _plain(fault: Mapping[str, Any], method: str) -> Wording:
             return WORDINGS["api-rate"]
     code = _OF_HTTP.get(http, "INTERNAL" if http >= 500 or not http else "INVALID_ARGUMENT")
     return Wording(code, _PAGES.get(http) or _OF_CODE[code], "")
-
-
-def _service(facts: Mapping[str, Any]) -> str:
-    """The host of the API that a method is of: google.cloud.tpu.v2.Tpu/GetNode."""
-    *_, name = ["storage", *str(facts.get("method")).rpartition("/")[0].split(".")[:-2]]
-    return f"{_HOSTS.get(name, name)}.googleapis.com"
 
 
 def storage_denied(email: str, permission: str) -> ApiError:

@@ -162,12 +162,12 @@ class Traffic:
         self,
         faults: Faults,
         project_number: Callable[[str], int | None],
-        permission_of: Callable[[str], str],
+        describe: Callable[[str], Mapping[str, str]],
     ) -> None:
-        """`permission_of` names what a method needs: a fault that denies it says so."""
+        """`describe` tells what texts of faults say of a method: its `service`, a `permission`."""
         self.faults = faults
         self._project_number = project_number
-        self._permission_of = permission_of
+        self._describe = describe
         self._journal: deque[dict[str, Any]] = deque(maxlen=KEPT_CALLS)
         self._count = 0
         self._held: dict[str, list[_Held]] = {}
@@ -205,7 +205,7 @@ class Traffic:
         def known() -> Facts:
             found = dict(facts())
             found |= {"method": call.method, "caller": call.caller.email}
-            found["permission"] = self._permission_of(call.method)
+            found |= self._describe(call.method)
             found["project_number"] = self._project_number(str(found.get("project") or ""))
             call.facts = found
             return found

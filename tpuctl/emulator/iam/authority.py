@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -50,11 +50,19 @@ class _Grant:
 class Authority:
     """Answers for every API. Its answers are kept until something changes that they hang on."""
 
-    def __init__(self, store: Store, settings: Settings, projects: Directory) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        projects: Directory,
+        agents: Mapping[str, Sequence[tuple[str, str]]],
+    ) -> None:
+        """`agents` are Google's accounts by the host of their API, as `ApiAccess` has them."""
         self._store = store
         self._settings = settings
         self._projects = projects
         self._policies = Policies(store)
+        self._agents = agents
         self._version = -1
         self._until = 0.0
         self._kept: dict[tuple[str, str], tuple[_Grant, ...]] = {}
@@ -101,7 +109,7 @@ class Authority:
 
     def greet(self, project: Project, api: str) -> None:
         """An API is enabled for the first time: Google's accounts for it get their roles."""
-        bindings = agents_of(self._settings, project, api)
+        bindings = agents_of(self._settings, project, self._agents.get(api, ()))
         if bindings:
             self._policies.add(f"projects/{project['id']}", bindings)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tpuctl.emulator.iam.tokens import member_of
@@ -21,19 +21,6 @@ _CONTAINERS = {
         "roles/resourcemanager.projectCreator",
     ),
     "billingAccounts": ("roles/billing.admin",),
-}
-# By API: roles of a project with the accounts that get them; {} is the number of the project.
-# cloud.google.com/iam/docs/service-agents, cloud.google.com/compute/docs/access/service-accounts
-_AGENTS: Mapping[str, tuple[tuple[str, str], ...]] = {
-    "compute.googleapis.com": (
-        ("roles/compute.serviceAgent", "service-{}@compute-system.iam.gserviceaccount.com"),
-        ("roles/editor", "{}@cloudservices.gserviceaccount.com"),
-        ("roles/editor", "{}-compute@developer.gserviceaccount.com"),
-    ),
-    "tpu.googleapis.com": (
-        ("roles/tpu.serviceAgent", "service-{}@cloud-tpu.iam.gserviceaccount.com"),
-        ("roles/cloudtpu.serviceAgent", "service-{}@gcp-sa-tpu.iam.gserviceaccount.com"),
-    ),
 }
 _NO_DEFAULTS = "iam.automaticIamGrantsForDefaultServiceAccounts"
 
@@ -91,10 +78,10 @@ def _editors(owner: str) -> list[str]:
     return [f"projectEditor:{owner}", f"projectOwner:{owner}"]
 
 
-def agents_of(settings: Settings, project: Project, api: str) -> Bindings:
-    """What enabling an API for the first time adds to the project's policy."""
+def agents_of(settings: Settings, project: Project, agents: Sequence[tuple[str, str]]) -> Bindings:
+    """What enabling an API with these agents for the first time adds to the project's policy."""
     bindings = []
-    for role, form in _AGENTS.get(api, ()):
+    for role, form in agents:
         if form.startswith("{}-compute") and _NO_DEFAULTS in settings.get("policies"):
             continue
         email = form.format(project["number"])

@@ -9,7 +9,9 @@ from typing import Any
 from tpuctl.emulator.state.projects import Directory
 from tpuctl.emulator.state.store import Store
 
-__all__ = ["Need", "Places", "text_at"]
+__all__ = ["ACT_AS", "Need", "Places", "text_at"]
+
+ACT_AS = "iam.serviceAccounts.actAs"
 
 _ACCOUNTS, _DELETED = "account", "account-deleted"  # kinds of the store
 _NUMBERED = re.compile(r"(?:service-)?([0-9]+)(?:-compute)?@")
@@ -30,7 +32,7 @@ class Places:
     """Finds what has the policy that decides about a name."""
 
     def __init__(self, store: Store, projects: Directory) -> None:
-        self._store = store
+        self.store = store
         self._projects = projects
 
     def of(self, name: str) -> str:
@@ -56,7 +58,7 @@ class Places:
     def account(self, key: str, project: str = "-") -> str:
         """An account by e-mail or unique id, under the project that it is really in."""
         if "@" not in key:
-            known = [*self._store.list_json(_ACCOUNTS), *self._store.list_json(_DELETED)]
+            known = [*self.store.list_json(_ACCOUNTS), *self.store.list_json(_DELETED)]
             chosen = [one for one in known if one["unique_id"] == key]
             return str(chosen[0]["name"]) if chosen else self.project(project)
         numbered, owned = _NUMBERED.match(key), _OWNED.fullmatch(key)
@@ -71,6 +73,11 @@ class Places:
         found = self._projects.find(project)
         number = found["number"] if found else project
         return f"{number}-compute@developer.gserviceaccount.com"
+
+    def acting_as(self, email: str, project: str = "") -> Need:
+        """To act as an account; "" and "default" stand for that of a project's machines."""
+        email = self.default_account(project) if email in ("", "default") else email
+        return Need(ACT_AS, self.account(email), email, "actas")
 
     def is_ours(self, project: str) -> bool:
         """Whether it is a project of this cloud, and none of Google's public ones."""

@@ -6,13 +6,14 @@ import contextlib
 import inspect
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
 from aiohttp import web
 
 from tpuctl.emulator.state.errors import ApiError, invalid, unimplemented
+from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.storage.batch import answer_batch
 from tpuctl.emulator.storage.buckets import Buckets
 from tpuctl.emulator.storage.copies import Copies
@@ -49,6 +50,8 @@ _ETAGS = ("If-Match", "If-None-Match")
 
 class StorageService:
     """The handlers of storage v1."""
+
+    effects: Mapping[str, Effect] = {}
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -97,6 +100,9 @@ class StorageService:
                 buckets.service_account,
             ),
         }
+
+    def handler(self, service: str) -> None:
+        """None: what it serves comes by HTTP, to `handle`."""
 
     def names(self) -> set[str]:
         """Of all its methods, as `storage.objects.get`."""

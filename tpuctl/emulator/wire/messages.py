@@ -17,7 +17,7 @@ from google.protobuf import empty_pb2, json_format
 
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.text import parse_json
-from tpuctl.emulator.wire.rest_rules import REST_RULES
+from tpuctl.emulator.wire.rest_rules import Options
 
 __all__ = [
     "MIXINS",
@@ -99,10 +99,12 @@ def camel(attribute: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in attribute.split("_"))
 
 
-def methods_of(service: str, base: type, rest_base: type | None) -> list[Method]:
+def methods_of(
+    service: str, base: type, rest_base: type | None, rest_rules: Options
+) -> list[Method]:
     """Every method of the service, from the type hints of the client's transport.
 
-    `rest_base` is None for a client that speaks gRPC only: the HTTP rules are then ours.
+    `rest_base` is None for a client that speaks gRPC only: it is then `rest_rules` that hold.
     """
     found = []
     for attribute, member in vars(base).items():
@@ -118,7 +120,7 @@ def methods_of(service: str, base: type, rest_base: type | None) -> list[Method]
                 attribute=attribute,
                 request=_message_class(arguments[0][0]),
                 response=_message_class(answers[0] if answers else arguments[1]),
-                rules=tuple(_rules(service, rest_base, attribute)),
+                rules=tuple(_rules(rest_base, rest_rules, attribute)),
             )
         )
     return found
@@ -150,8 +152,8 @@ def _message_class(hint: Any) -> Any:
     return hint.pb() if hasattr(hint, "pb") else hint
 
 
-def _rules(service: str, rest_base: type | None, attribute: str) -> Iterable[Rule]:
-    options = REST_RULES.get(service, {}).get(attribute, ()) if rest_base is None else ()
+def _rules(rest_base: type | None, rest_rules: Options, attribute: str) -> Iterable[Rule]:
+    options = rest_rules.get(attribute, ()) if rest_base is None else ()
     holder = getattr(rest_base, f"_Base{camel(attribute)}", None)
     if holder is not None:
         options = holder._get_http_options()

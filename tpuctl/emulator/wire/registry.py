@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -13,7 +13,6 @@ from tpuctl.emulator.faults.fault import Faults
 from tpuctl.emulator.faults.traffic import Caller, Traffic
 from tpuctl.emulator.iam.authority import Authority
 from tpuctl.emulator.iam.guard import Guard
-from tpuctl.emulator.iam.method_permissions import storage_permission
 from tpuctl.emulator.iam.tokens import Access
 from tpuctl.emulator.machines.interface import Host
 from tpuctl.emulator.state.operations import Effect, Operations
@@ -21,35 +20,10 @@ from tpuctl.emulator.state.pace import Pace
 from tpuctl.emulator.state.projects import Directory
 from tpuctl.emulator.state.settings import Settings
 from tpuctl.emulator.state.store import Store
+from tpuctl.emulator.wire.google_api import GoogleApi
 from tpuctl.emulator.wire.machine_service import MachineService
 
-__all__ = ["SERVICES", "Caller", "Service", "World"]
-
-# Where each service lives; imported when first called, for Google's libraries are slow to load.
-SERVICES: Mapping[str, str] = {
-    "tpu": "tpuctl.emulator.tpu.v2:TpuService",
-    "projects": "tpuctl.emulator.resource_manager.projects:ProjectsService",
-    "resources_v1": "tpuctl.emulator.resource_manager.v1:ResourcesV1Service",
-    "services": "tpuctl.emulator.service_usage.services:ServicesService",
-    "identity": "tpuctl.emulator.iam.admin.service:IdentityService",
-    "compute": "tpuctl.emulator.compute.service:ComputeService",
-    "operations": "tpuctl.emulator.wire.operations_service:OperationsService",
-    "org_policies": "tpuctl.emulator.org_policy.service:OrgPolicyService",
-    "tpu_v1": "tpuctl.emulator.tpu.v1:TpuV1Service",
-    "tpu_alpha": "tpuctl.emulator.tpu.v2alpha1:TpuAlphaService",
-    "billing": "tpuctl.emulator.billing.accounts:BillingService",
-    "containers": "tpuctl.emulator.resource_manager.folders:ContainersService",
-    "price_list": "tpuctl.emulator.billing.catalog:PriceListService",
-    "quota": "tpuctl.emulator.service_usage.quota:QuotaService",
-    "secrets": "tpuctl.emulator.secret_manager.service:SecretsService",
-}
-
-# What stands in the store and has machines, by kind, and its service.
-WITH_MACHINES: Mapping[str, str] = {
-    "tpu.node": "tpu",
-    "tpu.v1.node": "tpu_v1",
-    "compute.instances": "compute",
-}
+__all__ = ["Caller", "Service", "World"]
 
 
 class Service(Protocol):
@@ -71,6 +45,7 @@ class World:
     pace: Pace
     access: Access
     host: Host
+    apis: Sequence[GoogleApi]
     operations: Operations = field(init=False)
     projects: Directory = field(init=False)
     settings: Settings = field(init=False)
@@ -84,36 +59,43 @@ class World:
     def __post_init__(self) -> None:
         self.projects = Directory(self.store)
         self.settings = Settings(self.store)
-        self.authority = Authority(self.store, self.settings, self.projects)
+        agents = {api.access.host: api.access.agents for api in self.apis}
+        self.authority = Authority(self.store, self.settings, self.projects, agents)
         self.projects.first_enabled = self.authority.greet
         self.faults = Faults(self.store)
-        self.traffic = Traffic(self.faults, self._number_of, storage_permission)
-        self.guard = Guard(self.store, self.projects, self.authority, self.traffic)
+        self.traffic = Traffic(self.faults, self._number_of, self._describe)
+        accesses = [api.access for api in self.apis]
+        self.guard = Guard(self.store, self.projects, self.authority, self.traffic.caller, accesses)
         self.operations = Operations(self.store, self._find_effect, self.traffic.shape_operation)
 
     def service(self, key: str) -> Service:
-        """The service of that key, made when first asked for."""
+        """The service of that key, made when first asked for: Google's libraries load slowly."""
         found = self._loaded.get(key)
         if found is None:
-            module, _, name = SERVICES[key].partition(":")
+            places = (api.services[key] for api in self.apis if key in api.services)
+            module, _, name = next(places).partition(":")
             found = getattr(importlib.import_module(module), name)(self)
             self._loaded[key] = found
         return found
 
     def machine_service(self, name: str) -> MachineService:
         """The service of a resource with machines; LookupError where there is none of that name."""
-        for kind, key in WITH_MACHINES.items():
+        for kind, key in self._with_machines():
             if self.store.get(kind, name) is not None:
                 return cast(MachineService, self.service(key))
         raise LookupError(name)
 
     def names_with_machines(self) -> list[str]:
         """The full names of all resources that have machines."""
-        return [name for kind in WITH_MACHINES for name, _ in self.store.items(kind)]
+        return [name for kind, _ in self._with_machines() for name, _ in self.store.items(kind)]
+
+    def _with_machines(self) -> Iterator[tuple[str, str]]:
+        for api in self.apis:
+            yield from api.with_machines.items()
 
     def machine_services(self) -> Iterator[MachineService]:
         """Those of which there is any resource with machines."""
-        for kind, key in WITH_MACHINES.items():
+        for kind, key in self._with_machines():
             if self.store.count(kind):
                 yield cast(MachineService, self.service(key))
 
@@ -133,6 +115,15 @@ class World:
     def _number_of(self, project: str) -> int | None:
         found = self.projects.find(project)
         return int(found["number"]) if found else None
+
+    def _describe(self, method: str) -> Mapping[str, str]:
+        """What texts of faults say of a method."""
+        api = self.guard.api_of(method)
+        service = api.host if api is not None else "unknown"
+        if not method.startswith("storage."):
+            return {"service": service}
+        permission = self.guard.permissions.storage_permission(method)
+        return {"service": service, "permission": permission}
 
     def _find_effect(self, name: str) -> Effect:
         return self.service(name.partition(".")[0]).effects[name]
