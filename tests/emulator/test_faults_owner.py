@@ -365,7 +365,7 @@ def test_patterns_of_methods(pattern: str, method: str, is_so: bool) -> None:
 def test_every_wording_can_be_said(like: str) -> None:
     facts: dict[str, Any] = {"zone": ZONE, "region": "europe-west4", "type": "v3-8"}
     facts["project"] = PROJECT
-    facts |= {"project_number": 7, "caller": "somebody"}
+    facts |= {"project_number": 7, "caller": "somebody", "service": "tpu.googleapis.com"}
     error = refusal({"kind": "error", "like": like}, facts)
     whole = error.as_json("platform").decode() + error.as_json("legacy").decode()
     assert not re.search(r"\{\w+\}", whole)

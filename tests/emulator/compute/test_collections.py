@@ -45,7 +45,7 @@ def test_kind_is_the_one_in_googles_description(collection: type[Collection]) ->
 
 
 async def test_resources_and_lists_of_two_words_have_that_kind(cloud: Any) -> None:
-    policies = ResourcePolicies(cloud.server.world.service("compute"))
+    policies = ResourcePolicies(cloud.server.world.service("compute").context)
     name = f"projects/{PROJECT}/regions/{REGION}/resourcePolicies/nightly"
     policies.inserted({"target": name, "row": {"name": "nightly"}})
     caller = Caller("owner@example.com")

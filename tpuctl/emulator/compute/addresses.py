@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tpuctl.emulator.compute.collection import Collection, Row, fingerprint
+from tpuctl.emulator.compute.context import ComputeContext
 from tpuctl.emulator.compute.errors import bad_field, not_found
 from tpuctl.emulator.compute.messages import LINK
-from tpuctl.emulator.compute.networks import NETWORKS
+from tpuctl.emulator.compute.subnetworks import NETWORKS, Subnetworks
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.resource_names import full_network
 from tpuctl.emulator.wire.registry import Caller
@@ -26,9 +27,20 @@ class Addresses(Collection):
     kind, message, plural, field = "compute.addresses", "Address", "addresses", "address"
     scope = "regions"
 
+    def __init__(
+        self,
+        context: ComputeContext,
+        subnetworks: Subnetworks,
+        global_addresses: GlobalAddresses | None = None,
+    ) -> None:
+        """`global_addresses` stand in the list over all scopes too; they themselves have none."""
+        super().__init__(context)
+        self._subnetworks = subnetworks
+        self._global = global_addresses
+
     def show(self, name: str, row: Row) -> Row:
-        if "/global/" in name and self.scope != "global":
-            return self.service.global_addresses.show(name, row)
+        if "/global/" in name and self._global is not None:
+            return self._global.show(name, row)
         shown = super().show(name, row)
         if "network" in row:
             shown["network"] = LINK + row["network"]
@@ -42,20 +54,19 @@ class Addresses(Collection):
         return self.begin_labels(self.name_of(request), wanted, caller, request_id)
 
     def find(self, name: str) -> Row | None:
-        if "/global/" in name and self.scope != "global":  # of the list over all scopes
-            return self.service.global_addresses.find(name)
+        if "/global/" in name and self._global is not None:  # of the list over all scopes
+            return self._global.find(name)
         return super().find(name)
 
     def everywhere(self, project: str) -> Sequence[str]:
-        """Global ones stand in the list over all scopes too."""
-        shared = self.service.global_addresses
-        return [*shared.names(f"projects/{project}/"), *super().everywhere(project)]
+        shared = [] if self._global is None else self._global.names(f"projects/{project}/")
+        return [*shared, *super().everywhere(project)]
 
     def complete(self, name: str, row: Row) -> Row:
         project = name.split("/")[1]
         complete = {"addressType": "EXTERNAL", "status": "RESERVED", **row}
         if complete["addressType"] == "INTERNAL" and (self.scope == "global" or "network" in row):
-            network = full_network(self.service.world.projects, project, row.get("network", ""))
+            network = full_network(self.context.world.projects, project, row.get("network", ""))
             if self.store.get(NETWORKS, network) is None:
                 raise not_found(network)
             complete["network"] = network
@@ -93,16 +104,16 @@ class Addresses(Collection):
         raise invalid("There is no free address.", reason="invalid")
 
     def _taken(self, project: str, row: Row) -> Iterator[ipaddress.IPv4Network]:
-        for collection in (self.service.addresses, self.service.global_addresses):
-            others = [other for _, other in collection.items(f"projects/{project}/")]
-            for record in self.service.world.operations.pending(f"{collection.kind}.insert"):
+        for kind in (Addresses.kind, GlobalAddresses.kind):
+            others = [other for _, other in self.context.items(kind, f"projects/{project}/")]
+            for record in self.context.world.operations.pending(f"{kind}.insert"):
                 others.append(record.arguments["row"])
             for other in others:
                 if other.get("network") == row.get("network"):
                     length = other.get("prefixLength", 32)
                     yield ipaddress.IPv4Network(f"{other['address']}/{length}")
         if "network" in row:
-            for _, subnetwork in self.service.subnetworks.items(f"projects/{project}/"):
+            for _, subnetwork in self._subnetworks.items(f"projects/{project}/"):
                 if subnetwork["network"] == row["network"]:
                     yield ipaddress.IPv4Network(subnetwork["ipCidrRange"])
 

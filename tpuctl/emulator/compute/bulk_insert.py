@@ -15,7 +15,7 @@ from typing import Any
 from tpuctl.emulator.compute.collection import Row, name_must_fit
 from tpuctl.emulator.compute.errors import bad_field, failed
 from tpuctl.emulator.compute.messages import as_row
-from tpuctl.emulator.compute.operations import show
+from tpuctl.emulator.compute.operation_resource import show
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.operations import Arguments, Effect
 
@@ -83,7 +83,7 @@ class BulkInsertion:
 
     def __init__(self, instances: Any) -> None:
         self._instances = instances
-        self._operations = instances.service.world.operations
+        self._operations = instances.context.world.operations
         self.effect = Effect(lambda arguments: None, self._wait)
 
     @staticmethod

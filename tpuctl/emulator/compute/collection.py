@@ -9,8 +9,9 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tpuctl.emulator.compute.context import ComputeContext, Items, Row
 from tpuctl.emulator.compute.errors import (
     already_exists,
     bad_field,
@@ -25,16 +26,11 @@ from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.state.projects import now_text
 from tpuctl.emulator.wire.registry import Caller
 
-if TYPE_CHECKING:
-    from tpuctl.emulator.compute.service import ComputeService
-
 __all__ = ["Collection", "Items", "Row", "Rows", "asked_once", "fingerprint", "name_must_fit"]
 
 _NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
-Row = dict[str, Any]
 Rows = list[Row]
-Items = list[tuple[str, Row]]
 
 
 def fingerprint(value: Any) -> str:
@@ -60,7 +56,7 @@ def asked_once(
     @wraps(begin)
     async def once(self: Any, request: Any, caller: Caller) -> Any:
         name = self.name_of(request)
-        again = self.service.begun_before(name, request.request_id)
+        again = self.context.begun_before(name, request.request_id)
         return await begin(self, name, request, caller) if again is None else again
 
     return once
@@ -78,9 +74,9 @@ class Collection:
     field = ""  # "network": the request's field and, with "_resource", its body
     scope = "global"  # or "zones", "regions"
 
-    def __init__(self, service: ComputeService) -> None:
-        self.service = service
-        self.store = service.world.store
+    def __init__(self, context: ComputeContext) -> None:
+        self.context = context
+        self.store = context.world.store
         self.effects: Mapping[str, Effect] = {
             f"{self.kind}.insert": Effect(self.inserted),
             f"{self.kind}.delete": Effect(self.deleted),
@@ -100,7 +96,7 @@ class Collection:
 
     def base_of(self, request: Any) -> str:
         """What the names of the request's scope begin with, up to its collection."""
-        project = self.service.project(request.project)
+        project = self.context.project(request.project)
         if self.scope == "zones":
             return f"projects/{project}/zones/{known_zone(request.zone)}/{self.plural}"
         if self.scope == "regions":
@@ -114,7 +110,7 @@ class Collection:
     # What is there.
 
     def find(self, name: str) -> Row | None:
-        return self.store.get_json(self.kind, name)
+        return self.context.find(self.kind, name)
 
     def must(self, name: str) -> Row:
         found = self.find(name)
@@ -124,11 +120,11 @@ class Collection:
 
     def names(self, prefix: str) -> Sequence[str]:
         """Full names, in order."""
-        return [name for name, _ in self.store.items(self.kind, prefix)]
+        return self.context.names(self.kind, prefix)
 
     def items(self, prefix: str) -> Items:
         """Full names and rows, in order of name."""
-        return [(name, json.loads(body)) for name, body in self.store.items(self.kind, prefix)]
+        return self.context.items(self.kind, prefix)
 
     def show(self, name: str, row: Row) -> Row:
         """The row with what is not stored: links."""
@@ -154,7 +150,7 @@ class Collection:
         return listed_names(request, f"{self.message}List", kind, names, base, self.shown)
 
     async def aggregated_list(self, request: Any, caller: Caller) -> Any:
-        project = self.service.project(request.project)
+        project = self.context.project(request.project)
         places = zones() if self.scope == "zones" else regions()
         return aggregated(
             request,
@@ -175,7 +171,7 @@ class Collection:
 
     async def insert(self, request: Any, caller: Caller) -> Any:
         base = self.base_of(request)
-        again = self.service.begun_before(base, request.request_id)
+        again = self.context.begun_before(base, request.request_id)
         if again is not None:
             return again
         row = as_row(getattr(request, f"{self.field}_resource"))
@@ -203,13 +199,13 @@ class Collection:
         """A name is taken from the moment that an insertion has begun."""
         if self.store.get(self.kind, name) is not None:
             raise already_exists(name)
-        for record in self.service.world.operations.pending(f"{self.kind}.insert"):
+        for record in self.context.world.operations.pending(f"{self.kind}.insert"):
             if record.arguments["target"] == name:
                 raise already_exists(name)
 
     def begin_labels(self, name: str, wanted: Any, caller: Caller, request_id: str) -> Any:
         """Start the change of labels that a client asked for; its fingerprint must fit."""
-        again = self.service.begun_before(name, request_id)
+        again = self.context.begun_before(name, request_id)
         if again is not None:
             return again
         row, asked = self.must(name), as_row(wanted)
@@ -223,7 +219,7 @@ class Collection:
     def begin(
         self, verb: str, name: str, caller: Caller, arguments: Arguments, request_id: str = ""
     ) -> Any:
-        return self.service.begin(
+        return self.context.begin(
             f"{self.kind}.{verb}", verb, name, self.kind, caller, arguments, request_id
         )
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tpuctl.emulator.compute.collection import (
     Collection,
@@ -14,17 +14,15 @@ from tpuctl.emulator.compute.collection import (
     fingerprint,
     name_must_fit,
 )
+from tpuctl.emulator.compute.context import ComputeContext
 from tpuctl.emulator.compute.errors import bad_field, failed, in_use, not_found
 from tpuctl.emulator.compute.images import find_image
 from tpuctl.emulator.compute.lists import aggregated, listed_names
 from tpuctl.emulator.compute.messages import LINK, as_row, message_of
-from tpuctl.emulator.compute.snapshots import full_snapshot
+from tpuctl.emulator.compute.snapshots import Snapshots, full_snapshot
 from tpuctl.emulator.state.locations import known_zone, zones
 from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.wire.registry import Caller
-
-if TYPE_CHECKING:
-    from tpuctl.emulator.compute.service import ComputeService
 
 __all__ = ["DISKS", "TYPES", "DiskTypes", "Disks"]
 
@@ -56,8 +54,16 @@ class Disks(Collection):
     kind, message, plural, field = DISKS, "Disk", "disks", "disk"
     scope = "zones"
 
-    def __init__(self, service: ComputeService) -> None:
-        super().__init__(service)
+    def __init__(
+        self,
+        context: ComputeContext,
+        snapshots: Snapshots,
+        refusal_of_disk: Callable[[str, Row], Any | None],
+    ) -> None:
+        """`refusal_of_disk` tells why quota forbids a disk, as `failed` takes it."""
+        super().__init__(context)
+        self._snapshots = snapshots
+        self._refusal_of_disk = refusal_of_disk
         self.effects = {
             **self.effects,
             f"{self.kind}.resize": Effect(self.patched),
@@ -108,24 +114,24 @@ class Disks(Collection):
         row = as_row(request.snapshot_resource)
         name_must_fit(row.get("name", ""))
         snapshot = full_snapshot(name.split("/")[1], row["name"])
-        self.service.snapshots.refuse_second(snapshot)
-        row = self.service.snapshots.complete(snapshot, {**row, "sourceDisk": name})
+        self._snapshots.refuse_second(snapshot)
+        row = self._snapshots.complete(snapshot, {**row, "sourceDisk": name})
         arguments = {"snapshot": snapshot, "row": row}
         return self.begin("createSnapshot", name, caller, arguments, request.request_id)
 
     def _snapshot_taken(self, arguments: Arguments) -> None:
-        self.service.snapshots.inserted({**arguments, "target": arguments["snapshot"]})
+        self._snapshots.inserted({**arguments, "target": arguments["snapshot"]})
 
     async def delete(self, request: Any, caller: Caller) -> Any:
         name = self.name_of(request)
-        if self.service.begun_before(name, request.request_id) is None:
+        if self.context.begun_before(name, request.request_id) is None:
             self.must(name)
             for user in self._users(name.split("/")[1]).get(name, []):
                 raise in_use("disk", name, user)
         return await super().delete(request, caller)
 
     def complete(self, name: str, row: Row) -> Row:
-        refusal = self.service.quota.refusal_of_disk(name, self.drafted(name, row))
+        refusal = self._refusal_of_disk(name, self.drafted(name, row))
         complete = self.drafted(name, row)
         if refusal is not None:
             complete["refusal"] = refusal
@@ -145,7 +151,7 @@ class Disks(Collection):
             least = image.size_gb
         if row.get("sourceSnapshot"):
             source = full_snapshot(name.split("/")[1], row["sourceSnapshot"])
-            snapshot = self.service.snapshots.must(source)
+            snapshot = self._snapshots.must(source)
             complete |= {"sourceSnapshot": source, "sourceSnapshotId": snapshot["id"]}
             least = int(snapshot["diskSizeGb"])
         if 0 < size < least:
@@ -172,7 +178,7 @@ class Disks(Collection):
     def _users(self, project: str) -> dict[str, list[str]]:
         """Who has each disk of the project: instances, and TPU VMs with data disks."""
         found: dict[str, list[str]] = {}
-        for service in self.service.world.machine_services():
+        for service in self.context.world.machine_services():
             for disk, users in service.users_of_disks(project).items():
                 found.setdefault(disk, []).extend(users)
         return found
@@ -185,8 +191,8 @@ class Disks(Collection):
 class DiskTypes:
     """The same types in every zone."""
 
-    def __init__(self, service: ComputeService) -> None:
-        self._service = service
+    def __init__(self, context: ComputeContext) -> None:
+        self._context = context
 
     async def get(self, request: Any, caller: Caller) -> Any:
         base = self._base(request)
@@ -201,7 +207,7 @@ class DiskTypes:
         return listed_names(request, "DiskTypeList", kind, names, base, _type_rows)
 
     async def aggregated_list(self, request: Any, caller: Caller) -> Any:
-        base = f"projects/{self._service.project(request.project)}"
+        base = f"projects/{self._context.project(request.project)}"
         return aggregated(
             request,
             "DiskTypeAggregatedList",
@@ -214,7 +220,7 @@ class DiskTypes:
         )
 
     def _base(self, request: Any) -> str:
-        project = self._service.project(request.project)
+        project = self._context.project(request.project)
         return f"projects/{project}/zones/{known_zone(request.zone)}/diskTypes"
 
 

@@ -7,16 +7,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tpuctl import catalog
+from tpuctl.emulator.compute.context import ComputeContext
 from tpuctl.emulator.compute.errors import bad_field, not_found
 from tpuctl.emulator.compute.lists import listed
 from tpuctl.emulator.compute.messages import LINK, message_of
 from tpuctl.emulator.wire.registry import Caller
-
-if TYPE_CHECKING:
-    from tpuctl.emulator.compute.service import ComputeService
 
 __all__ = ["Image", "ImageFamilyViews", "Images", "find_image", "tensorflow_family"]
 
@@ -103,8 +101,8 @@ def find_image(text: str) -> Image:
 class Images:
     """The images of Google's public projects. Those of one's own are not imitated."""
 
-    def __init__(self, service: ComputeService) -> None:
-        self._service = service
+    def __init__(self, context: ComputeContext) -> None:
+        self._context = context
 
     async def get(self, request: Any, caller: Caller) -> Any:
         self._open(request.project)
@@ -125,7 +123,7 @@ class Images:
         """Everybody may read the public projects, which are nobody's here."""
         is_public = project in _WITHOUT_IMAGES
         if not is_public and all(image.project != project for image in _images()):
-            self._service.project(project)
+            self._context.project(project)
 
 
 class ImageFamilyViews:

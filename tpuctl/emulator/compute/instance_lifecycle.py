@@ -8,9 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tpuctl.emulator.compute.collection import Collection, Row
-from tpuctl.emulator.compute.disks import DISKS
+from tpuctl.emulator.compute.context import ComputeContext
+from tpuctl.emulator.compute.disks import DISKS, Disks
 from tpuctl.emulator.compute.errors import failed
 from tpuctl.emulator.compute.images import find_image
+from tpuctl.emulator.compute.instance_spec import Sources
+from tpuctl.emulator.compute.project import Projects
+from tpuctl.emulator.compute.quota import Quota
+from tpuctl.emulator.compute.subnetworks import Subnetworks
 from tpuctl.emulator.machines.interface import MachineError, MachineSpec
 from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.state.operations import Arguments, Effect
@@ -32,9 +37,20 @@ class Machines(Collection):
 
     kind = INSTANCES
 
-    def __init__(self, service: Any) -> None:
-        super().__init__(service)
-        self._host = service.world.host
+    def __init__(
+        self,
+        context: ComputeContext,
+        disks: Disks,
+        subnetworks: Subnetworks,
+        projects: Projects,
+        quota: Quota,
+    ) -> None:
+        super().__init__(context)
+        self._disks = disks
+        self._projects = projects
+        self._quota = quota
+        self._sources = Sources(context, disks, subnetworks)
+        self._host = context.world.host
         self._boots = asyncio.Semaphore(_BOOTS_AT_ONCE)
         effects = {
             "insert": Effect(self._running, self._make, self._never_was),
@@ -88,13 +104,13 @@ class Machines(Collection):
         if row is not None:
             arguments = {"target_id": row["id"], **arguments}
         kind = f"{self.kind}.{effect}"
-        return self.service.begin(
+        return self.context.begin(
             kind, verb or effect, name, step or kind, caller, arguments, request_id
         )
 
     def abort_pending(self, name: str) -> None:
         """A deletion ends whatever else was under way on the machine."""
-        operations = self.service.world.operations
+        operations = self.context.world.operations
         for verb in _OTHER_VERBS:
             for record in operations.pending(f"{self.kind}.{verb}"):
                 if record.arguments["target"] == name:
@@ -106,12 +122,12 @@ class Machines(Collection):
     async def spec(self, name: str, row: Row) -> MachineSpec:
         """What the machine has to know, from the instance as it stands."""
         _, project_id, _, zone, _, own = name.split("/")
-        project = self.service.world.projects.find(project_id)
+        project = self.context.world.projects.find(project_id)
         assert project is not None, "projects are never removed"
         endpoints = await self._host.reserve([name])
         account = row["serviceAccounts"][0] if row["serviceAccounts"] else None
         email = account["email"] if account else ""
-        access = self.service.world.access
+        access = self.context.world.access
         return MachineSpec(
             name=name,
             node_id=own,
@@ -139,7 +155,7 @@ class Machines(Collection):
         "startup scripts").
         """
         own = {item["key"]: item["value"] for item in row["metadata"]["items"]}
-        shared = {item["key"]: item["value"] for item in self.service.projects.items(project)}
+        shared = {item["key"]: item["value"] for item in self._projects.items(project)}
         if own.get("block-project-ssh-keys", "").lower() != "true" and "ssh-keys" in shared:
             keys = [own["ssh-keys"]] if "ssh-keys" in own else []
             own["ssh-keys"] = "\n".join([*keys, shared["ssh-keys"]])
@@ -149,7 +165,7 @@ class Machines(Collection):
         return own
 
     def _tensorflow(self, row: Row) -> str | None:
-        disk = self.service.disks.find(row["disks"][0]["source"])
+        disk = self._disks.find(row["disks"][0]["source"])
         if disk is None or "sourceImage" not in disk:
             return None
         return find_image(disk["sourceImage"]).tensorflow
@@ -158,7 +174,7 @@ class Machines(Collection):
         """Boot every machine that ran when the last process ended."""
         for name, row in self.items(""):
             if row["status"] == "RUNNING":
-                self.service.world.in_background(self._boot_again(name))
+                self.context.world.in_background(self._boot_again(name))
 
     async def _boot_again(self, name: str) -> None:
         try:
@@ -173,7 +189,7 @@ class Machines(Collection):
         """Tell the project's machines that the metadata they share has changed."""
         for name, row in self.items(f"projects/{project}/"):
             if row["status"] == "RUNNING":
-                self.service.world.in_background(self._reconfigure(name))
+                self.context.world.in_background(self._reconfigure(name))
 
     async def _reconfigure(self, name: str) -> None:
         row = self.find(name)
@@ -272,7 +288,7 @@ class Machines(Collection):
             items += [item for item in row["metadata"]["items"] if item["key"] == PORT_KEY]
         self.save(name, {**row, "metadata": {"items": items}})
         if row["status"] == "RUNNING":
-            self.service.world.in_background(self._reconfigure(name))
+            self.context.world.in_background(self._reconfigure(name))
 
     def _disk_attached(self, arguments: Arguments) -> None:
         row = self.must(arguments["target"])

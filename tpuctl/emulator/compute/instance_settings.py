@@ -53,7 +53,7 @@ class InstanceSettings(Machines):
         row = self.must(name)
         asked = as_row(request.attached_disk_resource)
         index = 1 + max(one["index"] for one in row["disks"])
-        disk = attached(self.service, name, index, {**asked, "boot": False})
+        disk = attached(self._sources, name, index, {**asked, "boot": False})
         if any(one.get("deviceName") == disk["deviceName"] for one in row["disks"]):
             why = "The device name is in use."
             raise bad_field("resource.deviceName", disk["deviceName"], why)
@@ -93,7 +93,7 @@ class InstanceSettings(Machines):
 
     @asked_once
     async def set_service_account(self, name: str, request: Any, caller: Caller) -> Any:
-        project = self.service.world.projects.require(request.project)
+        project = self.context.world.projects.require(request.project)
         asked = as_row(request.instances_set_service_account_request_resource)
 
         def change(row: Row) -> Row:

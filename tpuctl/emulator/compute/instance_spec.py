@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tpuctl.emulator.compute.collection import Row, Rows
+from tpuctl.emulator.compute.context import ComputeContext
+from tpuctl.emulator.compute.disks import Disks
 from tpuctl.emulator.compute.errors import (
     already_exists,
     bad_field,
@@ -15,23 +17,29 @@ from tpuctl.emulator.compute.errors import (
     not_found,
 )
 from tpuctl.emulator.compute.machine_types import machine_type
-from tpuctl.emulator.compute.networks import NETWORKS
 from tpuctl.emulator.compute.project import checked_items
+from tpuctl.emulator.compute.subnetworks import NETWORKS, Subnetworks
 from tpuctl.emulator.state.constraints import OrgPolicies
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.locations import region_of
 from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.state.resource_names import full_network, short
 
-if TYPE_CHECKING:
-    from tpuctl.emulator.compute.service import ComputeService
-
-__all__ = ["Draft", "accounts", "attached", "draft", "machine_type_of", "scheduling"]
+__all__ = ["Draft", "Sources", "accounts", "attached", "draft", "machine_type_of", "scheduling"]
 
 _POLICY = "compute.vmExternalIpAccess"
 _LOCATIONS = "gcp.resourceLocations"
 _LABEL = re.compile(r"[a-z][-_a-z0-9]{0,62}")
 _KEPT = ("name", "description", "canIpForward", "deletionProtection", "minCpuPlatform")
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where what instances are made of is found."""
+
+    context: ComputeContext
+    disks: Disks
+    subnetworks: Subnetworks
 
 
 @dataclass(frozen=True)
@@ -42,10 +50,10 @@ class Draft:
     disks: dict[str, Row]
 
 
-def draft(service: ComputeService, name: str, asked: Row) -> Draft:
+def draft(sources: Sources, name: str, asked: Row) -> Draft:
     """Refuses what Google refuses before it accepts."""
-    project = service.world.projects.require(name.split("/")[1])
-    _check_location(service, project, name)
+    project = sources.context.world.projects.require(name.split("/")[1])
+    _check_location(sources, project, name)
     disks: dict[str, Row] = {}
     row: Row = {
         **{key: asked[key] for key in _KEPT if key in asked},
@@ -55,7 +63,7 @@ def draft(service: ComputeService, name: str, asked: Row) -> Draft:
         "labels": _labels(asked.get("labels", {})),
         "scheduling": scheduling(asked.get("scheduling", {})),
         "serviceAccounts": accounts(project, asked.get("serviceAccounts", [])),
-        "networkInterfaces": _interfaces(service, project, name, asked),
+        "networkInterfaces": _interfaces(sources, project, name, asked),
         "shieldedInstanceConfig": {
             "enableSecureBoot": False,
             "enableVtpm": True,
@@ -67,23 +75,23 @@ def draft(service: ComputeService, name: str, asked: Row) -> Draft:
     wanted = asked.get("disks", [])
     if not wanted:
         raise bad_field("resource.disks", "", "No disks are specified.")
-    row["disks"] = [_disk(service, name, index, disk, disks) for index, disk in enumerate(wanted)]
+    row["disks"] = [_disk(sources, name, index, disk, disks) for index, disk in enumerate(wanted)]
     if [disk["boot"] for disk in row["disks"]].count(True) != 1 or not row["disks"][0]["boot"]:
         why = "Exactly one boot disk must be specified, and first."
         raise bad_field("resource.disks[0].boot", "", why)
     return Draft(row, disks)
 
 
-def attached(service: ComputeService, name: str, index: int, asked: Row) -> Row:
+def attached(sources: Sources, name: str, index: int, asked: Row) -> Row:
     """An existing disk as it is attached to an instance."""
     source = short(asked.get("source", ""))
     if not source.startswith("projects/"):
         source = f"{name.split('/instances/', maxsplit=1)[0]}/disks/{source.rpartition('/')[2]}"
-    disk = service.disks.find(source)
+    disk = sources.disks.find(source)
     if disk is None:
         raise not_found(source)
     mode = asked.get("mode", "READ_WRITE")
-    for user in service.disks.users_of(source):
+    for user in sources.disks.users_of(source):
         if mode == "READ_WRITE":
             raise in_use("disk", source, user)
     return _attachment(source, disk, index, asked)
@@ -99,9 +107,9 @@ def machine_type_of(name: str, asked: Row) -> str:
     return full
 
 
-def _check_location(service: ComputeService, project: Project, name: str) -> None:
+def _check_location(sources: Sources, project: Project, name: str) -> None:
     """In words that were seen in public, if never the whole answer."""
-    zone, policies = name.split("/")[3], OrgPolicies(service.world.store)
+    zone, policies = name.split("/")[3], OrgPolicies(sources.context.world.store)
     if not policies.allows(f"projects/{project['id']}", _LOCATIONS, zone):
         raise condition_not_met(
             f"Location ZONE:{zone} violates constraint constraints/{_LOCATIONS} on the resource "
@@ -147,7 +155,7 @@ def accounts(project: Project, asked: Rows) -> Rows:
     ]
 
 
-def _interfaces(service: ComputeService, project: Project, name: str, asked: Row) -> Rows:
+def _interfaces(sources: Sources, project: Project, name: str, asked: Row) -> Rows:
     wanted = asked.get("networkInterfaces", [])
     if len(wanted) != 1:
         why = "At least one network interface is required." if not wanted else "One at most here."
@@ -159,17 +167,19 @@ def _interfaces(service: ComputeService, project: Project, name: str, asked: Row
         if not found.startswith("projects/"):
             own = found.rpartition("/")[2]
             found = f"projects/{project['id']}/regions/{region}/subnetworks/{own}"
-        subnetwork = service.subnetworks.find(found)
+        subnetwork = sources.subnetworks.find(found)
         if subnetwork is None or found.split("/")[3] != region:
             raise not_found(found)
         network = subnetwork["network"]
     else:
-        network = full_network(service.world.projects, project["id"], one.get("network", ""))
-        if service.world.store.get(NETWORKS, network) is None:
+        network = full_network(
+            sources.context.world.projects, project["id"], one.get("network", "")
+        )
+        if sources.context.world.store.get(NETWORKS, network) is None:
             raise not_found(network)
         own = network.rpartition("/")[2]
         found = f"{network.split('/global/')[0]}/regions/{region}/subnetworks/{own}"
-        if service.subnetworks.find(found) is None:
+        if sources.subnetworks.find(found) is None:
             why = "Subnetwork should be specified for custom subnetmode network"
             raise bad_field("resource.networkInterfaces[0]", "", why)
     interface = {
@@ -187,7 +197,7 @@ def _interfaces(service: ComputeService, project: Project, name: str, asked: Row
             for access in one.get("accessConfigs", [])
         ],
     }
-    allows = OrgPolicies(service.world.store).allows
+    allows = OrgPolicies(sources.context.world.store).allows
     if interface["accessConfigs"] and not allows(f"projects/{project['id']}", _POLICY, name):
         # gardener/gardener-extension-provider-gcp#415 and others: error 412, conditionNotMet.
         raise condition_not_met(
@@ -197,16 +207,16 @@ def _interfaces(service: ComputeService, project: Project, name: str, asked: Row
     return [interface]
 
 
-def _disk(service: ComputeService, name: str, index: int, asked: Row, made: dict[str, Row]) -> Row:
+def _disk(sources: Sources, name: str, index: int, asked: Row, made: dict[str, Row]) -> Row:
     if asked.get("type") == "SCRATCH":
         return {"type": "SCRATCH", "index": index, "boot": False, "autoDelete": True}
     if "source" in asked:
-        return attached(service, name, index, asked)
+        return attached(sources, name, index, asked)
     base, own = name.split("/instances/")
     params = asked.get("initializeParams", {})
     disk_name = params.get("diskName") or (own if asked.get("boot") else f"{own}-{index}")
     full = f"{base}/disks/{disk_name}"
-    if full in made or service.disks.find(full) is not None:
+    if full in made or sources.disks.find(full) is not None:
         raise already_exists(full)
     row: Row = {"name": disk_name, "type": params.get("diskType", "")}
     for field in ("sourceImage", "sourceSnapshot", "labels"):
@@ -214,7 +224,7 @@ def _disk(service: ComputeService, name: str, index: int, asked: Row, made: dict
             row[field] = params[field]
     if size := params.get("diskSizeGb") or asked.get("diskSizeGb"):
         row["sizeGb"] = size
-    made[full] = service.disks.drafted(full, row)
+    made[full] = sources.disks.drafted(full, row)
     return _attachment(full, made[full], index, asked)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from tpuctl.emulator.compute.bulk_insert import Batch, BulkInsertion, batch_of
 from tpuctl.emulator.compute.collection import Row, asked_once, fingerprint, name_must_fit
+from tpuctl.emulator.compute.context import ComputeContext
+from tpuctl.emulator.compute.disks import Disks
 from tpuctl.emulator.compute.errors import (
     not_ready,
 )
@@ -15,7 +17,9 @@ from tpuctl.emulator.compute.instance_lifecycle import PORT_KEY
 from tpuctl.emulator.compute.instance_settings import InstanceSettings
 from tpuctl.emulator.compute.instance_spec import Draft, draft
 from tpuctl.emulator.compute.messages import LINK, as_row, message_of
-from tpuctl.emulator.compute.quota import disk_needs, instance_needs
+from tpuctl.emulator.compute.project import Projects
+from tpuctl.emulator.compute.quota import Quota, disk_needs, instance_needs
+from tpuctl.emulator.compute.subnetworks import Subnetworks
 from tpuctl.emulator.iam.policies import ACCOUNTS
 from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
@@ -45,8 +49,15 @@ _SETTLED = ("RUNNING", "TERMINATED")
 class Instances(InstanceSettings):
     """Instances of a zone. Each has a real machine behind it."""
 
-    def __init__(self, service: Any) -> None:
-        super().__init__(service)
+    def __init__(
+        self,
+        context: ComputeContext,
+        disks: Disks,
+        subnetworks: Subnetworks,
+        projects: Projects,
+        quota: Quota,
+    ) -> None:
+        super().__init__(context, disks, subnetworks, projects, quota)
         bulk = BulkInsertion(self)
         self.effects = {**self.effects, f"{self.kind}.bulkInsert": bulk.effect}
 
@@ -104,7 +115,7 @@ class Instances(InstanceSettings):
 
     async def insert(self, request: Any, caller: Caller) -> Any:
         base = self.base_of(request)
-        again = self.service.begun_before(base, request.request_id)
+        again = self.context.begun_before(base, request.request_id)
         if again is not None:
             return again
         if request.source_instance_template or request.source_machine_image:
@@ -113,14 +124,14 @@ class Instances(InstanceSettings):
         name_must_fit(asked.get("name", ""))
         name = f"{base}/{asked['name']}"
         self.refuse_second(name)
-        made = draft(self.service, name, asked)
+        made = draft(self._sources, name, asked)
         refusal = self._refusal([made], name)
         if refusal is not None:
             return self.begin_on(
                 "refused", name, caller, {"refusal": refusal}, request.request_id, verb="insert"
             )
         (endpoint,) = await self._reserve([name])
-        again = self.service.begun_before(base, request.request_id)
+        again = self.context.begun_before(base, request.request_id)
         if again is not None:  # the same call may have come in between, or another
             return again
         self.refuse_second(name)
@@ -128,7 +139,7 @@ class Instances(InstanceSettings):
 
     async def bulk_insert(self, request: Any, caller: Caller) -> Any:
         base = self.base_of(request)
-        again = self.service.begun_before(base, request.request_id)
+        again = self.context.begun_before(base, request.request_id)
         if again is not None:
             return again
         batch = batch_of(request, [name.rpartition("/")[2] for name in self.names(f"{base}/")])
@@ -136,7 +147,7 @@ class Instances(InstanceSettings):
         for own in batch.names:
             name = f"{base}/{own}"
             self.refuse_second(name)
-            made[name] = draft(self.service, name, {**batch.properties, "name": own})
+            made[name] = draft(self._sources, name, {**batch.properties, "name": own})
         group = {"group": BulkInsertion.new_group()}
         refusal, made = self._largest_part(made, batch)
         if refusal is not None:
@@ -144,7 +155,7 @@ class Instances(InstanceSettings):
             request_id = request.request_id
             return self.begin_on("refused", base, caller, arguments, request_id, verb="bulkInsert")
         endpoints = await self._reserve(list(made))
-        again = self.service.begun_before(base, request.request_id)
+        again = self.context.begun_before(base, request.request_id)
         if again is not None:
             return again
         for name in made:
@@ -187,14 +198,14 @@ class Instances(InstanceSettings):
         with self.store.transaction():
             self.save(name, row)
             for disk_name, disk in made.disks.items():
-                disks = self.service.disks
+                disks = self._disks
                 self.store.put_json(disks.kind, disk_name, disks.born(disk))
             arguments = {**arguments, "disks": list(made.disks), "target_id": row["id"]}
             return self.begin_on("insert", name, caller, arguments, request_id)
 
     async def _reserve(self, names: list[str]) -> Any:
         try:
-            return await self.service.world.host.reserve(names)
+            return await self.context.world.host.reserve(names)
         except MachineError as error:
             raise ApiError("RESOURCE_EXHAUSTED", str(error)) from error
 
@@ -217,11 +228,11 @@ class Instances(InstanceSettings):
             needs.update(instance_needs(each.row))
             for disk in each.disks.values():
                 needs.update(disk_needs(disk))
-        refusal = self.service.quota.refusal(project, region_of(zone), needs)
+        refusal = self._quota.refusal(project, region_of(zone), needs)
         if refusal is not None:
             return refusal
         kind = made.row["machineType"].rpartition("/")[2]
-        fault = self.service.world.faults.take("stockout", project=project, zone=zone, type=kind)
+        fault = self.context.world.faults.take("stockout", project=project, zone=zone, type=kind)
         if fault is None:
             return None
         return _stockout(project, zone, kind, str(fault.get("text") or ""))
@@ -284,7 +295,7 @@ class Instances(InstanceSettings):
         if row.get("status") != "RUNNING":
             raise ApiError("FAILED_PRECONDITION", f"{name} does not run.")
         policy = row.get("scheduling", {}).get("onHostMaintenance", "MIGRATE")
-        world = self.service.world
+        world = self.context.world
         world.host.set_event(name, "maintenance-event", _EVENTS[policy])
         await asyncio.sleep(world.pace.seconds("tpu.maintain"))
         world.host.set_event(name, "maintenance-event", "NONE")
@@ -295,7 +306,7 @@ class Instances(InstanceSettings):
         row = self.must(name)
         path = request.query_path or request.variable_key
         space, _, key = path.partition("/")
-        known = self.service.world.host.guest_attributes(name) if self._tells(name, row) else {}
+        known = self.context.world.host.guest_attributes(name) if self._tells(name, row) else {}
         items = [
             {"namespace": one, "key": name_, "value": value}
             for one, values in known.items()
@@ -318,7 +329,7 @@ class Instances(InstanceSettings):
         """What its startup script has said, on the first port; a system's own words are none."""
         name = self.name_of(request)
         self.must(name)
-        text = self.service.world.host.console(name) if request.port in (0, 1) else b""
+        text = self.context.world.host.console(name) if request.port in (0, 1) else b""
         start = min(request.start, len(text)) if request.start >= 0 else 0
         start = max(start, len(text) - _MOST_OUTPUT)
         answer = {
@@ -332,7 +343,7 @@ class Instances(InstanceSettings):
 
     def _tells(self, name: str, row: Row) -> bool:
         """Metadata of the instance decides, else that of the project."""
-        for items in (row["metadata"]["items"], self.service.projects.items(name.split("/")[1])):
+        for items in (row["metadata"]["items"], self._projects.items(name.split("/")[1])):
             for item in items:
                 if item["key"] == "enable-guest-attributes":
                     return bool(item["value"].lower() == "true")

@@ -7,16 +7,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tpuctl.emulator.compute.context import ComputeContext
 from tpuctl.emulator.compute.errors import not_found
 from tpuctl.emulator.compute.lists import aggregated, listed
 from tpuctl.emulator.compute.messages import LINK, message_of
 from tpuctl.emulator.state.locations import known_zone, zones
 from tpuctl.emulator.wire.registry import Caller
-
-if TYPE_CHECKING:
-    from tpuctl.emulator.compute.service import ComputeService
 
 __all__ = ["MachineType", "MachineTypes", "machine_type"]
 
@@ -88,24 +86,24 @@ def machine_type(name: str) -> MachineType | None:
 class MachineTypes:
     """The same types in every zone; the zones that lack some are not imitated."""
 
-    def __init__(self, service: ComputeService) -> None:
-        self._service = service
+    def __init__(self, context: ComputeContext) -> None:
+        self._context = context
 
     async def get(self, request: Any, caller: Caller) -> Any:
-        project, zone = self._service.project(request.project), known_zone(request.zone)
+        project, zone = self._context.project(request.project), known_zone(request.zone)
         found = machine_type(request.machine_type)
         if found is None:
             raise not_found(f"projects/{project}/zones/{zone}/machineTypes/{request.machine_type}")
         return message_of("MachineType", _row(project, zone, found))
 
     async def list(self, request: Any, caller: Caller) -> Any:
-        project, zone = self._service.project(request.project), known_zone(request.zone)
+        project, zone = self._context.project(request.project), known_zone(request.zone)
         rows = [_row(project, zone, one) for one in _known().values()]
         base = f"projects/{project}/zones/{zone}/machineTypes"
         return listed(request, "MachineTypeList", "compute#machineTypeList", rows, base)
 
     async def aggregated_list(self, request: Any, caller: Caller) -> Any:
-        project = self._service.project(request.project)
+        project = self._context.project(request.project)
         base = f"projects/{project}/zones"
         return aggregated(
             request,

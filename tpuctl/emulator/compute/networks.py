@@ -7,15 +7,16 @@ import re
 from typing import Any
 
 from tpuctl.emulator.compute.collection import Collection, Row
+from tpuctl.emulator.compute.context import ComputeContext
 from tpuctl.emulator.compute.errors import bad_field, failed, not_found
 from tpuctl.emulator.compute.messages import LINK, message_of
+from tpuctl.emulator.compute.subnetworks import NETWORKS, Subnetworks
 from tpuctl.emulator.state.operations import Arguments
 from tpuctl.emulator.state.resource_names import full_network
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["FIREWALLS", "NETWORKS", "Firewalls", "Networks"]
+__all__ = ["FIREWALLS", "Firewalls", "Networks"]
 
-NETWORKS = "compute.networks"
 FIREWALLS = "compute.firewalls"
 _WITH_PORTS = ("tcp", "udp", "sctp", "6", "17", "132")
 
@@ -24,6 +25,13 @@ class Networks(Collection):
     """VPC networks. Legacy ones (with a range of their own) are not imitated."""
 
     kind, message, plural, field = NETWORKS, "Network", "networks", "network"
+
+    def __init__(
+        self, context: ComputeContext, subnetworks: Subnetworks, firewalls: Firewalls
+    ) -> None:
+        super().__init__(context)
+        self._subnetworks = subnetworks
+        self._firewalls = firewalls
 
     def complete(self, name: str, row: Row) -> Row:
         if "IPv4Range" in row:
@@ -38,7 +46,7 @@ class Networks(Collection):
         shown = super().show(name, row)
         shown["selfLinkWithId"] = f"{LINK}{name.rpartition('/')[0]}/{row['id']}"
         shown["networkFirewallPolicyEnforcementOrder"] = "AFTER_CLASSIC_FIREWALL"
-        subnetworks = self.service.subnetworks.names_of(name)
+        subnetworks = self._subnetworks.names_of(name)
         if subnetworks:
             shown["subnetworks"] = [LINK + subnetwork for subnetwork in subnetworks]
         return shown
@@ -47,7 +55,7 @@ class Networks(Collection):
         """The network's own rules: there are no firewall policies here."""
         name = self.name_of(request)
         self.must(name)
-        rules = self.service.firewalls
+        rules = self._firewalls
         rows = [
             rules.show(rule, row)
             for rule, row in rules.items(f"{self.base_of(request).rpartition('/')[0]}/firewalls/")
@@ -71,17 +79,17 @@ class Networks(Collection):
 
     def deleted(self, arguments: Arguments) -> None:
         super().deleted(arguments)
-        self.service.subnetworks.forget(arguments["target"])
+        self._subnetworks.forget(arguments["target"])
 
     def _users(self, name: str) -> list[str]:
         project = name.split("/")[1]
         users = [
             firewall
-            for firewall, row in self.service.firewalls.items(f"projects/{project}/")
+            for firewall, row in self._firewalls.items(f"projects/{project}/")
             if row["network"] == name
         ]
-        users += self.service.subnetworks.custom_names(name)
-        for service in self.service.world.machine_services():
+        users += self._subnetworks.custom_names(name)
+        for service in self.context.world.machine_services():
             users += service.users_of_network(name)
         return users
 
@@ -99,7 +107,7 @@ class Firewalls(Collection):
 
     def complete(self, name: str, row: Row) -> Row:
         project = name.split("/")[1]
-        network = full_network(self.service.world.projects, project, row.get("network", ""))
+        network = full_network(self.context.world.projects, project, row.get("network", ""))
         if self.store.get(NETWORKS, network) is None:
             raise not_found(network)
         if not row.get("allowed") and not row.get("denied"):

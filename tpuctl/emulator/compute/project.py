@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tpuctl.emulator.compute.collection import fingerprint
+from tpuctl.emulator.compute.context import ComputeContext
 from tpuctl.emulator.compute.errors import condition_not_met
 from tpuctl.emulator.compute.messages import LINK, as_row, message_of
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.wire.registry import Caller
-
-if TYPE_CHECKING:
-    from tpuctl.emulator.compute.service import ComputeService
 
 __all__ = ["Projects", "check_fingerprint", "checked_items"]
 
@@ -26,15 +24,19 @@ _KIND = "compute.metadata"
 class Projects:
     """The project resource and its common instance metadata."""
 
-    def __init__(self, service: ComputeService) -> None:
-        self._service = service
-        self._store = service.world.store
+    def __init__(
+        self, context: ComputeContext, quotas: Callable[[str], list[dict[str, Any]]]
+    ) -> None:
+        """`quotas` tells what the project as a whole uses."""
+        self._context = context
+        self._quotas = quotas
+        self._store = context.world.store
         self.effects: Mapping[str, Effect] = {
             "compute.projects.setMetadata": Effect(self._metadata_set)
         }
 
     async def get(self, request: Any, caller: Caller) -> Any:
-        project = self._service.world.projects.require(request.project, "compute.googleapis.com")
+        project = self._context.world.projects.require(request.project, "compute.googleapis.com")
         items = self.items(project["id"])
         created = datetime.fromtimestamp(project["created"], UTC)
         return message_of(
@@ -49,7 +51,7 @@ class Projects:
                     "fingerprint": fingerprint(items),
                     "items": items,
                 },
-                "quotas": self._service.quota.of_project(project["id"]),
+                "quotas": self._quotas(project["id"]),
                 "defaultServiceAccount": (
                     f"{project['number']}-compute@developer.gserviceaccount.com"
                 ),
@@ -60,14 +62,14 @@ class Projects:
         )
 
     async def set_common_instance_metadata(self, request: Any, caller: Caller) -> Any:
-        project = self._service.project(request.project)
-        again = self._service.begun_before(f"projects/{project}", request.request_id)
+        project = self._context.project(request.project)
+        again = self._context.begun_before(f"projects/{project}", request.request_id)
         if again is not None:
             return again
         wanted = as_row(request.metadata_resource)
         items = checked_items(wanted)
         check_fingerprint(wanted.get("fingerprint", ""), self.items(project))
-        return self._service.begin(
+        return self._context.begin(
             "compute.projects.setMetadata",
             "compute.projects.setCommonInstanceMetadata",
             f"projects/{project}",
@@ -85,7 +87,7 @@ class Projects:
     def _metadata_set(self, arguments: Arguments) -> None:
         project = arguments["target"].split("/")[1]
         self._store.put_json(_KIND, project, {"items": arguments["items"]})
-        for service in self._service.world.machine_services():
+        for service in self._context.world.machine_services():
             service.reconfigure_all(project)
 
 

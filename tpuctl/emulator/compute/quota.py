@@ -5,20 +5,23 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tpuctl.emulator.compute.disks import TYPES
+from tpuctl.emulator.compute.addresses import Addresses, GlobalAddresses
+from tpuctl.emulator.compute.context import ComputeContext
+from tpuctl.emulator.compute.disks import DISKS, TYPES
 from tpuctl.emulator.compute.errors import not_found
 from tpuctl.emulator.compute.lists import listed
 from tpuctl.emulator.compute.machine_types import machine_type
 from tpuctl.emulator.compute.messages import LINK, message_of
+from tpuctl.emulator.compute.networks import FIREWALLS
+from tpuctl.emulator.compute.subnetworks import NETWORKS, Subnetworks
 from tpuctl.emulator.state.locations import region_of, regions, zones
 from tpuctl.emulator.wire.registry import Caller
 
-if TYPE_CHECKING:
-    from tpuctl.emulator.compute.service import ComputeService
-
 __all__ = ["Quota", "Regions", "Zones"]
+
+_INSTANCES = "compute.instances"  # the kind of the store
 
 # Generous ones: the setting `quota` makes them smaller. By metric, as regions.get names them.
 _LIMITS: Mapping[str, float] = {
@@ -46,12 +49,13 @@ Row = Mapping[str, Any]
 class Quota:
     """Usage is counted from what exists, so it can never drift."""
 
-    def __init__(self, service: ComputeService) -> None:
-        self._service = service
+    def __init__(self, context: ComputeContext, subnetworks: Subnetworks) -> None:
+        self._context = context
+        self._subnetworks = subnetworks
 
     def limits(self, region: str) -> dict[str, float]:
         """The limit of each metric in a region."""
-        wanted = self._service.world.settings.get("quota")
+        wanted = self._context.world.settings.get("quota")
         return {
             metric: float(wanted.get(metric, {}).get(region, limit))
             for metric, limit in _LIMITS.items()
@@ -61,25 +65,25 @@ class Quota:
         """How much of each metric a project uses in a region."""
         found = dict.fromkeys(_LIMITS, 0.0)
         prefix = f"projects/{project}/zones/{region}-"
-        for _, row in self._service.instances.items(prefix):
+        for _, row in self._context.items(_INSTANCES, prefix):
             _add(found, instance_needs(row))
-        for _, row in self._service.disks.items(prefix):
+        for _, row in self._context.items(DISKS, prefix):
             _add(found, disk_needs(row))
-        addresses = self._service.addresses.items(f"projects/{project}/regions/{region}/")
+        addresses = self._context.names(Addresses.kind, f"projects/{project}/regions/{region}/")
         found["STATIC_ADDRESSES"] += len(addresses)
         return found
 
     def of_project(self, project: str) -> list[dict[str, Any]]:
         """The metrics of the project as a whole; nothing is refused for them."""
-        service, prefix = self._service, f"projects/{project}/"
+        context, prefix = self._context, f"projects/{project}/"
         usage = {
-            "NETWORKS": len(service.networks.names(prefix)),
-            "FIREWALLS": len(service.firewalls.names(prefix)),
-            "SUBNETWORKS": len(service.subnetworks.names(prefix)),
-            "STATIC_ADDRESSES": len(service.global_addresses.names(prefix)),
+            "NETWORKS": len(context.names(NETWORKS, prefix)),
+            "FIREWALLS": len(context.names(FIREWALLS, prefix)),
+            "SUBNETWORKS": len(self._subnetworks.names(prefix)),
+            "STATIC_ADDRESSES": len(context.names(GlobalAddresses.kind, prefix)),
             "CPUS_ALL_REGIONS": sum(
                 amount
-                for _, row in service.instances.items(prefix)
+                for _, row in context.items(_INSTANCES, prefix)
                 for metric, amount in instance_needs(row).items()
                 if metric.endswith("CPUS")
             ),
@@ -146,24 +150,25 @@ def _add(total: dict[str, float], more: Mapping[str, float]) -> None:
 class Regions:
     """Every region, with the project's quotas in it."""
 
-    def __init__(self, service: ComputeService) -> None:
-        self._service = service
+    def __init__(self, context: ComputeContext, quota: Quota) -> None:
+        self._context = context
+        self._quota = quota
 
     async def get(self, request: Any, caller: Caller) -> Any:
-        project = self._service.project(request.project)
+        project = self._context.project(request.project)
         if request.region not in regions():
             raise not_found(f"projects/{project}/regions/{request.region}")
         return message_of("Region", self._row(project, request.region))
 
     async def list(self, request: Any, caller: Caller) -> Any:
-        project = self._service.project(request.project)
+        project = self._context.project(request.project)
         rows = [self._row(project, region) for region in regions()]
         base = f"projects/{project}/regions"
         return listed(request, "RegionList", "compute#regionList", rows, base)
 
     def _row(self, project: str, region: str) -> dict[str, Any]:
-        usage = self._service.quota.usage(project, region)
-        limits = self._service.quota.limits(region)
+        usage = self._quota.usage(project, region)
+        limits = self._quota.limits(region)
         row = _place("region", project, region)
         row["quotas"] = [
             {"metric": metric, "limit": limit, "usage": usage[metric]}
@@ -177,17 +182,17 @@ class Regions:
 class Zones:
     """Every zone."""
 
-    def __init__(self, service: ComputeService) -> None:
-        self._service = service
+    def __init__(self, context: ComputeContext) -> None:
+        self._context = context
 
     async def get(self, request: Any, caller: Caller) -> Any:
-        project = self._service.project(request.project)
+        project = self._context.project(request.project)
         if request.zone not in zones():
             raise not_found(f"projects/{project}/zones/{request.zone}")
         return message_of("Zone", _zone(project, request.zone))
 
     async def list(self, request: Any, caller: Caller) -> Any:
-        project = self._service.project(request.project)
+        project = self._context.project(request.project)
         rows = [_zone(project, zone) for zone in zones()]
         base = f"projects/{project}/zones"
         return listed(request, "ZoneList", "compute#zoneList", rows, base)

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from tpuctl.emulator.compute.addresses import Addresses, GlobalAddresses
+from tpuctl.emulator.compute.context import ComputeContext
 from tpuctl.emulator.compute.disks import Disks, DiskTypes
 from tpuctl.emulator.compute.images import ImageFamilyViews, Images
 from tpuctl.emulator.compute.instances import Instances
 from tpuctl.emulator.compute.machine_types import MachineTypes
-from tpuctl.emulator.compute.messages import message_of
 from tpuctl.emulator.compute.networks import Firewalls, Networks
 from tpuctl.emulator.compute.operations import (
     GlobalOperations,
     RegionOperations,
     ZoneOperations,
-    show,
 )
 from tpuctl.emulator.compute.project import Projects
 from tpuctl.emulator.compute.quota import Quota, Regions, Zones
 from tpuctl.emulator.compute.snapshots import Snapshots
 from tpuctl.emulator.compute.subnetworks import Routes, Subnetworks
-from tpuctl.emulator.state.operations import Arguments, Effect
+from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.wire.machine_service import MachineService, TunnelTarget
-from tpuctl.emulator.wire.registry import Caller, World
+from tpuctl.emulator.wire.registry import World
 from tpuctl.slim import compute_types
 
 __all__ = ["ComputeService"]
@@ -37,13 +35,18 @@ class ComputeService(MachineService):
     def __init__(self, world: World) -> None:
         compute_types()  # makes the package cheap to import
         self.world = world
-        self.networks, self.firewalls = Networks(self), Firewalls(self)
-        self.subnetworks = Subnetworks(self)
-        self.addresses, self.global_addresses = Addresses(self), GlobalAddresses(self)
-        self.projects = Projects(self)
-        self.images, self.quota = Images(self), Quota(self)
-        self.disks, self.instances = Disks(self), Instances(self)
-        self.snapshots = Snapshots(self)
+        self.context = context = ComputeContext(world)
+        self.subnetworks = Subnetworks(context)
+        self.firewalls = Firewalls(context)
+        self.networks = Networks(context, self.subnetworks, self.firewalls)
+        self.global_addresses = GlobalAddresses(context, self.subnetworks)
+        self.addresses = Addresses(context, self.subnetworks, self.global_addresses)
+        self.quota = Quota(context, self.subnetworks)
+        self.projects = Projects(context, self.quota.of_project)
+        self.images = Images(context)
+        self.snapshots = Snapshots(context)
+        self.disks = Disks(context, self.snapshots, self.quota.refusal_of_disk)
+        self.instances = Instances(context, self.disks, self.subnetworks, self.projects, self.quota)
         changing: Mapping[str, Any] = {
             "Networks": self.networks,
             "Firewalls": self.firewalls,
@@ -57,16 +60,16 @@ class ComputeService(MachineService):
         }
         self._handlers: Mapping[str, Any] = {
             **changing,
-            "Routes": Routes(self),
+            "Routes": Routes(context, self.subnetworks),
             "Images": self.images,
             "ImageFamilyViews": ImageFamilyViews(self.images),
-            "MachineTypes": MachineTypes(self),
-            "DiskTypes": DiskTypes(self),
-            "Zones": Zones(self),
-            "Regions": Regions(self),
-            "GlobalOperations": GlobalOperations(self),
-            "ZoneOperations": ZoneOperations(self),
-            "RegionOperations": RegionOperations(self),
+            "MachineTypes": MachineTypes(context),
+            "DiskTypes": DiskTypes(context),
+            "Zones": Zones(context),
+            "Regions": Regions(context, self.quota),
+            "GlobalOperations": GlobalOperations(context),
+            "ZoneOperations": ZoneOperations(context),
+            "RegionOperations": RegionOperations(context),
         }
         self.effects: Mapping[str, Effect] = {
             name: effect for one in changing.values() for name, effect in one.effects.items()
@@ -95,66 +98,3 @@ class ComputeService(MachineService):
 
     def tunnel_target(self, project: str, zone: str, host: str) -> TunnelTarget | None:
         return self.instances.tunnel_target(f"{project}/zones/{zone}/instances/{host}")
-
-    def project(self, name: str) -> str:
-        """The id of a project, given by id or number."""
-        return str(self.world.projects.require(name, "compute.googleapis.com")["id"])
-
-    # Operations.
-
-    def begun_before(self, target: str, request_id: str) -> Any | None:
-        """The operation that a request of this id began earlier, as a message."""
-        if not request_id:
-            return None
-        known = self.world.store.get("compute.request", f"{target.split('/')[1]}/{request_id}")
-        if known is None:
-            return None
-        return message_of("Operation", show(self.world.operations.get(known.decode())))
-
-    def begin(
-        self,
-        effect: str,
-        verb: str,
-        target: str,
-        step: str,
-        caller: Caller,
-        arguments: Arguments,
-        request_id: str = "",
-    ) -> Any:
-        """Start an operation where its target is: in a zone, a region, or globally.
-
-        A request id seen before gives the operation of then.
-        """
-        again = self.begun_before(target, request_id)
-        if again is not None:
-            return again
-        store = self.world.store
-        scope = _scope_of(target)
-        number = store.next("compute-id", 10**18)
-        stamp = int(datetime.now(UTC).timestamp() * 1000)
-        name = f"{scope}/operations/operation-{stamp}-{number:x}"
-        with store.transaction():
-            if request_id:
-                project = target.split("/")[1]
-                store.put("compute.request", f"{project}/{request_id}", name.encode())
-            record = self.world.operations.begin(
-                scope,
-                effect,
-                {
-                    **arguments,
-                    "target": target,
-                    "verb": verb,
-                    "id": str(number),
-                    "user": caller.email,
-                },
-                self.world.pace.seconds(step),
-                name=name,
-            )
-        return message_of("Operation", show(record))
-
-
-def _scope_of(target: str) -> str:
-    parts = target.split("/")
-    if len(parts) > 3 and parts[2] in ("zones", "regions"):
-        return "/".join(parts[:4])
-    return f"projects/{parts[1]}/global"

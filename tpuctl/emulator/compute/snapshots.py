@@ -13,6 +13,8 @@ from tpuctl.emulator.wire.registry import Caller
 
 __all__ = ["Snapshots", "full_snapshot"]
 
+_DISKS = "compute.disks"  # the kind of the store
+
 
 def full_snapshot(project: str, reference: str) -> str:
     """The full name of a snapshot that is given as a link, in part, or by its own name."""
@@ -42,7 +44,7 @@ class Snapshots(Collection):
             raise bad_field("resource.sourceDisk", "", "A source disk is required.")
         if not source.startswith("projects/"):
             source = f"projects/{name.split('/')[1]}/{source}"
-        disk = self.service.disks.find(source)
+        disk = self.context.find(_DISKS, source)
         if disk is None:
             raise not_found(source)
         return {

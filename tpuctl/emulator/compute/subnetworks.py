@@ -6,23 +6,22 @@ import hashlib
 import ipaddress
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tpuctl.emulator.compute.collection import Collection, Items, Row, Rows, fingerprint
+from tpuctl.emulator.compute.context import ComputeContext
 from tpuctl.emulator.compute.errors import bad_field, condition_not_met, failed, not_found
 from tpuctl.emulator.compute.lists import listed
 from tpuctl.emulator.compute.messages import LINK, as_row, message_of
-from tpuctl.emulator.compute.networks import NETWORKS
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.locations import auto_range, regions
 from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.state.resource_names import full_network
 from tpuctl.emulator.wire.registry import Caller
 
-if TYPE_CHECKING:
-    from tpuctl.emulator.compute.service import ComputeService
+__all__ = ["NETWORKS", "Routes", "Subnetworks"]
 
-__all__ = ["Routes", "Subnetworks"]
+NETWORKS = "compute.networks"  # the kind of the store
 
 
 class Subnetworks(Collection):
@@ -31,8 +30,8 @@ class Subnetworks(Collection):
     kind, message, plural, field = "compute.subnetworks", "Subnetwork", "subnetworks", "subnetwork"
     scope = "regions"
 
-    def __init__(self, service: ComputeService) -> None:
-        super().__init__(service)
+    def __init__(self, context: ComputeContext) -> None:
+        super().__init__(context)
         self.effects = {
             **self.effects,
             f"{self.kind}.setPrivateIpGoogleAccess": Effect(self.patched),
@@ -89,7 +88,7 @@ class Subnetworks(Collection):
         given = row.pop("fingerprint", "")
         if before is not None and given and given != fingerprint(before):
             raise condition_not_met("Supplied fingerprint does not match current one.")
-        network = full_network(self.service.world.projects, project, row.get("network", ""))
+        network = full_network(self.context.world.projects, project, row.get("network", ""))
         if self.store.get(NETWORKS, network) is None:
             raise not_found(network)
         try:
@@ -117,7 +116,8 @@ class Subnetworks(Collection):
         }
 
     def check_deletion(self, name: str) -> None:
-        users = self.service.instances.users_of_network(name)
+        services = self.context.world.machine_services()
+        users = [user for service in services for user in service.users_of_network(name)]
         if users:
             raise failed(
                 "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
@@ -187,25 +187,26 @@ def _regional(region: str) -> tuple[int, Row]:
 class Routes:
     """The routes that Google makes by itself: one to each subnetwork, one to the internet."""
 
-    def __init__(self, service: ComputeService) -> None:
-        self._service = service
+    def __init__(self, context: ComputeContext, subnetworks: Subnetworks) -> None:
+        self._context = context
+        self._subnetworks = subnetworks
 
     async def get(self, request: Any, caller: Caller) -> Any:
-        project = self._service.project(request.project)
+        project = self._context.project(request.project)
         for row in self._rows(project):
             if row["name"] == request.route:
                 return message_of("Route", row)
         raise not_found(f"projects/{project}/global/routes/{request.route}")
 
     async def list(self, request: Any, caller: Caller) -> Any:
-        project = self._service.project(request.project)
+        project = self._context.project(request.project)
         base = f"projects/{project}/global/routes"
         rows = self._rows(project)
         return listed(request, "RouteList", "compute#routeList", rows, base)
 
     def _rows(self, project: str) -> Rows:
         rows = []
-        for name, network in self._service.networks.items(f"projects/{project}/"):
+        for name, network in self._context.items(NETWORKS, f"projects/{project}/"):
             gateway = f"{LINK}projects/{project}/global/gateways/default-internet-gateway"
             rows.append(
                 _route(project, network, name, "0.0.0.0/0")
@@ -215,7 +216,7 @@ class Routes:
                     "nextHopGateway": gateway,
                 }
             )
-        for name, subnetwork in self._service.subnetworks.items(f"projects/{project}/"):
+        for name, subnetwork in self._subnetworks.items(f"projects/{project}/"):
             target = subnetwork["ipCidrRange"]
             rows.append(
                 _route(project, subnetwork, name, target)
