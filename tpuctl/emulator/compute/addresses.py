@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tpuctl.emulator.compute.collection import Collection, Row, fingerprint
-from tpuctl.emulator.compute.context import ComputeContext
+from tpuctl.emulator.compute.context import ADDRESSES, GLOBAL_ADDRESSES, NETWORKS, ComputeContext
 from tpuctl.emulator.compute.errors import bad_field, not_found
 from tpuctl.emulator.compute.messages import LINK
-from tpuctl.emulator.compute.subnetworks import NETWORKS, Subnetworks
+from tpuctl.emulator.compute.subnetworks import Subnetworks
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.resource_names import full_network
 from tpuctl.emulator.wire.registry import Caller
@@ -24,7 +24,7 @@ _PRIVATE = ipaddress.IPv4Network("10.0.0.0/9")  # outside of what auto networks 
 class Addresses(Collection):
     """Addresses of a region. They are kept; no machine here is reached by one."""
 
-    kind, message, plural, field = "compute.addresses", "Address", "addresses", "address"
+    kind, message, plural, field = ADDRESSES, "Address", "addresses", "address"
     scope = "regions"
 
     def __init__(
@@ -104,7 +104,7 @@ class Addresses(Collection):
         raise invalid("There is no free address.", reason="invalid")
 
     def _taken(self, project: str, row: Row) -> Iterator[ipaddress.IPv4Network]:
-        for kind in (Addresses.kind, GlobalAddresses.kind):
+        for kind in (ADDRESSES, GLOBAL_ADDRESSES):
             others = [other for _, other in self.context.items(kind, f"projects/{project}/")]
             for record in self.context.world.operations.pending(f"{kind}.insert"):
                 others.append(record.arguments["row"])
@@ -121,4 +121,4 @@ class Addresses(Collection):
 class GlobalAddresses(Addresses):
     """Global addresses; with purpose VPC_PEERING, the ranges that service networking may use."""
 
-    kind, scope = "compute.globalAddresses", "global"
+    kind, scope = GLOBAL_ADDRESSES, "global"

@@ -12,7 +12,25 @@ from tpuctl.emulator.compute.operation_resource import show
 from tpuctl.emulator.state.operations import Arguments
 from tpuctl.emulator.wire.registry import Caller, World
 
-__all__ = ["ComputeContext", "Items", "Row"]
+__all__ = [
+    "ADDRESSES",
+    "DISKS",
+    "FIREWALLS",
+    "GLOBAL_ADDRESSES",
+    "INSTANCES",
+    "NETWORKS",
+    "ComputeContext",
+    "Items",
+    "Row",
+]
+
+# Kinds of the store that more than one collection reads.
+ADDRESSES = "compute.addresses"
+DISKS = "compute.disks"
+FIREWALLS = "compute.firewalls"
+GLOBAL_ADDRESSES = "compute.globalAddresses"
+INSTANCES = "compute.instances"
+NETWORKS = "compute.networks"
 
 Row = dict[str, Any]
 Items = list[tuple[str, Row]]

@@ -14,7 +14,7 @@ from tpuctl.emulator.compute.collection import (
     fingerprint,
     name_must_fit,
 )
-from tpuctl.emulator.compute.context import ComputeContext
+from tpuctl.emulator.compute.context import DISKS, ComputeContext
 from tpuctl.emulator.compute.errors import bad_field, failed, in_use, not_found
 from tpuctl.emulator.compute.images import find_image
 from tpuctl.emulator.compute.lists import aggregated, listed_names
@@ -24,9 +24,8 @@ from tpuctl.emulator.state.locations import known_zone, zones
 from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["DISKS", "TYPES", "DiskTypes", "Disks"]
+__all__ = ["TYPES", "DiskTypes", "Disks"]
 
-DISKS = "compute.disks"
 # Type: whether it counts as SSD for quota, and the size of a disk without one or an image
 # (cloud.google.com/compute/docs/disks).
 TYPES = {

@@ -8,13 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tpuctl.emulator.compute.collection import Collection, Row
-from tpuctl.emulator.compute.context import ComputeContext
-from tpuctl.emulator.compute.disks import DISKS, Disks
+from tpuctl.emulator.compute.context import DISKS, INSTANCES, ComputeContext
+from tpuctl.emulator.compute.disks import Disks
 from tpuctl.emulator.compute.errors import failed
 from tpuctl.emulator.compute.images import find_image
 from tpuctl.emulator.compute.instance_spec import Sources
 from tpuctl.emulator.compute.project import Projects
-from tpuctl.emulator.compute.quota import Quota
 from tpuctl.emulator.compute.subnetworks import Subnetworks
 from tpuctl.emulator.machines.interface import MachineError, MachineSpec
 from tpuctl.emulator.state.errors import ApiError
@@ -22,11 +21,10 @@ from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.state.projects import now_text
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["INSTANCES", "PORT_KEY", "Machines"]
+__all__ = ["PORT_KEY", "Machines"]
 
 log = logging.getLogger(__name__)
 
-INSTANCES = "compute.instances"
 PORT_KEY = "tpuctl-ssh-port"  # metadata, as of TPU nodes: where SSH is not at port 22
 _BOOTS_AT_ONCE = 16
 _OTHER_VERBS = ("insert", "start", "stop", "reset", "preempted")
@@ -43,12 +41,10 @@ class Machines(Collection):
         disks: Disks,
         subnetworks: Subnetworks,
         projects: Projects,
-        quota: Quota,
     ) -> None:
         super().__init__(context)
         self._disks = disks
         self._projects = projects
-        self._quota = quota
         self._sources = Sources(context, disks, subnetworks)
         self._host = context.world.host
         self._boots = asyncio.Semaphore(_BOOTS_AT_ONCE)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpuctl.emulator.compute.collection import Row, Rows
-from tpuctl.emulator.compute.context import ComputeContext
+from tpuctl.emulator.compute.context import NETWORKS, ComputeContext
 from tpuctl.emulator.compute.disks import Disks
 from tpuctl.emulator.compute.errors import (
     already_exists,
@@ -18,7 +18,7 @@ from tpuctl.emulator.compute.errors import (
 )
 from tpuctl.emulator.compute.machine_types import machine_type
 from tpuctl.emulator.compute.project import checked_items
-from tpuctl.emulator.compute.subnetworks import NETWORKS, Subnetworks
+from tpuctl.emulator.compute.subnetworks import Subnetworks
 from tpuctl.emulator.state.constraints import OrgPolicies
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.locations import region_of

@@ -57,7 +57,8 @@ class Instances(InstanceSettings):
         projects: Projects,
         quota: Quota,
     ) -> None:
-        super().__init__(context, disks, subnetworks, projects, quota)
+        super().__init__(context, disks, subnetworks, projects)
+        self._quota = quota
         bulk = BulkInsertion(self)
         self.effects = {**self.effects, f"{self.kind}.bulkInsert": bulk.effect}
 

@@ -7,17 +7,16 @@ import re
 from typing import Any
 
 from tpuctl.emulator.compute.collection import Collection, Row
-from tpuctl.emulator.compute.context import ComputeContext
+from tpuctl.emulator.compute.context import FIREWALLS, NETWORKS, ComputeContext
 from tpuctl.emulator.compute.errors import bad_field, failed, not_found
 from tpuctl.emulator.compute.messages import LINK, message_of
-from tpuctl.emulator.compute.subnetworks import NETWORKS, Subnetworks
+from tpuctl.emulator.compute.subnetworks import Subnetworks
 from tpuctl.emulator.state.operations import Arguments
 from tpuctl.emulator.state.resource_names import full_network
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["FIREWALLS", "Firewalls", "Networks"]
+__all__ = ["Firewalls", "Networks"]
 
-FIREWALLS = "compute.firewalls"
 _WITH_PORTS = ("tcp", "udp", "sctp", "6", "17", "132")
 
 

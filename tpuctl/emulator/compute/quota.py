@@ -7,21 +7,25 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tpuctl.emulator.compute.addresses import Addresses, GlobalAddresses
-from tpuctl.emulator.compute.context import ComputeContext
-from tpuctl.emulator.compute.disks import DISKS, TYPES
+from tpuctl.emulator.compute.context import (
+    ADDRESSES,
+    DISKS,
+    FIREWALLS,
+    GLOBAL_ADDRESSES,
+    INSTANCES,
+    NETWORKS,
+    ComputeContext,
+)
+from tpuctl.emulator.compute.disks import TYPES
 from tpuctl.emulator.compute.errors import not_found
 from tpuctl.emulator.compute.lists import listed
 from tpuctl.emulator.compute.machine_types import machine_type
 from tpuctl.emulator.compute.messages import LINK, message_of
-from tpuctl.emulator.compute.networks import FIREWALLS
-from tpuctl.emulator.compute.subnetworks import NETWORKS, Subnetworks
+from tpuctl.emulator.compute.subnetworks import Subnetworks
 from tpuctl.emulator.state.locations import region_of, regions, zones
 from tpuctl.emulator.wire.registry import Caller
 
 __all__ = ["Quota", "Regions", "Zones"]
-
-_INSTANCES = "compute.instances"  # the kind of the store
 
 # Generous ones: the setting `quota` makes them smaller. By metric, as regions.get names them.
 _LIMITS: Mapping[str, float] = {
@@ -65,11 +69,11 @@ class Quota:
         """How much of each metric a project uses in a region."""
         found = dict.fromkeys(_LIMITS, 0.0)
         prefix = f"projects/{project}/zones/{region}-"
-        for _, row in self._context.items(_INSTANCES, prefix):
+        for _, row in self._context.items(INSTANCES, prefix):
             _add(found, instance_needs(row))
         for _, row in self._context.items(DISKS, prefix):
             _add(found, disk_needs(row))
-        addresses = self._context.names(Addresses.kind, f"projects/{project}/regions/{region}/")
+        addresses = self._context.names(ADDRESSES, f"projects/{project}/regions/{region}/")
         found["STATIC_ADDRESSES"] += len(addresses)
         return found
 
@@ -80,10 +84,10 @@ class Quota:
             "NETWORKS": len(context.names(NETWORKS, prefix)),
             "FIREWALLS": len(context.names(FIREWALLS, prefix)),
             "SUBNETWORKS": len(self._subnetworks.names(prefix)),
-            "STATIC_ADDRESSES": len(context.names(GlobalAddresses.kind, prefix)),
+            "STATIC_ADDRESSES": len(context.names(GLOBAL_ADDRESSES, prefix)),
             "CPUS_ALL_REGIONS": sum(
                 amount
-                for _, row in context.items(_INSTANCES, prefix)
+                for _, row in context.items(INSTANCES, prefix)
                 for metric, amount in instance_needs(row).items()
                 if metric.endswith("CPUS")
             ),

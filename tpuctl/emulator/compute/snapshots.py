@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tpuctl.emulator.compute.collection import Collection, Row, fingerprint
+from tpuctl.emulator.compute.context import DISKS
 from tpuctl.emulator.compute.errors import bad_field, not_found
 from tpuctl.emulator.compute.messages import LINK
 from tpuctl.emulator.state.locations import region_of
@@ -12,8 +13,6 @@ from tpuctl.emulator.state.resource_names import short
 from tpuctl.emulator.wire.registry import Caller
 
 __all__ = ["Snapshots", "full_snapshot"]
-
-_DISKS = "compute.disks"  # the kind of the store
 
 
 def full_snapshot(project: str, reference: str) -> str:
@@ -44,7 +43,7 @@ class Snapshots(Collection):
             raise bad_field("resource.sourceDisk", "", "A source disk is required.")
         if not source.startswith("projects/"):
             source = f"projects/{name.split('/')[1]}/{source}"
-        disk = self.context.find(_DISKS, source)
+        disk = self.context.find(DISKS, source)
         if disk is None:
             raise not_found(source)
         return {

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from tpuctl.emulator.compute.collection import Collection, Items, Row, Rows, fingerprint
-from tpuctl.emulator.compute.context import ComputeContext
+from tpuctl.emulator.compute.context import NETWORKS, ComputeContext
 from tpuctl.emulator.compute.errors import bad_field, condition_not_met, failed, not_found
 from tpuctl.emulator.compute.lists import listed
 from tpuctl.emulator.compute.messages import LINK, as_row, message_of
@@ -19,9 +19,7 @@ from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.state.resource_names import full_network
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["NETWORKS", "Routes", "Subnetworks"]
-
-NETWORKS = "compute.networks"  # the kind of the store
+__all__ = ["Routes", "Subnetworks"]
 
 
 class Subnetworks(Collection):
