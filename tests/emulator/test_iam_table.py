@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tpuctl.emulator.faults.fault import is_mutating
-from tpuctl.emulator.iam.access_scopes import suffices
+from tpuctl.emulator.iam.api_access import suffices
 from tpuctl.emulator.iam.method_permissions import MethodPermissions
 from tpuctl.emulator.iam.predefined_roles import known_permissions
 from tpuctl.emulator.server import APIS

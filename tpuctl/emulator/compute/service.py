@@ -7,7 +7,7 @@ from typing import Any
 
 from tpuctl.emulator.compute.addresses import Addresses, GlobalAddresses
 from tpuctl.emulator.compute.context import ComputeContext
-from tpuctl.emulator.compute.disks import Disks, DiskTypes
+from tpuctl.emulator.compute.disks import Disks, DiskTypes, Snapshots
 from tpuctl.emulator.compute.images import ImageFamilyViews, Images
 from tpuctl.emulator.compute.instances import Instances
 from tpuctl.emulator.compute.machine_types import MachineTypes
@@ -19,7 +19,6 @@ from tpuctl.emulator.compute.operations import (
 )
 from tpuctl.emulator.compute.project import Projects
 from tpuctl.emulator.compute.quota import Quota, Regions, Zones
-from tpuctl.emulator.compute.snapshots import Snapshots
 from tpuctl.emulator.compute.subnetworks import Routes, Subnetworks
 from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.wire.machine_service import MachineService, TunnelTarget

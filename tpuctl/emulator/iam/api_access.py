@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from tpuctl.emulator.iam.refusals import denied_plainly
 from tpuctl.emulator.iam.required_permissions import Need, Places
 from tpuctl.emulator.state.errors import ApiError
 
-__all__ = ["ApiAccess"]
+__all__ = ["ApiAccess", "denied_plainly", "suffices"]
+
+_AUTH = "https://www.googleapis.com/auth/"
+
+
+def denied_plainly(method: str, need: Need, email: str, request: Any) -> ApiError:
+    """Without a word about what is missing."""
+    return ApiError("PERMISSION_DENIED", "The caller does not have permission")
 
 
 @dataclass(frozen=True)
@@ -38,3 +44,17 @@ class ApiAccess:
     def has(self, method: str) -> bool:
         """Whether a method, `package.Service/Method` or `storage.objects.get`, is of this API."""
         return method.startswith(self.methods)
+
+
+def suffices(scopes: Set[str], api: ApiAccess | None, method: str, *, mutating: bool) -> bool:
+    """Whether one of the scopes lets a token call a method of an API, None for one not known.
+
+    They are what a machine's token is limited to, whatever its account may:
+    cloud.google.com/compute/docs/access/service-accounts#accesscopesiam.
+    """
+    wanted = ["cloud-platform"]
+    if api is not None and method in api.method_scopes:
+        wanted += api.method_scopes[method]
+    elif api is not None:
+        wanted += api.scopes if mutating else (*api.scopes, *api.reading_scopes)
+    return not scopes.isdisjoint(f"{_AUTH}{name}" for name in wanted)

@@ -15,7 +15,7 @@ from tpuctl.emulator.iam.conditions import holds
 from tpuctl.emulator.iam.default_bindings import agents_of, object_bindings
 from tpuctl.emulator.iam.policies import ROLES, Policies
 from tpuctl.emulator.iam.predefined_roles import check_asked, predefined_roles
-from tpuctl.emulator.iam.tokens import member_of
+from tpuctl.emulator.state.members import member_of
 from tpuctl.emulator.state.projects import (
     BILLING_ACCOUNTS,
     FOLDER,

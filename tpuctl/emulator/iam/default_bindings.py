@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tpuctl.emulator.iam.tokens import member_of
+from tpuctl.emulator.state.members import member_of
 from tpuctl.emulator.state.projects import OWNER, Project
 from tpuctl.emulator.state.settings import Settings
 from tpuctl.emulator.state.store import Store

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tpuctl.emulator.faults.fault import is_mutating
 from tpuctl.emulator.faults.google_messages import storage_denied
 from tpuctl.emulator.faults.traffic import Caller
-from tpuctl.emulator.iam.access_scopes import suffices
-from tpuctl.emulator.iam.api_access import ApiAccess
-from tpuctl.emulator.iam.authority import Authority
+from tpuctl.emulator.iam.api_access import ApiAccess, denied_plainly, suffices
 from tpuctl.emulator.iam.method_permissions import MethodPermissions, Row
-from tpuctl.emulator.iam.refusals import denied_plainly, out_of_scope
+from tpuctl.emulator.iam.refusals import out_of_scope
 from tpuctl.emulator.iam.required_permissions import Need, Places, text_at
 from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.state.projects import DEFAULT_PROJECT, OWNER, Directory
 from tpuctl.emulator.state.store import Store
 
 __all__ = ["Guard"]
+
+# By e-mail, permission, resource, and the facts that conditions may ask about.
+Allows = Callable[[str, str, str, Mapping[str, Any]], bool]
 
 _FIELDS = ("name", "parent", "resource", "project")
 _OF_PROJECTS = (
@@ -35,13 +36,15 @@ class Guard:
         self,
         store: Store,
         projects: Directory,
-        authority: Authority,
+        allows: Allows,
+        is_limitless: Callable[[str], bool],
         caller: Callable[[], Caller | None],
         apis: Sequence[ApiAccess],
     ) -> None:
-        """`caller` tells whose call it is being asked in."""
+        """`allows` and `is_limitless` are the authority's; `caller` tells whose call it is in."""
         self._store = store
-        self._authority = authority
+        self._allows = allows
+        self._is_limitless = is_limitless
         self._caller = caller
         self._apis = apis
         self._places = Places(store, projects)
@@ -55,7 +58,7 @@ class Guard:
     def check(self, method: str, request: Any, caller: Caller) -> None:
         """Refuse a call, `package.Service/Method`, that its caller may not make."""
         self._check_scopes(method, caller)
-        if self._authority.is_limitless(caller.email):
+        if self._is_limitless(caller.email):
             return
         row = self.permissions.row_of(method)
         if row is None:
@@ -65,7 +68,7 @@ class Guard:
             return
         for need in self._needs(method, row, request):
             facts = {"resource.name": need.told}
-            if not self._authority.allows(caller.email, need.permission, need.resource, facts):
+            if not self._allows(caller.email, need.permission, need.resource, facts):
                 api = self.api_of(method)
                 refuse = api.refuse if api is not None else denied_plainly
                 raise refuse(method, need, caller.email, request)
@@ -99,7 +102,7 @@ class Guard:
         """The same for a method of Cloud Storage, `storage.objects.get`, on a bucket that is there
         or, for those about no bucket, on a project."""
         self._check_scopes(method, caller)
-        if self._authority.is_limitless(caller.email):
+        if self._is_limitless(caller.email):
             return
         row = self.permissions.row_of(method)
         for permission in row.permissions if row is not None else ():
@@ -108,7 +111,7 @@ class Guard:
     def require(self, permission: str, bucket: str, name: str = "") -> None:
         """Refuse unless the caller of the present call may; from where the object is known."""
         caller = self._caller()
-        if caller is not None and not self._authority.is_limitless(caller.email):
+        if caller is not None and not self._is_limitless(caller.email):
             self._require(caller, permission, bucket, name)
 
     def _require(self, caller: Caller, permission: str, bucket: str, name: str) -> None:
@@ -126,5 +129,5 @@ class Guard:
             "resource.service": "storage.googleapis.com",
             "resource.type": f"storage.googleapis.com/{'Object' if name else 'Bucket'}",
         }
-        if not self._authority.allows(caller.email, permission, resource, facts):
+        if not self._allows(caller.email, permission, resource, facts):
             raise storage_denied(caller.email, permission)

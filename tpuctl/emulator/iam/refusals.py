@@ -8,15 +8,9 @@ from typing import Any
 from tpuctl.emulator.iam.required_permissions import Need
 from tpuctl.emulator.state.errors import ApiError
 
-__all__ = ["denied", "denied_plainly", "not_to_act_as", "on_platform", "out_of_scope"]
+__all__ = ["denied", "not_to_act_as", "on_platform", "out_of_scope"]
 
 _TYPE = "type.googleapis.com/google.rpc."
-_PLAIN = "The caller does not have permission"
-
-
-def denied_plainly(method: str, need: Need, email: str, request: Any) -> ApiError:
-    """Without a word about what is missing."""
-    return ApiError("PERMISSION_DENIED", _PLAIN)
 
 
 def denied(text: str, need: Need, domain: str, told: str = "") -> ApiError:

@@ -11,32 +11,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tpuctl.emulator.state.errors import ApiError, invalid
+from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.state.projects import OWNER
 from tpuctl.emulator.state.store import Store
 
-__all__ = ["Access", "email_of", "member_of", "refusal"]
+__all__ = ["Access", "refusal"]
 
 # Kinds of the store: service accounts by name, and deleted ones by unique id.
 _ACCOUNTS, _DELETED = "account", "account-deleted"
 _ACCOUNT = re.compile(r"[^@]+@([^@.]+)\.iam\.gserviceaccount\.com")
-_KINDS = ("user", "serviceAccount")
-
-
-def member_of(email: str) -> str:
-    """The caller of that e-mail as policies name it."""
-    kind = "serviceAccount" if email.endswith(".gserviceaccount.com") else "user"
-    return f"{kind}:{email}"
-
-
-def email_of(member: str) -> str:
-    """The e-mail of a member that can call; ApiError for what is none."""
-    kind, _, email = member.partition(":")
-    if kind not in _KINDS or not re.fullmatch(r"[^@\s]+@[^@\s]+", email):
-        raise invalid(f"{member!r} is no caller, as user:ann@example.com or serviceAccount:EMAIL.")
-    if member_of(email) != member:
-        raise invalid(f"{email} is not of kind {kind}.")
-    return email
 
 
 class Access:

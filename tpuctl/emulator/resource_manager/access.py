@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tpuctl.emulator.iam.api_access import ApiAccess
-from tpuctl.emulator.iam.refusals import denied_plainly, on_platform
+from tpuctl.emulator.iam.api_access import ApiAccess, denied_plainly
+from tpuctl.emulator.iam.refusals import on_platform
 from tpuctl.emulator.iam.required_permissions import Need, Places
 from tpuctl.emulator.state.errors import ApiError
 

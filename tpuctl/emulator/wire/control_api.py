@@ -11,8 +11,8 @@ from aiohttp import web
 
 from tpuctl.emulator.faults.fault import Fault
 from tpuctl.emulator.faults.scheduled_faults import ScheduledFaults
-from tpuctl.emulator.iam.tokens import email_of, member_of
 from tpuctl.emulator.state.errors import ApiError, invalid
+from tpuctl.emulator.state.members import email_of, member_of
 from tpuctl.emulator.state.pace import PACES
 from tpuctl.emulator.state.text import parse_json
 from tpuctl.emulator.wire.http_request import Request, json_response

@@ -65,7 +65,10 @@ class World:
         self.faults = Faults(self.store)
         self.traffic = Traffic(self.faults, self._number_of, self._describe)
         accesses = [api.access for api in self.apis]
-        self.guard = Guard(self.store, self.projects, self.authority, self.traffic.caller, accesses)
+        self.guard = Guard(
+            *(self.store, self.projects, self.authority.allows, self.authority.is_limitless),
+            *(self.traffic.caller, accesses),
+        )
         self.operations = Operations(self.store, self._find_effect, self.traffic.shape_operation)
 
     def service(self, key: str) -> Service:
