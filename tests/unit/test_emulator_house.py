@@ -7,7 +7,7 @@ from pathlib import Path
 from import_chains import longest_chain
 
 import tpuctl.emulator
-from tpuctl.emulator.server import APIS
+from tpuctl.emulator.server import APIS, PACES
 
 FOLDER = Path(tpuctl.emulator.__file__).parent
 
@@ -24,6 +24,7 @@ def test_chains_of_imports_are_short() -> None:
 
 def test_each_api_says_what_is_asked_of_every_one() -> None:
     assert len(APIS) >= 9
+    assert len(PACES) == sum(len(api.paces) for api in APIS), "a step has two paces"
     for api in APIS:
         folder = FOLDER.parents[1] / api.access.package.replace(".", "/")
         assert (folder / "permissions.toml").is_file(), folder

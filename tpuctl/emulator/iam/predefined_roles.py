@@ -1,7 +1,8 @@
 """Permissions and predefined roles by name: which there are.
 
-The data is `identity.toml` beside this file. TPU nodes and queued resources share the permissions
-`tpu.nodes.*`: there are none named after queued resources (see the file's source, `map.json`).
+The data is `predefined_roles.toml` beside this file. TPU nodes and queued resources share the
+permissions `tpu.nodes.*`: there are none named after queued resources (see the file's source,
+`map.json`).
 """
 
 from __future__ import annotations
