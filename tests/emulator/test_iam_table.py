@@ -110,7 +110,7 @@ async def test_some_predefined_role_has_each_permission_that_a_method_needs(clou
 def test_agents_of_an_api_get_roles_that_there_are() -> None:
     for api in APIS:
         for role, _ in api.access.agents:
-            assert role in predefined_roles(), f"{api.access.package}.access: {role}"
+            assert role in predefined_roles(), f"{api.access.package}.api: {role}"
 
 
 async def test_every_row_stands_with_the_api_that_it_is_of(cloud: Any) -> None:

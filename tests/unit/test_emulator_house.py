@@ -28,10 +28,10 @@ def test_each_api_says_what_is_asked_of_every_one() -> None:
     for api in APIS:
         folder = FOLDER.parents[1] / api.access.package.replace(".", "/")
         assert (folder / "permissions.toml").is_file(), folder
-        assert api.access.methods, f"{folder}/access.py names no methods"
+        assert api.access.methods, f"{folder}/api.py names no methods"
         assert api.services, f"{folder}/api.py names no services"
         for kind, key in api.with_machines.items():
             assert key in api.services, f"{folder}/api.py has no service for {kind}"
         for surface in (*api.surfaces, *api.shared_surfaces):
             assert surface.key in api.services, f"{folder}/api.py has no {surface.key}"
-            assert api.access.has(f"{surface.service}/"), f"{folder}/access.py has not {surface}"
+            assert api.access.has(f"{surface.service}/"), f"{folder}/api.py: methods of {surface}"

@@ -1,4 +1,4 @@
-"""Messages and methods of APIs for which there is no official Python client to take them from.
+"""Messages and methods of APIs that no client library among our dependencies speaks.
 
 They serve JSON. The numbers of their fields are those of Google's public descriptions, where there
 are any; of Resource Manager v1 and v2 there are none, for which no gRPC client exists either.
