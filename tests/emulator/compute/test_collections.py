@@ -10,6 +10,7 @@ from descriptions import document
 from google.cloud import compute_v1
 
 from tpuctl.emulator.compute import service
+from tpuctl.emulator.compute.api import COLLECTIONS
 from tpuctl.emulator.compute.collection import Collection, Row
 from tpuctl.emulator.wire.registry import Caller
 
@@ -42,6 +43,11 @@ def test_kind_is_the_one_in_googles_description(collection: type[Collection]) ->
         schema = schemas.get(f"{collection.message}{suffix}")
         if schema is not None:  # what is global has no list over scopes
             assert collection.type_of() + suffix == schema["properties"]["kind"]["default"]
+
+
+async def test_collections_that_are_served_are_those_the_api_names(cloud: Any) -> None:
+    service = cloud.server.world.service("compute")
+    assert {*service.handlers} == {*COLLECTIONS}, "tpuctl/emulator/compute/api.py"
 
 
 async def test_resources_and_lists_of_two_words_have_that_kind(cloud: Any) -> None:

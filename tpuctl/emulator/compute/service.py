@@ -57,7 +57,7 @@ class ComputeService(MachineService):
             "Snapshots": self.snapshots,
             "Instances": self.instances,
         }
-        self._handlers: Mapping[str, Any] = {
+        self.handlers: Mapping[str, Any] = {
             **changing,
             "Routes": Routes(context, self.subnetworks),
             "Images": self.images,
@@ -75,7 +75,7 @@ class ComputeService(MachineService):
         }
 
     def handler(self, service: str) -> Any:
-        return self._handlers.get(service.rpartition(".")[2])
+        return self.handlers.get(service.rpartition(".")[2])
 
     async def resume(self) -> None:
         await self.instances.resume()
