@@ -53,10 +53,12 @@ class World:
     faults: Faults = field(init=False)
     traffic: Traffic = field(init=False)
     guard: Guard = field(init=False)
+    _services: Mapping[str, str] = field(init=False)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
     _loaded: dict[str, Service] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
+        self._services = {key: place for api in self.apis for key, place in api.services.items()}
         self.projects = Directory(self.store)
         self.settings = Settings(self.store)
         agents = {api.access.host: api.access.agents for api in self.apis}
@@ -75,8 +77,7 @@ class World:
         """The service of that key, made when first asked for: Google's libraries load slowly."""
         found = self._loaded.get(key)
         if found is None:
-            places = (api.services[key] for api in self.apis if key in api.services)
-            module, _, name = next(places).partition(":")
+            module, _, name = self._services[key].partition(":")
             found = getattr(importlib.import_module(module), name)(self)
             self._loaded[key] = found
         return found

@@ -43,8 +43,9 @@ class Router:
         apis = world.apis
         self._surfaces = [surface for api in apis for surface in api.surfaces]
         self._shared = {each.service: each for api in apis for each in api.shared_surfaces}
-        self._by_service = {surface.service: surface for surface in self._surfaces}
         self._with_paths = [surface for surface in self._surfaces if surface.paths]
+        # Compute Engine, whose surfaces have none, speaks no gRPC.
+        self._by_service = {surface.service: surface for surface in self._with_paths}
         self._legacy = [re.compile(api.legacy_paths) for api in apis if api.legacy_paths]
         self._json = [each for api in apis for each in api.json_services.items()]
         self._aliases = [
