@@ -16,7 +16,7 @@ from figures import PROJECT, Figure, local_cloud, sized
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.cloud.objects import ObjectStore
-from tpuctl.emulator import control
+from tpuctl.emulator.client import server_process
 from tpuctl.jobs.bundle import build_bundle
 from tpuctl.jobs.ship import Shipped, ship_bundle
 
@@ -30,7 +30,7 @@ SHARE = sized(1.0, 0.02)  # of the folder's files and their bytes
 def second_bundle() -> Iterator[Figure]:
     """A folder of 200 MB: code, tables, weights. A line is inserted into a table of 25 MB."""
     with local_cloud("instant") as root:
-        cloud = control.status(root / "cloud")
+        cloud = server_process.status(root / "cloud")
         assert cloud is not None
         client = Cloud(Endpoint("local", cloud.url, cloud.token), PROJECT).client("storage")
         client.create_bucket(BUCKET)

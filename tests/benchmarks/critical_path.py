@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tpuctl.emulator.pace import Pace
+from tpuctl.emulator.state.pace import Pace
 from tpuctl.engine.graph import order
 from tpuctl.model.plan import Action, Change, Plan
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from figures import PROJECT, TPUCTL, Figure, local_cloud, sized, skipped, stack_in
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import control
+from tpuctl.emulator.client import server_process
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
@@ -80,7 +80,7 @@ def on_workers(folder: Path, workers: int) -> Iterator[Figure]:
     (folder / "job").mkdir()
     ours = run_ours(folder, stack, workers)
     what = f"{workers} worker{'s' if workers > 1 else ''}"
-    cloud = control.status(folder / "cloud")
+    cloud = server_process.status(folder / "cloud")
     assert cloud is not None
     machines = proportional_memory(cloud.pid) / 1e6
     yield Figure(
@@ -125,7 +125,7 @@ def run_ours(folder: Path, stack: Tpuctl, workers: int) -> Run:
 
 def run_gcloud(
     folder: Path,
-    cloud: control.LocalCloud,
+    cloud: server_process.LocalCloud,
     stack: Tpuctl,
     track: tuple[str, ...],
     options: tuple[str, ...],

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import control
+from tpuctl.emulator.client import server_process
 from tpuctl.model.events import Event, ignore
 
 __all__ = [
@@ -78,11 +78,11 @@ def local_cloud(pace: str) -> Iterator[Path]:
         root = Path(folder)
         os.environ["TPUCTL_LOCAL_HOME"] = str(root / "cloud")
         os.environ["TPUCTL_CONFIG_HOME"] = str(root / "config")
-        control.start(root / "cloud", pace=pace)
+        server_process.start(root / "cloud", pace=pace)
         try:
             yield root
         finally:
-            control.stop(root / "cloud")
+            server_process.stop(root / "cloud")
 
 
 def stack_in(

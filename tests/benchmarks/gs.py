@@ -13,9 +13,9 @@ from pathlib import Path
 import requests
 from figures import PROJECT, Figure, local_cloud, sized
 
-from tpuctl.emulator import control
-from tpuctl.emulator.machines import ImageStore
-from tpuctl.emulator.shell import environment_for
+from tpuctl.emulator.client import server_process
+from tpuctl.emulator.client.shell_env import environment_for
+from tpuctl.emulator.machines.images import ImageStore
 
 __all__ = ["gs_speed"]
 
@@ -51,7 +51,7 @@ def gs_speed() -> Iterator[Figure]:
     """Records of 100 kB in one file of 200 MB; the best of three, of each in one run."""
     python = asyncio.run(ImageStore().ensure("2.18.0", lambda _: None)) / "bin" / "python"
     with local_cloud("instant") as folder:
-        cloud = control.status(folder / "cloud")
+        cloud = server_process.status(folder / "cloud")
         assert cloud is not None
         with requests.Session() as session:
             session.trust_env = False
@@ -71,7 +71,9 @@ def gs_speed() -> Iterator[Figure]:
         )
 
 
-def by_tensorflow(python: Path, cloud: control.LocalCloud, places: list[str]) -> dict[str, float]:
+def by_tensorflow(
+    python: Path, cloud: server_process.LocalCloud, places: list[str]
+) -> dict[str, float]:
     around = dict(os.environ)
     for name, value in environment_for(cloud, around, PROJECT).items():
         around.pop(name, None)
@@ -88,7 +90,7 @@ def by_tensorflow(python: Path, cloud: control.LocalCloud, places: list[str]) ->
     return found
 
 
-def plain_http(cloud: control.LocalCloud, session: requests.Session) -> dict[str, float]:
+def plain_http(cloud: server_process.LocalCloud, session: requests.Session) -> dict[str, float]:
     """The least seconds of the same bytes without TLS and without TensorFlow."""
     data = os.urandom(MEGABYTES * 1_000_000)
     upload = f"{cloud.url}/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name=plain"

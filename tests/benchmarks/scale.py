@@ -18,8 +18,8 @@ from figures import PROJECT, Figure, sized, stack_in
 from tpuctl.api import Tpuctl
 from tpuctl.catalog import accelerator_type
 from tpuctl.cloud.endpoints import Endpoint
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 
 __all__ = ["scale_time"]
 
@@ -150,9 +150,9 @@ def far_away(endpoint: Endpoint) -> Iterator[None]:
     assert endpoint.url is not None and endpoint.token is not None
     port = int(endpoint.url.rpartition(":")[2])
     cloud = LocalCloud(endpoint.url, endpoint.token, port, 0, Path(), "instant")
-    steering.add_fault(cloud, "slow", seconds=ROUND_TRIP, times="unlimited")
+    remote_control.add_fault(cloud, "slow", seconds=ROUND_TRIP, times="unlimited")
     yield
-    steering.remove_all_faults(cloud)
+    remote_control.remove_all_faults(cloud)
 
 
 def best(work: Callable[[], Awaitable[Any]]) -> tuple[float, Any]:

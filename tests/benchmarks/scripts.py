@@ -22,7 +22,7 @@ from figures import PROJECT, TPUCTL, Figure, local_cloud, sized, skipped, stack_
 from ups import BILLING, KINDS, MEASURED, missing_image
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import control
+from tpuctl.emulator.client import server_process
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
@@ -75,7 +75,7 @@ def at_once(steps: list[Step]) -> str:
 class Made:
     """What `up` has made, asked of the local cloud: the scripts make the same."""
 
-    def __init__(self, cloud: control.LocalCloud, stack: Tpuctl) -> None:
+    def __init__(self, cloud: server_process.LocalCloud, stack: Tpuctl) -> None:
         self._cloud = cloud
         self.project = stack.stack.project
         self.names = stack.stack.names
@@ -85,7 +85,7 @@ class Made:
         self.apis = [one["config"]["name"] for one in services["services"]]
 
     def _ask(self, verb: str, path: str) -> dict[str, Any]:
-        return control.request(self._cloud, verb, path, {} if verb == "POST" else None)
+        return server_process.request(self._cloud, verb, path, {} if verb == "POST" else None)
 
     def project_roles(self) -> list[str]:
         return _roles(self._ask("POST", f"/v3/projects/{self.project}:getIamPolicy"), self.email)
@@ -245,7 +245,7 @@ def scripts_time() -> Iterator[Figure]:
             ours = os.environ | {"TPUCTL_CLOUD": "local"}
             command = [*TPUCTL, "--stack-file", str(stack.stack_file), "up", "--yes"]
             ours_took = timed(command, ours, folder)
-            cloud = control.status(folder / "cloud")
+            cloud = server_process.status(folder / "cloud")
             assert cloud is not None
             made = Made(cloud, stack)
             steps, rights = script_of(kind, made), made.rights()
@@ -260,7 +260,7 @@ def _script_time(
 ) -> float:
     """Run it in a new local cloud; raises RuntimeError unless the account may do the same there."""
     with local_cloud(PACE) as folder:
-        cloud = control.status(folder / "cloud")
+        cloud = server_process.status(folder / "cloud")
         assert cloud is not None
         created = [step.command[-1] for step in steps if step.name == "project"]
         project = created[0] if created else PROJECT
@@ -279,7 +279,7 @@ def gcloud_time() -> Iterator[Figure]:
         yield skipped("beside gcloud", "gcloud is not here")
         return
     with local_cloud(PACE) as folder:
-        cloud = control.status(folder / "cloud")
+        cloud = server_process.status(folder / "cloud")
         assert cloud is not None
         theirs = environment_of(cloud, PROJECT, ZONE, folder)
         ours = os.environ | {"TPUCTL_CLOUD": "local"}

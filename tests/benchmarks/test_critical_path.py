@@ -11,10 +11,11 @@ sys.path.append(str(Path(__file__).parent))
 
 from critical_path import STEPS, VISIBLE, critical_path
 
-from tpuctl.emulator.pace import Pace
+from tpuctl.emulator.server import PACES
+from tpuctl.emulator.state.pace import Pace
 from tpuctl.model.plan import Action, Change, Plan
 
-REAL = Pace("real")
+REAL = Pace("real", PACES)
 
 
 def plan(*changes: tuple[str, Action, tuple[str, ...]]) -> Plan:

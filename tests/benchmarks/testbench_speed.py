@@ -20,7 +20,7 @@ from pathlib import Path
 
 from figures import PROJECT, Figure, local_cloud, sized, skipped
 
-from tpuctl.emulator import control
+from tpuctl.emulator.client import server_process
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
@@ -141,7 +141,7 @@ def started(servers: ExitStack) -> tuple[dict[str, Server], dict[str, tuple[floa
         begun = time.perf_counter()
         if name == "local cloud":
             folder = servers.enter_context(local_cloud("instant"))
-            cloud = control.status(folder / "cloud")
+            cloud = server_process.status(folder / "cloud")
             assert cloud is not None
             server = Server(cloud.url, cloud.pid, cloud.token)
         else:

@@ -13,8 +13,9 @@ from critical_path import CriticalPath, critical_path, seconds_of, until_visible
 from figures import TPUCTL, Figure, local_cloud, sized, skipped, stack_in
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.machines import ImageStore
-from tpuctl.emulator.pace import Pace
+from tpuctl.emulator.machines.images import ImageStore
+from tpuctl.emulator.server import PACES
+from tpuctl.emulator.state.pace import Pace
 from tpuctl.flows.provision import prepare_down
 from tpuctl.model.events import Event, StepFinished, StepStarted
 from tpuctl.model.plan import Plan
@@ -128,7 +129,12 @@ def measure(kind: str, pace_name: str, times: int) -> Iterator[Figure]:
                 reason = f"the image of TensorFlow {absent} is not made"
                 yield skipped(f"up: {kind}", reason)
                 return
-            found.append((up(stack, story, Pace(pace_name)), down(stack, story, Pace(pace_name))))
+            found.append(
+                (
+                    up(stack, story, Pace(pace_name, PACES)),
+                    down(stack, story, Pace(pace_name, PACES)),
+                )
+            )
     for index, command in enumerate(("up", "down")):
         best = min((one[index] for one in found), key=lambda one: one.seconds - one.path.seconds)
         yield from best.figures(f"{command}: {kind}")
@@ -171,7 +177,7 @@ def boot_seconds(stack: Tpuctl) -> dict[str, float]:
 
 def program_time(pace_name: str = "quick") -> Iterator[Figure]:
     """`tpuctl up` and `down` as typed in a shell, with everything that a program has to load."""
-    pace = Pace(pace_name)
+    pace = Pace(pace_name, PACES)
     with local_cloud(pace_name) as folder:
         environment = os.environ | {"TPUCTL_CLOUD": "local"}
         stack = stack_in(folder)

@@ -13,22 +13,22 @@ sys.path.append(str(Path(__file__).parent))
 
 from desk import Desk
 
-from tpuctl.emulator import control
+from tpuctl.emulator.client import server_process
 
 
 @pytest.fixture(scope="module")
-def local_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[control.LocalCloud]:
+def local_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[server_process.LocalCloud]:
     home = tmp_path_factory.mktemp("ci-cloud") / "local"
     patch = pytest.MonkeyPatch()
     patch.setenv("TPUCTL_LOCAL_HOME", str(home))
     patch.setenv("TPUCTL_CLOUD", "local")
-    cloud = control.start(home, pace="instant")
+    cloud = server_process.start(home, pace="instant")
     # As the setup that is printed has it: there are no roles before.
     apis = {"serviceIds": ["iam.googleapis.com", "cloudresourcemanager.googleapis.com"]}
     path = "/v1/projects/local-project/services:batchEnable"
     Member.owner(cloud).must("POST", path, json=apis)
     yield cloud
-    control.stop(home)
+    server_process.stop(home)
     patch.undo()
 
 

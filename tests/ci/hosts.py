@@ -21,8 +21,8 @@ from pathlib import Path
 import yaml
 from members import grant, make_role
 
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 
 __all__ = ["SCRIPT", "Callers", "Done", "Host", "make_repository"]
 
@@ -164,7 +164,7 @@ class Callers:
         """The last token expires after so many calls: what begins is well under way by then."""
         email = self.members[-1].partition(":")[2]
         fields = {"code": "UNAUTHENTICATED", "caller": email, "times": "unlimited", "at": calls}
-        steering.add_fault(self.cloud, "error", **fields)
+        remote_control.add_fault(self.cloud, "error", **fields)
 
 
 def make_repository(folder: Path, stack: str, more: str = "", host: str = "github.com") -> Path:

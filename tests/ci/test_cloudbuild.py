@@ -11,7 +11,7 @@ from cloudbuild_runner import Build
 from desk import Desk
 from hosts import Callers, Host, make_repository
 
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client.server_process import LocalCloud
 
 _numbers = itertools.count(1)
 Make = Callable[..., Build]

@@ -13,7 +13,7 @@ from desk import Desk
 from github_runner import Actions, Workflow
 from hosts import Callers, Host, make_repository
 
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client.server_process import LocalCloud
 
 _numbers = itertools.count(1)
 

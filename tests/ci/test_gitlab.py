@@ -13,7 +13,7 @@ from gitlab_runner import Pipeline
 from google.auth import identity_pool
 from hosts import Callers, Host, make_repository
 
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client.server_process import LocalCloud
 
 _numbers = itertools.count(1)
 Make = Callable[..., tuple[Pipeline, Path]]

@@ -16,7 +16,7 @@ from google.oauth2.credentials import Credentials
 from locked_environment import locked_node_modules, locked_python
 from needed_programs import needs
 
-from tpuctl.emulator import control
+from tpuctl.emulator.client import server_process
 
 REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements" / "clients"
 ZONE = "us-central1-b"
@@ -26,7 +26,7 @@ ZONE = "us-central1-b"
 class Shell:
     """Somebody's shell: a home and a project of their own, and nothing known of Google but this."""
 
-    cloud: control.LocalCloud
+    cloud: server_process.LocalCloud
     project: str
     home: Path
     variables: dict[str, str]
@@ -65,7 +65,7 @@ class Shell:
 class Google:
     """A project as Google's own clients see it."""
 
-    cloud: control.LocalCloud
+    cloud: server_process.LocalCloud
     project: str
 
     def _options(self) -> dict[str, Any]:
@@ -104,16 +104,16 @@ class Google:
 
 
 @pytest.fixture(scope="session")
-def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[control.LocalCloud]:
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[server_process.LocalCloud]:
     """One local cloud with machines for all of them."""
     home = tmp_path_factory.mktemp("cloud")
-    cloud = control.start(home, pace="instant")
+    cloud = server_process.start(home, pace="instant")
     yield cloud
-    control.stop(home)
+    server_process.stop(home)
 
 
 @pytest.fixture
-def google(cloud: control.LocalCloud) -> Google:
+def google(cloud: server_process.LocalCloud) -> Google:
     """In a new project that is paid for and has Compute Engine and Cloud TPU enabled."""
     return Google(cloud, make_project(cloud, "compute", "tpu", "iam", "cloudresourcemanager"))
 

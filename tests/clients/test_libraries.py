@@ -12,11 +12,11 @@ import pytest
 from commands import succeed
 from machine_specs import worker_spec
 
-from tpuctl.emulator import control
-from tpuctl.emulator.machine import Endpoint
-from tpuctl.emulator.machines import LocalHost
+from tpuctl.emulator.client import server_process
+from tpuctl.emulator.client.shell_env import environment_for
 from tpuctl.emulator.machines.addresses import Addresses
-from tpuctl.emulator.shell import environment_for
+from tpuctl.emulator.machines.host import LocalHost
+from tpuctl.emulator.machines.interface import Endpoint
 
 pytestmark = [pytest.mark.clients, pytest.mark.soak, pytest.mark.timeout(1800)]
 
@@ -33,13 +33,13 @@ def python(programs: Callable[[str], Path]) -> str:
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The variables of a shell that is pointed at a local cloud."""
     home = tmp_path_factory.mktemp("cloud")
-    cloud = control.start(home, pace="instant", ssh="high")
+    cloud = server_process.start(home, pace="instant", ssh="high")
     around = {"PATH": os.environ["PATH"], "HOME": str(home / "me")}
     for name, value in environment_for(cloud, around).items():
         if value is not None:
             around[name] = value
     yield around
-    control.stop(home)
+    server_process.stop(home)
 
 
 def told(python: str, program: str, variables: dict[str, str], *arguments: str) -> list[str]:

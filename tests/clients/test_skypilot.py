@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from needed_programs import needs
 
-from tpuctl.emulator import steering
+from tpuctl.emulator.client import remote_control
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(1800)]
 
@@ -96,9 +96,9 @@ def launch(sky: Sky, shell: Any, kind: str) -> bool:
 @pytest.mark.malformed  # numbers where int64 is described, which is a string
 def test_launch_failover_exec_and_down(sky: Sky, shell: Any, google: Any) -> None:
     assert "GCP: enabled" in sky("check", "gcp").stdout
-    stockout = steering.add_fault(google.cloud, "stockout", zone=FULL)
+    stockout = remote_control.add_fault(google.cloud, "stockout", zone=FULL)
     is_ready = launch(sky, shell, "cpu")
-    assert steering.fault(google.cloud, stockout["id"])["used"] == 1
+    assert remote_control.fault(google.cloud, stockout["id"])["used"] == 1
     assert google.instances(FULL) == []
     [instance] = google.instances(ZONE)
     assert (instance.status, instance.labels["skypilot-head-node"]) == ("RUNNING", "1")

@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # the programs' own process impo
 import forked
 import walked
 
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 
 SERVE = Path(__file__).resolve().parents[1] / "emulator" / "serve_null.py"
 _numbers = itertools.count(1)
@@ -83,7 +83,7 @@ class Stage:
         with self.fault("hold", **wanted) as fault:
             process = self.start(work)
             while process.is_alive():
-                held = steering.fault(self.cloud, fault).get("waiting") or []
+                held = remote_control.fault(self.cloud, fault).get("waiting") or []
                 if held:
                     process.kill()
                     process.join(20)
@@ -94,13 +94,13 @@ class Stage:
     @contextmanager
     def fault(self, kind: str, **fields: Any) -> Iterator[str]:
         """A fault for a while; what it holds then is cut off."""
-        made = steering.add_fault(self.cloud, kind, **fields)["id"]
+        made = remote_control.add_fault(self.cloud, kind, **fields)["id"]
         try:
             yield made
         finally:
             if kind == "hold":
-                steering.release(self.cloud, made, act=False)
-            steering.remove_fault(self.cloud, made)
+                remote_control.release(self.cloud, made, act=False)
+            remote_control.remove_fault(self.cloud, made)
 
     def close(self) -> None:
         for process in self._running:

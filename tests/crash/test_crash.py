@@ -10,7 +10,7 @@ import pytest
 import walked
 from conftest import KINDS, WALKED, Stage
 
-from tpuctl.emulator import steering
+from tpuctl.emulator.client import remote_control
 
 MakeStage = Callable[[str], Stage]
 SAMPLE = 1  # positions of each kind in the suite; `make soak` takes them all
@@ -30,9 +30,9 @@ def reference(stage: MakeStage, kind: str, undisturbed: dict[str, Any]) -> dict[
         one = stage(kind)
         found: dict[str, Any] = {}
         for name, work in (("up", walked.bring_up), ("down", walked.take_down)):
-            last = max((call["number"] for call in steering.calls(one.cloud)), default=0)
+            last = max((call["number"] for call in remote_control.calls(one.cloud)), default=0)
             assert one.run(work) == 0
-            calls = steering.calls(one.cloud, last)
+            calls = remote_control.calls(one.cloud, last)
             found[name] = held(one)
             found[f"{name} calls"] = len(calls)
             found[f"{name} changes"] = sum(call["mutating"] for call in calls)

@@ -11,7 +11,7 @@ import walked
 from conftest import KINDS, WALKED, Stage
 from test_crash import SAMPLE, compare, reference
 
-from tpuctl.emulator import steering
+from tpuctl.emulator.client import remote_control
 
 MakeStage = Callable[[str], Stage]
 AGAIN = 3  # changes that may be missing: those to the record are repeated where two met
@@ -27,12 +27,12 @@ def beside(one: Stage, position: int, other: Callable[..., None]) -> tuple[str, 
         first = one.start(walked.bring_up)
         held: list[Any] = []
         while first.is_alive() and not held:
-            held = steering.fault(one.cloud, fault).get("waiting") or []
+            held = remote_control.fault(one.cloud, fault).get("waiting") or []
             first.join(0.02)
         if not held:
             return None
         second = one.run(other)
-        steering.release(one.cloud, fault)
+        remote_control.release(one.cloud, fault)
         first.join(60)
     assert first.exitcode is not None
     return str(held[0]["method"]), first.exitcode, second

@@ -19,7 +19,7 @@ from shell_session import Session
 from tpuctl.cli.app import command_line
 from tpuctl.cli.arguments import hoist
 from tpuctl.cli.state import State
-from tpuctl.emulator import control
+from tpuctl.emulator.client import server_process
 
 # Run by every suite. The others take longer, and are run by `make soak`, as are all blocks that
 # need TensorFlow.
@@ -100,12 +100,12 @@ def home(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     if request.node.callspec.params["name"] in OFFLINE:
         yield home
         return
-    cloud = control.start(home, pace="instant")
-    control.request(cloud, "POST", "/v3/projects", {"projectId": PROJECT})
+    cloud = server_process.start(home, pace="instant")
+    server_process.request(cloud, "POST", "/v3/projects", {"projectId": PROJECT})
     billing = {"billingAccountName": "billingAccounts/010CA1-010CA1-010CA1"}
-    control.request(cloud, "PUT", f"/v1/projects/{PROJECT}/billingInfo", billing)
+    server_process.request(cloud, "PUT", f"/v1/projects/{PROJECT}/billingInfo", billing)
     yield home
-    control.stop(home)
+    server_process.stop(home)
 
 
 @pytest.fixture(scope="module")

@@ -38,11 +38,14 @@ def test_templates_and_shipped_files_come_along() -> None:
         assert (package / "jobs" / "shipped" / name).read_bytes() == (
             ROOT / "tpuctl" / "jobs" / "shipped" / name
         ).read_bytes()
-    assert list((package / "emulator" / "images").glob("*.txt"))
+    assert list((package / "emulator" / "machines" / "image_locks").glob("*.txt"))
 
 
 def test_locks_name_no_registry() -> None:
-    locks = [*(ROOT / "requirements").glob("*.lock"), *ROOT.glob("tpuctl/emulator/images/*.txt")]
+    locks = [
+        *(ROOT / "requirements").glob("*.lock"),
+        *ROOT.glob("tpuctl/emulator/machines/image_locks/*.txt"),
+    ]
     assert len(locks) >= 3
     for lock in locks:
         text = lock.read_text("utf-8")

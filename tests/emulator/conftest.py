@@ -15,7 +15,7 @@ from google.api_core.client_options import ClientOptions
 from google.oauth2.credentials import Credentials
 
 from tpuctl.emulator.server import Server
-from tpuctl.emulator.transcript import Transcript
+from tpuctl.emulator.wire.transcript import Transcript
 
 _spec = importlib.util.spec_from_file_location(
     "emulator_null_host", Path(__file__).with_name("null_host.py")
@@ -93,7 +93,7 @@ class Cloud:
 
     def enable(self, *apis: str, project: str = PROJECT) -> None:
         """Switch APIs on through the store, for tests that are not about that."""
-        from tpuctl.emulator.services.defaults import add_default_network
+        from tpuctl.emulator.service_usage.default_network import add_default_network
 
         directory = self.server.world.projects
         found = directory.require(project)

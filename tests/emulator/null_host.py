@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tpuctl.emulator.machine import Endpoint, MachineError, MachineSpec
+from tpuctl.emulator.machines.interface import Endpoint, MachineError, MachineSpec
 
 
 class NullHost:

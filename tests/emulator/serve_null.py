@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tpuctl.emulator.server import Server
-from tpuctl.emulator.transcript import Transcript
+from tpuctl.emulator.wire.transcript import Transcript
 
 
 def null_host() -> Any:

@@ -14,7 +14,7 @@ from google.oauth2.credentials import Credentials
 from googleapiclient import discovery, errors
 from members import Member, grant, in_thread
 
-from tpuctl.emulator import steering
+from tpuctl.emulator.client import remote_control
 
 PROJECT, ORGANIZATION = "projects/local-project", "organizations/400000000001"
 BUCKETS = "/storage/v1/b?project=local-project"
@@ -187,7 +187,7 @@ async def test_policies_are_not_everybodys_to_see(governed: Any) -> None:
 
 @with_client
 def test_the_owners_switch_is_a_policy_of_the_organization(client: Client) -> None:
-    steering.change_settings(client.cloud, policies=["compute.vmExternalIpAccess"])
+    remote_control.change_settings(client.cloud, policies=["compute.vmExternalIpAccess"])
     assert client.rules("compute.vmExternalIpAccess", ORGANIZATION) == [{"denyAll": True}]
     client.set("compute.vmExternalIpAccess", rules=[{"allowAll": True}])
     assert client.rules("compute.vmExternalIpAccess") == [{"allowAll": True}]

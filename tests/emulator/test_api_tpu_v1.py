@@ -374,7 +374,7 @@ async def test_a_preempted_node_cannot_be_started(cloud: Any) -> None:
     """`gcloud compute tpus create --help`: "Preemptible TPUs cannot be restarted"."""
     client = client_of(cloud)
     await asyncio.to_thread(create, client)
-    await cloud.server.world.service("tpu").preempt(NAME)
+    await cloud.server.world.machine_service(NAME).preempt(NAME)
     async with asyncio.timeout(20):
         while (
             found := await asyncio.to_thread(client.get_node, name=NAME, timeout=10)

@@ -8,9 +8,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from described_wire import REST_RULES
 
-from tpuctl.emulator.rest_rules import REST_RULES
-from tpuctl.emulator.wire import camel, compile_path
+from tpuctl.emulator.wire.messages import camel, compile_path
 
 CLIENTS = {
     "google.cloud.tpu.v1.Tpu": ("google.cloud.tpu_v1.services.tpu", "Tpu"),

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.emulator.described import described, name_of
+from tpuctl.emulator.wire.discovery.method_list import described, name_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

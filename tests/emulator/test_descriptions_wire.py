@@ -14,12 +14,11 @@ import pytest
 from described_allowances import ALLOWANCES, is_allowed
 from described_calls import Call, judge
 from described_values import Complaint
+from described_wire import REST_RULES
 from descriptions import DOCUMENTS, document, find
 from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
 from transcripts import Court, calls_of, judge_line
-
-from tpuctl.emulator.rest_rules import REST_RULES
 
 L = "projects/local-project/locations/europe-west4-a"
 SHOWN = {"name": f"{L}/nodes/n", "acceleratorType": "v3-8", "runtimeVersion": "v2-alpha"}

@@ -11,7 +11,7 @@ from descriptions import document
 from google.oauth2.credentials import Credentials
 from googleapiclient import discovery, errors, http
 
-from tpuctl.emulator.discovery.documents import FOLDER
+from tpuctl.emulator.wire.discovery.documents import FOLDER
 
 PROJECT = "local-project"
 ZONE = f"projects/{PROJECT}/locations/europe-west4-a"

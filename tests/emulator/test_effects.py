@@ -16,9 +16,9 @@ from google.cloud.tpu_v2 import Node
 
 import tpuctl.emulator
 from tpuctl.cloud.errors import convert, from_status
-from tpuctl.emulator.operations import Effect
-from tpuctl.emulator.pace import Pace
-from tpuctl.emulator.world import SERVICES
+from tpuctl.emulator.server import APIS, PACES
+from tpuctl.emulator.state.operations import Effect
+from tpuctl.emulator.state.pace import Pace
 from tpuctl.errors import OperationFailed
 
 PARENT = "projects/local-project/locations/europe-west4-a"
@@ -48,8 +48,8 @@ def place_of(effect: Effect) -> str:
 
 
 async def test_every_effect_has_a_pace(cloud: Any) -> None:
-    pace, without, names = Pace("quick"), [], set()
-    for service in SERVICES:
+    pace, without, names = Pace("quick", PACES), [], set()
+    for service in (key for one in APIS for key in one.services):
         for name, effect in cloud.server.world.service(service).effects.items():
             names.add(name)
             if name == DRIVES:
@@ -76,7 +76,7 @@ def steps_in(source: Path) -> Iterator[tuple[int, str]]:
 
 
 def test_every_step_that_is_named_has_a_pace() -> None:
-    pace, count = Pace("real"), 0
+    pace, count = Pace("real", PACES), 0
     for source in SOURCES.rglob("*.py"):
         for line, step in steps_in(source):
             count += 1
@@ -89,7 +89,7 @@ def test_every_step_that_is_named_has_a_pace() -> None:
 
 def test_step_without_a_pace_is_named() -> None:
     with pytest.raises(LookupError, match=r"no pace for 'compute\.balloons\.insert'.*pace"):
-        Pace("instant").seconds("compute.balloons.insert")
+        Pace("instant", PACES).seconds("compute.balloons.insert")
 
 
 def breaks(*arguments: Any, **more: Any) -> None:

@@ -15,9 +15,9 @@ import pytest
 import requests
 
 from tests.support.gcloud import require_gcloud
-from tpuctl.emulator import control
+from tpuctl.emulator.client import server_process
+from tpuctl.emulator.client.shell_record import RECORD
 from tpuctl.emulator.machines.authority import Authority
-from tpuctl.emulator.shell_record import RECORD
 
 PROJECT = "local-project"
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -78,7 +78,7 @@ class Shell:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of a local cloud with the APIs enabled."""
     folder = tmp_path_factory.mktemp("cloud")
-    cloud = control.start(folder, pace="instant", ssh="high")
+    cloud = server_process.start(folder, pace="instant", ssh="high")
     with requests.Session() as session:
         session.trust_env = False
         for api in ("tpu", "compute", "iam"):
@@ -86,7 +86,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             authorization = {"Authorization": f"Bearer {cloud.token}"}
             session.post(cloud.url + path, json={}, headers=authorization, timeout=30)
     yield folder
-    control.stop(folder)
+    server_process.stop(folder)
 
 
 @pytest.fixture
@@ -281,7 +281,7 @@ def test_a_local_cloud_started_again_in_such_a_shell_is_reached_as_before(
         https_proxy="http://127.0.0.1:9",
     )
     assert said.splitlines()[-2:] == ["0", "401"]
-    cloud = control.status(home)
+    cloud = server_process.status(home)
     assert cloud is not None
     started_with = Path(f"/proc/{cloud.pid}/environ")
     if started_with.exists():
@@ -300,9 +300,9 @@ def test_it_starts_the_local_cloud_and_says_so_where_it_is_not_read(
         assert done.returncode == 0
         assert "it is not running" in done.stderr
         assert all(line.startswith(("export ", "unset ")) for line in done.stdout.splitlines())
-        assert control.status(other) is not None
+        assert server_process.status(other) is not None
     finally:
-        control.stop(other)
+        server_process.stop(other)
 
 
 def test_a_refresh_token_that_is_none_is_refused_in_googles_words(shell: Shell) -> None:
@@ -342,7 +342,7 @@ for uri in ("accounts.google.com/o/oauth2/token", "www.googleapis.com/oauth2/v4/
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)
 def test_the_users_own_tensorflow_reads_and_writes_gs(shell: Shell) -> None:
-    from tpuctl.emulator.machines import ImageStore
+    from tpuctl.emulator.machines.images import ImageStore
 
     image = asyncio.run(ImageStore().ensure("2.18.0", lambda _: None))
     program = """
@@ -370,7 +370,7 @@ print(tf.io.gfile.exists(path), tf.io.gfile.exists("gs://nobody/x"))
 
 def test_a_path_prefix_is_as_good_as_a_header_and_links_keep_it(shell: Shell, home: Path) -> None:
     """Clients that are told one address of Cloud Storage send no token."""
-    cloud = control.status(home)
+    cloud = server_process.status(home)
     assert cloud is not None
     root = f"{cloud.url}/t/{cloud.token}"
     with requests.Session() as session:

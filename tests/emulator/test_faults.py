@@ -12,8 +12,8 @@ from google.api_core import exceptions
 from google.cloud import compute_v1, tpu_v2
 from google.protobuf import json_format
 
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 
 PROJECT = "local-project"
 ZONE = "europe-west4-a"
@@ -29,12 +29,12 @@ def steered(cloud: Any) -> LocalCloud:
 
 
 async def add(cloud: Any, kind: str, **fields: Any) -> str:
-    made = await asyncio.to_thread(steering.add_fault, steered(cloud), kind, **fields)
+    made = await asyncio.to_thread(remote_control.add_fault, steered(cloud), kind, **fields)
     return str(made["id"])
 
 
 async def used(cloud: Any, fault_id: str) -> int:
-    return int((await asyncio.to_thread(steering.fault, steered(cloud), fault_id))["used"])
+    return int((await asyncio.to_thread(remote_control.fault, steered(cloud), fault_id))["used"])
 
 
 def create(client: Any, node_id: str = "one") -> Any:
@@ -110,7 +110,7 @@ async def test_at_strikes_the_one_request_of_that_number(cloud: Any, transport: 
     with pytest.raises(exceptions.ServiceUnavailable):
         await asyncio.to_thread(nodes, client)
     assert await asyncio.to_thread(nodes, client) == []
-    found = await asyncio.to_thread(steering.fault, steered(cloud), fault)
+    found = await asyncio.to_thread(remote_control.fault, steered(cloud), fault)
     assert (found["seen"], found["used"], found["spent"]) == (3, 1, True)
 
 
@@ -120,10 +120,10 @@ async def test_unlimited_goes_on_until_it_is_removed(cloud: Any) -> None:
     for _ in range(5):
         with pytest.raises(exceptions.ServiceUnavailable):
             await asyncio.to_thread(nodes, client)
-    gone = await asyncio.to_thread(steering.remove_fault, steered(cloud), fault)
+    gone = await asyncio.to_thread(remote_control.remove_fault, steered(cloud), fault)
     assert (gone["used"], gone["spent"]) == (5, False)
     assert await asyncio.to_thread(nodes, client) == []
-    assert await asyncio.to_thread(steering.faults, steered(cloud)) == []
+    assert await asyncio.to_thread(remote_control.faults, steered(cloud)) == []
 
 
 @both
@@ -170,13 +170,13 @@ async def test_a_fault_of_another_place_leaves_this_one_alone(cloud: Any) -> Non
     ]
     await asyncio.to_thread(create, client)
     assert [await used(cloud, fault) for fault in elsewhere] == [0] * 5
-    await asyncio.to_thread(steering.remove_all_faults, steered(cloud))
+    await asyncio.to_thread(remote_control.remove_all_faults, steered(cloud))
     for match in ({"name": "two"}, {"type": "v3-8"}, {"zone": "europe-*"}, {"project": PROJECT}):
         fault = await add(cloud, "deny", method="CreateNode", **match)
         with pytest.raises(exceptions.PermissionDenied):
             await asyncio.to_thread(create, client, "two")
         assert await used(cloud, fault) == 1, match
-        await asyncio.to_thread(steering.remove_all_faults, steered(cloud))
+        await asyncio.to_thread(remote_control.remove_all_faults, steered(cloud))
 
 
 async def test_mutating_is_all_that_changes_something(cloud: Any) -> None:

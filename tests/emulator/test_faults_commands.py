@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from tpuctl.cli.main import run
-from tpuctl.emulator import control, steering
+from tpuctl.emulator.client import remote_control, server_process
 
 NODES = "/v2/projects/local-project/locations/us-central1-b/nodes"
 
@@ -22,19 +22,19 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     patch = pytest.MonkeyPatch()
     patch.setenv("TPUCTL_LOCAL_HOME", str(folder))
     yield folder
-    control.stop(folder)
+    server_process.stop(folder)
     patch.undo()
 
 
 @pytest.fixture
-def cloud(home: Path) -> Iterator[control.LocalCloud]:
+def cloud(home: Path) -> Iterator[server_process.LocalCloud]:
     """Fresh as far as faults and settings go."""
-    made = control.start(home, ssh="high")
+    made = server_process.start(home, ssh="high")
     yield made
-    running = control.status(home)
+    running = server_process.status(home)
     if running is not None:
-        steering.remove_all_faults(running)
-        steering.change_settings(
+        remote_control.remove_all_faults(running)
+        remote_control.change_settings(
             running,
             pace="quick",
             nodes="allowed",
@@ -54,7 +54,7 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
     return envelope["data"]
 
 
-def list_nodes(cloud: control.LocalCloud) -> int:
+def list_nodes(cloud: server_process.LocalCloud) -> int:
     with requests.Session() as session:
         session.trust_env = False
         headers = {"Authorization": f"Bearer {cloud.token}"}
@@ -62,7 +62,7 @@ def list_nodes(cloud: control.LocalCloud) -> int:
 
 
 def test_a_fault_from_its_beginning_to_its_end(
-    capsys: pytest.CaptureFixture[str], cloud: control.LocalCloud
+    capsys: pytest.CaptureFixture[str], cloud: server_process.LocalCloud
 ) -> None:
     assert run(["local", "fault", "add", "unavailable", "--method", "ListNodes"]) == 0
     fault_id = capsys.readouterr().out.strip()
@@ -75,11 +75,11 @@ def test_a_fault_from_its_beginning_to_its_end(
     assert "1 of 1" in capsys.readouterr().out
     assert run(["local", "fault", "remove", fault_id]) == 0
     assert "used 1 of 1" in capsys.readouterr().out
-    assert steering.faults(cloud) == []
+    assert remote_control.faults(cloud) == []
 
 
 def test_every_option_arrives(
-    capsys: pytest.CaptureFixture[str], cloud: control.LocalCloud
+    capsys: pytest.CaptureFixture[str], cloud: server_process.LocalCloud
 ) -> None:
     options = (
         "--method Create* --project p --zone us-east5-* --region us-east5 --type v3-8 --name n "
@@ -132,7 +132,7 @@ def test_every_option_arrives(
 )
 def test_what_is_wrong_is_named(
     capsys: pytest.CaptureFixture[str],
-    cloud: control.LocalCloud,
+    cloud: server_process.LocalCloud,
     words: list[str],
     code: int,
     told: str,
@@ -140,16 +140,16 @@ def test_what_is_wrong_is_named(
     assert run(["local", "fault", *words, "--json"]) == code
     (diagnostic,) = json.loads(capsys.readouterr().out)["diagnostics"]
     assert told in diagnostic["detail"]
-    assert steering.faults(cloud) == []
+    assert remote_control.faults(cloud) == []
 
 
-def test_settings(capsys: pytest.CaptureFixture[str], cloud: control.LocalCloud) -> None:
+def test_settings(capsys: pytest.CaptureFixture[str], cloud: server_process.LocalCloud) -> None:
     answer(capsys, "set", "nodes", "denied")
     answer(capsys, "set", "quota", "TPUV3", "us-east5-a", "4")
     answer(capsys, "set", "policy", "compute.vmExternalIpAccess", "on")
     answer(capsys, "set", "denied-permission", "tpu.nodes.create", "on")
     told = answer(capsys, "set", "pace", "instant")
-    assert told == answer(capsys, "set") == steering.settings(cloud)
+    assert told == answer(capsys, "set") == remote_control.settings(cloud)
     assert (told["nodes"], told["pace"]) == ("denied", "instant")
     assert told["quota"] == {"TPUV3": {"us-east5-a": 4}}
     assert told["policies"] == ["compute.vmExternalIpAccess"]
@@ -166,22 +166,22 @@ def test_settings(capsys: pytest.CaptureFixture[str], cloud: control.LocalCloud)
 
 
 def test_a_changed_pace_is_the_clouds_own(
-    capsys: pytest.CaptureFixture[str], home: Path, cloud: control.LocalCloud
+    capsys: pytest.CaptureFixture[str], home: Path, cloud: server_process.LocalCloud
 ) -> None:
     """It is told by `local status`, found by those that come later, and kept over a restart."""
     answer(capsys, "set", "pace", "real")
-    found = control.status(home)
+    found = server_process.status(home)
     assert found is not None
     assert found.pace == "real"
-    assert control.start(home, pace="real").pid == cloud.pid
+    assert server_process.start(home, pace="real").pid == cloud.pid
     assert run(["local", "up", "--pace", "quick"]) == 1
     assert "tpuctl local set pace quick" in capsys.readouterr().err
-    control.stop(home)
-    assert control.start(home, ssh="high").pace == "real"
+    server_process.stop(home)
+    assert server_process.start(home, ssh="high").pace == "real"
 
 
 def test_reset_forgets_faults_and_settings(
-    capsys: pytest.CaptureFixture[str], home: Path, cloud: control.LocalCloud
+    capsys: pytest.CaptureFixture[str], home: Path, cloud: server_process.LocalCloud
 ) -> None:
     answer(capsys, "set", "nodes", "denied")
     answer(capsys, "fault", "add", "lost")

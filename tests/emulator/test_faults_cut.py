@@ -10,8 +10,8 @@ import pytest
 import requests
 from google.api_core import exceptions
 
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 
 PARENT = "projects/local-project/locations/europe-west4-a"
 MIB = 1 << 20
@@ -24,16 +24,16 @@ def steered(cloud: Any) -> LocalCloud:
 
 
 async def add(cloud: Any, **fields: Any) -> str:
-    made = await asyncio.to_thread(steering.add_fault, steered(cloud), "cut", **fields)
+    made = await asyncio.to_thread(remote_control.add_fault, steered(cloud), "cut", **fields)
     return str(made["id"])
 
 
 async def used(cloud: Any, fault_id: str) -> int:
-    return int((await asyncio.to_thread(steering.fault, steered(cloud), fault_id))["used"])
+    return int((await asyncio.to_thread(remote_control.fault, steered(cloud), fault_id))["used"])
 
 
 async def statuses(cloud: Any) -> list[tuple[str, str]]:
-    calls = await asyncio.to_thread(steering.calls, steered(cloud))
+    calls = await asyncio.to_thread(remote_control.calls, steered(cloud))
     return [(call["method"].rpartition(".")[2], call["status"]) for call in calls]
 
 
@@ -172,7 +172,7 @@ async def test_a_json_answer_is_cut_after_the_cloud_acted(cloud: Any) -> None:
     assert await used(cloud, fault) == 1
     assert [name for name, _ in cloud.server.store.items("tpu.node")] == [f"{PARENT}/nodes/one"]
     assert ("v2", "CUT") not in await statuses(cloud)
-    (call,) = await asyncio.to_thread(steering.calls, steered(cloud))
+    (call,) = await asyncio.to_thread(remote_control.calls, steered(cloud))
     assert (call["status"], call["faults"]) == ("CUT", [fault])
 
 

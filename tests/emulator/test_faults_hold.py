@@ -12,8 +12,8 @@ import pytest
 from google.api_core import exceptions
 from google.cloud import tpu_v2
 
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NotFound, TimedOut, Usage
 
 PARENT = "projects/local-project/locations/europe-west4-a"
@@ -63,18 +63,18 @@ def node_names(cloud: Any) -> list[str]:
 async def test_a_held_request_goes_on(cloud: Any, transport: str, after: bool, how: str) -> None:
     handle = steered(cloud)
     fault = await asyncio.to_thread(
-        steering.add_fault, handle, "hold", method="CreateNode", after=after
+        remote_control.add_fault, handle, "hold", method="CreateNode", after=after
     )
     call = asyncio.create_task(asyncio.to_thread(create, cloud.tpu(transport)))
-    waiting = await asyncio.to_thread(steering.wait_held, handle, fault["id"], 10)
+    waiting = await asyncio.to_thread(remote_control.wait_held, handle, fault["id"], 10)
     assert [one["method"] for one in waiting] == ["google.cloud.tpu.v2.Tpu/CreateNode"]
     assert bool(node_names(cloud)) == after
     assert not call.done()
     if how == "released":
-        assert await asyncio.to_thread(steering.release, handle, fault["id"]) == 1
-        assert (await asyncio.to_thread(steering.fault, handle, fault["id"]))["used"] == 1
+        assert await asyncio.to_thread(remote_control.release, handle, fault["id"]) == 1
+        assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["used"] == 1
     else:
-        await asyncio.to_thread(steering.remove_fault, handle, fault["id"])
+        await asyncio.to_thread(remote_control.remove_fault, handle, fault["id"])
     operation = await asyncio.wait_for(call, 20)
     assert operation.operation.name.startswith(PARENT)
     assert node_names(cloud) == [f"{PARENT}/nodes/one"]
@@ -82,10 +82,10 @@ async def test_a_held_request_goes_on(cloud: Any, transport: str, after: bool, h
 
 async def test_a_held_request_can_be_cut_off(cloud: Any) -> None:
     handle = steered(cloud)
-    fault = await asyncio.to_thread(steering.add_fault, handle, "hold", method="CreateNode")
+    fault = await asyncio.to_thread(remote_control.add_fault, handle, "hold", method="CreateNode")
     call = asyncio.create_task(asyncio.to_thread(create, cloud.tpu()))
-    await asyncio.to_thread(steering.wait_held, handle, fault["id"], 10)
-    assert await asyncio.to_thread(steering.release, handle, fault["id"], act=False) == 1
+    await asyncio.to_thread(remote_control.wait_held, handle, fault["id"], 10)
+    assert await asyncio.to_thread(remote_control.release, handle, fault["id"], act=False) == 1
     with pytest.raises(exceptions.ServiceUnavailable):
         await asyncio.wait_for(call, 20)
     assert node_names(cloud) == []
@@ -96,17 +96,17 @@ async def test_a_held_request_can_be_cut_off(cloud: Any) -> None:
 async def test_a_client_killed_while_it_is_held(cloud: Any, kind: str, after: bool) -> None:
     handle = steered(cloud)
     fault = await asyncio.to_thread(
-        steering.add_fault, handle, "hold", method="mutating", after=after
+        remote_control.add_fault, handle, "hold", method="mutating", after=after
     )
     with subprocess.Popen([sys.executable, "-c", PROGRAM, cloud.url, cloud.token, kind]) as client:
-        await asyncio.to_thread(steering.wait_held, handle, fault["id"], 30)
+        await asyncio.to_thread(remote_control.wait_held, handle, fault["id"], 30)
         client.kill()
     async with asyncio.timeout(10):  # it is noticed that nobody waits any more
-        while (await asyncio.to_thread(steering.fault, handle, fault["id"]))["waiting"]:
+        while (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["waiting"]:
             await asyncio.sleep(0.01)
-    await asyncio.to_thread(steering.remove_all_faults, handle)
+    await asyncio.to_thread(remote_control.remove_all_faults, handle)
     assert bool(node_names(cloud)) == after
-    (call,) = await asyncio.to_thread(steering.calls, handle)
+    (call,) = await asyncio.to_thread(remote_control.calls, handle)
     assert call["status"] in ("CUT", "CANCELLED")
 
 
@@ -114,9 +114,9 @@ async def test_the_server_ends_although_a_request_is_held(make_cloud: Any) -> No
     cloud = await make_cloud()
     cloud.enable("tpu", "compute")
     handle = steered(cloud)
-    fault = await asyncio.to_thread(steering.add_fault, handle, "hold", method="CreateNode")
+    fault = await asyncio.to_thread(remote_control.add_fault, handle, "hold", method="CreateNode")
     call = asyncio.create_task(asyncio.to_thread(create, cloud.tpu()))
-    await asyncio.to_thread(steering.wait_held, handle, fault["id"], 10)
+    await asyncio.to_thread(remote_control.wait_held, handle, fault["id"], 10)
     await asyncio.wait_for(cloud.server.close(), 10)
     with pytest.raises(exceptions.ServiceUnavailable):
         await asyncio.wait_for(call, 20)
@@ -126,10 +126,10 @@ async def test_the_server_ends_although_a_request_is_held(make_cloud: Any) -> No
 
 async def test_what_nobody_meets_is_not_held(cloud: Any) -> None:
     handle = steered(cloud)
-    fault = await asyncio.to_thread(steering.add_fault, handle, "hold")
+    fault = await asyncio.to_thread(remote_control.add_fault, handle, "hold")
     with pytest.raises(TimedOut):
-        await asyncio.to_thread(steering.wait_held, handle, fault["id"], 0)
+        await asyncio.to_thread(remote_control.wait_held, handle, fault["id"], 0)
     with pytest.raises(NotFound, match="hold-7"):
-        await asyncio.to_thread(steering.fault, handle, "hold-7")
+        await asyncio.to_thread(remote_control.fault, handle, "hold-7")
     with pytest.raises(Usage, match="act"):
-        await asyncio.to_thread(steering.release, handle, fault["id"], act="no")  # type: ignore[arg-type]
+        await asyncio.to_thread(remote_control.release, handle, fault["id"], act="no")  # type: ignore[arg-type]

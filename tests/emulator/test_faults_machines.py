@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from google.cloud import compute_v1, tpu_v2
 
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NotFound
 
 PROJECT, ZONE = "local-project", "europe-west4-a"
@@ -57,14 +57,14 @@ def make_instance(cloud: Any, **scheduling: Any) -> None:
 
 
 async def add(cloud: Any, kind: str, **fields: Any) -> dict[str, Any]:
-    return await asyncio.to_thread(steering.add_fault, steered(cloud), kind, **fields)
+    return await asyncio.to_thread(remote_control.add_fault, steered(cloud), kind, **fields)
 
 
 async def happened(cloud: Any, fault: dict[str, Any]) -> dict[str, Any]:
     async with asyncio.timeout(20):
-        while not (found := await asyncio.to_thread(steering.fault, steered(cloud), fault["id"]))[
-            "used"
-        ]:
+        while not (
+            found := await asyncio.to_thread(remote_control.fault, steered(cloud), fault["id"])
+        )["used"]:
             await asyncio.sleep(0.01)
     return found
 
@@ -96,9 +96,9 @@ async def test_a_disk_is_full_until_the_fault_is_removed(cloud: Any) -> None:
     assert cloud.host.disk_limit(SLICE[0]) is None
     every = await happened(cloud, await add(cloud, "disk-full", node="slice", after_bytes=5000))
     assert cloud.host.limits == dict.fromkeys(SLICE, 5000)
-    await asyncio.to_thread(steering.remove_fault, steered(cloud), every["id"])
+    await asyncio.to_thread(remote_control.remove_fault, steered(cloud), every["id"])
     assert cloud.host.limits == {**dict.fromkeys(SLICE), SLICE[1]: 0}, "the other one stays"
-    await asyncio.to_thread(steering.remove_all_faults, steered(cloud))
+    await asyncio.to_thread(remote_control.remove_all_faults, steered(cloud))
     assert cloud.host.limits == dict.fromkeys(SLICE)
     assert cloud.host.disk_limit(SLICE[1]) is None
 
@@ -149,7 +149,7 @@ async def test_what_is_not_there_is_named(cloud: Any, kind: str) -> None:
         await add(cloud, kind, node="slcie")
     with pytest.raises(NotFound, match="no worker 4: its workers are 0 to 3"):
         await add(cloud, kind, node="slice", worker=4)
-    assert await asyncio.to_thread(steering.faults, steered(cloud)) == []
+    assert await asyncio.to_thread(remote_control.faults, steered(cloud)) == []
     later = await happened(cloud, await add(cloud, kind, node="another", seconds=0.01))
     assert "There is no node another" in later["problem"]
 
@@ -159,5 +159,5 @@ async def test_a_key_is_refused_by_one_worker(cloud: Any) -> None:
     refusing = [cloud.host.refuses_key(name) for name in SLICE]
     assert refusing == [False, True, False, False]
     assert not cloud.host.refuses_key(INSTANCE)
-    found = await asyncio.to_thread(steering.fault, steered(cloud), fault["id"])
+    found = await asyncio.to_thread(remote_control.fault, steered(cloud), fault["id"])
     assert found["used"] == 1

@@ -13,12 +13,12 @@ from typing import Any
 import grpc
 import pytest
 
-from tpuctl.emulator.faults import Fault
-from tpuctl.emulator.routes import Router
-from tpuctl.emulator.services.quota import METHODS as QUOTA_METHODS
-from tpuctl.emulator.services.storage import StorageService
-from tpuctl.emulator.services.storage_xml import METHODS as XML_METHODS
-from tpuctl.emulator.wire import Method
+from tpuctl.emulator.faults.fault import Fault
+from tpuctl.emulator.service_usage.quota import METHODS as QUOTA_METHODS
+from tpuctl.emulator.storage.service import StorageService
+from tpuctl.emulator.storage.xml import METHODS as XML_METHODS
+from tpuctl.emulator.wire.messages import Method
+from tpuctl.emulator.wire.routes import Router
 
 pytestmark = pytest.mark.malformed  # most requests say no more than which method they are of
 

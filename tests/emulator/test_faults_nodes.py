@@ -11,8 +11,8 @@ import pytest
 from google.api_core import exceptions
 from google.cloud import tpu_v2
 
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NotFound
 
 PARENT = "projects/local-project/locations/europe-west4-a"
@@ -45,7 +45,7 @@ async def until(is_so: Callable[[], Any]) -> None:
 async def test_a_stockout_in_one_zone(cloud: Any) -> None:
     client, handle = cloud.tpu(), steered(cloud)
     fault = await asyncio.to_thread(
-        steering.add_fault, handle, "stockout", zone="europe-west4-a", type="v3-8"
+        remote_control.add_fault, handle, "stockout", zone="europe-west4-a", type="v3-8"
     )
 
     def create(parent: str) -> Any:
@@ -56,7 +56,7 @@ async def test_a_stockout_in_one_zone(cloud: Any) -> None:
     assert (await asyncio.to_thread(create, elsewhere)).state is State.READY
     with pytest.raises(exceptions.ResourceExhausted, match="no more capacity in the zone"):
         await asyncio.to_thread(create, PARENT)
-    assert (await asyncio.to_thread(steering.fault, handle, fault["id"]))["used"] == 1
+    assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["used"] == 1
     with pytest.raises(exceptions.NotFound):
         await asyncio.to_thread(client.get_node, name=NAME, timeout=10)
     assert (await asyncio.to_thread(create, PARENT)).state is State.READY
@@ -64,7 +64,9 @@ async def test_a_stockout_in_one_zone(cloud: Any) -> None:
 
 async def test_a_queued_resource_that_fails(cloud: Any) -> None:
     client, handle = cloud.tpu(), steered(cloud)
-    fault = await asyncio.to_thread(steering.add_fault, handle, "queue-fail", text="not today")
+    fault = await asyncio.to_thread(
+        remote_control.add_fault, handle, "queue-fail", text="not today"
+    )
     spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=PARENT, node_id="one", node=SPOT)
     wanted = tpu_v2.QueuedResource(
         tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]), spot=tpu_v2.QueuedResource.Spot()
@@ -83,25 +85,25 @@ async def test_a_queued_resource_that_fails(cloud: Any) -> None:
     failed = tpu_v2.QueuedResourceState.State.FAILED
     await until(lambda: state().state is failed)
     assert (await asyncio.to_thread(state)).failed_data.error.message == "not today"
-    assert (await asyncio.to_thread(steering.fault, handle, fault["id"]))["used"] == 1
+    assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["used"] == 1
 
 
 @pytest.mark.parametrize("node", ["one", NAME])
 async def test_a_node_is_preempted(cloud: Any, node: str) -> None:
     client, handle = await asyncio.to_thread(make_node, cloud), steered(cloud)
-    fault = await asyncio.to_thread(steering.add_fault, handle, "preempt", node=node)
+    fault = await asyncio.to_thread(remote_control.add_fault, handle, "preempt", node=node)
     await until(lambda: client.get_node(name=NAME, timeout=10).state is State.PREEMPTED)
-    await until(lambda: steering.fault(handle, fault["id"])["used"] == 1)
+    await until(lambda: remote_control.fault(handle, fault["id"])["used"] == 1)
     assert cloud.host.count_running() == 0
-    assert (await asyncio.to_thread(steering.fault, handle, fault["id"]))["problem"] == ""
+    assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["problem"] == ""
 
 
 async def test_a_node_is_maintained(cloud: Any) -> None:
     handle = steered(cloud)
     await asyncio.to_thread(make_node, cloud)
-    fault = await asyncio.to_thread(steering.add_fault, handle, "maintenance", node="one")
-    await until(lambda: steering.fault(handle, fault["id"])["used"] == 1)
-    assert (await asyncio.to_thread(steering.fault, handle, fault["id"]))["problem"] == ""
+    fault = await asyncio.to_thread(remote_control.add_fault, handle, "maintenance", node="one")
+    await until(lambda: remote_control.fault(handle, fault["id"])["used"] == 1)
+    assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["problem"] == ""
 
 
 async def test_what_is_to_happen_later_happens_after_a_restart(make_cloud: Any) -> None:
@@ -109,7 +111,7 @@ async def test_what_is_to_happen_later_happens_after_a_restart(make_cloud: Any) 
     cloud.enable("tpu", "compute")
     client, handle = await asyncio.to_thread(make_node, cloud), steered(cloud)
     fault = await asyncio.to_thread(
-        steering.add_fault, handle, "preempt", node="one", seconds=86400
+        remote_control.add_fault, handle, "preempt", node="one", seconds=86400
     )
     assert fault["used"] == 0
     assert (await asyncio.to_thread(client.get_node, name=NAME, timeout=10)).state is State.READY
@@ -119,26 +121,30 @@ async def test_what_is_to_happen_later_happens_after_a_restart(make_cloud: Any) 
     again = await make_cloud()
     client = again.tpu()
     await until(lambda: client.get_node(name=NAME, timeout=10).state is State.PREEMPTED)
-    await until(lambda: steering.fault(steered(again), fault["id"])["used"] == 1)
+    await until(lambda: remote_control.fault(steered(again), fault["id"])["used"] == 1)
 
 
 async def test_what_was_removed_does_not_happen(cloud: Any) -> None:
     client, handle = await asyncio.to_thread(make_node, cloud), steered(cloud)
-    gone = await asyncio.to_thread(steering.add_fault, handle, "preempt", node="one", seconds=0.2)
-    await asyncio.to_thread(steering.remove_fault, handle, gone["id"])
-    last = await asyncio.to_thread(
-        steering.add_fault, handle, "maintenance", node="one", seconds=0.4
+    gone = await asyncio.to_thread(
+        remote_control.add_fault, handle, "preempt", node="one", seconds=0.2
     )
-    await until(lambda: steering.fault(handle, last["id"])["used"] == 1)
+    await asyncio.to_thread(remote_control.remove_fault, handle, gone["id"])
+    last = await asyncio.to_thread(
+        remote_control.add_fault, handle, "maintenance", node="one", seconds=0.4
+    )
+    await until(lambda: remote_control.fault(handle, last["id"])["used"] == 1)
     assert (await asyncio.to_thread(client.get_node, name=NAME, timeout=10)).state is State.READY
 
 
 async def test_a_node_that_is_not_there(cloud: Any) -> None:
     handle = steered(cloud)
     with pytest.raises(NotFound, match="one"):
-        await asyncio.to_thread(steering.add_fault, handle, "preempt", node="one")
-    assert await asyncio.to_thread(steering.faults, handle) == []
-    later = await asyncio.to_thread(steering.add_fault, handle, "preempt", node="one", seconds=0.01)
-    await until(lambda: steering.fault(handle, later["id"])["used"] == 1)
-    found = await asyncio.to_thread(steering.fault, handle, later["id"])
+        await asyncio.to_thread(remote_control.add_fault, handle, "preempt", node="one")
+    assert await asyncio.to_thread(remote_control.faults, handle) == []
+    later = await asyncio.to_thread(
+        remote_control.add_fault, handle, "preempt", node="one", seconds=0.01
+    )
+    await until(lambda: remote_control.fault(handle, later["id"])["used"] == 1)
+    found = await asyncio.to_thread(remote_control.fault, handle, later["id"])
     assert "There is no node one" in found["problem"]

@@ -11,10 +11,10 @@ import pytest
 from google.api_core import exceptions
 from google.cloud import tpu_v2
 
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
-from tpuctl.emulator.faults import matches_method
-from tpuctl.emulator.wordings import WORDINGS, refusal
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.emulator.faults.fault import matches_method
+from tpuctl.emulator.faults.google_messages import WORDINGS, refusal
 from tpuctl.errors import NotFound, Usage
 
 PROJECT = "local-project"
@@ -68,12 +68,14 @@ def names(client: Any) -> list[str]:
 async def test_a_wrong_fault_is_refused_in_words(
     cloud: Any, fields: dict[str, Any], told: str
 ) -> None:
-    from tpuctl.emulator import control
+    from tpuctl.emulator.client import server_process
 
     with pytest.raises(Usage) as caught:
-        await asyncio.to_thread(control.request, steered(cloud), "POST", "/_local/faults", fields)
+        await asyncio.to_thread(
+            server_process.request, steered(cloud), "POST", "/_local/faults", fields
+        )
     assert told in caught.value.diagnostics[0].detail
-    assert await asyncio.to_thread(steering.faults, steered(cloud)) == []
+    assert await asyncio.to_thread(remote_control.faults, steered(cloud)) == []
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{", b"\xff", b'"stockout"'])
@@ -95,36 +97,46 @@ async def test_nobody_but_the_owner(cloud: Any) -> None:
             cloud.request, verb, f"/_local/{path}", token=token, json={"kind": "lost"}
         )
         assert answer.status_code == 403
-    assert await asyncio.to_thread(steering.faults, steered(cloud)) == []
+    assert await asyncio.to_thread(remote_control.faults, steered(cloud)) == []
 
 
 async def test_a_restart_keeps_faults_and_settings(make_cloud: Any) -> None:
     cloud = await make_cloud()
     cloud.enable("tpu", "compute")
     handle = steered(cloud)
-    await asyncio.to_thread(steering.add_fault, handle, "unavailable", method="ListNodes", times=2)
-    await asyncio.to_thread(steering.add_fault, handle, "deny", method="GetNode", text="no, no")
     await asyncio.to_thread(
-        steering.change_settings, handle, nodes="denied", quota={"TPUV3": {ZONE: 8}}, pace="real"
+        remote_control.add_fault, handle, "unavailable", method="ListNodes", times=2
+    )
+    await asyncio.to_thread(
+        remote_control.add_fault, handle, "deny", method="GetNode", text="no, no"
+    )
+    await asyncio.to_thread(
+        remote_control.change_settings,
+        handle,
+        nodes="denied",
+        quota={"TPUV3": {ZONE: 8}},
+        pace="real",
     )
     with pytest.raises(exceptions.ServiceUnavailable):
         await asyncio.to_thread(names, cloud.tpu())
-    before = await asyncio.to_thread(steering.faults, handle)
+    before = await asyncio.to_thread(remote_control.faults, handle)
     await cloud.server.close()
     again = await make_cloud()
-    assert await asyncio.to_thread(steering.faults, steered(again)) == before
+    assert await asyncio.to_thread(remote_control.faults, steered(again)) == before
     with pytest.raises(exceptions.ServiceUnavailable):
         await asyncio.to_thread(names, again.tpu())
     assert await asyncio.to_thread(names, again.tpu()) == []
     with pytest.raises(exceptions.PermissionDenied, match="no, no"):
         await asyncio.to_thread(again.tpu().get_node, name=f"{PARENT}/nodes/x", timeout=10)
-    assert [one["used"] for one in await asyncio.to_thread(steering.faults, steered(again))] == [
+    assert [
+        one["used"] for one in await asyncio.to_thread(remote_control.faults, steered(again))
+    ] == [
         2,
         1,
     ]
-    settings = await asyncio.to_thread(steering.settings, steered(again))
+    settings = await asyncio.to_thread(remote_control.settings, steered(again))
     assert (settings["nodes"], settings["quota"]) == ("denied", {"TPUV3": {ZONE: 8}})
-    made = await asyncio.to_thread(steering.add_fault, steered(again), "lost")
+    made = await asyncio.to_thread(remote_control.add_fault, steered(again), "lost")
     assert made["id"] not in [one["id"] for one in before]
 
 
@@ -132,7 +144,9 @@ async def test_a_stockout_is_taken_where_it_was_asked_for(cloud: Any) -> None:
     """`take` is what services ask with; the facts are theirs."""
     faults = cloud.server.world.faults
     handle = steered(cloud)
-    await asyncio.to_thread(steering.add_fault, handle, "stockout", zone=ZONE, type="v3-*", times=2)
+    await asyncio.to_thread(
+        remote_control.add_fault, handle, "stockout", zone=ZONE, type="v3-*", times=2
+    )
     assert faults.take("stockout", zone="us-central1-b", type="v3-8") is None
     assert faults.take("stockout", zone=ZONE, type="v2-8") is None
     assert faults.take("queue-fail", zone=ZONE, type="v3-8") is None
@@ -140,7 +154,7 @@ async def test_a_stockout_is_taken_where_it_was_asked_for(cloud: Any) -> None:
         taken = faults.take("stockout", zone=ZONE, type="v3-8")
         assert taken["kind"] == "stockout"
     assert faults.take("stockout", zone=ZONE, type="v3-8") is None
-    (found,) = await asyncio.to_thread(steering.faults, handle)
+    (found,) = await asyncio.to_thread(remote_control.faults, handle)
     assert (found["used"], found["seen"], found["spent"]) == (2, 2, True)
 
 
@@ -158,7 +172,7 @@ async def test_the_journal_names_every_call(cloud: Any) -> None:
         cloud.request("GET", f"/compute/v1/projects/{PROJECT}/global/networks")
 
     await asyncio.to_thread(work)
-    calls = await asyncio.to_thread(steering.calls, handle)
+    calls = await asyncio.to_thread(remote_control.calls, handle)
     told = [(call["method"], call["status"], call["mutating"]) for call in calls]
     assert told == [
         ("storage.buckets.insert", "OK", True),
@@ -172,18 +186,18 @@ async def test_the_journal_names_every_call(cloud: Any) -> None:
     assert [call["number"] for call in calls] == [1, 2, 3, 4, 5, 6, 7]
     assert {call["project"] for call in calls[1:]} == {PROJECT}
     assert {call["caller"] for call in calls} == {"owner@local-cloud.invalid"}
-    later = await asyncio.to_thread(steering.calls, handle, 5)
+    later = await asyncio.to_thread(remote_control.calls, handle, 5)
     assert [call["number"] for call in later] == [6, 7]
-    assert await asyncio.to_thread(steering.calls, handle, 7) == []
-    assert await asyncio.to_thread(steering.calls, handle, 700) == []
+    assert await asyncio.to_thread(remote_control.calls, handle, 7) == []
+    assert await asyncio.to_thread(remote_control.calls, handle, 700) == []
 
 
 async def test_the_journal_tells_of_faults(cloud: Any) -> None:
     handle = steered(cloud)
-    fault = await asyncio.to_thread(steering.add_fault, handle, "dropped", method="ListNodes")
+    fault = await asyncio.to_thread(remote_control.add_fault, handle, "dropped", method="ListNodes")
     with pytest.raises(exceptions.ServiceUnavailable):
         await asyncio.to_thread(names, cloud.tpu())
-    (call,) = await asyncio.to_thread(steering.calls, handle)
+    (call,) = await asyncio.to_thread(remote_control.calls, handle)
     assert (call["status"], call["faults"]) == ("CUT", [fault["id"]])
 
 
@@ -193,7 +207,7 @@ async def test_the_journal_forgets_the_oldest(cloud: Any) -> None:
         return answer
 
     traffic = cloud.server.world.traffic
-    from tpuctl.emulator.traffic import Caller
+    from tpuctl.emulator.faults.traffic import Caller
 
     for number in range(10_050):
         async with traffic.carry(f"a.Service/Get{number}", Caller("somebody")):
@@ -209,9 +223,9 @@ async def test_settings_are_changed_one_by_one(cloud: Any) -> None:
     handle = steered(cloud)
 
     def change(**changes: Any) -> dict[str, Any]:
-        return steering.change_settings(handle, **changes)
+        return remote_control.change_settings(handle, **changes)
 
-    fresh = await asyncio.to_thread(steering.settings, handle)
+    fresh = await asyncio.to_thread(remote_control.settings, handle)
     assert fresh == {
         "pace": "instant",
         "nodes": "allowed",
@@ -256,11 +270,13 @@ async def test_a_wrong_setting_changes_nothing(
     cloud: Any, changes: dict[str, Any], told: str
 ) -> None:
     handle = steered(cloud)
-    before = await asyncio.to_thread(steering.settings, handle)
+    before = await asyncio.to_thread(remote_control.settings, handle)
     with pytest.raises(Usage) as caught:
-        await asyncio.to_thread(steering.change_settings, handle, **({"nodes": "denied"} | changes))
+        await asyncio.to_thread(
+            remote_control.change_settings, handle, **({"nodes": "denied"} | changes)
+        )
     assert told in caught.value.diagnostics[0].detail
-    assert await asyncio.to_thread(steering.settings, handle) == before
+    assert await asyncio.to_thread(remote_control.settings, handle) == before
 
 
 async def test_the_pace_changes_without_a_restart(cloud: Any) -> None:
@@ -270,13 +286,13 @@ async def test_the_pace_changes_without_a_restart(cloud: Any) -> None:
     def create(node_id: str) -> Any:
         return client.create_node(parent=PARENT, node_id=node_id, node=NODE, timeout=10)
 
-    await asyncio.to_thread(steering.change_settings, steered(cloud), pace="real")
+    await asyncio.to_thread(remote_control.change_settings, steered(cloud), pace="real")
     made = await asyncio.to_thread(create, "slow")
     record = operations.get(made.operation.name)
     assert record.due - record.started > 60
     report = await asyncio.to_thread(lambda: cloud.request("GET", "/_local/status").json())
     assert report["pace"] == "real"
-    await asyncio.to_thread(steering.change_settings, steered(cloud), pace="instant")
+    await asyncio.to_thread(remote_control.change_settings, steered(cloud), pace="instant")
     made = await asyncio.to_thread(create, "quick")
     record = operations.get(made.operation.name)
     assert record.due == record.started
@@ -284,8 +300,8 @@ async def test_the_pace_changes_without_a_restart(cloud: Any) -> None:
 
 async def test_what_is_not_there(cloud: Any) -> None:
     handle = steered(cloud)
-    await asyncio.to_thread(steering.add_fault, handle, "lost", name="x")
-    for ask in (steering.fault, steering.remove_fault, steering.release):
+    await asyncio.to_thread(remote_control.add_fault, handle, "lost", name="x")
+    for ask in (remote_control.fault, remote_control.remove_fault, remote_control.release):
         with pytest.raises(NotFound, match="lost-7"):
             await asyncio.to_thread(ask, handle, "lost-7")
         with pytest.raises(NotFound):
@@ -349,7 +365,7 @@ def test_patterns_of_methods(pattern: str, method: str, is_so: bool) -> None:
 def test_every_wording_can_be_said(like: str) -> None:
     facts: dict[str, Any] = {"zone": ZONE, "region": "europe-west4", "type": "v3-8"}
     facts["project"] = PROJECT
-    facts |= {"project_number": 7, "caller": "somebody"}
+    facts |= {"project_number": 7, "caller": "somebody", "service": "tpu.googleapis.com"}
     error = refusal({"kind": "error", "like": like}, facts)
     whole = error.as_json("platform").decode() + error.as_json("legacy").decode()
     assert not re.search(r"\{\w+\}", whole)

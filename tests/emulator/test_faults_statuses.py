@@ -11,9 +11,9 @@ import pytest
 from google.api_core import exceptions
 from google.cloud import compute_v1
 
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
-from tpuctl.emulator.status import CODES
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.emulator.state.errors import CODES
 
 PROJECT = "local-project"
 PARENT = f"projects/{PROJECT}/locations/europe-west4-a"
@@ -36,7 +36,7 @@ PAGES = (408, 502)  # what Google's front end says itself
 async def add(cloud: Any, **fields: Any) -> str:
     server = cloud.server
     handle = LocalCloud(server.url, server.token, server.port, os.getpid(), server.home, "instant")
-    made = await asyncio.to_thread(steering.add_fault, handle, "error", **fields)
+    made = await asyncio.to_thread(remote_control.add_fault, handle, "error", **fields)
     return str(made["id"])
 
 

@@ -9,7 +9,7 @@ import pytest
 from google.api_core import exceptions
 from members import Member, grant, in_thread, make_role
 
-from tpuctl.emulator.services.identity_permissions import known_permissions
+from tpuctl.emulator.iam.predefined_roles import known_permissions
 
 BUCKET = "data"
 ROOT = f"/storage/v1/b/{BUCKET}"

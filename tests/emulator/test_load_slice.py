@@ -17,8 +17,8 @@ from google.oauth2.credentials import Credentials
 from memory import proportional_memory
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import control
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import server_process
+from tpuctl.emulator.client.server_process import LocalCloud
 
 PROJECT = "local-project"
 PARENT = f"projects/{PROJECT}/locations/us-central2-b"
@@ -32,8 +32,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is told 
 @pytest.fixture
 def cloud(tmp_path: Path) -> Iterator[LocalCloud]:
     home = tmp_path / "cloud"
-    yield control.start(home, pace="instant")
-    control.stop(home)
+    yield server_process.start(home, pace="instant")
+    server_process.stop(home)
 
 
 def make_slice(cloud: LocalCloud, type_name: str, key: asyncssh.SSHKey) -> Any:
@@ -115,7 +115,7 @@ async def all_answer(cloud: LocalCloud, type_name: str, workers: int, most: floa
     key = asyncssh.generate_private_key("ssh-ed25519")
     node = await asyncio.to_thread(make_slice, cloud, type_name, key)
     assert len(node.network_endpoints) == workers
-    assert control.report(cloud)["machines"] == workers
+    assert server_process.report(cloud)["machines"] == workers
     hosts, taken = await ask_all(node, key, cloud)
     prefix = hosts[0].rpartition("-w-")[0]
     if "none" not in cloud.isolation:
@@ -140,7 +140,7 @@ async def test_a_stack_on_256(
     """As `up` leaves it, a watch running on each machine."""
     stack = make_stack(cloud, tmp_path, monkeypatch, "v4-2048")
     await stack.up()
-    assert control.report(cloud)["machines"] == 256
+    assert server_process.report(cloud)["machines"] == 256
     taken = await asyncio.to_thread(proportional_memory, cloud.pid)
     assert taken < 4 * GB, f"{taken / GB:.2f} GB"
     await stack.down(delete_bucket=True)

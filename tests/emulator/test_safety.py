@@ -17,9 +17,9 @@ import grpc
 import pytest
 from memory import family
 
-from tpuctl.emulator import control
-from tpuctl.emulator.control import LocalCloud
-from tpuctl.emulator.routes import _SHARED, _SURFACES
+from tpuctl.emulator.client import server_process
+from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.emulator.server import APIS
 
 P = "projects/local-project"
 L = f"{P}/locations/europe-west4-a"
@@ -130,7 +130,15 @@ def intact(cloud: Any) -> None:
     assert [blob.name for blob in bucket.list_blobs()] == ["secret"]
 
 
-@pytest.mark.parametrize("service", [*(one.service for one in _SURFACES), *_SHARED])
+@pytest.mark.parametrize(
+    "service",
+    [
+        each.service
+        for api in APIS
+        for each in (*api.surfaces, *api.shared_surfaces)
+        if each.family != "legacy"  # Compute Engine speaks no gRPC
+    ],
+)
 @pytest.mark.parametrize("token", ["", "wrong"])
 async def test_every_grpc_service_wants_a_token(cloud: Any, service: str, token: str) -> None:
     def ask() -> grpc.StatusCode:
@@ -216,21 +224,21 @@ async def test_who_comes_from_another_address_is_cut_off(cloud: Any) -> None:
 def whole_cloud(tmp_path: Path) -> Iterator[LocalCloud]:
     """One with machines, and one machine on it."""
     home = tmp_path / "cloud"
-    cloud = control.start(home, pace="instant")
-    control.request(
+    cloud = server_process.start(home, pace="instant")
+    server_process.request(
         cloud,
         "POST",
         f"/v1/{P}/services:batchEnable",
         {"serviceIds": ["tpu.googleapis.com", "compute.googleapis.com"]},
     )
     body = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
-    control.request(cloud, "POST", f"/v2/{L}/nodes?nodeId=n", body)
+    server_process.request(cloud, "POST", f"/v2/{L}/nodes?nodeId=n", body)
     until = time.monotonic() + 30
-    while control.request(cloud, "GET", f"/v2/{L}/nodes/n")["state"] != "READY":
+    while server_process.request(cloud, "GET", f"/v2/{L}/nodes/n")["state"] != "READY":
         assert time.monotonic() < until
         time.sleep(0.02)
     yield cloud
-    control.stop(home)
+    server_process.stop(home)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="sockets are told by /proc")

@@ -21,7 +21,7 @@ import pytest
 import requests
 
 from tests.support.processes import await_end
-from tpuctl.emulator import control
+from tpuctl.emulator.client import server_process
 from tpuctl.errors import Conflict, TpuctlError, Usage
 
 ROOT = Path(__file__).parents[2]
@@ -158,7 +158,7 @@ def test_it_ends_over_its_control_page(serve: Any) -> None:
 def home(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "cloud"
     yield folder
-    control.stop(folder)
+    server_process.stop(folder)
 
 
 @pytest.fixture(autouse=True)
@@ -167,26 +167,26 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_control_starts_finds_and_stops(home: Path) -> None:
-    assert control.status(home) is None
-    cloud = control.start(home, ssh="high", pace="instant")
-    assert control.status(home) == cloud
-    assert control.start(home) == cloud
-    report = control.report(cloud)
+    assert server_process.status(home) is None
+    cloud = server_process.start(home, ssh="high", pace="instant")
+    assert server_process.status(home) == cloud
+    assert server_process.start(home) == cloud
+    report = server_process.report(cloud)
     assert (report["pid"], report["pace"], report["nodes"]) == (cloud.pid, "instant", 0)
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
     assert stat.S_IMODE((home / "token").stat().st_mode) == 0o600
     with pytest.raises(Conflict):
-        control.start(home, pace="real")
-    assert control.stop(home)
-    assert control.status(home) is None
-    assert not control.stop(home)
-    again = control.start(home, ssh="high")
+        server_process.start(home, pace="real")
+    assert server_process.stop(home)
+    assert server_process.status(home) is None
+    assert not server_process.stop(home)
+    again = server_process.start(home, ssh="high")
     assert (again.port, again.token, again.pace) == (cloud.port, cloud.token, "instant")
 
 
 def test_many_starts_at_once_make_one_server(home: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
-        clouds = set(pool.map(lambda _: control.start(home, ssh="high"), range(4)))
+        clouds = set(pool.map(lambda _: server_process.start(home, ssh="high"), range(4)))
     assert len(clouds) == 1
 
 
@@ -196,7 +196,7 @@ def test_a_taken_port_is_named(home: Path) -> None:
         other.listen()
         port = other.getsockname()[1]
         with pytest.raises(Usage) as caught:
-            control.start(home, port=port, ssh="high")
+            server_process.start(home, port=port, ssh="high")
     diagnostic = caught.value.diagnostics[0]
     assert diagnostic.summary == "Port taken"
     assert str(port) in diagnostic.detail
@@ -207,60 +207,60 @@ def test_a_server_that_dies_tells_its_last_words(home: Path) -> None:
     home.mkdir()
     (home / "state.sqlite").write_text("this is no database, and long enough to be looked at" * 50)
     with pytest.raises(TpuctlError) as caught:
-        control.start(home, ssh="high")
+        server_process.start(home, ssh="high")
     assert "file is not a database" in caught.value.diagnostics[0].detail
 
 
 def test_a_log_does_not_grow_for_ever(home: Path) -> None:
     home.mkdir()
     (home / "server.log").write_text("of former days\n" * 400_000)
-    control.start(home, ssh="high")
+    server_process.start(home, ssh="high")
     assert (home / "server.log").stat().st_size < 100_000
     assert (home / "server.log.old").read_text().startswith("of former days")
-    control.reset(home)
+    server_process.reset(home)
     assert {path.name for path in home.iterdir()} == {"lock"}
 
 
 def test_a_server_that_hangs_is_ended_all_the_same(home: Path) -> None:
-    cloud = control.start(home, ssh="high")
+    cloud = server_process.start(home, ssh="high")
     os.kill(cloud.pid, signal.SIGSTOP)
     known = json.loads((home / "server.json").read_text())
     (home / "server.json").write_text(json.dumps({**known, "url": "http://127.0.0.1:9"}))
     os.kill(cloud.pid, signal.SIGCONT)
-    assert control.stop(home)
+    assert server_process.stop(home)
     assert await_end(cloud.pid)
 
 
 def test_another_process_with_the_old_id_is_left_alone(home: Path) -> None:
-    control.start(home, ssh="high")
-    control.stop(home)
+    server_process.start(home, ssh="high")
+    server_process.stop(home)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         known = json.loads((home / "server.json").read_text())
         (home / "server.json").write_text(json.dumps({**known, "pid": other.pid}))
-        assert not control.stop(home)
+        assert not server_process.stop(home)
         assert other.poll() is None
 
 
 def test_reset_deletes_the_state_and_nothing_else(home: Path, tmp_path: Path) -> None:
-    cloud = control.start(home, ssh="high")
+    cloud = server_process.start(home, ssh="high")
     (home / "mine.txt").write_text("not the cloud's")
-    control.reset(home)
-    assert control.status(home) is None
+    server_process.reset(home)
+    assert server_process.status(home) is None
     assert {path.name for path in home.iterdir()} == {"mine.txt", "lock"}
     (home / "mine.txt").unlink()
-    again = control.start(home, ssh="high")
+    again = server_process.start(home, ssh="high")
     assert again.token != cloud.token
     foreign = tmp_path / "papers"
     foreign.mkdir()
     (foreign / "thesis.txt").write_text("years of work")
     with pytest.raises(Usage):
-        control.reset(foreign)
+        server_process.reset(foreign)
     assert (foreign / "thesis.txt").exists()
 
 
 def test_control_imports_nothing_of_google() -> None:
     code = (
-        "import sys, tpuctl.emulator.control; "
+        "import sys, tpuctl.emulator.client.server_process; "
         "print([name for name in sys.modules if name.split('.')[0] in ('google', 'grpc')])"
     )
     answer = subprocess.run(
@@ -271,13 +271,13 @@ def test_control_imports_nothing_of_google() -> None:
 
 def test_the_default_home_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(tmp_path))
-    assert control.default_home() == tmp_path
+    assert server_process.default_home() == tmp_path
     monkeypatch.delenv("TPUCTL_LOCAL_HOME")
-    assert control.default_home().name == "local"
+    assert server_process.default_home().name == "local"
 
 
 async def test_tokens_are_in_no_log(home: Path) -> None:
-    cloud = await asyncio.to_thread(control.start, home, ssh="high")
+    cloud = await asyncio.to_thread(server_process.start, home, ssh="high")
 
     def ask() -> None:
         with requests.Session() as session:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.emulator.services import storage_versions
+from tpuctl.emulator.storage import versions
 
 BUCKET = "versions-bucket"
 OBJECT = f"/storage/v1/b/{BUCKET}/o/o"
@@ -82,7 +82,7 @@ async def test_soft_delete_ends_with_its_time(make_cloud: Any) -> None:
 
 async def test_soft_delete_keeps_only_so_much(cloud: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest go, so that a week of checkpoints does not fill the disk."""
-    monkeypatch.setattr(storage_versions, "MOST_BYTES", 100)
+    monkeypatch.setattr(versions, "MOST_BYTES", 100)
 
     def run() -> None:
         make(cloud)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tpuctl.emulator.machine import Endpoint
-from tpuctl.emulator.tunnels import lets_in
+from tpuctl.emulator.machines.interface import Endpoint
+from tpuctl.emulator.wire.iap_tunnels import lets_in
 from tpuctl.errors import Denied, TpuctlError, Unreachable
 from tpuctl.remote.iap import Destination, IapWay, Opened, Relay
 

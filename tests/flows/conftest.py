@@ -12,28 +12,28 @@ import pytest
 from projects import Project, serving
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import control
+from tpuctl.emulator.client import server_process
 from tpuctl.model.events import Event
 
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def local_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[control.LocalCloud]:
+def local_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[server_process.LocalCloud]:
     """A running local cloud of its own, at the pace that does not wait."""
     home = tmp_path_factory.mktemp("cloud") / "local"
     patch = pytest.MonkeyPatch()
     patch.setenv("TPUCTL_LOCAL_HOME", str(home))
     patch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
     patch.setenv("TPUCTL_CLOUD", "local")
-    cloud = control.start(home, pace="instant")
+    cloud = server_process.start(home, pace="instant")
     yield cloud
-    control.stop(home)
+    server_process.stop(home)
     patch.undo()
 
 
 @pytest.fixture(scope="session")
-def null_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[control.LocalCloud]:
+def null_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[server_process.LocalCloud]:
     """A local cloud whose machines are names alone: everything is made at once, nobody logs in."""
     with serving(tmp_path_factory.mktemp("null") / "local") as cloud:
         yield cloud
@@ -41,7 +41,7 @@ def null_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[control.Loc
 
 @pytest.fixture
 def project(
-    null_cloud: control.LocalCloud,
+    null_cloud: server_process.LocalCloud,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Project:
@@ -55,7 +55,7 @@ def events() -> list[Event]:
 
 
 @pytest.fixture
-def bert_job(local_cloud: control.LocalCloud, tmp_path: Path) -> Path:
+def bert_job(local_cloud: server_process.LocalCloud, tmp_path: Path) -> Path:
     """The folder of the bundled job, as `tpuctl init` writes it."""
     init = [sys.executable, "-m", "tpuctl", "--cloud", "local", "init", "--folder", str(tmp_path)]
     subprocess.run(init, check=True, capture_output=True)
@@ -64,7 +64,7 @@ def bert_job(local_cloud: control.LocalCloud, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def make_stack(
-    local_cloud: control.LocalCloud, tmp_path: Path, events: list[Event]
+    local_cloud: server_process.LocalCloud, tmp_path: Path, events: list[Event]
 ) -> Callable[..., Tpuctl]:
     """Writes a stack file and opens it. Every stack has another name unless one is given.
 

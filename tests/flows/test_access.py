@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from projects import Bench, Project
 
-from tpuctl.emulator import control, steering
+from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, InvalidStack
 from tpuctl.flows.workers import controller_transport
 from tpuctl.model.events import Warned
@@ -139,18 +139,18 @@ async def test_with_iap_its_relay_alone_comes_in(project: Project) -> None:
 
 
 async def test_who_may_not_tunnel_is_told_before_anything_is_made(
-    project: Project, null_cloud: control.LocalCloud
+    project: Project, null_cloud: server_process.LocalCloud
 ) -> None:
     """As a warning: a machine may grant it, or a condition, and the project not tell."""
     bench = project.stack("", "network: {ssh: iap}")
     await project.stack().provision()  # makes the project
-    before = steering.settings(null_cloud)["denied_permissions"]
+    before = remote_control.settings(null_cloud)["denied_permissions"]
     try:
         denied = [*before, "iap.tunnelInstances.accessViaIAP"]
-        steering.change_settings(null_cloud, denied_permissions=denied)
+        remote_control.change_settings(null_cloud, denied_permissions=denied)
         await bench.stack.plan()
     finally:
-        steering.change_settings(null_cloud, denied_permissions=before)
+        remote_control.change_settings(null_cloud, denied_permissions=before)
     (told,) = [
         one.diagnostic
         for one in bench.events
@@ -181,7 +181,7 @@ def test_ranges_that_let_nobody_in_are_refused(project: Project, network: str, n
 
 
 async def test_a_squatted_bucket_is_not_taken_for_the_stacks(
-    project: Project, null_cloud: control.LocalCloud, tmp_path: Path
+    project: Project, null_cloud: server_process.LocalCloud, tmp_path: Path
 ) -> None:
     """Names are global and can be guessed, and labels are anybody's: the bucket of another project
     gets neither programs nor records, nor is what lies there run."""

@@ -15,7 +15,7 @@ import pytest
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.cloud.objects import ObjectStore
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.jobs import shelves
 from tpuctl.jobs.bundle import build_bundle
 from tpuctl.jobs.cutting import LARGEST

@@ -14,8 +14,8 @@ from projects import Bench, Project
 from tpuctl import catalog
 from tpuctl.catalog import tpu as table
 from tpuctl.cli.main import run
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 
 ZONE = "europe-west4-a"
 ZONES = {*catalog.zones()}
@@ -25,7 +25,7 @@ Edit = Callable[[dict[str, Any]], None]
 @pytest.fixture
 def cloud(null_cloud: LocalCloud) -> Iterator[LocalCloud]:
     yield null_cloud
-    steering.remove_all_faults(null_cloud)
+    remote_control.remove_all_faults(null_cloud)
 
 
 @pytest.fixture
@@ -149,14 +149,14 @@ def test_zones_that_do_not_answer(
     bench: Bench, project: Project, cloud: LocalCloud, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("types", "--type", "v3-8", "--project", project.id)
-    fault = steering.add_fault(
+    fault = remote_control.add_fault(
         cloud, "deny", method="*ListAcceleratorTypes", zone=ZONE, times="unlimited"
     )
     data = told(capsys, *options)
     assert data["live"]["unread"] == {ZONE: "permission denied"}
     assert data["live"]["gone"] == [], "nobody knows"
     assert f"No answer from {ZONE}: permission denied." in shown(capsys, *options)
-    assert steering.fault(cloud, fault["id"])["used"] == 2
+    assert remote_control.fault(cloud, fault["id"])["used"] == 2
     zones = told(capsys, "zones", *options[1:])["zones"]
     assert {row["zone"]: row["live"] for row in zones}[ZONE] == "?"
     (denied,) = told(capsys, *options, "--zone", ZONE, code=77)
@@ -173,7 +173,7 @@ def test_what_may_not_be_asked_ends_with_its_code(
         (one,) = told(capsys, *command, "--live", "--project", cloud_project, code=77)
         assert one["summary"] == "API not enabled"
         assert "gcloud services enable" in one["hint"] or "up" in one["hint"]
-    steering.add_fault(cloud, "unavailable", method="*ListSkus", times="unlimited")
+    remote_control.add_fault(cloud, "unavailable", method="*ListSkus", times="unlimited")
     (away,) = told(capsys, "prices", "v3-8", "--live", code=69)
     assert "list of prices" in away["detail"]
 
@@ -232,12 +232,12 @@ def test_quota_zone_by_zone(
         "TPUV3sPerProjectPerRegionForTPUAPI": {"us-central1": 24},
         "IN_USE_ADDRESSES": {"us-east1": 1},
     }
-    steering.change_settings(cloud, quota=limits)
+    remote_control.change_settings(cloud, quota=limits)
     try:
         data = told(capsys, "quota", "v3-8", "--project", project.id, "--capacity", "on-demand")
         text = shown(capsys, "quota", "v3-8", "--project", project.id, "--capacity=on-demand")
     finally:
-        steering.change_settings(cloud, quota=dict.fromkeys(limits))
+        remote_control.change_settings(cloud, quota=dict.fromkeys(limits))
     rows = [
         (row["zone"], row["allowed"], row["used"], row["nodes"], row["bound"])
         for row in data["live"]["zones"]

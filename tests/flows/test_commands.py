@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import control
+from tpuctl.emulator.client import server_process
 
 TPUCTL = [sys.executable, "-m", "tpuctl"]
 COUNTING = """
@@ -74,7 +74,7 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def shell(local_cloud: control.LocalCloud, shared_folder: Path) -> Iterator[Shell]:
+def shell(local_cloud: server_process.LocalCloud, shared_folder: Path) -> Iterator[Shell]:
     path = shared_folder / "tpuctl.yaml"
     path.write_text(
         "stack: commands\nproject: {id: local-project}\n"
@@ -231,7 +231,7 @@ def test_ssh_takes_a_command_as_ssh_does(shell: Shell) -> None:
 
 @pytest.mark.soak
 def test_jobs_where_nothing_is_yet(
-    local_cloud: control.LocalCloud, make_stack: Callable[..., Tpuctl]
+    local_cloud: server_process.LocalCloud, make_stack: Callable[..., Tpuctl]
 ) -> None:
     shell = Shell(make_stack())
     for command in ("logs", "wait", "stop"):

@@ -6,8 +6,8 @@ import pytest
 from projects import ZONE, Bench, Project
 
 from tpuctl.cloud.operations import long_operation
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Conflict, NoCapacity
 from tpuctl.flows.provision import prepare_down
 from tpuctl.model.inventory import Found
@@ -34,9 +34,9 @@ async def test_a_stockout_leaves_a_new_disk_behind_and_an_old_one_alone(
     project: Project, null_cloud: LocalCloud
 ) -> None:
     bench = project.stack("data_disks: [{size_gb: 20}]", ANYWHERE, zones=BOTH)
-    fault = steering.add_fault(null_cloud, "stockout", zone=ZONE, project=project.id)
+    fault = remote_control.add_fault(null_cloud, "stockout", zone=ZONE, project=project.id)
     prepared = await bench.provision()
-    assert steering.fault(null_cloud, fault["id"])["used"] == 1
+    assert remote_control.fault(null_cloud, fault["id"])["used"] == 1
     assert prepared.stack.zone == OTHER
     name = bench.stack.stack.names.disk(0)
     assert await disks(bench) == [(name, OTHER)], "nothing was on the one in the first zone"
@@ -45,13 +45,13 @@ async def test_a_stockout_leaves_a_new_disk_behind_and_an_old_one_alone(
     await bench.provision()
     assert await disks(bench) == [(name, ZONE)]
     await lose_the_node(bench)
-    steering.add_fault(null_cloud, "stockout", zone=ZONE, project=project.id)
+    remote_control.add_fault(null_cloud, "stockout", zone=ZONE, project=project.id)
     with pytest.raises(NoCapacity) as caught:
         await bench.stack.provision(await bench.again().plan())
     assert f"data disks are in {ZONE}" in caught.value.diagnostics[0].detail
     assert await disks(bench) == [(name, ZONE)]
 
-    steering.remove_all_faults(null_cloud)
+    remote_control.remove_all_faults(null_cloud)
     assert (await bench.provision()).stack.zone == ZONE
     assert await disks(bench) == [(name, ZONE)]
 
@@ -110,7 +110,7 @@ async def test_a_disk_let_go_just_after_a_refusal_is_tried_once_more(
     bench = project.stack("data_disks: [{size_gb: 20}]", zones=ZONE)
     await bench.provision()
     await lose_the_node(bench)
-    fault = steering.add_fault(
+    fault = remote_control.add_fault(
         null_cloud,
         "error",
         method="google.cloud.compute.v1.Disks/Delete",
@@ -118,5 +118,5 @@ async def test_a_disk_let_go_just_after_a_refusal_is_tried_once_more(
         project=project.id,
     )
     assert (await bench.again().down()).leaks == ()
-    assert steering.fault(null_cloud, fault["id"])["used"] == 1
+    assert remote_control.fault(null_cloud, fault["id"])["used"] == 1
     assert await disks(bench) == []

@@ -18,8 +18,8 @@ from projects import Project
 from tpuctl.cli.main import run
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import GOOGLE
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.flows.diagnosis import ProjectChecks
 from tpuctl.model.diagnosis import State
 
@@ -33,7 +33,7 @@ ZONE = "europe-west4-a"
 @pytest.fixture
 def cloud(null_cloud: LocalCloud) -> Iterator[LocalCloud]:
     yield null_cloud
-    steering.remove_all_faults(null_cloud)
+    remote_control.remove_all_faults(null_cloud)
 
 
 @pytest.fixture
@@ -73,14 +73,14 @@ def states(checks: Mapping[str, Any]) -> dict[str, str]:
 def test_nothing_in_the_way_and_nothing_changed(
     ready: Pipeline, cloud: LocalCloud, asked: Ask
 ) -> None:
-    since = steering.calls(cloud)[-1]["number"]
+    since = remote_control.calls(cloud)[-1]["number"]
     code, checks, following = asked()
     assert list(checks) == CHECKS
     assert (code, following) == (0, "tpuctl up")
     assert states(checks) == {"org policies": "not asked"}
     policies = checks["org policies"]["command"]
     assert policies == f"gcloud services enable orgpolicy.googleapis.com --project={ready.project}"
-    made = [one["method"] for one in steering.calls(cloud, since) if one["mutating"]]
+    made = [one["method"] for one in remote_control.calls(cloud, since) if one["mutating"]]
     assert made == []
 
 
@@ -135,11 +135,11 @@ def test_an_api_that_may_not_be_enabled(ready: Pipeline, cloud: LocalCloud, aske
 
 def test_quota_of_none(ready: Pipeline, cloud: LocalCloud, asked: Ask) -> None:
     limit = "TPUV3sPerProjectPerZoneForTPUAPI"
-    steering.change_settings(cloud, quota={limit: {ZONE: 0}})
+    remote_control.change_settings(cloud, quota={limit: {ZONE: 0}})
     try:
         code, checks, following = asked()
     finally:
-        steering.change_settings(cloud, quota={limit: None})
+        remote_control.change_settings(cloud, quota={limit: None})
     assert (code, states(checks)["quota"]) == (76, "problem")
     assert limit in checks["quota"]["told"]
     assert following == checks["quota"]["command"] != ""
@@ -174,7 +174,7 @@ def test_a_network_that_is_not_there(ready: Pipeline, asked: Ask) -> None:
 
 
 def test_a_token_that_has_ended(ready: Pipeline, cloud: LocalCloud, asked: Ask) -> None:
-    steering.add_fault(
+    remote_control.add_fault(
         cloud, "error", method="GetProject", project=ready.project, code="UNAUTHENTICATED"
     )
     code, checks, following = asked()

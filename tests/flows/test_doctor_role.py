@@ -18,8 +18,8 @@ from projects import Project
 
 from tpuctl.api import Tpuctl
 from tpuctl.api.diagnosing import role_of
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import TpuctlError
 from tpuctl.flows import permissions
 from tpuctl.model.role import CustomRole
@@ -51,9 +51,9 @@ async def test_the_role_is_enough(
     assert written == role_data(role)["role"]
     pipeline.let_robot(written["includedPermissions"])
     as_robot(pipeline)
-    since = steering.calls(null_cloud)[-1]["number"]
+    since = remote_control.calls(null_cloud)[-1]["number"]
     await pipeline.work()
-    callers = {one["caller"] for one in steering.calls(null_cloud, since)}
+    callers = {one["caller"] for one in remote_control.calls(null_cloud, since)}
     assert pipeline.member.partition(":")[2] in callers
     assert OWNER not in callers
 
@@ -72,8 +72,8 @@ async def without(
     pipeline.let_robot([name for name in pipeline.role().permissions if name != gone])
     as_robot(pipeline)
     # What waits for operations is only asked when they take a while.
-    steering.change_settings(cloud, pace="quick" if "perations.get" in gone else "instant")
-    since = steering.calls(cloud)[-1]["number"]
+    remote_control.change_settings(cloud, pace="quick" if "perations.get" in gone else "instant")
+    since = remote_control.calls(cloud)[-1]["number"]
     try:
         await pipeline.work()
     except TpuctlError as error:
@@ -82,7 +82,7 @@ async def without(
     else:
         assert gone in USEFUL, f"{kind}: {gone} is said to be needed always"
     finally:
-        steering.change_settings(cloud, pace="instant")
+        remote_control.change_settings(cloud, pace="instant")
 
 
 def always_in(role: CustomRole) -> list[str]:
@@ -184,9 +184,9 @@ async def test_the_role_is_enough_for_a_job_on_real_machines(
     stack = make_stack(name=name, runtime=runtime)
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "job.py").write_text("print('done as told')", "utf-8")
-    since = steering.calls(local_cloud)[-1]["number"]
+    since = remote_control.calls(local_cloud)[-1]["number"]
     await stack.up()
     assert await stack.run(tmp_path / "job" / "job.py", []) == 0
     assert (await stack.down()).leaks == ()
-    assert OWNER not in {one["caller"] for one in steering.calls(local_cloud, since)}
+    assert OWNER not in {one["caller"] for one in remote_control.calls(local_cloud, since)}
     revoke(local_cloud, "projects/local-project", role, member)

@@ -19,7 +19,7 @@ import pytest
 from members import Member, grant
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.model.events import Event, JobEnded, Note
 
 TPUCTL = [sys.executable, "-m", "tpuctl"]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Conflict, Denied, NoCapacity, QuotaExceeded
 from tpuctl.flows.inventory import look
 from tpuctl.model.events import Event, Note, StepStarted
@@ -24,7 +24,7 @@ MakeZoned = Callable[..., Tpuctl]
 def cloud(local_cloud: LocalCloud) -> Iterator[LocalCloud]:
     """The local cloud, without faults again afterwards."""
     yield local_cloud
-    steering.remove_all_faults(local_cloud)
+    remote_control.remove_all_faults(local_cloud)
 
 
 @pytest.fixture
@@ -58,9 +58,9 @@ async def test_a_stockout_leads_to_the_next_zone(
     make: MakeZoned, cloud: LocalCloud, events: list[Event]
 ) -> None:
     stack = make("stocked-out", FIRST, NEIGHBOUR)
-    fault = steering.add_fault(cloud, "stockout", zone=FIRST)
+    fault = remote_control.add_fault(cloud, "stockout", zone=FIRST)
     prepared = await stack.up()
-    assert steering.fault(cloud, fault["id"])["used"] == 1
+    assert remote_control.fault(cloud, fault["id"])["used"] == 1
     assert prepared.stack.zone == NEIGHBOUR
     assert await zonal(stack) == {f"node {NEIGHBOUR}": "READY"}
     told = " ".join(event.text for event in events if isinstance(event, Note))
@@ -79,7 +79,7 @@ async def test_a_controller_moves_along_and_leaves_nothing(
     make: MakeZoned, cloud: LocalCloud
 ) -> None:
     stack = make("moving", FIRST, NEIGHBOUR, extra="controller: {machine_type: n2-standard-2}\n")
-    steering.add_fault(cloud, "stockout", zone=FIRST, type="v5*")
+    remote_control.add_fault(cloud, "stockout", zone=FIRST, type="v5*")
     await stack.up()
     assert await zonal(stack) == {
         f"node {NEIGHBOUR}": "READY",
@@ -93,7 +93,7 @@ async def test_a_regions_quota_skips_its_other_zones(
     make: MakeZoned, cloud: LocalCloud, events: list[Event]
 ) -> None:
     stack = make("out-of-quota", FIRST, NEIGHBOUR, FAR)
-    steering.add_fault(cloud, "quota", region="us-west4", times="unlimited")
+    remote_control.add_fault(cloud, "quota", region="us-west4", times="unlimited")
     await stack.up()
     assert asked(events) == [f"node/{stack.stack.names.node}"] * 2  # the neighbour was not asked
     assert await zonal(stack) == {f"node {FAR}": "READY"}
@@ -102,7 +102,7 @@ async def test_a_regions_quota_skips_its_other_zones(
 
 async def test_every_zone_tells_why_it_refused(make: MakeZoned, cloud: LocalCloud) -> None:
     stack = make("nowhere", FIRST, NEIGHBOUR, extra="controller: {machine_type: n2-standard-2}\n")
-    steering.add_fault(cloud, "stockout", type="v5*", times="unlimited")
+    remote_control.add_fault(cloud, "stockout", type="v5*", times="unlimited")
     with pytest.raises(NoCapacity) as caught:
         await stack.up()
     assert FIRST in str(caught.value)
@@ -114,8 +114,8 @@ async def test_every_zone_tells_why_it_refused(make: MakeZoned, cloud: LocalClou
 
 async def test_quota_alone_keeps_its_exit_code(make: MakeZoned, cloud: LocalCloud) -> None:
     stack = make("poor", FIRST, NEIGHBOUR)
-    steering.add_fault(cloud, "quota", zone=FIRST)
-    steering.add_fault(cloud, "quota", zone=NEIGHBOUR)
+    remote_control.add_fault(cloud, "quota", zone=FIRST)
+    remote_control.add_fault(cloud, "quota", zone=NEIGHBOUR)
     with pytest.raises(QuotaExceeded) as caught:
         await stack.up()
     assert caught.value.exit_code == 76
@@ -145,9 +145,11 @@ async def test_a_zone_that_is_closed_or_has_not_the_type_leads_to_the_next(
 ) -> None:
     code, text, _ = OF_A_ZONE[name]
     stack = make(f"closed-{name}", FIRST, NEIGHBOUR)
-    fault = steering.add_fault(cloud, "error", method=CREATE, zone=FIRST, code=code, text=text)
+    fault = remote_control.add_fault(
+        cloud, "error", method=CREATE, zone=FIRST, code=code, text=text
+    )
     assert (await stack.up()).stack.zone == NEIGHBOUR
-    assert steering.fault(cloud, fault["id"])["used"] == 1
+    assert remote_control.fault(cloud, fault["id"])["used"] == 1
     await stack.down(delete_bucket=True)
 
 
@@ -157,8 +159,8 @@ async def test_the_sum_of_several_zones_keeps_the_advice_of_each(
     zones = (FIRST, NEIGHBOUR, FAR)
     stack = make("advised", *zones)
     for zone, (code, text, _) in zip(zones, OF_A_ZONE.values(), strict=False):
-        steering.add_fault(cloud, "error", method=CREATE, zone=zone, code=code, text=text)
-    steering.add_fault(cloud, "quota", zone=FAR)
+        remote_control.add_fault(cloud, "error", method=CREATE, zone=zone, code=code, text=text)
+    remote_control.add_fault(cloud, "quota", zone=FAR)
     with pytest.raises(QuotaExceeded) as caught:
         await stack.up()
     hint = caught.value.diagnostics[0].hint
@@ -174,7 +176,7 @@ async def test_what_no_zone_would_mend_ends_the_search(
     make: MakeZoned, cloud: LocalCloud, events: list[Event]
 ) -> None:
     stack = make("denied", FIRST, NEIGHBOUR)
-    steering.add_fault(cloud, "deny", method="google.cloud.tpu.v2.Tpu/CreateNode")
+    remote_control.add_fault(cloud, "deny", method="google.cloud.tpu.v2.Tpu/CreateNode")
     with pytest.raises(Denied):
         await stack.up()
     assert len(asked(events)) == 1

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from members import Member, grant, make_role, revoke
 from projects import Bench, Project
 
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.resources.iam import ROLES, WRITERS
 from tpuctl.resources.roles import watch_permissions
 

@@ -10,8 +10,8 @@ from members import Member
 from projects import Project
 
 from tpuctl.cli.main import run
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 
 ANN = "user:ann@example.com"
 
@@ -53,12 +53,12 @@ def test_how_long_changed_policies_take(
 ) -> None:
     try:
         assert answer(capsys, "set", "propagation", "2.5")["propagation"] == 2.5
-        assert steering.settings(null_cloud)["propagation"] == 2.5
+        assert remote_control.settings(null_cloud)["propagation"] == 2.5
         for wrong in ("soon", "nan", "inf"):
             assert run(["local", "set", "propagation", wrong]) != 0
             assert "number of seconds" in capsys.readouterr().err
     finally:
-        steering.change_settings(null_cloud, propagation=0)
+        remote_control.change_settings(null_cloud, propagation=0)
 
 
 def test_a_fault_for_one_caller(
@@ -70,6 +70,6 @@ def test_a_fault_for_one_caller(
         assert Member.owner(null_cloud).told("GET", path)[0] == 200
         assert Member(null_cloud, ANN).told("GET", path)[0] == 503
         assert Member(null_cloud, ANN).told("GET", path)[0] == 403
-        assert steering.fault(null_cloud, made["id"])["used"] == 1
+        assert remote_control.fault(null_cloud, made["id"])["used"] == 1
     finally:
-        steering.remove_fault(null_cloud, made["id"])
+        remote_control.remove_fault(null_cloud, made["id"])

@@ -10,8 +10,8 @@ import pytest
 from members import Member, grant
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.model.events import Event, LogChunk
 from tpuctl.waiting import Backoff, wait_until
 
@@ -84,11 +84,11 @@ async def test_grants_are_waited_for_until_machines_feel_them(
 ) -> None:
     """Google takes minutes: the local cloud, here, until it has refused the machine once."""
     stack = make_stack()
-    since = steering.calls(local_cloud)[-1:] or [{"number": 0}]
-    steering.change_settings(local_cloud, propagation=10_000)
+    since = remote_control.calls(local_cloud)[-1:] or [{"number": 0}]
+    remote_control.change_settings(local_cloud, propagation=10_000)
 
     def refused() -> bool:
-        calls = steering.calls(local_cloud, since[0]["number"])
+        calls = remote_control.calls(local_cloud, since[0]["number"])
         email = stack.stack.service_account
         return any(one["caller"] == email and one["status"] != "OK" for one in calls)
 
@@ -101,10 +101,10 @@ async def test_grants_are_waited_for_until_machines_feel_them(
             backoff=Backoff(0.1, 0.2),
         )
         assert not coming.done()
-        steering.change_settings(local_cloud, propagation=0)
+        remote_control.change_settings(local_cloud, propagation=0)
         await coming
     finally:
-        steering.change_settings(local_cloud, propagation=0)
+        remote_control.change_settings(local_cloud, propagation=0)
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 

@@ -17,8 +17,8 @@ from members import OWNER, Member, grant, make_role
 from projects import Project
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Denied, TpuctlError
 from tpuctl.flows import permissions
 from tpuctl.model.events import Event, LogChunk, Outcome, StepFinished
@@ -72,13 +72,13 @@ async def test_they_are_enough_for_a_job_on_a_real_machine(
     stack = make_stack(name="typed-by-ann")
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "job.py").write_text("print('done as told')", "utf-8")
-    since = steering.calls(local_cloud)[-1]["number"]
+    since = remote_control.calls(local_cloud)[-1]["number"]
     await stack.up()
     record = await stack.submit(tmp_path / "job" / "job.py", [])
     assert await stack.follow(record) == 0
     assert any(isinstance(one, LogChunk) and b"done as told" in one.data for one in events)
     assert (await stack.down()).leaks == ()
-    callers = {one["caller"] for one in steering.calls(local_cloud, since)}
+    callers = {one["caller"] for one in remote_control.calls(local_cloud, since)}
     assert {"ann@example.com", stack.stack.service_account} <= callers
     assert OWNER not in callers
 
@@ -90,12 +90,12 @@ async def test_what_is_missing_is_told_before_anything_is_made(
     names, gone = await bench.needed(), {"storage.objects.delete", "tpu.nodes.delete"}
     as_ann()
     bench.let([name for name in names if name not in gone])
-    since = steering.calls(null_cloud)[-1]["number"]
+    since = remote_control.calls(null_cloud)[-1]["number"]
     with pytest.raises(Denied) as caught:
         await bench.open().plan()
     assert "Permissions missing" in str(caught.value)
     assert all(name in str(caught.value) for name in gone)
-    changed = [one["method"] for one in steering.calls(null_cloud, since) if one["mutating"]]
+    changed = [one["method"] for one in remote_control.calls(null_cloud, since) if one["mutating"]]
     assert changed == []
 
 
@@ -106,8 +106,8 @@ async def taken_away(
     bench = Bench(cloud, folder, kind)
     bench.let([name for name in names if name != gone])
     # What waits for operations is only asked when they take a while.
-    steering.change_settings(cloud, pace="quick" if "perations.get" in gone else "instant")
-    since = steering.calls(cloud)[-1]["number"]
+    remote_control.change_settings(cloud, pace="quick" if "perations.get" in gone else "instant")
+    since = remote_control.calls(cloud)[-1]["number"]
     try:
         await bench.work()
     except TpuctlError as error:
@@ -116,7 +116,7 @@ async def taken_away(
     else:
         assert gone in USEFUL, f"{kind} does not need {gone}"
     finally:
-        steering.change_settings(cloud, pace="instant")
+        remote_control.change_settings(cloud, pace="instant")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.operations import compute_operation
-from tpuctl.emulator import control, steering
+from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.flows.attempts import attempts_of
 from tpuctl.flows.workers import controller_transport
 from tpuctl.model.events import Event, StepFinished, Warned
@@ -37,7 +37,7 @@ while attempt == "1":
 
 
 @pytest.fixture(autouse=True)
-def isolated(local_cloud: control.LocalCloud) -> None:
+def isolated(local_cloud: server_process.LocalCloud) -> None:
     if not local_cloud.runs_startup_scripts:
         pytest.skip(f"machines have no startup scripts here: {local_cloud.isolation}")
 
@@ -121,7 +121,7 @@ async def restart_controller(stack: Tpuctl) -> None:
 
 async def test_a_job_that_nobody_watches_goes_on_after_all_that_can_happen(
     watched: Tpuctl,
-    local_cloud: control.LocalCloud,
+    local_cloud: server_process.LocalCloud,
     script: Path,
     events: list[Event],
 ) -> None:
@@ -148,9 +148,9 @@ async def test_a_job_that_nobody_watches_goes_on_after_all_that_can_happen(
 
     await until(begun_anew, "tpuctl running after the restart")
 
-    since = steering.calls(local_cloud)[-1]["number"]
+    since = remote_control.calls(local_cloud)[-1]["number"]
     node = await watched.node()
-    steering.add_fault(local_cloud, "preempt", node=node.name)
+    remote_control.add_fault(local_cloud, "preempt", node=node.name)
 
     async def ended() -> Any:
         return await state_of(watched, record, "ended.json")
@@ -168,7 +168,7 @@ async def test_a_job_that_nobody_watches_goes_on_after_all_that_can_happen(
     # All of it by the stack's own account, and by nobody else.
     makers = {
         one["caller"]
-        for one in steering.calls(local_cloud, since)
+        for one in remote_control.calls(local_cloud, since)
         if one["method"].endswith(("/CreateNode", "/DeleteNode"))
     }
     assert makers == {watched.stack.service_account}
@@ -186,7 +186,7 @@ async def test_a_job_that_nobody_watches_goes_on_after_all_that_can_happen(
 
 @pytest.mark.soak
 async def test_who_follows_the_job_sees_what_the_controller_does(
-    watched: Tpuctl, local_cloud: control.LocalCloud, script: Path
+    watched: Tpuctl, local_cloud: server_process.LocalCloud, script: Path
 ) -> None:
     """It has begun to replace the node when somebody else wants to: that one waits for it."""
     await watched.up()
@@ -198,11 +198,13 @@ async def test_who_follows_the_job_sees_what_the_controller_does(
         return (await watched.node()).state == "DELETING" or None
 
     try:
-        steering.add_fault(local_cloud, "preempt", node=watched.stack.names.node)
-        steering.change_settings(local_cloud, pace="real")  # so that a deletion takes a minute
+        remote_control.add_fault(local_cloud, "preempt", node=watched.stack.names.node)
+        remote_control.change_settings(
+            local_cloud, pace="real"
+        )  # so that a deletion takes a minute
         await until(is_being_replaced, "the controller deleting the node")
     finally:
-        steering.change_settings(local_cloud, pace="instant")
+        remote_control.change_settings(local_cloud, pace="instant")
     assert await asyncio.wait_for(watched.follow(record), 240) == 0
     (attempt,) = await attempts_of(watched.store, record)
     assert attempt.number == 2
@@ -218,7 +220,7 @@ async def test_who_follows_the_job_sees_what_the_controller_does(
 
 @pytest.mark.soak
 async def test_a_job_that_is_stopped_is_left_alone(
-    watched: Tpuctl, local_cloud: control.LocalCloud, script: Path
+    watched: Tpuctl, local_cloud: server_process.LocalCloud, script: Path
 ) -> None:
     await watched.up()
     record = await watched.submit(script)
@@ -236,15 +238,17 @@ async def test_a_job_that_is_stopped_is_left_alone(
 
 @pytest.mark.soak
 async def test_a_stack_that_is_taken_down_is_not_made_anew(
-    watched: Tpuctl, local_cloud: control.LocalCloud, script: Path
+    watched: Tpuctl, local_cloud: server_process.LocalCloud, script: Path
 ) -> None:
     await watched.up()
     record = await watched.submit(script)
     await started(watched, record)
     await running(watched, record)
-    since = steering.calls(local_cloud)[-1]["number"]
+    since = remote_control.calls(local_cloud)[-1]["number"]
     assert (await watched.down()).leaks == ()
-    made = [one for one in steering.calls(local_cloud, since) if "CreateNode" in one["method"]]
+    made = [
+        one for one in remote_control.calls(local_cloud, since) if "CreateNode" in one["method"]
+    ]
     assert made == []
 
 
@@ -285,7 +289,7 @@ async def test_a_controller_that_cannot_is_told_of_and_the_job_runs(
 @pytest.mark.tensorflow("2.12.1")
 @pytest.mark.timeout(900)  # the first time, the image is downloaded
 async def test_the_controller_of_a_tpu_node_goes_on_with_its_own_jobs(
-    make_stack: MakeStack, local_cloud: control.LocalCloud, script: Path
+    make_stack: MakeStack, local_cloud: server_process.LocalCloud, script: Path
 ) -> None:
     """It runs the job, makes the node anew, and starts the job again on itself."""
     stack = make_stack(
@@ -296,7 +300,7 @@ async def test_the_controller_of_a_tpu_node_goes_on_with_its_own_jobs(
     record = await stack.submit(script)
     await started(stack, record)
     node = await stack.node()
-    steering.add_fault(local_cloud, "preempt", node=node.name)
+    remote_control.add_fault(local_cloud, "preempt", node=node.name)
 
     async def ended() -> Any:
         return await state_of(stack, record, "ended.json")

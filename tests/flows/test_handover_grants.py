@@ -18,8 +18,8 @@ from members import Member, grant, make_role, revoke
 from projects import Bench, Project
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NotFound, TpuctlError
 from tpuctl.flows.controller import find_controller
 from tpuctl.flows.handover import stack_file
@@ -122,14 +122,16 @@ async def taken_away(there: Controller, gone: str) -> None:
     """Work without one permission: it must be refused, and named."""
     there.let(*(one for one in recovery_permissions(there.stack) if one != gone))
     # What waits for operations is only asked when they take a while.
-    steering.change_settings(there.cloud, pace="quick" if "perations.get" in gone else "instant")
+    remote_control.change_settings(
+        there.cloud, pace="quick" if "perations.get" in gone else "instant"
+    )
     try:
         # Where no list may be seen, nothing is on it.
         told = "No node" if gone == "tpu.nodes.list" else gone.replace(".", r"\.")
         with pytest.raises(TpuctlError, match=told):
             await there.work()
     finally:
-        steering.change_settings(there.cloud, pace="instant")
+        remote_control.change_settings(there.cloud, pace="instant")
 
 
 @pytest.mark.parametrize("kind", KINDS)

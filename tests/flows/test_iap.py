@@ -14,7 +14,7 @@ import asyncssh
 import pytest
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import control, steering
+from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, Unreachable
 from tpuctl.flows import workers
 from tpuctl.flows.forwarding import WantedPort
@@ -30,7 +30,7 @@ SERVING = "cd tmp-served && python3 -m http.server --bind 127.0.0.1 {port} >/dev
 
 @pytest.fixture
 async def slice_(
-    make_stack: Callable[..., Tpuctl], local_cloud: control.LocalCloud
+    make_stack: Callable[..., Tpuctl], local_cloud: server_process.LocalCloud
 ) -> AsyncIterator[Tpuctl]:
     stack = make_stack(
         type_name="v3-32",
@@ -39,8 +39,8 @@ async def slice_(
     )
     await stack.up()
     yield stack
-    for fault in steering.faults(local_cloud):
-        steering.remove_fault(local_cloud, fault["id"])
+    for fault in remote_control.faults(local_cloud):
+        remote_control.remove_fault(local_cloud, fault["id"])
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
@@ -51,7 +51,7 @@ def log_of(events: list[Event], worker: int) -> str:
 
 async def test_everything_goes_through_tunnels(
     slice_: Tpuctl,
-    local_cloud: control.LocalCloud,
+    local_cloud: server_process.LocalCloud,
     events: list[Event],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -63,13 +63,13 @@ async def test_everything_goes_through_tunnels(
     script = tmp_path / "talk" / "talk.py"
     script.parent.mkdir()
     script.write_text(TALKING, "utf-8")
-    cut = steering.add_fault(
+    cut = remote_control.add_fault(
         local_cloud, "cut", method="iap.tunnels.*", after_bytes=50_000, times=3
     )
     assert await slice_.run(script) == 0
     expected = "".join(f"{number:06d} {'x' * 60}\n" for number in range(3000))
     assert log_of(events, 1) == expected, "of the first worker, whose output is followed"
-    assert steering.remove_fault(local_cloud, cut["id"])["used"] == 3
+    assert remote_control.remove_fault(local_cloud, cut["id"])["used"] == 3
     assert not any(isinstance(one, Warned) and "dropped" in str(one) for one in events)
 
     # Commands and files.
@@ -98,7 +98,7 @@ async def test_everything_goes_through_tunnels(
             body = await asyncio.to_thread(_read, f"http://127.0.0.1:{port.local_port}/greeting")
     assert body == b"from the worker\n"
 
-    methods = {one["method"] for one in steering.calls(local_cloud)}
+    methods = {one["method"] for one in remote_control.calls(local_cloud)}
     assert {"iap.tunnels.connect", "iap.tunnels.reconnect"} <= methods
 
     # A program on a machine can write there what it likes.
@@ -161,11 +161,11 @@ async def test_a_node_made_anew_has_another_key(
 
 
 async def test_a_machine_that_publishes_no_key_is_trusted_once(
-    make_stack: Callable[..., Tpuctl], local_cloud: control.LocalCloud, events: list[Event]
+    make_stack: Callable[..., Tpuctl], local_cloud: server_process.LocalCloud, events: list[Event]
 ) -> None:
     stack = make_stack()
     await stack.up()
-    deny = steering.add_fault(
+    deny = remote_control.add_fault(
         *(local_cloud, "deny"),
         method="GetGuestAttributes",
         name=stack.stack.names.node,
@@ -201,5 +201,5 @@ async def test_a_machine_that_publishes_no_key_is_trusted_once(
             await tunnelled.transports()
         assert "disableGuestAttributesAccess" in unreachable.value.diagnostics[0].hint
     finally:
-        steering.remove_fault(local_cloud, deny["id"])
+        remote_control.remove_fault(local_cloud, deny["id"])
     assert (await stack.down(delete_bucket=True)).leaks == ()

@@ -14,8 +14,8 @@ import pytest
 
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.objects import ObjectStore
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NotFound, RemoteFailed
 from tpuctl.flows.follow import follow, latest, list_jobs, load, status, stop
 from tpuctl.flows.submission import Submission
@@ -229,13 +229,13 @@ async def test_a_job_has_ended_once_a_slow_bucket_has_its_log(
 ) -> None:
     record = await bench.submit("import time\ntime.sleep(3)\nprint('the end')")
     name = record.log_name(0)
-    fault = steering.add_fault(local_cloud, "hold", **UPLOAD, name=name)
+    fault = remote_control.add_fault(local_cloud, "hold", **UPLOAD, name=name)
     following = asyncio.ensure_future(bench.follow(record))
-    while not steering.fault(local_cloud, fault["id"])["used"]:
+    while not remote_control.fault(local_cloud, fault["id"])["used"]:
         await asyncio.sleep(0.1)
     await asyncio.sleep(12)  # longer than a bucket in trouble is waited for
     assert not following.done()
-    steering.release(local_cloud, fault["id"])
+    remote_control.release(local_cloud, fault["id"])
     assert await following == 0
     await bench.stack.down()
     assert await bench.in_bucket(name) == b"the end\n"
@@ -246,7 +246,7 @@ async def test_a_bucket_in_trouble_is_told_and_not_waited_for(
     bench: Bench, local_cloud: LocalCloud
 ) -> None:
     record = await bench.submit("import time\ntime.sleep(3)\nprint('the end')")
-    fault = steering.add_fault(
+    fault = remote_control.add_fault(
         local_cloud, "unavailable", **UPLOAD, name=f"*{record.id}*", times="unlimited"
     )
     began = asyncio.get_running_loop().time()
@@ -254,7 +254,7 @@ async def test_a_bucket_in_trouble_is_told_and_not_waited_for(
     assert asyncio.get_running_loop().time() - began < 60
     told = [event.text for event in bench.events if isinstance(event, Note)]
     assert told == ["the end of worker 0's log is not in the bucket: it goes with the machine"]
-    steering.remove_fault(local_cloud, fault["id"])
+    remote_control.remove_fault(local_cloud, fault["id"])
     assert await bench.follow(record) == 0  # which waits for the next try
     assert await bench.in_bucket(record.log_name(0)) == b"the end\n"
 

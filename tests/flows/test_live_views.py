@@ -14,7 +14,7 @@ from screen import Screen
 from terminal import Terminal
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import control, steering
+from tpuctl.emulator.client import remote_control, server_process
 
 MakeStack = Callable[..., Tpuctl]
 TPUCTL = [sys.executable, "-m", "tpuctl"]
@@ -48,7 +48,7 @@ class Sized:
 
 @pytest.fixture(scope="module")
 def folder(
-    local_cloud: control.LocalCloud, tmp_path_factory: pytest.TempPathFactory
+    local_cloud: server_process.LocalCloud, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
     """A folder with a stack file and a job; the tests bring the stack up and down."""
     folder = tmp_path_factory.mktemp("views")
@@ -123,12 +123,12 @@ def test_phases_of_a_run_stay_apart_from_its_log(folder: Path, tmp_path: Path) -
 
 @pytest.mark.soak
 def test_ctrl_c_while_a_stack_goes_up_leaves_a_sane_terminal(
-    folder: Path, local_cloud: control.LocalCloud
+    folder: Path, local_cloud: server_process.LocalCloud
 ) -> None:
     for command in ("up", "down"):  # so that only the node is still to be made
         piped(folder, command, "--yes")
     wide = Sized(folder, 80, 24)
-    steering.change_settings(local_cloud, pace="real")
+    remote_control.change_settings(local_cloud, pace="real")
     try:
         with wide.type("up", "--yes") as terminal:
             terminal.wait_for("CREATING")
@@ -136,7 +136,7 @@ def test_ctrl_c_while_a_stack_goes_up_leaves_a_sane_terminal(
             assert terminal.end() == 130
             screen = wide.screen(terminal)
     finally:
-        steering.change_settings(local_cloud, pace="instant")
+        remote_control.change_settings(local_cloud, pace="instant")
         piped(folder, "down", "--yes")  # the cloud goes on making it, at that pace
     shown = "\n".join(screen.lines)
     assert screen.modes == []

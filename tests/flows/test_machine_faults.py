@@ -13,8 +13,8 @@ import pytest
 
 from tpuctl.api import Tpuctl
 from tpuctl.assets import program
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import RemoteFailed
 from tpuctl.flows.follow import follow
 from tpuctl.jobs import logs
@@ -36,7 +36,7 @@ async def stack(
     await stack.up()
     events.clear()  # of `up`: what other tests have up may use up the quota that it tells of
     yield stack
-    await asyncio.to_thread(steering.remove_all_faults, local_cloud)
+    await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
@@ -47,14 +47,14 @@ def script(stack: Tpuctl, text: str) -> Path:
 
 
 async def add(cloud: LocalCloud, kind: str, **fields: Any) -> str:
-    made = await asyncio.to_thread(steering.add_fault, cloud, kind, **fields)
+    made = await asyncio.to_thread(remote_control.add_fault, cloud, kind, **fields)
     return str(made["id"])
 
 
 async def used(cloud: LocalCloud, fault: str) -> tuple[int, str]:
     """How often, once it has been, and the problem that it met."""
     async with asyncio.timeout(20):
-        while not (found := await asyncio.to_thread(steering.fault, cloud, fault))["used"]:
+        while not (found := await asyncio.to_thread(remote_control.fault, cloud, fault))["used"]:
             await asyncio.sleep(0.05)
     return found["used"], found["problem"]
 
@@ -121,9 +121,9 @@ async def test_a_job_that_fills_the_disk(
     assert done.returncode == 1
     assert done.stdout == "", "nor is there room for a traceback"
     assert "ended with exit code 1; the machine's disk is full" in done.stderr
-    found = await asyncio.to_thread(steering.fault, local_cloud, fault)
+    found = await asyncio.to_thread(remote_control.fault, local_cloud, fault)
     assert found["free"] is not None
-    await asyncio.to_thread(steering.remove_fault, local_cloud, fault)
+    await asyncio.to_thread(remote_control.remove_fault, local_cloud, fault)
     script(stack, "print('there is room')\n")
     done = await asyncio.to_thread(tpuctl, stack, "run", "job.py")
     assert (done.returncode, done.stdout) == (0, "there is room\n")
@@ -169,7 +169,7 @@ async def test_requirements_for_which_there_is_no_room(
     assert done.returncode == 1
     assert "No space left on device" in done.stdout
     assert "requirements.txt could not be installed" in done.stderr
-    await asyncio.to_thread(steering.remove_all_faults, local_cloud)
+    await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
@@ -193,7 +193,7 @@ async def test_a_bundle_and_a_log_whose_transfers_break_off(
     assert whole.count("x") == 300_000
     assert (await used(local_cloud, sent), await used(local_cloud, got)) == ((2, ""), (1, ""))
     node = await stack.node()
-    await asyncio.to_thread(steering.remove_all_faults, local_cloud)
+    await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
     assert await used(
         local_cloud, await add(local_cloud, "host-gone", node=node.name, how="refused")
     )

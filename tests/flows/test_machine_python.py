@@ -16,7 +16,7 @@ import pytest
 from prerequisites import hide_interpreters
 
 import tpuctl
-from tpuctl.emulator import control
+from tpuctl.emulator.client import server_process
 from tpuctl.interpreters import own
 
 STACK = """\
@@ -35,7 +35,7 @@ def images(tmp_path: Path) -> Path:
     package = tmp_path / "program" / "tpuctl"
     compiled = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(tpuctl.__file__).parent, package, ignore=compiled)
-    folder = package / "emulator" / "images"
+    folder = package / "emulator" / "machines" / "image_locks"
     for lock in folder.iterdir():
         lock.write_text(f"# interpreters: {NOWHERE}\n")
     return folder
@@ -69,7 +69,7 @@ def run(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
         )
 
     yield run
-    control.stop(tmp_path / "cloud")
+    server_process.stop(tmp_path / "cloud")
 
 
 def test_the_nearest_tensorflow_is_told_by_up_status_and_the_job(run: Run, images: Path) -> None:

@@ -16,8 +16,8 @@ from referencing import Registry, Resource
 from tpuctl.api import Tpuctl
 from tpuctl.cli.commands import COMMANDS
 from tpuctl.cli.main import run
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.view.answers import ANSWERS
 from tpuctl.view.schemas import envelope_schema, events_schema
 
@@ -269,7 +269,7 @@ def test_what_the_cloud_has_not_is_told_by_its_number(
     project: Project, null_cloud: LocalCloud, fault: str, code: int
 ) -> None:
     bench = project.stack()
-    steering.add_fault(null_cloud, fault, project=project.id, times="unlimited")
+    remote_control.add_fault(null_cloud, fault, project=project.id, times="unlimited")
     found = answer(bench, "up", "--yes", code=code)
     assert [one["summary"] for one in found["diagnostics"]]
     answer(bench, "down", "--yes", "--delete-bucket")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import control, steering
+from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.model.events import Event, LogChunk
 
 JOB = Path(__file__).resolve().parents[2] / "templates" / "jobs" / "bert-pretraining"
@@ -37,7 +37,7 @@ def losses(log: str) -> dict[int, float]:
 @pytest.mark.timeout(900)  # the first time, the image is downloaded
 async def test_bert_trains_on_a_tpu_node_and_goes_on_from_its_checkpoint(
     make_stack: Callable[..., Tpuctl],
-    local_cloud: control.LocalCloud,
+    local_cloud: server_process.LocalCloud,
     events: list[Event],
 ) -> None:
     stack = make_stack(
@@ -46,7 +46,7 @@ async def test_bert_trains_on_a_tpu_node_and_goes_on_from_its_checkpoint(
     await stack.up()
     node = await stack.node()
     output = f"gs://{stack.stack.bucket}/bert"
-    since = steering.calls(local_cloud)[-1]["number"]
+    since = remote_control.calls(local_cloud)[-1]["number"]
     arguments = [*SMALL, "--output", output, "--steps"]
     assert await stack.run(JOB / "pretrain.py", [*arguments, "20"]) == 0, log_of(events)
     log = log_of(events)
@@ -57,7 +57,7 @@ async def test_bert_trains_on_a_tpu_node_and_goes_on_from_its_checkpoint(
     # The node's own account has read the records: no data comes by way of the controller.
     called = {
         one["method"]
-        for one in steering.calls(local_cloud, since)
+        for one in remote_control.calls(local_cloud, since)
         if (one["caller"], one["status"]) == (node.service_account, "OK")
     }
     assert "storage.objects.get" in called

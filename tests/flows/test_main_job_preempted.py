@@ -12,8 +12,8 @@ import pytest
 from recovering import befall, log_of, until
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.flows.attempts import attempts_of
 from tpuctl.model.events import Event
 
@@ -23,8 +23,8 @@ STEPS, EVERY, NEVER = 400, 5, 10_000
 @pytest.fixture
 async def patient(local_cloud: LocalCloud) -> AsyncIterator[LocalCloud]:
     yield local_cloud
-    await asyncio.to_thread(steering.remove_all_faults, local_cloud)
-    await asyncio.to_thread(steering.change_settings, local_cloud, pace="instant")
+    await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
+    await asyncio.to_thread(remote_control.change_settings, local_cloud, pace="instant")
 
 
 def rows(log: str) -> list[int]:
@@ -51,10 +51,10 @@ async def test_a_notice_is_saved_for_and_the_next_attempt_goes_on_there(
     following = asyncio.ensure_future(stack.follow(record))
     await until(lambda: len(rows(log_of(events, 1))) > 3, 600)
     # The notice lasts half a minute, as Google's does; all else is as quick as can be.
-    await asyncio.to_thread(steering.change_settings, patient, pace="real")
+    await asyncio.to_thread(remote_control.change_settings, patient, pace="real")
     await befall(patient, "preempt", node=(await stack.node()).name)
     await until(lambda: "preemption notice: saving before the end" in log_of(events, 1), 60)
-    await asyncio.to_thread(steering.change_settings, patient, pace="instant")
+    await asyncio.to_thread(remote_control.change_settings, patient, pace="instant")
     assert await asyncio.wait_for(following, 900) == 0
 
     first, second = log_of(events, 1), log_of(events, 2)

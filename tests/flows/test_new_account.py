@@ -5,24 +5,24 @@ from __future__ import annotations
 import pytest
 from projects import Bench, Project
 
-from tpuctl.emulator import control, steering
+from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import TpuctlError
 from tpuctl.model.events import StepProgress
 
 
-async def bring_up(bench: Bench, cloud: control.LocalCloud, text: str) -> int:
+async def bring_up(bench: Bench, cloud: server_process.LocalCloud, text: str) -> int:
     """`up` whose controller's operation ends with this; how often that struck."""
     wanted = {"method": "Instances/Insert", "project": bench.stack.project, "operation": True}
-    fault = steering.add_fault(cloud, "error", code="NOT_FOUND", text=text, **wanted)
+    fault = remote_control.add_fault(cloud, "error", code="NOT_FOUND", text=text, **wanted)
     try:
         await bench.provision()
     finally:
-        used = int(steering.remove_fault(cloud, fault["id"])["used"])
+        used = int(remote_control.remove_fault(cloud, fault["id"])["used"])
     return used
 
 
 async def test_a_controllers_operation_may_not_see_it_yet(
-    project: Project, null_cloud: control.LocalCloud
+    project: Project, null_cloud: server_process.LocalCloud
 ) -> None:
     bench = project.stack("kind: node")
     stack = bench.stack.stack
@@ -36,7 +36,7 @@ async def test_a_controllers_operation_may_not_see_it_yet(
 
 
 async def test_another_failure_of_the_operation_is_told_at_once(
-    project: Project, null_cloud: control.LocalCloud
+    project: Project, null_cloud: server_process.LocalCloud
 ) -> None:
     bench = project.stack("kind: node")
     with pytest.raises(TpuctlError, match="'somebody' was not found"):

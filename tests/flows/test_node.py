@@ -12,7 +12,7 @@ import pytest
 
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.operations import compute_operation, long_operation
-from tpuctl.emulator import control, steering
+from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, Denied, NotFound
 from tpuctl.flows.controller import is_controller_gone
 from tpuctl.model.events import Event, Warned
@@ -197,18 +197,18 @@ async def test_two_stacks_at_once_get_ranges_of_their_own(make_node: MakeStack) 
 @pytest.mark.soak
 @node_marks
 async def test_a_range_that_is_taken_after_all_leads_to_the_next(
-    make_node: MakeStack, local_cloud: control.LocalCloud
+    make_node: MakeStack, local_cloud: server_process.LocalCloud
 ) -> None:
     """As when a peered network has it, of which no list tells."""
     stack = make_node()
-    fault = steering.add_fault(
+    fault = remote_control.add_fault(
         local_cloud, "error", method="google.cloud.tpu.v1.Tpu/CreateNode", like="cidr-conflict"
     )
     try:
         await stack.up()
-        assert steering.fault(local_cloud, fault["id"])["used"] == 1
+        assert remote_control.fault(local_cloud, fault["id"])["used"] == 1
     finally:
-        steering.remove_fault(local_cloud, fault["id"])
+        remote_control.remove_fault(local_cloud, fault["id"])
     assert (await node_of(stack)).cidr_block != "10.240.0.0/29"
     await stack.down(delete_bucket=True)
 
@@ -216,16 +216,16 @@ async def test_a_range_that_is_taken_after_all_leads_to_the_next(
 @pytest.mark.soak
 @node_marks
 async def test_lost_answers_leave_one_of_each(
-    make_node: MakeStack, local_cloud: control.LocalCloud
+    make_node: MakeStack, local_cloud: server_process.LocalCloud
 ) -> None:
     stack = make_node(tpu="data_disks: [{size_gb: 20}]")
     methods = ("google.cloud.tpu.v1.Tpu/CreateNode", "Instances/Insert", "Disks/Insert")
-    faults = [steering.add_fault(local_cloud, "lost", method=method) for method in methods]
+    faults = [remote_control.add_fault(local_cloud, "lost", method=method) for method in methods]
     try:
         await stack.up()
-        assert [steering.fault(local_cloud, one["id"])["used"] for one in faults] == [1, 1, 1]
+        assert [remote_control.fault(local_cloud, one["id"])["used"] for one in faults] == [1, 1, 1]
     finally:
-        steering.remove_all_faults(local_cloud)
+        remote_control.remove_all_faults(local_cloud)
     names = stack.stack.names
     assert {*await left_of(stack)} == {names.node, names.controller, names.disk(0)}
     assert (await stack.plan()).plan.is_empty
@@ -235,7 +235,7 @@ async def test_lost_answers_leave_one_of_each(
 @node_marks
 async def test_a_preempted_node_is_made_again_and_another_laptop_let_in(
     make_node: MakeStack,
-    local_cloud: control.LocalCloud,
+    local_cloud: server_process.LocalCloud,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -244,7 +244,7 @@ async def test_a_preempted_node_is_made_again_and_another_laptop_let_in(
     node = await node_of(stack)
     assert node.scheduling_config.preemptible
     assert IPv4Network(node.cidr_block).subnet_of(IPv4Network("10.250.0.0/28"))
-    steering.add_fault(local_cloud, "preempt", node=stack.stack.names.node)
+    remote_control.add_fault(local_cloud, "preempt", node=stack.stack.names.node)
 
     async def is_preempted() -> bool | None:
         return (await node_of(stack)).state.name == "PREEMPTED" or None
@@ -287,15 +287,15 @@ async def test_a_range_of_ones_own_that_is_taken_is_told(make_node: MakeStack) -
 
 
 async def test_a_denied_node_is_announced_and_answered_with_the_change_to_make(
-    make_node: MakeStack, local_cloud: control.LocalCloud, events: list[Event]
+    make_node: MakeStack, local_cloud: server_process.LocalCloud, events: list[Event]
 ) -> None:
     stack = make_node()
-    steering.change_settings(local_cloud, nodes="denied")
+    remote_control.change_settings(local_cloud, nodes="denied")
     try:
         with pytest.raises(Denied) as caught:
             await stack.up()
     finally:
-        steering.change_settings(local_cloud, nodes="allowed")
+        remote_control.change_settings(local_cloud, nodes="allowed")
     change = f"    tpu: {{kind: vm, runtime: tpu-vm-tf-{stack.stack.runtime.tensorflow}}}"
     assert caught.value.exit_code == 77
     assert change in caught.value.diagnostics[0].hint

@@ -10,7 +10,7 @@ import pytest
 from projects import Bench, Project
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import control, steering
+from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.flows.controller import first_access
 from tpuctl.jobs.launch import FirstAccess
 from tpuctl.jobs.logs import worker_records
@@ -43,7 +43,7 @@ def log_of(events: list[Event]) -> str:
 @pytest.mark.timeout(900)  # the first time, the image is downloaded
 async def test_a_script_refused_by_the_bucket_is_started_again(
     make_stack: Callable[..., Tpuctl],
-    local_cloud: control.LocalCloud,
+    local_cloud: server_process.LocalCloud,
     events: list[Event],
     tmp_path: Path,
 ) -> None:
@@ -55,13 +55,13 @@ async def test_a_script_refused_by_the_bucket_is_started_again(
     script.parent.mkdir()
     script.write_text(READ, "utf-8")
     text = f"{agent} does not have storage.objects.get access to the Google Cloud Storage object."
-    fault = steering.add_fault(
+    fault = remote_control.add_fault(
         local_cloud, "deny", method="storage.objects.*", caller=agent, text=text, times=1
     )
     try:
         assert await stack.run(script) == 0, log_of(events)
     finally:
-        used = steering.remove_fault(local_cloud, fault["id"])["used"]
+        used = remote_control.remove_fault(local_cloud, fault["id"])["used"]
     assert used == 1
     log = log_of(events)
     assert text in log, "as TensorFlow tells it"
@@ -79,7 +79,7 @@ async def test_a_script_refused_by_the_bucket_is_started_again(
 
     await grown_old(stack)
     events.clear()
-    steering.add_fault(
+    remote_control.add_fault(
         local_cloud, "deny", method="storage.objects.*", caller=agent, text=text, times=1
     )
     assert await stack.run(script) == 1, "the grant is old: the refusal has another reason"

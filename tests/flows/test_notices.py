@@ -10,8 +10,8 @@ import pytest
 from queued import request_of, with_queue
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Unreachable
 
 MakeStack = Callable[..., Tpuctl]
@@ -75,13 +75,13 @@ class Heard:
 async def quick(local_cloud: LocalCloud) -> AsyncIterator[LocalCloud]:
     """Its operations take their moment: notices last three seconds."""
     yield local_cloud
-    await asyncio.to_thread(steering.remove_all_faults, local_cloud)
-    await asyncio.to_thread(steering.change_settings, local_cloud, pace="instant")
+    await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
+    await asyncio.to_thread(remote_control.change_settings, local_cloud, pace="instant")
 
 
 async def befall(cloud: LocalCloud, kind: str, node: str) -> str:
-    await asyncio.to_thread(steering.change_settings, cloud, pace="quick")
-    made = await asyncio.to_thread(steering.add_fault, cloud, kind, node=node)
+    await asyncio.to_thread(remote_control.change_settings, cloud, pace="quick")
+    made = await asyncio.to_thread(remote_control.add_fault, cloud, kind, node=node)
     return str(made["id"])
 
 
@@ -115,8 +115,8 @@ async def test_preemption_of_a_queued_node(make_stack: MakeStack, quick: LocalCl
             await asyncio.sleep(0.05)
         while (await request_of(stack)).state.state.name != "SUSPENDED":
             await asyncio.sleep(0.05)
-    await asyncio.to_thread(steering.change_settings, quick, pace="instant")
-    told = await asyncio.to_thread(steering.fault, quick, fault)
+    await asyncio.to_thread(remote_control.change_settings, quick, pace="instant")
+    told = await asyncio.to_thread(remote_control.fault, quick, fault)
     assert (told["used"], told["problem"]) == (1, "")
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
@@ -140,6 +140,6 @@ async def test_maintenance_of_a_node(make_stack: MakeStack, quick: LocalCloud) -
         while (await node_states(stack, node))["health"] != "HEALTHY":
             await asyncio.sleep(0.05)
     assert "upcomingMaintenance" not in await node_states(stack, node, api="v2alpha1")
-    await asyncio.to_thread(steering.change_settings, quick, pace="instant")
+    await asyncio.to_thread(remote_control.change_settings, quick, pace="instant")
     assert (await stack.down(delete_bucket=True)).leaks == ()
     await heard.ended()

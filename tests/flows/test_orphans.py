@@ -11,8 +11,8 @@ from projects import ZONE, Bench, Project
 
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.operations import compute_operation, long_operation
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Denied, NotFound, Usage
 from tpuctl.model.events import Warned
 from tpuctl.model.inventory import left_behind
@@ -198,23 +198,25 @@ async def test_what_may_not_be_looked_at_is_no_proof(
     bench = project.stack()
     await bench.provision()
     wording = {"text": text} if text else {}
-    fault = steering.add_fault(
+    fault = remote_control.add_fault(
         null_cloud, "deny", method=method, project=project.id, times="unlimited", **wording
     )
     for look in (bench.again().orphans, bench.again().status, bench.again().down):
         with pytest.raises(Denied, match=f"the list of every {kind}"):
             await look()
-    steering.remove_fault(null_cloud, fault["id"])
+    remote_control.remove_fault(null_cloud, fault["id"])
 
 
 async def test_what_costs_nothing_may_stay_unseen(project: Project, null_cloud: LocalCloud) -> None:
     bench = project.stack()
     await bench.provision()
     for method in ("ListServiceAccounts", "GetIamPolicy"):
-        steering.add_fault(null_cloud, "deny", method=method, project=project.id, times="unlimited")
+        remote_control.add_fault(
+            null_cloud, "deny", method=method, project=project.id, times="unlimited"
+        )
     bench.events.clear()
     found = await bench.again().orphans()
-    steering.remove_all_faults(null_cloud)
+    remote_control.remove_all_faults(null_cloud)
     assert {one.kind for one in found} == {"node", "bucket", "firewall"}
     warned = [one.diagnostic.detail for one in bench.events if isinstance(one, Warned)]
     assert len(warned) == 2

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import control
+from tpuctl.emulator.client import server_process
 from tpuctl.errors import Conflict, Denied, NotFound
 from tpuctl.flows.composition import resources_of
 from tpuctl.model.plan import Action
@@ -40,12 +40,12 @@ def make_project(make_stack: MakeStack) -> Callable[..., Tpuctl]:
 
 
 @pytest.fixture
-def denied(local_cloud: control.LocalCloud) -> Iterator[Callable[..., None]]:
+def denied(local_cloud: server_process.LocalCloud) -> Iterator[Callable[..., None]]:
     """Sets which permissions the caller has not got."""
 
     def deny(*names: str) -> None:
         wanted = {"denied_permissions": list(names)}
-        control.request(local_cloud, "PATCH", "/_local/settings", wanted)
+        server_process.request(local_cloud, "PATCH", "/_local/settings", wanted)
 
     yield deny
     deny()

@@ -11,7 +11,7 @@ from stack_checks import ask, check_made, check_nothing_left, check_second_up
 
 from tpuctl.api import Down, Tpuctl
 from tpuctl.cloud.operations import compute_operation, long_operation
-from tpuctl.emulator import control, steering
+from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, NotFound
 from tpuctl.flows.provision import prepare_down, prove_down
 from tpuctl.model.events import Event, Outcome, StepFinished
@@ -50,16 +50,16 @@ async def test_up_twice_does_nothing_the_second_time(
 
 
 async def test_independent_things_do_not_wait_for_each_other(
-    make_stack: MakeStack, local_cloud: control.LocalCloud, events: list[Event]
+    make_stack: MakeStack, local_cloud: server_process.LocalCloud, events: list[Event]
 ) -> None:
     """While the account is not made, the rule that lets SSH in is."""
-    fault = steering.add_fault(local_cloud, "hold", method="CreateServiceAccount")["id"]
+    fault = remote_control.add_fault(local_cloud, "hold", method="CreateServiceAccount")["id"]
     bringing_up = asyncio.create_task(make_stack().up())
     async with asyncio.timeout(60):
         while "firewall" not in finished(events):
             await asyncio.sleep(0.02)
     assert not {"account", "node"} & finished(events)
-    await asyncio.to_thread(steering.release, local_cloud, fault)
+    await asyncio.to_thread(remote_control.release, local_cloud, fault)
     await bringing_up
     assert {"account", "node"} <= finished(events)
 
@@ -178,7 +178,7 @@ async def test_down_meets_a_node_that_is_being_deleted(
     """By somebody else, or by a call of ours whose answer was lost."""
     home = tmp_path / "cloud"
     monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(home))
-    control.start(home, pace="quick")
+    server_process.start(home, pace="quick")
     try:
         stack = make_stack()
         await stack.up()
@@ -187,7 +187,7 @@ async def test_down_meets_a_node_that_is_being_deleted(
         assert (await stack.down()).leaks == ()
         assert (await stack.status()).nodes == ()
     finally:
-        control.stop(home)
+        server_process.stop(home)
 
 
 async def test_up_starts_a_stopped_node(make_stack: MakeStack) -> None:
@@ -251,7 +251,7 @@ async def test_a_network_is_made_and_owned_where_there_is_no_default(
 ) -> None:
     home = tmp_path / "cloud"
     monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(home))
-    control.start(home, pace="instant")
+    server_process.start(home, pace="instant")
     try:
         stack = await _with_apis(make_stack())
         await _remove_default_network(stack)
@@ -266,7 +266,7 @@ async def test_a_network_is_made_and_owned_where_there_is_no_default(
         with pytest.raises(NotFound):
             await ask(stack, "networks", "get", project="local-project", network=network.name)
     finally:
-        control.stop(home)
+        server_process.stop(home)
 
 
 async def _remove_default_network(stack: Tpuctl) -> None:

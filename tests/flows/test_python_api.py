@@ -13,7 +13,7 @@ from commands import succeed
 
 import tpuctl
 from tpuctl import BlockingTpuctl, TpuctlError
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client.server_process import LocalCloud
 
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
 STACK = (

@@ -15,7 +15,7 @@ import pytest
 from queued import FLEX_START, OTHER, PROJECT, ZONE, ask, nodes_of, request_of, with_queue
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import control, steering
+from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, Denied, NoCapacity, OperationFailed, TpuctlError
 from tpuctl.model.events import Event, LogChunk, StepProgress
 from tpuctl.model.plan import Action
@@ -24,14 +24,14 @@ MakeStack = Callable[..., Tpuctl]
 
 
 @pytest.fixture
-def faults(local_cloud: control.LocalCloud) -> Iterator[Callable[..., str]]:
+def faults(local_cloud: server_process.LocalCloud) -> Iterator[Callable[..., str]]:
     """Makes something go wrong until the test is over; answers with the fault's id."""
 
     def add(kind: str, **fields: Any) -> str:
-        return str(steering.add_fault(local_cloud, kind, **fields)["id"])
+        return str(remote_control.add_fault(local_cloud, kind, **fields)["id"])
 
     yield add
-    steering.remove_all_faults(local_cloud)
+    remote_control.remove_all_faults(local_cloud)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ async def test_up_asks_and_waits_and_down_leaves_nothing(make_queued: MakeStack)
 async def test_a_request_that_waits_is_left_by_an_interrupt_and_taken_up_again(
     make_queued: MakeStack,
     faults: Callable[..., str],
-    local_cloud: control.LocalCloud,
+    local_cloud: server_process.LocalCloud,
     events: list[Event],
 ) -> None:
     stack = make_queued()
@@ -100,7 +100,7 @@ async def test_a_request_that_waits_is_left_by_an_interrupt_and_taken_up_again(
     events.clear()
     async with coming_up(again) as task:
         await until_told(events, "WAITING_FOR_RESOURCES")
-        steering.remove_fault(local_cloud, fault)
+        remote_control.remove_fault(local_cloud, fault)
         await task
     found = await request_of(again)
     assert (found.state.state.name, found.create_time) == ("ACTIVE", asked.create_time)
@@ -280,13 +280,13 @@ async def test_a_request_that_was_suspended_is_made_again(
 async def test_a_request_whose_answer_was_lost_is_not_made_twice(
     make_queued: MakeStack,
     faults: Callable[..., str],
-    local_cloud: control.LocalCloud,
+    local_cloud: server_process.LocalCloud,
     options: dict[str, Any],
 ) -> None:
     fault = faults("lost", method="CreateQueuedResource")
     stack = make_queued(**options)
     await stack.up()
-    assert steering.fault(local_cloud, fault)["used"] == 1
+    assert remote_control.fault(local_cloud, fault)["used"] == 1
     parent = f"projects/{PROJECT}/locations/-"
     found = [
         one
@@ -302,7 +302,7 @@ async def test_a_request_whose_answer_was_lost_is_not_made_twice(
 async def test_waiting_outlasts_a_cloud_that_does_not_answer(
     make_queued: MakeStack,
     faults: Callable[..., str],
-    local_cloud: control.LocalCloud,
+    local_cloud: server_process.LocalCloud,
     events: list[Event],
 ) -> None:
     stack = make_queued()
@@ -311,8 +311,8 @@ async def test_waiting_outlasts_a_cloud_that_does_not_answer(
         await until_told(events, "WAITING_FOR_RESOURCES")
         silence = faults("unavailable", method="GetQueuedResource", times=5)  # one call's tries
         await until_told(events, "the cloud does not answer")
-        assert steering.fault(local_cloud, silence)["used"] == 5
-        steering.remove_fault(local_cloud, stockout)
+        assert remote_control.fault(local_cloud, silence)["used"] == 5
+        remote_control.remove_fault(local_cloud, stockout)
         await task
     assert (await request_of(stack)).state.state.name == "ACTIVE"
     await stack.down(delete_bucket=True)

@@ -8,7 +8,7 @@ import pytest
 from queued import FLEX_START, PROJECT, ZONE, nodes_of, path, request_of, with_queue
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import control, steering
+from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import NoCapacity, TpuctlError
 
 MakeStack = Callable[..., Tpuctl]
@@ -20,14 +20,14 @@ def make_queued(make_stack: MakeStack) -> MakeStack:
 
 
 async def test_reserved_capacity_is_drawn_from_the_reservation_named(
-    make_queued: MakeStack, local_cloud: control.LocalCloud
+    make_queued: MakeStack, local_cloud: server_process.LocalCloud
 ) -> None:
     reservation = f"projects/{PROJECT}/locations/{ZONE}/reservations/ours"
     stack = make_queued(queue="{reservation: ours}", tpu="capacity: reserved")
     with pytest.raises(NoCapacity, match=r"[Rr]eservation"):
         await stack.up()
     assert await request_of(stack) is None
-    steering.change_settings(local_cloud, reservations={reservation: True})
+    remote_control.change_settings(local_cloud, reservations={reservation: True})
     try:
         await stack.up()
         assert (await request_of(stack)).reservation_name == reservation
@@ -37,7 +37,7 @@ async def test_reserved_capacity_is_drawn_from_the_reservation_named(
         assert [one.scheduling_config.reserved for one in await nodes_of(unnamed)] == [True]
         await unnamed.down(delete_bucket=True)
     finally:
-        steering.change_settings(local_cloud, reservations={reservation: False})
+        remote_control.change_settings(local_cloud, reservations={reservation: False})
     await stack.down(delete_bucket=True)
 
 

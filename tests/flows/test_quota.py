@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from projects import Bench, Project
 
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import QuotaExceeded
 from tpuctl.flows.provision import Prepared
 from tpuctl.model.events import Warned
@@ -26,15 +26,15 @@ SetQuota = Callable[[dict[str, dict[str, int]]], None]
 @pytest.fixture
 def cloud(null_cloud: LocalCloud) -> Iterator[LocalCloud]:
     yield null_cloud
-    steering.remove_all_faults(null_cloud)
+    remote_control.remove_all_faults(null_cloud)
 
 
 @pytest.fixture
 def set_quota(cloud: LocalCloud) -> Iterator[SetQuota]:
     """Changes what every project may have, until the test ends."""
-    yield lambda limits: steering.change_settings(cloud, quota=limits) and None
-    left = dict.fromkeys(steering.settings(cloud)["quota"])
-    steering.change_settings(cloud, quota=left)
+    yield lambda limits: remote_control.change_settings(cloud, quota=limits) and None
+    left = dict.fromkeys(remote_control.settings(cloud)["quota"])
+    remote_control.change_settings(cloud, quota=left)
 
 
 def by_limit(prepared: Prepared) -> dict[str, QuotaLine]:
@@ -135,9 +135,9 @@ async def test_quota_that_cannot_be_read_is_no_error(
 ) -> None:
     bench = project.stack()
     await bench.provision()
-    fault = steering.add_fault(cloud, "deny", method=f"*{method}*", times="unlimited")
+    fault = remote_control.add_fault(cloud, "deny", method=f"*{method}*", times="unlimited")
     prepared = await project.stack().stack.plan()
-    assert steering.fault(cloud, fault["id"])["used"] == 1
+    assert remote_control.fault(cloud, fault["id"])["used"] == 1
     (unread,) = prepared.quota.unread
     assert f"quota of {what} could not be read: permission denied" in unread
     code, out, told = bench.type("plan")
@@ -158,9 +158,9 @@ async def test_before_the_apis_are_enabled_it_is_unknown(project: Project) -> No
 async def test_it_takes_two_calls_more(project: Project, cloud: LocalCloud) -> None:
     bench = project.stack()
     await bench.provision()
-    last = max(one["number"] for one in steering.calls(cloud))
+    last = max(one["number"] for one in remote_control.calls(cloud))
     await bench.again().plan()
-    asked = [one["method"] for one in steering.calls(cloud, last)]
+    asked = [one["method"] for one in remote_control.calls(cloud, last)]
     about: dict[str, Any] = {}
     for word in ("Quota", "Regions", "ListNodes", "ListQueuedResources"):
         about[word] = sum(1 for method in asked if word in method)

@@ -18,7 +18,7 @@ import pytest
 from terminal import Terminal
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import control, steering
+from tpuctl.emulator.client import remote_control, server_process
 
 TPUCTL = [sys.executable, "-m", "tpuctl"]
 TRAINING = """
@@ -93,7 +93,7 @@ class Shell:
 
 @pytest.fixture(scope="module")
 def shell(
-    local_cloud: control.LocalCloud, tmp_path_factory: pytest.TempPathFactory
+    local_cloud: server_process.LocalCloud, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Shell]:
     folder = tmp_path_factory.mktemp("reaching")
     (folder / "tpuctl.yaml").write_text(
@@ -181,7 +181,9 @@ def test_a_port_until_ctrl_c(shell: Shell) -> None:
 
 
 @pytest.mark.soak
-def test_a_stack_and_its_job_are_watched(shell: Shell, local_cloud: control.LocalCloud) -> None:
+def test_a_stack_and_its_job_are_watched(
+    shell: Shell, local_cloud: server_process.LocalCloud
+) -> None:
     job = shell.answer("run", "-d", shell.script("training.py", TRAINING))["data"]["job"]
     with shell.going("status", "--watch", "--interval", "1", "--json") as watching:
         assert watching.stdout is not None
@@ -201,13 +203,15 @@ def test_a_stack_and_its_job_are_watched(shell: Shell, local_cloud: control.Loca
                     steps.append(known["progress"]["step"])
         assert seen["data"]["per_hour"] > 0
         # The cloud refuses for a while: that is told, and watching goes on.
-        fault = steering.add_fault(local_cloud, "deny", method="*ListNodes*", times="unlimited")
+        fault = remote_control.add_fault(
+            local_cloud, "deny", method="*ListNodes*", times="unlimited"
+        )
         problem = ""
         while not problem:
             seen = json.loads(watching.stdout.readline())
             problem = seen["problem"]
         assert seen["data"]["stack"] == "reaching", "what was seen last"
-        steering.remove_fault(local_cloud, fault["id"])
+        remote_control.remove_fault(local_cloud, fault["id"])
         while problem:
             problem = json.loads(watching.stdout.readline())["problem"]
         watching.send_signal(signal.SIGINT)
@@ -288,7 +292,7 @@ def test_a_failure_is_explained(shell: Shell) -> None:
 
 @pytest.mark.soak
 async def test_a_job_is_explained_from_the_bucket_once_its_machines_are_gone(
-    make_stack: Callable[..., Tpuctl], local_cloud: control.LocalCloud, tmp_path: Path
+    make_stack: Callable[..., Tpuctl], local_cloud: server_process.LocalCloud, tmp_path: Path
 ) -> None:
     stack = make_stack()
     await stack.up()
@@ -307,7 +311,7 @@ async def test_a_job_is_explained_from_the_bucket_once_its_machines_are_gone(
         assert gone.failure is not None and alive.failure is not None
         assert gone.failure.name == alive.failure.name
         assert "no such data: gs://x/y" in gone.lines[-1]
-        fault = steering.add_fault(local_cloud, "deny", method="*ListNodes*", times=1)
+        fault = remote_control.add_fault(local_cloud, "deny", method="*ListNodes*", times=1)
     assert gone.is_unasked
-    steering.remove_fault(local_cloud, fault["id"])
+    remote_control.remove_fault(local_cloud, fault["id"])
     await stack.down(delete_bucket=True)

@@ -10,8 +10,8 @@ import pytest
 from recovering import COUNTING, befall, log_of, notes, script, until
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.flows.attempts import attempts_of
 from tpuctl.model.events import Event, StepFinished, Warned
 
@@ -23,7 +23,7 @@ async def spot(make_stack: MakeStack, local_cloud: LocalCloud) -> AsyncIterator[
     stack = make_stack(runtime="tpu-ubuntu2204-base, capacity: spot")
     await stack.up()
     yield stack
-    await asyncio.to_thread(steering.remove_all_faults, local_cloud)
+    await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 

@@ -16,8 +16,8 @@ from queued import with_queue
 from recovering import COUNTING, befall, log_of, notes, script, until
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NoCapacity, Usage
 from tpuctl.flows import follow, recover, restart, witness, workers
 from tpuctl.flows.attempts import announce, attempts_of
@@ -45,7 +45,7 @@ print("computed")
 @pytest.fixture
 async def faults(local_cloud: LocalCloud) -> AsyncIterator[LocalCloud]:
     yield local_cloud
-    await asyncio.to_thread(steering.remove_all_faults, local_cloud)
+    await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
 
 
 @pytest.fixture(autouse=True)
@@ -137,7 +137,7 @@ async def test_a_job_that_only_was_not_heard_of_is_left_alone(
     refused = await befall(faults, "key-refused", node=node, times="unlimited")
     following = asyncio.ensure_future(stack.follow(record))
     await until(lambda: "trying to reach the workers again" in notes(events))
-    await asyncio.to_thread(steering.remove_fault, faults, refused)
+    await asyncio.to_thread(remote_control.remove_fault, faults, refused)
     assert await asyncio.wait_for(following, 120) == 0
     assert log_of(events, 1).endswith("step 59\ncounted\n")
     assert await attempts_of(stack.store, record) == []
@@ -165,14 +165,14 @@ async def test_killed_while_the_node_is_made_another_machine_goes_on(
         stderr=subprocess.PIPE,
     )
     try:
-        await asyncio.to_thread(steering.wait_held, faults, held, 90)
+        await asyncio.to_thread(remote_control.wait_held, faults, held, 90)
     finally:
         laptop.send_signal(signal.SIGKILL)
         told = laptop.communicate()[1].decode()
     assert "Google took the node away" in told
     assert "left then of job.retries: preemption 9" in told
-    await asyncio.to_thread(steering.release, faults, held, act=False)
-    await asyncio.to_thread(steering.remove_fault, faults, held)
+    await asyncio.to_thread(remote_control.release, faults, held, act=False)
+    await asyncio.to_thread(remote_control.remove_fault, faults, held)
     assert not (await stack.status()).nodes, "nothing tells any more that it was preempted"
     monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "elsewhere"))
     other = Tpuctl(stack.stack_file, cloud="local", emit=events.append)
@@ -228,7 +228,7 @@ async def test_where_there_is_no_capacity_it_is_asked_for_again_and_elsewhere(
     for_now = await befall(faults, "stockout", zone="us-central1-c", times="unlimited")
     await befall(faults, "preempt", node=(await stack.node()).name)
     await until(lambda: "asking again until" in notes(events))
-    await asyncio.to_thread(steering.remove_fault, faults, for_now)
+    await asyncio.to_thread(remote_control.remove_fault, faults, for_now)
     assert await asyncio.wait_for(following, 120) == 0
     (attempt,) = await attempts_of(stack.store, record)
     assert attempt.footing.zone == "us-central1-c"
@@ -238,7 +238,7 @@ async def test_where_there_is_no_capacity_it_is_asked_for_again_and_elsewhere(
     await befall(faults, "preempt", node=(await stack.node()).name)
     with pytest.raises(NoCapacity, match=rf"job {again.id} waits for a node"):
         await asyncio.wait_for(stack.follow(again), 120)
-    await asyncio.to_thread(steering.remove_all_faults, faults)
+    await asyncio.to_thread(remote_control.remove_all_faults, faults)
     await taken_down(stack)
 
 
@@ -309,13 +309,13 @@ async def test_whoever_leaves_while_the_node_is_made_is_told_how_to_go_on(
     await until(lambda: "step 1\n" in log_of(events, 1))
     held = await befall(faults, "hold", method="CreateNode")
     await befall(faults, "preempt", node=(await stack.node()).name)
-    await asyncio.to_thread(steering.wait_held, faults, held, 90)
+    await asyncio.to_thread(remote_control.wait_held, faults, held, 90)
     following.cancel()
     with pytest.raises(asyncio.CancelledError):
         await following
     assert f"tpuctl wait {record.id}" in notes(events)
     assert "does not run now" in notes(events)
-    await asyncio.to_thread(steering.remove_fault, faults, held)
+    await asyncio.to_thread(remote_control.remove_fault, faults, held)
     assert await asyncio.wait_for(stack.follow(await stack.job(), show=False), 120) == 0
     assert len(await attempts_of(stack.store, record)) == 1
     await taken_down(stack)
@@ -382,7 +382,7 @@ async def test_the_end_of_maintenance_is_waited_for(
         "UNAVAILABLE: Socket closed",
     )
     assert "Socket closed" in cut
-    await asyncio.to_thread(steering.change_settings, faults, pace="quick")
+    await asyncio.to_thread(remote_control.change_settings, faults, pace="quick")
     try:
         await befall(faults, "maintenance", node=(await stack.node()).name)
         async with asyncio.timeout(30):
@@ -395,7 +395,7 @@ async def test_the_end_of_maintenance_is_waited_for(
         assert attempt.why.kind == "infrastructure"
         assert (attempt.why.name == "maintenance") == ("waiting for its end" in notes(events))
     finally:
-        await asyncio.to_thread(steering.change_settings, faults, pace="instant")
+        await asyncio.to_thread(remote_control.change_settings, faults, pace="instant")
     await taken_down(stack)
 
 
@@ -440,5 +440,5 @@ async def test_a_script_that_fails_keeps_its_exit_code_where_the_cloud_answers_n
     listing = await befall(faults, "deny", method="storage.objects.list", times="unlimited")
     assert await asyncio.wait_for(stack.follow(record), 60) == 42
     assert errors(events)[-1].summary == "Job failed"
-    await asyncio.to_thread(steering.remove_fault, faults, listing)
+    await asyncio.to_thread(remote_control.remove_fault, faults, listing)
     await taken_down(stack)

@@ -16,8 +16,8 @@ from projects import Bench, Project
 from terminal import Terminal
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Refused
 
 MakeStack = Callable[..., Tpuctl]
@@ -146,7 +146,7 @@ def test_a_stack_that_cannot_be_taken_down_is_told(
     stack = make_stack()
     job = script(stack, ENDLESS)
     denied = {"method": "DeleteNode", "name": stack.stack.names.node, "times": "unlimited"}
-    fault = steering.add_fault(local_cloud, "deny", **denied)
+    fault = remote_control.add_fault(local_cloud, "deny", **denied)
     with begin(stack, "run", "--up", "--down", "--yes", job) as running:
         read_until(running, "it runs\n")
         running.terminate()
@@ -160,7 +160,7 @@ def test_a_stack_that_cannot_be_taken_down_is_told(
     with begin(stack, "run", "--up", "--down", "--yes", job) as running:
         out, told = running.communicate(timeout=90)
     assert (running.returncode, out) == (77, "well done\n"), told
-    steering.remove_fault(local_cloud, fault["id"])
+    remote_control.remove_fault(local_cloud, fault["id"])
     take_away(stack)
     assert left_of(stack) == []
 
@@ -174,7 +174,7 @@ async def test_an_up_that_fails_half_way_is_taken_away(
     project: Project, null_cloud: LocalCloud
 ) -> None:
     bench, job = on(project)
-    steering.add_fault(null_cloud, "stockout", project=project.id, times="unlimited")
+    remote_control.add_fault(null_cloud, "stockout", project=project.id, times="unlimited")
     code, out, told = await asyncio.to_thread(bench.type, "run", "--up", "--down", "--yes", job)
     assert (code, out) == (75, ""), told
     assert told.index("error: ") < told.index("delete account/"), "first what went wrong"
@@ -185,16 +185,16 @@ async def test_an_up_that_fails_half_way_is_taken_away(
 async def test_an_interrupted_up_is_taken_away(project: Project, null_cloud: LocalCloud) -> None:
     bench, job = on(project)
     node = bench.stack.stack.names.node
-    fault = steering.add_fault(null_cloud, "hold", method="CreateNode", name=node)
+    fault = remote_control.add_fault(null_cloud, "hold", method="CreateNode", name=node)
 
     def interrupt() -> tuple[int, str]:
         with begin(bench.stack, "run", "--up", "--down", "--yes", job) as running:
-            while not steering.fault(null_cloud, fault["id"])["used"]:
+            while not remote_control.fault(null_cloud, fault["id"])["used"]:
                 assert running.poll() is None
                 time.sleep(0.05)
             running.terminate()
             time.sleep(0.05)
-            steering.release(null_cloud, fault["id"])
+            remote_control.release(null_cloud, fault["id"])
             _, told = running.communicate(timeout=90)
             return running.returncode, told
 

@@ -13,7 +13,7 @@ from members import Member, grant
 from projects import Bench, Project
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.events import Event, LogChunk
 from tpuctl.model.job import WorkerRecord

@@ -20,8 +20,8 @@ from projects import Bench, Project, serving
 
 from tpuctl import errors
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import TpuctlError
 from tpuctl.model.job import JobRecord, WorkerRecord
 from tpuctl.model.known_errors import table
@@ -80,12 +80,12 @@ async def test_a_refusal(
 ) -> None:
     monkeypatch.setattr("tpuctl.resources.base.ADOPT_SECONDS", 1.0)  # nobody else creates it
     bench = played.bench(seen["stack"])
-    fault = steering.add_fault(played.cloud, "error", **seen["fault"], times="unlimited")
+    fault = remote_control.add_fault(played.cloud, "error", **seen["fault"], times="unlimited")
     try:
         met = await met_by(bench, seen["stack"])
-        used = steering.fault(played.cloud, fault["id"])["used"]
+        used = remote_control.fault(played.cloud, fault["id"])["used"]
     finally:
-        steering.remove_all_faults(played.cloud)
+        remote_control.remove_all_faults(played.cloud)
     assert used
     assert isinstance(met, getattr(errors, seen["error"]))
     assert met.exit_code == seen["exit_code"]
@@ -100,7 +100,7 @@ async def test_a_refusal(
 
 def test_a_refusal_as_the_command_ends(played: Played) -> None:
     bench = played.project.stack()
-    steering.add_fault(played.cloud, "error", method="CreateNode", like="location-policy")
+    remote_control.add_fault(played.cloud, "error", method="CreateNode", like="location-policy")
     code, out, told = bench.type("up", "--yes", "--verbose")
     assert (code, out) == (77, "")
     assert "google.api_core.exceptions.PermissionDenied: 403" in told

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from projects import Bench, Project
 
-from tpuctl.emulator import control, steering
+from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.model.plan import Action
 from tpuctl.resources.iam import ROLES
 from tpuctl.resources.record import Record
@@ -104,7 +104,7 @@ async def sharing(project: Project, *, has_bucket: bool = True) -> tuple[Bench, 
 
 
 async def test_a_stack_that_comes_while_the_other_goes_has_its_grants(
-    project: Project, null_cloud: control.LocalCloud
+    project: Project, null_cloud: server_process.LocalCloud
 ) -> None:
     """The one has looked for others and found none, and is about to revoke.
 
@@ -112,13 +112,13 @@ async def test_a_stack_that_comes_while_the_other_goes_has_its_grants(
     the one could notice it.
     """
     first, second, account = await sharing(project)
-    fault = steering.add_fault(null_cloud, "hold", method=SET_POLICY, project=project.id)
+    fault = remote_control.add_fault(null_cloud, "hold", method=SET_POLICY, project=project.id)
     going = asyncio.create_task(first.stack.down())
-    await asyncio.to_thread(steering.wait_held, null_cloud, fault["id"], 30)
+    await asyncio.to_thread(remote_control.wait_held, null_cloud, fault["id"], 30)
     await asyncio.wait_for(second.provision(), 60)
     assert await listed(second, account) == {*ROLES}
     assert await granted(second, account) == {*ROLES}
-    steering.remove_fault(null_cloud, fault["id"])
+    remote_control.remove_fault(null_cloud, fault["id"])
     assert (await going).leaks == ()
     assert await granted(second, account) == {*ROLES}
     assert (await second.stack.plan()).plan.is_empty
@@ -127,17 +127,17 @@ async def test_a_stack_that_comes_while_the_other_goes_has_its_grants(
 
 
 async def test_a_grant_that_no_record_has_any_more_is_not_relied_on(
-    project: Project, null_cloud: control.LocalCloud
+    project: Project, null_cloud: server_process.LocalCloud
 ) -> None:
     """The one is taken down between the other's reading of the records and of the policies."""
     first, second, account = await sharing(project)
-    fault = steering.add_fault(
+    fault = remote_control.add_fault(
         null_cloud, "hold", method="storage.objects.list", project=project.id
     )
     coming = asyncio.create_task(second.provision())
-    await asyncio.to_thread(steering.wait_held, null_cloud, fault["id"], 30)
+    await asyncio.to_thread(remote_control.wait_held, null_cloud, fault["id"], 30)
     assert (await first.stack.down()).leaks == ()
-    steering.remove_fault(null_cloud, fault["id"])
+    remote_control.remove_fault(null_cloud, fault["id"])
     await coming
     assert await granted(second, account) == {*ROLES}
     assert (await second.stack.plan()).plan.is_empty

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.flows.follow import follow
 from tpuctl.jobs import launch
 from tpuctl.model.events import Event, LogChunk, Warned
@@ -155,7 +155,9 @@ async def test_a_worker_that_dies_ends_the_job_and_is_named(
         await one.until_begun()
         node = (await one.stack.node()).name
         fields = {"node": node, "worker": 3, "how": "refused"}
-        fault = await asyncio.to_thread(steering.add_fault, local_cloud, "host-gone", **fields)
+        fault = await asyncio.to_thread(
+            remote_control.add_fault, local_cloud, "host-gone", **fields
+        )
         assert await asyncio.wait_for(following, 90) == 69
         assert "worker 3 is gone" in one.verdict()
-        await asyncio.to_thread(steering.remove_fault, local_cloud, fault["id"])
+        await asyncio.to_thread(remote_control.remove_fault, local_cloud, fault["id"])

@@ -16,7 +16,7 @@ from relay import Cut, Relay, cut_transport
 
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.objects import ObjectStore
-from tpuctl.emulator import control, steering
+from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.flows.bring_up import settle
 from tpuctl.flows.follow import follow
 from tpuctl.flows.submission import Submission
@@ -108,10 +108,10 @@ async def test_up_settles_machines_whenever_the_connection_drops(bench: Bench) -
 
 
 async def test_host_keys_are_asked_for_again_before_one_is_trusted(
-    bench: Bench, local_cloud: control.LocalCloud, events: list[Event]
+    bench: Bench, local_cloud: server_process.LocalCloud, events: list[Event]
 ) -> None:
     fault = await asyncio.to_thread(
-        steering.add_fault,
+        remote_control.add_fault,
         local_cloud,
         "error",
         method="GetGuestAttributes",
@@ -121,7 +121,7 @@ async def test_host_keys_are_asked_for_again_before_one_is_trusted(
     )
     (transport,) = (await bench.stack.transports()).values()
     assert transport.address == bench.direct.address
-    assert steering.fault(local_cloud, fault["id"])["used"] == 2
+    assert remote_control.fault(local_cloud, fault["id"])["used"] == 2
     warnings = [event.diagnostic.summary for event in events if isinstance(event, Warned)]
     assert "Host key taken on trust" not in warnings
 

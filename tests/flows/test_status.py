@@ -13,8 +13,8 @@ import pytest
 from projects import ZONE, Project
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Denied
 from tpuctl.flows.holding import holding_of
 from tpuctl.model.charges import charges_of
@@ -128,7 +128,7 @@ async def test_a_stopped_node_is_started_by_up(project: Project) -> None:
 
 async def test_a_request_that_waits(project: Project, null_cloud: LocalCloud) -> None:
     bench = project.stack("queue: {nodes: 2}, capacity: spot")
-    fault = steering.add_fault(null_cloud, "stockout", project=project.id, times="unlimited")
+    fault = remote_control.add_fault(null_cloud, "stockout", project=project.id, times="unlimited")
     work = asyncio.create_task(bench.provision())
     try:
         for _ in range(600):
@@ -148,7 +148,7 @@ async def test_a_request_that_waits(project: Project, null_cloud: LocalCloud) ->
     assert request["per_hour"] is None, "waiting is free"
     assert data["per_hour"] == 0
     assert "still waits" in data["advice"][0]["text"]
-    steering.remove_fault(null_cloud, fault["id"])
+    remote_control.remove_fault(null_cloud, fault["id"])
 
 
 async def test_a_request_that_failed_holds_quota(project: Project, null_cloud: LocalCloud) -> None:
@@ -156,7 +156,7 @@ async def test_a_request_that_failed_holds_quota(project: Project, null_cloud: L
     bench = project.stack("queue: true")
     await bench.provision()
     await bench.stack.down()
-    fault = steering.add_fault(null_cloud, "queue-fail", project=project.id)
+    fault = remote_control.add_fault(null_cloud, "queue-fail", project=project.id)
     node = {
         "accelerator_type": "v3-8",
         "runtime_version": "tpu-ubuntu2204-base",
@@ -174,7 +174,7 @@ async def test_a_request_that_failed_holds_quota(project: Project, null_cloud: L
         if found.found[0].state == "FAILED":
             break
         await asyncio.sleep(0.02)
-    steering.remove_fault(null_cloud, fault["id"])
+    remote_control.remove_fault(null_cloud, fault["id"])
     (advice,) = found.advice
     assert "left is FAILED and holds quota" in advice.text
     assert advice.command == "up"
@@ -307,9 +307,9 @@ async def test_what_remains_and_is_charged_fails_down(
     bench = project.stack()
     await bench.provision()
     parent = f"projects/{project.id}/locations/{ZONE}"
-    fault = steering.add_fault(null_cloud, "hold", method="DeleteNode", project=project.id)
+    fault = remote_control.add_fault(null_cloud, "hold", method="DeleteNode", project=project.id)
     work = asyncio.create_task(asyncio.to_thread(bench.type, "down", "--yes"))
-    await asyncio.to_thread(steering.wait_held, null_cloud, fault["id"], 60)
+    await asyncio.to_thread(remote_control.wait_held, null_cloud, fault["id"], 60)
     body = {
         "accelerator_type": "v3-8",
         "runtime_version": "tpu-ubuntu2204-base",
@@ -317,9 +317,9 @@ async def test_what_remains_and_is_charged_fails_down(
     }
     request = {"parent": parent, "node_id": "late", "node": body}
     await bench.ask("tpu", "create_node", request)
-    steering.release(null_cloud, fault["id"])
+    remote_control.release(null_cloud, fault["id"])
     code, out, _ = await work
-    steering.remove_fault(null_cloud, fault["id"])
+    remote_control.remove_fault(null_cloud, fault["id"])
     assert code == 1
     assert f"Still charged on Google: node/{ZONE}/late." in out
     assert "remains" in out

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.emulator import control
+from tpuctl.emulator.client import server_process
 
 TPUCTL = [sys.executable, "-m", "tpuctl"]
 # What makes each job short, and what its log then says.
@@ -40,7 +40,7 @@ def told(output: str) -> dict[str, list[str]]:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("template", JOBS)
 def test_a_template_goes_up_runs_and_leaves_nothing(
-    local_cloud: control.LocalCloud, tmp_path: Path, template: str
+    local_cloud: server_process.LocalCloud, tmp_path: Path, template: str
 ) -> None:
     arguments, logged = JOBS[template]
     then = told(typed(tmp_path, "init", template, "--name", f"t-{template}"))

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 import pytest
 from projects import Project
 
-from tpuctl.emulator import control, steering
+from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.remote.keys import own_key
 
 
 @pytest.fixture
-def slow_cloud(null_cloud: control.LocalCloud) -> Iterator[control.LocalCloud]:
+def slow_cloud(null_cloud: server_process.LocalCloud) -> Iterator[server_process.LocalCloud]:
     """One whose creations take a moment, in which their names are taken and nothing is visible."""
-    steering.change_settings(null_cloud, pace="quick")
+    remote_control.change_settings(null_cloud, pace="quick")
     yield null_cloud
-    steering.change_settings(null_cloud, pace="instant", policies=[])
+    remote_control.change_settings(null_cloud, pace="instant", policies=[])
 
 
 STACKS = {
@@ -28,17 +28,19 @@ STACKS = {
 
 
 @pytest.mark.parametrize("kind", STACKS)
-async def test_both_succeed(slow_cloud: control.LocalCloud, project: Project, kind: str) -> None:
+async def test_both_succeed(
+    slow_cloud: server_process.LocalCloud, project: Project, kind: str
+) -> None:
     """Both planned while nothing existed, the project included."""
     if kind == "queued":  # so that the network is created too
-        steering.change_settings(slow_cloud, policies=["compute.skipDefaultNetworkCreation"])
+        remote_control.change_settings(slow_cloud, policies=["compute.skipDefaultNetworkCreation"])
     first = project.stack(*STACKS[kind])
     key = own_key(first.folder).path  # of a second person
     tpu, extra = STACKS[kind]
     second = project.stack(tpu, f"{extra}\naccess: {{ssh_key: {key}}}", name=first.stack.stack.name)
     plans = [await bench.stack.plan() for bench in (first, second)]
     await asyncio.gather(first.stack.provision(plans[0]), second.stack.provision(plans[1]))
-    steering.change_settings(slow_cloud, pace="instant")
+    remote_control.change_settings(slow_cloud, pace="instant")
     for bench in (first, second):  # the keys of both are let in
         assert (await bench.stack.plan()).plan.is_empty
     assert (await first.stack.down(delete_bucket=True)).leaks == ()

@@ -18,7 +18,7 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.cloud.operations import long_operation
-from tpuctl.emulator import control
+from tpuctl.emulator.client import server_process
 from tpuctl.errors import Transient, Unreachable
 from tpuctl.flows.follow import follow
 from tpuctl.flows.submission import Submission
@@ -92,7 +92,7 @@ async def test_run_ends_when_the_local_cloud_is_killed(
     home = tmp_path / "cloud"
     monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(home))
     monkeypatch.setattr("tpuctl.api.local.GONE_SECONDS", 1.0)
-    running = control.start(home, pace="instant")
+    running = server_process.start(home, pace="instant")
     try:
 
         def kill(event: Event) -> None:
@@ -107,8 +107,8 @@ async def test_run_ends_when_the_local_cloud_is_killed(
                 await stack.run(script, up=True)
         assert "tpuctl wait 2" in ended.value.diagnostics[0].hint
     finally:
-        control.start(home)  # which ends what the machines of the one before still run
-        control.stop(home)
+        server_process.start(home)  # which ends what the machines of the one before still run
+        server_process.stop(home)
 
 
 @pytest.mark.soak

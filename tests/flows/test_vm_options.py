@@ -10,7 +10,7 @@ import pytest
 
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.operations import compute_operation, long_operation
-from tpuctl.emulator import control, steering
+from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, NoCapacity, NotFound
 from tpuctl.model.plan import Action
 
@@ -86,7 +86,7 @@ async def test_capacity_that_may_be_taken_away(make_vm: MakeStack, capacity: str
 
 
 async def test_reserved_capacity_needs_a_reservation(
-    make_vm: MakeStack, local_cloud: control.LocalCloud
+    make_vm: MakeStack, local_cloud: server_process.LocalCloud
 ) -> None:
     stack = make_vm("capacity: reserved")
     with pytest.raises(NoCapacity, match=r"[Rr]eservation"):
@@ -94,12 +94,12 @@ async def test_reserved_capacity_needs_a_reservation(
     with pytest.raises(NotFound):
         await node_of(stack)
     reservation = f"{PARENT}/reservations/ours"
-    steering.change_settings(local_cloud, reservations={reservation: True})
+    remote_control.change_settings(local_cloud, reservations={reservation: True})
     try:
         await stack.up()
         assert (await node_of(stack)).scheduling_config.reserved
     finally:
-        steering.change_settings(local_cloud, reservations={reservation: False})
+        remote_control.change_settings(local_cloud, reservations={reservation: False})
     await stack.down(delete_bucket=True)
 
 

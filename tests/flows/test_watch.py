@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import control, steering
+from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Denied, NotFound
 from tpuctl.flows.inventory import look
 from tpuctl.flows.watch import ensure_watch, prove_access, settle_machines
@@ -24,7 +24,7 @@ STATE = "../root/.tpuctl/watch/watch.json"  # of a watch that root started, from
 
 
 @pytest.fixture(autouse=True)
-def isolated(local_cloud: control.LocalCloud) -> None:
+def isolated(local_cloud: server_process.LocalCloud) -> None:
     if not local_cloud.runs_startup_scripts:
         pytest.skip(f"machines have no startup scripts here: {local_cloud.isolation}")
 
@@ -77,10 +77,10 @@ async def test_an_idle_node_goes_by_itself(make_stack: MakeStack) -> None:
 
 @pytest.mark.soak
 async def test_a_deletion_that_is_refused_is_tried_again(
-    make_stack: MakeStack, local_cloud: control.LocalCloud
+    make_stack: MakeStack, local_cloud: server_process.LocalCloud
 ) -> None:
     stack = make_stack(extra="limits: {idle: 5s}\n")
-    fault = steering.add_fault(local_cloud, "deny", method="DeleteNode", times=2)
+    fault = remote_control.add_fault(local_cloud, "deny", method="DeleteNode", times=2)
     await stack.up()
     async with AsyncExitStack() as exits:
         worker = (await machines(stack, exits))[0]
@@ -91,7 +91,7 @@ async def test_a_deletion_that_is_refused_is_tried_again(
 
         assert "HTTP 403" in await until(probe, "the refusal being told")
     await gone(stack)
-    assert steering.fault(local_cloud, fault["id"])["used"] == 2
+    assert remote_control.fault(local_cloud, fault["id"])["used"] == 2
 
 
 @pytest.mark.soak

@@ -9,13 +9,13 @@ import pytest
 from gcloud import Gcloud, make_project, require_gcloud
 from projects import serving
 
-from tpuctl.emulator import control
+from tpuctl.emulator.client import server_process
 
 MakeGcloud = Callable[..., Gcloud]
 
 
 @pytest.fixture(scope="session")
-def null_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[control.LocalCloud]:
+def null_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[server_process.LocalCloud]:
     """Everything is made at once, nobody logs in."""
     require_gcloud()
     with serving(tmp_path_factory.mktemp("null") / "local") as cloud:
@@ -23,30 +23,30 @@ def null_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[control.Loc
 
 
 @pytest.fixture(scope="session")
-def machine_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[control.LocalCloud]:
+def machine_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[server_process.LocalCloud]:
     """One with machines to log in to."""
     require_gcloud()
     home = tmp_path_factory.mktemp("machines") / "local"
-    cloud = control.start(home, pace="instant")
+    cloud = server_process.start(home, pace="instant")
     yield cloud
-    control.stop(home)
+    server_process.stop(home)
 
 
 @pytest.fixture
-def gcloud(null_cloud: control.LocalCloud, tmp_path: Path) -> Gcloud:
+def gcloud(null_cloud: server_process.LocalCloud, tmp_path: Path) -> Gcloud:
     """Somebody in a new project of their own, with Compute Engine and Cloud TPU enabled."""
     project = make_project(null_cloud, "compute", "tpu")
     return Gcloud(null_cloud, tmp_path / "gcloud", project=project)
 
 
 @pytest.fixture
-def bare_gcloud(null_cloud: control.LocalCloud, tmp_path: Path) -> Gcloud:
+def bare_gcloud(null_cloud: server_process.LocalCloud, tmp_path: Path) -> Gcloud:
     """Somebody in a new project that is paid for and has no API enabled."""
     return Gcloud(null_cloud, tmp_path / "gcloud", project=make_project(null_cloud))
 
 
 @pytest.fixture
-def machine_gcloud(machine_cloud: control.LocalCloud, tmp_path: Path) -> Gcloud:
+def machine_gcloud(machine_cloud: server_process.LocalCloud, tmp_path: Path) -> Gcloud:
     """Like `gcloud`, where machines can be logged in to."""
     project = make_project(machine_cloud, "compute", "tpu")
     return Gcloud(machine_cloud, tmp_path / "gcloud", project=project)

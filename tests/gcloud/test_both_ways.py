@@ -8,7 +8,7 @@ import pytest
 from gcloud import Gcloud
 from projects import Project
 
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client.server_process import LocalCloud
 
 ZONE = "us-central1-b"
 

@@ -11,7 +11,7 @@ import asyncio
 import pytest
 from gcloud import Gcloud
 
-from tpuctl.emulator import steering
+from tpuctl.emulator.client import remote_control
 from tpuctl.remote.iap import Destination, IapWay, Relay
 
 TPUS = ("compute", "tpus", "tpu-vm")
@@ -29,7 +29,7 @@ def test_gcloud_logs_in_to_a_worker_and_takes_up_what_was_cut(machine_gcloud: Gc
     wanted = ("--accelerator-type=v2-32", "--version=tpu-ubuntu2204-base", "--internal-ips")
     gcloud.run(*TPUS, "create", "pod", *wanted, zone)
     # gcloud comes back where its token has grown old; after other ends it begins anew.
-    cut = steering.add_fault(
+    cut = remote_control.add_fault(
         *(gcloud.cloud, "cut"),
         project=gcloud.project,
         method="iap.tunnels.connect",
@@ -42,8 +42,8 @@ def test_gcloud_logs_in_to_a_worker_and_takes_up_what_was_cut(machine_gcloud: Gc
     name, _, rest = told.partition("\n")
     assert name.endswith("-w-2")
     assert rest == EXPECTED, "every byte once"
-    assert steering.fault(gcloud.cloud, cut["id"])["used"] == 1
-    calls = [one["method"] for one in steering.calls(gcloud.cloud)]
+    assert remote_control.fault(gcloud.cloud, cut["id"])["used"] == 1
+    calls = [one["method"] for one in remote_control.calls(gcloud.cloud)]
     assert calls.count("iap.tunnels.connect") == calls.count("iap.tunnels.reconnect") == 1
 
     assert asyncio.run(_greeting(gcloud, name)).startswith(b"SSH-2.0-")

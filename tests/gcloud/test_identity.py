@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from gcloud import Gcloud, make_project
 
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client.server_process import LocalCloud
 
 ACCOUNTS = ("iam", "service-accounts")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from gcloud import Gcloud, make_project
 
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client.server_process import LocalCloud
 
 ACCESSOR = "roles/secretmanager.secretAccessor"
 

@@ -13,8 +13,8 @@ import pytest
 import requests
 from gcloud import Gcloud
 
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 
 _numbers = itertools.count(1)
 MEMBER = "user:someone@example.com"
@@ -68,11 +68,11 @@ def write(gcloud: Gcloud, name: str, data: bytes | str) -> Path:
 
 def last_call(cloud: LocalCloud) -> int:
     """Calls after this one are to be counted."""
-    return max((int(call["number"]) for call in steering.calls(cloud)), default=0)
+    return max((int(call["number"]) for call in remote_control.calls(cloud)), default=0)
 
 
 def count(gcloud: Gcloud, method: str, since: int) -> int:
-    calls = steering.calls(gcloud.cloud, since)
+    calls = remote_control.calls(gcloud.cloud, since)
     return sum(call["method"] == f"storage.{method}" for call in calls)
 
 

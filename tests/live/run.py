@@ -20,7 +20,7 @@ from typing import Any
 from harness.compare import write_differences
 from harness.settings import ROOT, Settings, WrongSettings
 
-from tpuctl.emulator import control, steering
+from tpuctl.emulator.client import remote_control, server_process
 
 HERE = Path(__file__).resolve().parent
 CLEANUP_SECONDS = 1800.0
@@ -102,13 +102,13 @@ def cloud_of(settings: Settings) -> Iterator[dict[str, str]]:
         return
     with tempfile.TemporaryDirectory(prefix="tpuctl-live-") as own:
         home = Path(settings.local_home or f"{own}/cloud")
-        cloud = control.start(home)
+        cloud = server_process.start(home)
         try:
-            steering.change_settings(cloud, nodes="denied")  # as Google does to most
+            remote_control.change_settings(cloud, nodes="denied")  # as Google does to most
             yield environment | {"TPUCTL_LOCAL_HOME": str(home)}
         finally:
             if not settings.local_home:
-                control.stop(home)
+                server_process.stop(home)
 
 
 def run_tests(settings: Settings, run: Path, environment: dict[str, str]) -> int:

@@ -18,7 +18,7 @@ from harness.compare import compare, load
 from harness.settings import Settings
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import control, steering
+from tpuctl.emulator.client import remote_control, server_process
 
 HERE = Path(__file__).resolve().parent
 SECONDS = 150.0
@@ -28,7 +28,7 @@ SECONDS = 150.0
 class Run:
     """`make live` on a local cloud that was there before and is there afterwards."""
 
-    cloud: control.LocalCloud
+    cloud: server_process.LocalCloud
     folder: Path
     process: subprocess.Popen[str]
 
@@ -51,7 +51,7 @@ class Run:
             time.sleep(0.02)
 
     def is_making_its_node(self) -> bool:
-        return control.report(self.cloud)["nodes"] == 1
+        return server_process.report(self.cloud)["nodes"] == 1
 
 
 MakeRun = Callable[..., Run]
@@ -64,7 +64,7 @@ def make_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeRun]:
     def make(**environment: str) -> Run:
         home = tmp_path_factory.mktemp("live-cloud") / "local"
         folder = tmp_path_factory.mktemp("live")
-        cloud = control.start(home, pace="quick")
+        cloud = server_process.start(home, pace="quick")
         ours = {name: value for name, value in os.environ.items() if "TPUCTL_" not in name}
         ours |= {
             "TPUCTL_LIVE_CLOUD": "local",
@@ -88,12 +88,12 @@ def make_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeRun]:
         if run.process.poll() is None:
             run.process.kill()
             run.process.communicate()
-        control.stop(run.cloud.home)
+        server_process.stop(run.cloud.home)
 
 
-def held(cloud: control.LocalCloud) -> dict[str, int]:
+def held(cloud: server_process.LocalCloud) -> dict[str, int]:
     """What would cost money."""
-    report = control.report(cloud)
+    report = server_process.report(cloud)
     return {name: report[name] for name in ("nodes", "buckets")}
 
 
@@ -162,14 +162,14 @@ async def test_what_cannot_be_taken_away_is_told_with_the_command(
     home = tmp_path / "local"
     monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(home))
     monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "config"))
-    cloud = control.start(home, pace="instant")
+    cloud = server_process.start(home, pace="instant")
     try:
         settings = Settings.from_environment({"TPUCTL_LIVE_CLOUD": "local"})
         settings.save(tmp_path / "run.json")
         path = tmp_path / "tpuctl.yaml"
         path.write_text(settings.stack_file(), "utf-8")
         await Tpuctl(path, cloud="local").up()
-        fault = steering.add_fault(
+        fault = remote_control.add_fault(
             cloud, "error", method="DeleteNode", code="PERMISSION_DENIED", times=1000
         )
         code, out = clean(tmp_path / "run.json")
@@ -177,11 +177,11 @@ async def test_what_cannot_be_taken_away_is_told_with_the_command(
         assert f"STILL THERE, CHARGED: node/{settings.zones[0]}/{settings.stack}-tpu" in out
         assert settings.down_command(settings.stack) in out
         assert held(cloud)["nodes"] == 1
-        steering.remove_fault(cloud, fault["id"])
+        remote_control.remove_fault(cloud, fault["id"])
         assert clean(tmp_path / "run.json")[0] == 0
         assert held(cloud) == NOTHING
     finally:
-        control.stop(home)
+        server_process.stop(home)
 
 
 def clean(run: Path) -> tuple[int, str]:

@@ -16,11 +16,11 @@ from google.api_core import path_template
 from google.cloud.common import OperationMetadata
 from google.protobuf import json_format
 
-from tpuctl.emulator.rest_rules import REST_RULES
-from tpuctl.emulator.services.tpu_alpha_messages import extended
-from tpuctl.emulator.wire import Method, camel, methods_of, shared_methods
+from tpuctl.emulator.server import APIS
+from tpuctl.emulator.tpu.v2alpha1_messages import extended
+from tpuctl.emulator.wire.messages import Method, camel, methods_of, shared_methods
 
-__all__ = ["Unsayable", "as_call", "is_known", "services"]
+__all__ = ["REST_RULES", "Unsayable", "as_call", "is_known", "services"]
 
 assert OperationMetadata is not None  # what Cloud TPU's operations tell of themselves
 
@@ -46,6 +46,12 @@ _CLIENTS: Mapping[str, tuple[str, str]] = {
     "google.cloud.billing.v1.CloudBilling": ("billing_v1.services.cloud_billing", "CloudBilling"),
 }
 # The version whose paths stand for those services that every host serves.
+REST_RULES = {
+    surface.service: surface.rest_rules
+    for api in APIS
+    for surface in api.surfaces
+    if surface.rest_rules
+}
 _SHARED: Mapping[str, str] = {"cp.": "v3", "acf.": "v1", "acat.": "v1"}
 
 
@@ -110,7 +116,7 @@ def _methods(service: str) -> Mapping[str, Method]:
         return {camel(one.attribute): one for one in shared_methods() if one.service == service}
     package, client = _CLIENTS[service]
     base = importlib.import_module(f"google.cloud.{package}.transports.base")
-    found = methods_of(service, getattr(base, f"{client}Transport"), None)
+    found = methods_of(service, getattr(base, f"{client}Transport"), None, {})
     names = {camel(one.attribute): one for one in found}
     if service == "google.cloud.tpu.v2alpha1.Tpu":
         import dataclasses

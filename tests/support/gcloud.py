@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import requests
 
-from tpuctl.emulator.control import LocalCloud
-from tpuctl.emulator.shell import environment_for
+from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.emulator.client.shell_env import environment_for
 
 __all__ = ["ZONE", "Gcloud", "environment_of", "make_project", "require_gcloud"]
 

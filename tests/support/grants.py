@@ -10,9 +10,10 @@ from projects import Project
 
 from tpuctl.api import Tpuctl
 from tpuctl.api.diagnosing import role_of
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
-from tpuctl.emulator.permissions.rows import row_of
+from tpuctl.emulator import server
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.emulator.iam.method_permissions import MethodPermissions
 from tpuctl.flows import permissions
 from tpuctl.flows.composition import resources_of
 from tpuctl.flows.permissions import ACT_AS, LOOK, needs
@@ -108,8 +109,9 @@ def was_refused(cloud: LocalCloud, since: int, permission: str, told: str) -> bo
     """Whether a call was refused that needs this permission, whatever words were found for it."""
     if permission == ACT_AS and "iam.serviceAccountUser" in told:
         return True  # Compute Engine names the role
-    for call in steering.calls(cloud, since):
-        row, method = row_of(call["method"]), call["method"]
+    permissions = MethodPermissions(api.access.package for api in server.APIS)
+    for call in remote_control.calls(cloud, since):
+        row, method = permissions.row_of(call["method"]), call["method"]
         if call["status"] == "PERMISSION_DENIED" and row is not None:
             is_write = method in ("storage.objects.insert", "storage.objects.compose")
             if permission in row.permissions or (is_write and ".objects." in permission):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpuctl.emulator.machine import Endpoint, MachineSpec
+from tpuctl.emulator.machines.interface import Endpoint, MachineSpec
 
 __all__ = ["worker_spec"]
 

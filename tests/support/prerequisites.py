@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 
-from tpuctl.emulator.machines import ImageStore
+from tpuctl.emulator.machines.images import ImageStore
 from tpuctl.interpreters import Interpreter, find, or_list, own
 
 __all__ = ["absent", "hide_interpreters", "other_interpreter", "require_image"]

@@ -24,8 +24,8 @@ import forked
 import pytest
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud, status
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud, status
 from tpuctl.flows.provision import Prepared
 from tpuctl.model.events import Event
 from tpuctl.waiting import Backoff, wait_until
@@ -78,7 +78,7 @@ class Bench:
         async def is_gone() -> bool | None:
             return (await self.stack.node()).state == "PREEMPTED" or None
 
-        steering.add_fault(cloud, "preempt", node=self.stack.stack.names.node)
+        remote_control.add_fault(cloud, "preempt", node=self.stack.stack.names.node)
         await wait_until(is_gone, what="the preemption", seconds=20, backoff=Backoff(0.02, 0.2))
 
     def again(self) -> Tpuctl:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator import steering
-from tpuctl.emulator.control import LocalCloud
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.model.events import Event, LogChunk, Note
 
 __all__ = ["COUNTING", "befall", "log_of", "notes", "script", "until"]
@@ -62,7 +62,7 @@ def script(stack: Tpuctl, text: str) -> Path:
 
 async def befall(cloud: LocalCloud, kind: str, **fields: Any) -> str:
     """Make a fault; its id."""
-    made = await asyncio.to_thread(steering.add_fault, cloud, kind, **fields)
+    made = await asyncio.to_thread(remote_control.add_fault, cloud, kind, **fields)
     return str(made["id"])
 
 

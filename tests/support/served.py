@@ -21,8 +21,14 @@ from null_host import NullHost
 __all__ = ["serve"]
 
 # What its first requests would have to load.
-for _name in ("tpu", "projects", "services", "identity", "compute"):
-    importlib.import_module(f"tpuctl.emulator.services.{_name}")
+for _name in (
+    "tpu.v2",
+    "resource_manager.projects",
+    "service_usage.services",
+    "iam.admin.service",
+    "compute.service",
+):
+    importlib.import_module(f"tpuctl.emulator.{_name}")
 for _name in ("disks", "firewalls", "instances", "zone_operations", "global_operations"):
     compute_service(_name)
 

@@ -308,7 +308,7 @@ def test_an_interrupted_command_says_so(
     def interrupt(home: Path) -> None:
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("tpuctl.emulator.control.status", interrupt)
+    monkeypatch.setattr("tpuctl.emulator.client.server_process.status", interrupt)
     answer = envelope(capsys, "local", "status")
     assert (answer["status"], answer["exit_code"]) == ("failed", 130)
     assert [one["summary"] for one in answer["diagnostics"]] == ["Interrupted"]  # type: ignore
@@ -320,7 +320,7 @@ def test_a_bug_says_that_it_is_one(
     def fail(home: Path) -> None:
         raise ZeroDivisionError("of ours")
 
-    monkeypatch.setattr("tpuctl.emulator.control.status", fail)
+    monkeypatch.setattr("tpuctl.emulator.client.server_process.status", fail)
     answer = envelope(capsys, "local", "status")
     assert (answer["status"], answer["exit_code"]) == ("failed", 70)
     assert run(["local", "status"]) == 70

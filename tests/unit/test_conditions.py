@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tpuctl.emulator.permissions.conditions import holds
+from tpuctl.emulator.iam.conditions import holds
 
 FACTS = {
     "resource.name": "projects/_/buckets/data/objects/in/a.txt",

@@ -11,7 +11,7 @@ import pytest
 
 from tpuctl.cli.local_env import Shell, lines_for
 from tpuctl.cli.main import run
-from tpuctl.emulator.shell_record import RECORD, surroundings, way_back
+from tpuctl.emulator.client.shell_record import RECORD, surroundings, way_back
 
 HARD = {
     "PLAIN": "http://127.0.0.1:80/t/x",

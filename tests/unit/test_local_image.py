@@ -8,7 +8,7 @@ import pytest
 from prerequisites import hide_interpreters
 
 from tpuctl.api.local import prepare_image
-from tpuctl.emulator.machines import ImageStore
+from tpuctl.emulator.machines.images import ImageStore
 from tpuctl.errors import TpuctlError
 from tpuctl.interpreters import own
 from tpuctl.model.events import Event, Note, Outcome, StepFinished

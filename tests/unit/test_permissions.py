@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.emulator.services.identity_permissions import known_permissions, predefined_roles
+from tpuctl.emulator.iam.predefined_roles import known_permissions, predefined_roles
 from tpuctl.flows.permissions import needs
 from tpuctl.model.plan import Action, Change, Plan
 

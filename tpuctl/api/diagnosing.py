@@ -106,12 +106,12 @@ def _local_cloud(tpuctl: Tpuctl, stack: Stack | None) -> Finding:
     """It runs, keeps machines apart, and has room and an image for those of the stack."""
     import shutil
 
-    from tpuctl.emulator import control
-    from tpuctl.emulator.machines import ImageStore, NoImage
+    from tpuctl.emulator.client import server_process
+    from tpuctl.emulator.machines.images import ImageStore, NoImage
 
     endpoint = tpuctl.endpoint  # which starts it
-    running = control.status(control.default_home())
-    isolation = control.report(running)["isolation"] if running is not None else ""
+    running = server_process.status(server_process.default_home())
+    isolation = server_process.report(running)["isolation"] if running is not None else ""
     facts = [f"runs at {endpoint.url}"]
     tensorflow = stack.runtime.tensorflow if stack is not None else None
     images = ImageStore()

@@ -32,7 +32,7 @@ def require_google() -> None:
     """Raises Usage in a shell whose way to Google was led to the local cloud."""
     import os
 
-    from tpuctl.emulator.shell_record import RECORD
+    from tpuctl.emulator.client.shell_record import RECORD
 
     if RECORD in os.environ:
         raise Usage(
@@ -50,15 +50,15 @@ def running_endpoint(emit: Emit) -> Endpoint:
     import os
 
     from tpuctl.cloud.endpoints import Endpoint
-    from tpuctl.emulator import control, steering
+    from tpuctl.emulator.client import remote_control, server_process
 
-    home = control.default_home()
-    running = control.status(home)
+    home = server_process.default_home()
+    running = server_process.status(home)
     if running is None:
         with step(emit, "cloud/local", "start", "it is not running"):
-            running = control.start(home)
+            running = server_process.start(home)
     caller = os.environ.get("TPUCTL_LOCAL_CALLER")
-    token = steering.token(running, caller) if caller else running.token
+    token = remote_control.token(running, caller) if caller else running.token
     return Endpoint("local", running.url, token, running.runs_startup_scripts)
 
 
@@ -70,8 +70,8 @@ async def prepare_image(
     `may_install` decides whether uv may download the Python that this TensorFlow needs. Raises
     TpuctlError where no image can be made.
     """
-    from tpuctl.emulator.machine import MachineError
-    from tpuctl.emulator.machines import ImageStore, NoImage
+    from tpuctl.emulator.machines.images import ImageStore, NoImage
+    from tpuctl.emulator.machines.interface import MachineError
     from tpuctl.model.events import Note
 
     images = ImageStore()
@@ -109,7 +109,7 @@ async def install_interpreter(
     A failed download is reported as a failed step and does not raise.
     """
     from tpuctl import interpreters
-    from tpuctl.emulator.machines import ImageStore
+    from tpuctl.emulator.machines.images import ImageStore
 
     minors = ImageStore().interpreters(tensorflow)
     minor, needed = minors[0], interpreters.or_list(minors)

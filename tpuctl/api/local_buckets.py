@@ -66,13 +66,13 @@ async def open_cloud(
 
     from tpuctl.api.local import running_endpoint
     from tpuctl.cloud.clients import Cloud
-    from tpuctl.emulator import control
-    from tpuctl.emulator.projects import DEFAULT_PROJECT
-    from tpuctl.emulator.shell import environment_for
+    from tpuctl.emulator.client import server_process
+    from tpuctl.emulator.client.shell_env import environment_for
+    from tpuctl.emulator.state.projects import DEFAULT_PROJECT
     from tpuctl.preflight.rehearsal.surroundings import shell_variables
 
     endpoint = running_endpoint(emit)
-    running = control.status(control.default_home())
+    running = server_process.status(server_process.default_home())
     if running is None:
         raise Unreachable(
             "The local cloud did not answer",

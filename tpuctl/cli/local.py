@@ -53,10 +53,10 @@ def up(
 
     Example: tpuctl local up
     """
-    from tpuctl.emulator import control
+    from tpuctl.emulator.client import server_process
 
     state: State = context.obj
-    cloud = control.start(control.default_home(), port=port, pace=pace)
+    cloud = server_process.start(server_process.default_home(), port=port, pace=pace)
     data = {"url": cloud.url, "pace": cloud.pace, "folder": str(cloud.home), "pid": cloud.pid}
     state.answer(data, lambda: _facts(data))
 
@@ -67,10 +67,10 @@ def down(context: typer.Context) -> None:
 
     Example: tpuctl local down
     """
-    from tpuctl.emulator import control
+    from tpuctl.emulator.client import server_process
 
     state: State = context.obj
-    stopped = control.stop(control.default_home())
+    stopped = server_process.stop(server_process.default_home())
     text = "The local cloud has stopped." if stopped else "It was not running."
     state.answer({"stopped": stopped}, lambda: print(text))
     tell_of_shell()
@@ -82,15 +82,15 @@ def status(context: typer.Context) -> int:
 
     Example: tpuctl local status
     """
-    from tpuctl.emulator import control
+    from tpuctl.emulator.client import server_process
 
     state: State = context.obj
-    cloud = control.status(control.default_home())
+    cloud = server_process.status(server_process.default_home())
     if cloud is None:
         text = "The local cloud is not running. Start it with\n    tpuctl local up"
         state.answer({"running": False}, lambda: print(text))
         return 1
-    report = control.report(cloud)
+    report = server_process.report(cloud)
     data = {"running": True, "url": cloud.url, "folder": str(cloud.home)} | report
     shown = {name.replace("_", " "): value for name, value in data.items() if name != "home"}
     shown.pop("image notes", None)
@@ -107,12 +107,12 @@ def reset(context: typer.Context) -> None:
 
     Example: tpuctl local reset --yes
     """
-    from tpuctl.emulator import control
+    from tpuctl.emulator.client import server_process
 
     state: State = context.obj
-    home = control.default_home()
+    home = server_process.default_home()
     state.confirm(f"Delete everything in the local cloud at {home}?", default=False)
-    control.reset(home)
+    server_process.reset(home)
     state.answer({"folder": str(home)}, lambda: print("The local cloud is empty."))
     tell_of_shell()
 
@@ -133,11 +133,11 @@ def token(
 
     Example: tpuctl local token user:ann@example.com
     """
-    from tpuctl.emulator import control, steering
+    from tpuctl.emulator.client import remote_control, server_process
 
     state: State = context.obj
-    cloud = control.start(control.default_home())
-    found = steering.token(cloud, member, scope or ())
+    cloud = server_process.start(server_process.default_home())
+    found = remote_control.token(cloud, member, scope or ())
     state.answer({"member": member, "token": found}, lambda: print(found))
 
 

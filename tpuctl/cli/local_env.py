@@ -72,7 +72,7 @@ def print_environment(
 
 def tell_of_shell() -> None:
     """Say that this shell is still pointed at a local cloud that is gone."""
-    from tpuctl.emulator.shell_record import RECORD
+    from tpuctl.emulator.client.shell_record import RECORD
 
     if RECORD in os.environ:
         way = 'eval "$(tpuctl local env --unset)"'
@@ -114,14 +114,14 @@ def _shell_around() -> Shell:
 
 def _environment(state: State, project: str | None) -> dict[str, str | None]:
     from tpuctl.api.local import running_endpoint
-    from tpuctl.emulator import control
-    from tpuctl.emulator.shell import environment_for
+    from tpuctl.emulator.client import server_process
+    from tpuctl.emulator.client.shell_env import environment_for
     from tpuctl.model.stack import bare_stack
 
     if project is not None:
         bare_stack("any", project)  # refuses what no project can be called
     running_endpoint(state.view.on)
-    cloud = control.status(control.default_home())
+    cloud = server_process.status(server_process.default_home())
     if cloud is None:
         raise Unreachable(
             "The local cloud did not answer",
@@ -133,7 +133,7 @@ def _environment(state: State, project: str | None) -> dict[str, str | None]:
 
 
 def _way_back() -> dict[str, str | None]:
-    from tpuctl.emulator.shell_record import way_back
+    from tpuctl.emulator.client.shell_record import way_back
 
     return way_back(os.environ)
 

@@ -11,7 +11,7 @@ from tpuctl.cli.state import State
 from tpuctl.errors import NotFound, Usage
 
 if TYPE_CHECKING:
-    from tpuctl.emulator.control import LocalCloud
+    from tpuctl.emulator.client.server_process import LocalCloud
 
 __all__ = ["fault_app", "set_setting"]
 
@@ -112,7 +112,7 @@ def add(
 
     Example: tpuctl local fault add stockout --zone us-central1-b
     """
-    from tpuctl.emulator import steering
+    from tpuctl.emulator.client import remote_control
 
     state: State = context.obj
     fields = {
@@ -140,7 +140,7 @@ def add(
         "how": how,
         "seconds": seconds,
     }
-    made = steering.add_fault(_started(), kind, **fields)
+    made = remote_control.add_fault(_started(), kind, **fields)
     state.answer(made, lambda: print(made["id"]))
 
 
@@ -150,10 +150,10 @@ def list_faults(context: typer.Context) -> None:
 
     Example: tpuctl local fault list
     """
-    from tpuctl.emulator import steering
+    from tpuctl.emulator.client import remote_control
 
     state: State = context.obj
-    found = steering.faults(_running())
+    found = remote_control.faults(_running())
     state.answer(found, lambda: _show_faults(found))
 
 
@@ -167,16 +167,16 @@ def remove(
 
     Example: tpuctl local fault remove --all
     """
-    from tpuctl.emulator import steering
+    from tpuctl.emulator.client import remote_control
 
     state: State = context.obj
     if (fault is None) == (not everything):
         raise Usage("Wrong usage", "name a fault, or say --all", hint=_LIST)
     cloud = _running()
     if fault is None:
-        gone = steering.remove_all_faults(cloud)
+        gone = remote_control.remove_all_faults(cloud)
     else:
-        gone = [steering.remove_fault(cloud, fault)]
+        gone = [remote_control.remove_fault(cloud, fault)]
     state.answer(gone, lambda: _show_removed(gone))
 
 
@@ -190,10 +190,10 @@ def release(
 
     Example: tpuctl local fault release hold-1
     """
-    from tpuctl.emulator import steering
+    from tpuctl.emulator.client import remote_control
 
     state: State = context.obj
-    count = steering.release(_running(), fault, act=not drop)
+    count = remote_control.release(_running(), fault, act=not drop)
     told = f"{count} request{'' if count == 1 else 's'} {'cut off' if drop else 'let go'}"
     state.answer({"released": count}, lambda: print(told))
 
@@ -207,15 +207,15 @@ def _count(text: str) -> int | str:
 
 def _started() -> LocalCloud:
     """The user's local cloud, started if need be: it is about to be changed."""
-    from tpuctl.emulator import control
+    from tpuctl.emulator.client import server_process
 
-    return control.start(control.default_home())
+    return server_process.start(server_process.default_home())
 
 
 def _running() -> LocalCloud:
-    from tpuctl.emulator import control
+    from tpuctl.emulator.client import server_process
 
-    cloud = control.status(control.default_home())
+    cloud = server_process.status(server_process.default_home())
     if cloud is None:
         raise NotFound(
             "The local cloud is not running",
@@ -276,14 +276,14 @@ def set_setting(
 
     Example: tpuctl local set quota TPUV5sLitepodServingPerProjectPerZoneForTPUAPI us-east5-a 4
     """
-    from tpuctl.emulator import steering
+    from tpuctl.emulator.client import remote_control
 
     state: State = context.obj
     if name is None:
-        told = steering.settings(_running())
+        told = remote_control.settings(_running())
     else:
         changes = _changes(name, values or [])
-        told = steering.change_settings(_started(), **changes)
+        told = remote_control.change_settings(_started(), **changes)
     state.answer(told, lambda: _show_settings(told))
 
 

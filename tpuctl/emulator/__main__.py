@@ -17,9 +17,9 @@ __all__ = ["main"]
 
 
 async def serve(home: Path, port: int, pace: str, ssh: Literal["auto", "high"]) -> int:
-    from tpuctl.emulator.machines import LocalHost
+    from tpuctl.emulator.machines.host import LocalHost
     from tpuctl.emulator.server import Server, StartableHost
-    from tpuctl.emulator.transcript import Transcript
+    from tpuctl.emulator.wire.transcript import Transcript
 
     def make_host(folder: Path, front: tuple[str, int]) -> StartableHost:
         return LocalHost(folder, front=front, ssh=ssh)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import os
 import time
@@ -12,35 +13,28 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
-from tpuctl.emulator.access import Access
-from tpuctl.emulator.front import Front
-from tpuctl.emulator.happenings import Happenings
-from tpuctl.emulator.http import HttpHandler, Request, json_response
-from tpuctl.emulator.machine import Host
-from tpuctl.emulator.method_names import MethodNames
-from tpuctl.emulator.oauth import PublicPages
-from tpuctl.emulator.owner import Owner
-from tpuctl.emulator.pace import DEFAULT_PACE, Pace
-from tpuctl.emulator.routes import Router
-from tpuctl.emulator.rpc import RpcServer
-from tpuctl.emulator.services.quota import METHODS as QUOTA_METHODS
-from tpuctl.emulator.services.storage import StorageService
-from tpuctl.emulator.store import Store
-from tpuctl.emulator.transcript import Transcript
-from tpuctl.emulator.tunnels import METHODS as TUNNEL_METHODS
-from tpuctl.emulator.tunnels import Tunnels
-from tpuctl.emulator.world import World
+from tpuctl.emulator.faults.method_names import MethodNames
+from tpuctl.emulator.faults.scheduled_faults import ScheduledFaults
+from tpuctl.emulator.iam.oauth import PublicPages
+from tpuctl.emulator.iam.tokens import Access
+from tpuctl.emulator.machines.interface import Host
+from tpuctl.emulator.state.pace import DEFAULT_PACE, Pace
+from tpuctl.emulator.state.store import Store
+from tpuctl.emulator.wire.control_api import Owner
+from tpuctl.emulator.wire.google_api import GoogleApi
+from tpuctl.emulator.wire.grpc_server import RpcServer
+from tpuctl.emulator.wire.http import HttpHandler
+from tpuctl.emulator.wire.http_request import Request, json_response
+from tpuctl.emulator.wire.iap_tunnels import METHODS as TUNNEL_METHODS
+from tpuctl.emulator.wire.iap_tunnels import Tunnels
+from tpuctl.emulator.wire.protocol_switch import Front
+from tpuctl.emulator.wire.registry import World
+from tpuctl.emulator.wire.routes import Router
+from tpuctl.emulator.wire.transcript import Transcript
 from tpuctl.files import private_folder
 from tpuctl.version import __version__
 
-__all__ = ["MakeHost", "Server", "StartableHost"]
-
-# What stands in the store and has machines, by kind, and the service that boots them again.
-_WITH_MACHINES = (
-    ("tpu.node", "tpu"),
-    ("tpu.v1.node", "tpu_v1"),
-    ("compute.instances", "compute"),
-)
+__all__ = ["APIS", "PACES", "MakeHost", "Server", "StartableHost"]
 
 
 class StartableHost(Host, Protocol):
@@ -48,6 +42,17 @@ class StartableHost(Host, Protocol):
 
     async def start(self) -> None: ...
 
+
+def _find_apis() -> tuple[GoogleApi, ...]:
+    """Every folder of an API is known by its `api.py`."""
+    folder = Path(__file__).parent
+    modules = sorted(file.relative_to(folder).parent.parts for file in folder.rglob("api.py"))
+    names = (".".join((__package__, *parts, "api")) for parts in modules)
+    return tuple(importlib.import_module(name).API for name in names)
+
+
+APIS = _find_apis()
+PACES = {step: seconds for api in APIS for step, seconds in api.paces.items()}
 
 MakeHost = Callable[[Path, tuple[str, int]], StartableHost]
 
@@ -67,7 +72,7 @@ class Server:
         """`port` 0 picks one; `make_host` is called with the folder and the front's address."""
         self.home = home
         self.port = port
-        self.pace = Pace(pace)
+        self.pace = Pace(pace, PACES)
         self.stopping = asyncio.Event()
         self._make_host = make_host
         self._transcript = transcript
@@ -90,22 +95,25 @@ class Server:
             raise
         self.host = self._make_host(self.home, ("127.0.0.1", self.port))
         await self.host.start()
-        self.world = World(self.home, self.store, self.pace, access, self.host)
+        self.world = World(self.home, self.store, self.pace, access, self.host, APIS)
         self.world.projects.ensure_default()
         faults = self.world.faults
         self.host.refuses_key = lambda name: (
             faults.take("key-refused", node=name, worker=name.rpartition("/workers/")[2])
             is not None
         )
-        happenings = Happenings(self.world)
-        self.host.disk_limit = happenings.disk_limit
+        scheduled = ScheduledFaults(
+            *(faults, self.host, self.world.names_with_machines, self.world.machine_service),
+            self.world.in_background,
+        )
+        self.host.disk_limit = scheduled.disk_limit
         router = Router(self.world)
         self._rpc = RpcServer(router, access, self._transcript)
-        storage = StorageService(self.world)
+        storage: Any = self.world.service("storage")
         storage.sweep()
-        others = {*QUOTA_METHODS, *TUNNEL_METHODS}
+        others = {*TUNNEL_METHODS, *(name for api in APIS for name in api.other_methods)}
         methods = MethodNames(router, lambda: others | {*storage.names()})
-        self._owner = Owner(self.world, self.write_address, methods.require, happenings)
+        self._owner = Owner(self.world, self.write_address, methods.require, scheduled)
         pages = PublicPages(access, self.home)
         self._tunnels = Tunnels(self.world)
         self._http = HttpHandler(
@@ -113,10 +121,9 @@ class Server:
             self._transcript,
         )
         self.world.operations.resume()
-        for kind, service in _WITH_MACHINES:
-            if self.store.count(kind):
-                await self.world.service(service).resume()
-        happenings.resume()
+        for service in self.world.machine_services():
+            await service.resume()
+        scheduled.resume()
 
     @property
     def url(self) -> str:
@@ -179,7 +186,7 @@ class Server:
         }
 
     def write_address(self) -> None:
-        """Leave word for `control` where this process answers."""
+        """Leave word for `client.server_process` where this process answers."""
         path = self.home / "server.json"
         draft = path.with_suffix(".draft")
         draft.write_text(

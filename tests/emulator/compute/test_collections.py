@@ -9,13 +9,14 @@ import pytest
 from descriptions import document
 from google.cloud import compute_v1
 
-from tpuctl.emulator.services import compute
-from tpuctl.emulator.services.compute_collection import Collection, Row
-from tpuctl.emulator.world import Caller
+from tpuctl.emulator.compute import service
+from tpuctl.emulator.compute.api import COLLECTIONS
+from tpuctl.emulator.compute.collection import Collection, Row
+from tpuctl.emulator.wire.registry import Caller
 
 PROJECT = "local-project"
 REGION = "europe-west4"
-assert compute  # whoever imports it has imported all collections
+assert service  # whoever imports it has imported all collections
 
 
 class ResourcePolicies(Collection):
@@ -44,8 +45,13 @@ def test_kind_is_the_one_in_googles_description(collection: type[Collection]) ->
             assert collection.type_of() + suffix == schema["properties"]["kind"]["default"]
 
 
+async def test_collections_that_are_served_are_those_the_api_names(cloud: Any) -> None:
+    service = cloud.server.world.service("compute")
+    assert {*service.handlers} == {*COLLECTIONS}, "tpuctl/emulator/compute/api.py"
+
+
 async def test_resources_and_lists_of_two_words_have_that_kind(cloud: Any) -> None:
-    policies = ResourcePolicies(cloud.server.world.service("compute"))
+    policies = ResourcePolicies(cloud.server.world.service("compute").context)
     name = f"projects/{PROJECT}/regions/{REGION}/resourcePolicies/nightly"
     policies.inserted({"target": name, "row": {"name": "nightly"}})
     caller = Caller("owner@example.com")

@@ -228,9 +228,10 @@ async def test_keys_of_instance_and_project_both_reach_the_machine(engine: Any) 
 async def test_a_machine_that_listens_elsewhere_says_so_whatever_metadata_is_set(
     engine: Any,
 ) -> None:
-    from tpuctl.emulator.services import compute_machines, tpu_nodes
+    from tpuctl.emulator.compute import instance_lifecycle
+    from tpuctl.emulator.tpu import nodes
 
-    assert compute_machines.PORT_KEY == tpu_nodes.PORT_KEY
+    assert instance_lifecycle.PORT_KEY == nodes.PORT_KEY
     engine.cloud.host.ssh_port = 2222
 
     def run() -> Any:

@@ -14,8 +14,9 @@ import pytest
 from aiohttp import web
 from machine_specs import worker_spec
 
-from tpuctl.emulator.machine import MachineSpec
-from tpuctl.emulator.machines import ImageStore, LocalHost
+from tpuctl.emulator.machines.host import LocalHost
+from tpuctl.emulator.machines.images import ImageStore
+from tpuctl.emulator.machines.interface import MachineSpec
 
 NODE = "projects/lab/locations/europe-west4-a/nodes/bert"
 BASE = "tpu-ubuntu2204-base"

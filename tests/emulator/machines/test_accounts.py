@@ -12,7 +12,7 @@ import asyncssh
 import pytest
 import requests
 
-from tpuctl.emulator import control
+from tpuctl.emulator.client import server_process
 
 PROJECT, ZONE = "local-project", "europe-west4-a"
 NODES = f"/v2/projects/{PROJECT}/locations/{ZONE}/nodes"
@@ -38,7 +38,7 @@ print(json.dumps([ask("service-accounts/default/email"), info["email"], refused[
 
 
 class Cloud:
-    def __init__(self, cloud: control.LocalCloud) -> None:
+    def __init__(self, cloud: server_process.LocalCloud) -> None:
         self._url = cloud.url
         self.session = requests.Session()
         self.session.trust_env = False
@@ -51,7 +51,7 @@ class Cloud:
 
     def wait(self, path: str) -> None:
         """Until the resource is there and ready."""
-        assert control.wait_until(lambda: self._is_ready(path), 60), self.call("GET", path)
+        assert server_process.wait_until(lambda: self._is_ready(path), 60), self.call("GET", path)
 
     def _is_ready(self, path: str) -> bool:
         answer = self.session.get(f"{self._url}{path}", timeout=60)
@@ -62,10 +62,10 @@ class Cloud:
 @pytest.fixture
 def cloud(tmp_path: Path) -> Iterator[Cloud]:
     home = tmp_path / "local"
-    one = Cloud(control.start(home, pace="instant"))
+    one = Cloud(server_process.start(home, pace="instant"))
     yield one
     one.session.close()
-    control.stop(home)
+    server_process.stop(home)
 
 
 async def run_on(address: str, port: int, key: asyncssh.SSHKey) -> Any:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tpuctl.emulator.machine import MachineError
 from tpuctl.emulator.machines import addresses
 from tpuctl.emulator.machines.addresses import Addresses, can_listen
+from tpuctl.emulator.machines.interface import MachineError
 
 NAMES = [f"projects/p/locations/z/nodes/n/workers/{worker}" for worker in range(4)]
 has_loopback_network = pytest.mark.skipif(

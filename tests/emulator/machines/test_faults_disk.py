@@ -11,7 +11,7 @@ from typing import Any
 import asyncssh
 import pytest
 
-from tpuctl.emulator.machine import MachineError
+from tpuctl.emulator.machines.interface import MachineError
 
 MIB = 1 << 20
 # Writes as much as it can and says how much that was, and why it was no more: PATH, MOST.

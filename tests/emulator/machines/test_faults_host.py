@@ -11,7 +11,7 @@ import asyncssh
 import pytest
 import requests
 
-from tpuctl.emulator.machine import MachineError
+from tpuctl.emulator.machines.interface import MachineError
 
 
 async def begin(lab: Any, stack: Any, *, worker: int = 0) -> Any:

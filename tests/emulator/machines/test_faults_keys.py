@@ -8,8 +8,8 @@ from typing import Any
 import asyncssh
 import pytest
 
-from tpuctl.emulator.faults import Faults
-from tpuctl.emulator.store import Store
+from tpuctl.emulator.faults.fault import Faults
+from tpuctl.emulator.state.store import Store
 
 
 async def test_a_key_is_refused_as_often_as_asked(lab: Any, tmp_path: Path) -> None:

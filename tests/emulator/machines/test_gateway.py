@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tpuctl.emulator.machines.authority import Authority
 from tpuctl.emulator.machines.framing import RequestFraming
 from tpuctl.emulator.machines.gateway import Gateway
-from tpuctl.emulator.way import Way, shell_user
+from tpuctl.emulator.machines.gateway_address import Way, shell_user
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from prerequisites import hide_interpreters, other_interpreter
 
-from tpuctl.emulator.machine import MachineError
-from tpuctl.emulator.machines import ImageStore, NoImage
+from tpuctl.emulator.machines.images import ImageStore, NoImage
+from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.interpreters import own
 
 RUNTIME, TENSORFLOW = "tpu-vm-tf-2.15.1-pjrt", "2.15.1"

@@ -11,9 +11,8 @@ import pytest
 from machine_specs import worker_spec
 
 from tpuctl.catalog import runtimes
-from tpuctl.emulator.machine import MachineError
-from tpuctl.emulator.machines import ImageStore
-from tpuctl.emulator.machines.images import MARKER
+from tpuctl.emulator.machines.images import MARKER, ImageStore
+from tpuctl.emulator.machines.interface import MachineError
 
 NODE = "projects/lab/locations/z/nodes/bert"
 

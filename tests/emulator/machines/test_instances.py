@@ -10,7 +10,7 @@ from typing import Any
 import asyncssh
 import pytest
 
-from tpuctl.emulator.machine import MachineError, MachineSpec
+from tpuctl.emulator.machines.interface import MachineError, MachineSpec
 
 NAME = "projects/lab/zones/europe-west4-a/instances/controller"
 SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.emulator.machine import MachineError
+from tpuctl.emulator.machines.interface import MachineError
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -172,8 +172,9 @@ SERVER = """
 import asyncio, sys
 from pathlib import Path
 import asyncssh
-from tpuctl.emulator.machine import MachineSpec
-from tpuctl.emulator.machines import ImageStore, LocalHost
+from tpuctl.emulator.machines.interface import MachineSpec
+from tpuctl.emulator.machines.images import ImageStore
+from tpuctl.emulator.machines.host import LocalHost
 
 async def main(home, cache, mark, namespaces):
     host = LocalHost(Path(home), front=("127.0.0.1", 9), images=ImageStore(Path(cache)),

@@ -15,9 +15,9 @@ import pytest
 from google.auth import jwt
 from machine_specs import worker_spec
 
-from tpuctl.emulator.identity_tokens import certificates_at
-from tpuctl.emulator.machine import Endpoint, MachineSpec
 from tpuctl.emulator.machines.attributes import tree_of
+from tpuctl.emulator.machines.identity_tokens import certificates_at
+from tpuctl.emulator.machines.interface import Endpoint, MachineSpec
 
 FLAVOR = {"Metadata-Flavor": "Google"}
 

@@ -19,12 +19,13 @@ import requests
 from machine_specs import worker_spec
 
 from tpuctl import catalog
-from tpuctl.emulator.machine import Endpoint, MachineError, MachineSpec
-from tpuctl.emulator.machines import LocalHost, serving
+from tpuctl.emulator.machines import serving
 from tpuctl.emulator.machines.addresses import Addresses
+from tpuctl.emulator.machines.host import LocalHost
+from tpuctl.emulator.machines.interface import Endpoint, MachineError, MachineSpec
 from tpuctl.emulator.machines.processes import Init, Started
 from tpuctl.emulator.server import Server
-from tpuctl.emulator.services.defaults import add_default_network
+from tpuctl.emulator.service_usage.default_network import add_default_network
 
 PROJECT, ZONE, BUCKET = "local-project", "europe-west4-a", "node-bucket"
 PARENT = f"projects/{PROJECT}/locations/{ZONE}"

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from commands import succeed
 
-from tpuctl.emulator.machines.doors import Door
 from tpuctl.emulator.machines.peers import is_own
+from tpuctl.emulator.machines.port_forward import Door
 
 STRANGER = 65534  # `nobody`
 TOKEN = "/computeMetadata/v1/instance/service-accounts/default/token"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.emulator.machine import MachineError
+from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.emulator.machines.processes import Init
 
 PLAIN = {"PATH": os.defpath}

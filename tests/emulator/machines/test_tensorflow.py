@@ -12,7 +12,7 @@ import asyncssh
 import pytest
 import requests
 
-from tpuctl.emulator import control
+from tpuctl.emulator.client import server_process
 
 PROJECT, ZONE, BUCKET = "local-project", "europe-west4-a", "lab-bucket"
 PARENT = f"projects/{PROJECT}/locations/{ZONE}"
@@ -49,7 +49,7 @@ print(tf.io.gfile.exists(root + "/renamed"))
 class Cloud:
     """The local cloud by plain REST, as any client would speak to it."""
 
-    def __init__(self, cloud: control.LocalCloud) -> None:
+    def __init__(self, cloud: server_process.LocalCloud) -> None:
         self._url = cloud.url
         self._session = requests.Session()
         self._session.trust_env = False
@@ -77,10 +77,10 @@ class Cloud:
 @pytest.fixture
 def cloud(tmp_path: Path) -> Iterator[Cloud]:
     home = tmp_path / "local"
-    one = Cloud(control.start(home, pace="instant"))
+    one = Cloud(server_process.start(home, pace="instant"))
     yield one
     one.close()
-    control.stop(home)
+    server_process.stop(home)
 
 
 @pytest.mark.soak

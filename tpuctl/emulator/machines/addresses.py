@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from tpuctl.emulator.machine import Endpoint, MachineError
+from tpuctl.emulator.machines.interface import Endpoint, MachineError
 
 __all__ = ["Addresses", "Reservation", "can_listen"]
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from tpuctl.catalog import AcceleratorType, accelerator_type
-from tpuctl.emulator.machine import MachineSpec
+from tpuctl.emulator.machines.interface import MachineSpec
 
 __all__ = ["Tree", "identity_of", "tree_of"]
 

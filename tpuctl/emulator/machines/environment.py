@@ -15,10 +15,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tpuctl.emulator.machine import MachineError, MachineSpec
 from tpuctl.emulator.machines.images import image_interpreter, site_packages
+from tpuctl.emulator.machines.interface import MachineError, MachineSpec
 from tpuctl.emulator.machines.processes import user_ids
-from tpuctl.emulator.trust import CERTIFICATES, NO_FOLDERS, local_hosts
+from tpuctl.emulator.machines.trust import CERTIFICATES, NO_FOLDERS, local_hosts
 from tpuctl.interpreters import own
 
 __all__ = [

@@ -23,8 +23,8 @@ from urllib.parse import unquote, urlsplit
 
 from tpuctl.emulator.machines.authority import Authority
 from tpuctl.emulator.machines.framing import LONGEST_HEAD
-from tpuctl.emulator.machines.joined import AskingOn, End, Keeper, RequestEnd
-from tpuctl.emulator.way import MACHINE, Way, upstream_of
+from tpuctl.emulator.machines.gateway_address import MACHINE, Way, upstream_of
+from tpuctl.emulator.machines.proxy import AskingOn, End, Keeper, RequestEnd
 
 __all__ = ["Gateway"]
 

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from tpuctl.catalog import runtime
-from tpuctl.emulator.identity_tokens import IdentityKey
-from tpuctl.emulator.machine import Endpoint, MachineError, MachineSpec
 from tpuctl.emulator.machines.addresses import Addresses
 from tpuctl.emulator.machines.authority import Authority
 from tpuctl.emulator.machines.environment import (
@@ -22,13 +20,15 @@ from tpuctl.emulator.machines.environment import (
     Surroundings,
     pip_configuration,
 )
+from tpuctl.emulator.machines.fork_server import Nursery
 from tpuctl.emulator.machines.gateway import Gateway
+from tpuctl.emulator.machines.identity_tokens import IdentityKey
 from tpuctl.emulator.machines.images import Choice, ImageStore
-from tpuctl.emulator.machines.nursery import Nursery
-from tpuctl.emulator.machines.one import STARTUP, Machine
+from tpuctl.emulator.machines.interface import Endpoint, MachineError, MachineSpec
+from tpuctl.emulator.machines.machine import STARTUP, Machine
 from tpuctl.emulator.machines.processes import reason_against_namespaces
-from tpuctl.emulator.removal import remove_folder
-from tpuctl.emulator.trust import trusted_certificates
+from tpuctl.emulator.machines.trust import trusted_certificates
+from tpuctl.emulator.state.folder_removal import remove_folder
 from tpuctl.files import private_folder
 
 __all__ = ["LocalHost"]
@@ -50,7 +50,7 @@ def _outermost(folders: Iterable[Path]) -> tuple[Path, ...]:
 
 
 class LocalHost:
-    """Implements `tpuctl.emulator.machine.Host` on this computer.
+    """Implements `tpuctl.emulator.machines.interface.Host` on this computer.
 
     `home` holds all that it keeps; `front` is the API server that answers for Google's hosts.
     """

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from tpuctl.emulator.machine import MachineError
 from tpuctl.emulator.machines.fetching import Fetching, Moved
+from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.environments import exclusive, run_installer
 from tpuctl.files import private_folder
 from tpuctl.interpreters import Interpreter, find, install_hint, or_list, own
@@ -71,7 +71,9 @@ class ImageStore:
         if cache is None:
             cache = Path(chosen) if chosen else user_cache_path("tpuctl") / "images"
         self.cache = cache.expanduser().absolute()
-        self._locks = locks or Path(str(importlib.resources.files("tpuctl.emulator") / "images"))
+        self._locks = locks or Path(
+            str(importlib.resources.files("tpuctl.emulator.machines") / "image_locks")
+        )
 
     @property
     def downloads(self) -> Path:

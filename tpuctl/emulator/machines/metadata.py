@@ -17,8 +17,8 @@ from typing import TypeAlias
 
 from aiohttp import web
 
-from tpuctl.emulator.machine import MachineError
 from tpuctl.emulator.machines.attributes import Tree
+from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.emulator.machines.peers import is_strangers
 
 __all__ = ["MetadataServer"]

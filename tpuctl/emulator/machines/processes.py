@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tpuctl.emulator.machine import MachineError
-from tpuctl.emulator.machines.nursery import Child, Nursery, begin
+from tpuctl.emulator.machines.fork_server import Child, Nursery, begin
+from tpuctl.emulator.machines.interface import MachineError
 
 __all__ = ["Exit", "Init", "Started", "View", "reason_against_namespaces", "user_ids"]
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
-from tpuctl.emulator.machine import MachineError
+from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.emulator.machines.processes import Started
 
 __all__ = ["PROGRAM", "Gate", "Launch", "Serving"]

@@ -21,7 +21,7 @@ from asyncssh.channel import SSHChannel
 from asyncssh.constants import EXTENDED_DATA_STDERR as STDERR
 from asyncssh.stream import SSHServerStreamSession
 
-from tpuctl.emulator.machine import MachineError
+from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.emulator.machines.processes import Exit, Started
 
 __all__ = ["Programs", "Session"]

@@ -14,7 +14,7 @@ from typing import TypeAlias, cast
 import asyncssh
 from asyncssh.constants import OPEN_ADMINISTRATIVELY_PROHIBITED
 
-from tpuctl.emulator.machine import Endpoint, MachineError
+from tpuctl.emulator.machines.interface import Endpoint, MachineError
 from tpuctl.emulator.machines.session import Session
 
 __all__ = ["Acceptor", "allowed_keys", "host_key"]

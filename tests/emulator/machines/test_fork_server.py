@@ -1,0 +1,92 @@
+"""Machines whose first processes are forked from one that they share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpuctl.emulator.machines.fork_server import Nursery
+from tpuctl.emulator.machines.processes import Init
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
+ENVIRONMENT = {"PATH": os.defpath}
+
+
+@pytest.fixture
+async def nursery() -> AsyncIterator[Nursery]:
+    made = Nursery()
+    yield made
+    await made.close()
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[1])
+
+
+async def run(init: Init, command: str) -> int:
+    null = os.open(os.devnull, os.O_RDWR)
+    try:
+        argv = ["/bin/sh", "-c", command]
+        started = await init.spawn(argv, env=ENVIRONMENT, cwd="/", files=(null, null, null))
+    finally:
+        os.close(null)
+    return (await asyncio.wait_for(started.exit, 20)).code
+
+
+async def test_many_at_once_are_forked_from_one(nursery: Nursery) -> None:
+    machines = await asyncio.gather(*(Init.start(None, nursery) for _ in range(8)))
+    parents = {parent_of(one.pid) for one in machines}
+    assert len(parents) == 1
+    assert parents != {os.getpid()}
+    codes = await asyncio.gather(*(run(one, f"exit {code}") for code, one in enumerate(machines)))
+    assert codes == list(range(8))
+    sessions = {os.getsid(one.pid) for one in machines}
+    assert len(sessions) == 8, "a signal to one's group reaches no other"
+    await asyncio.gather(*(one.halt(0) for one in machines))
+    assert all(one.gone.is_set() for one in machines)
+    for one in machines:
+        assert not Path(f"/proc/{one.pid}").exists(), "nobody waits for it"
+
+
+async def test_the_end_of_one_is_noticed(nursery: Nursery) -> None:
+    first, second = [await Init.start(None, nursery) for _ in range(2)]
+    os.kill(first.pid, signal.SIGKILL)
+    await asyncio.wait_for(first.gone.wait(), 20)
+    assert await run(second, "exit 3") == 3
+    await first.halt(0)
+    await second.halt(0)
+
+
+async def test_a_machine_is_started_though_what_it_is_forked_from_has_ended(
+    nursery: Nursery,
+) -> None:
+    first = await Init.start(None, nursery)
+    old = parent_of(first.pid)
+    os.kill(old, signal.SIGKILL)
+    async with asyncio.timeout(20):
+        while Path(f"/proc/{old}").exists():
+            await asyncio.sleep(0.01)
+    second = await Init.start(None, nursery)
+    assert await run(second, "exit 4") == 4
+    await first.halt(0)
+    await second.halt(0)
+
+
+async def test_booted_machines_end_with_it(booted: Any) -> None:
+    await booted.run("setsid sleep 1000 > /dev/null 2>&1 &")
+    name = booted.name
+    init = booted.host._machines[name]._init
+    os.kill(parent_of(init.pid), signal.SIGKILL)
+    await asyncio.wait_for(init.gone.wait(), 20)
+    async with asyncio.timeout(20):
+        while Path(f"/proc/{init.pid}").exists():
+            await asyncio.sleep(0.01)
+    answer = await booted.run("pgrep -c sleep")
+    assert answer.out.strip() == "0", "the machine's next first process finds nothing of the last"

@@ -1,0 +1,37 @@
+"""What the emulator's folders look like to somebody who comes there first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from import_chains import longest_chain
+
+import tpuctl.emulator
+from tpuctl.emulator.server import APIS, PACES
+
+FOLDER = Path(tpuctl.emulator.__file__).parent
+
+
+def test_rooms_can_be_seen_at_a_glance() -> None:
+    rooms = {path.name for path in FOLDER.iterdir() if not path.name.startswith("__")}
+    assert len(rooms) <= 15, sorted(rooms)
+
+
+def test_chains_of_imports_are_short() -> None:
+    chain = longest_chain("tpuctl", "tpuctl.emulator.")
+    assert 5 < len(chain) <= 14, " imports ".join(chain)
+
+
+def test_each_api_says_what_is_asked_of_every_one() -> None:
+    assert len(APIS) >= 9
+    assert len(PACES) == sum(len(api.paces) for api in APIS), "a step has two paces"
+    for api in APIS:
+        folder = FOLDER.parents[1] / api.access.package.replace(".", "/")
+        assert (folder / "permissions.toml").is_file(), folder
+        assert api.access.methods, f"{folder}/api.py names no methods"
+        assert api.services, f"{folder}/api.py names no services"
+        for kind, key in api.with_machines.items():
+            assert key in api.services, f"{folder}/api.py has no service for {kind}"
+        for surface in (*api.surfaces, *api.shared_surfaces):
+            assert surface.key in api.services, f"{folder}/api.py has no {surface.key}"
+            assert api.access.has(f"{surface.service}/"), f"{folder}/api.py: methods of {surface}"

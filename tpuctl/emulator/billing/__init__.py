@@ -1,0 +1,3 @@
+"""Cloud Billing v1: accounts and the price list."""
+
+__all__: list[str] = []

@@ -1,0 +1,61 @@
+"""Cloud Billing, as the core knows it: its surfaces, who may call it, and its paces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tpuctl.emulator.iam.api_access import ApiAccess
+from tpuctl.emulator.iam.required_permissions import Need, Places
+from tpuctl.emulator.wire.google_api import GoogleApi, Surface
+
+__all__ = ["API"]
+
+
+def _billing_link(places: Places, request: Any) -> Iterator[Need]:
+    """cloud.google.com/billing/docs/how-to/modify-project, "Permissions required"."""
+    project = places.of(request.name)
+    account = request.project_billing_info.billing_account_name
+    if not account:
+        yield Need("resourcemanager.projects.deleteBillingAssignment", project, request.name)
+        return
+    yield Need("resourcemanager.projects.createBillingAssignment", project, request.name)
+    resource = places.of(account)
+    if resource:
+        yield Need("billing.resourceAssociations.create", resource, account)
+
+
+_ACCESS = ApiAccess(
+    package=__package__,
+    host="cloudbilling.googleapis.com",
+    methods=("google.cloud.billing.",),
+    rules={"billing_link": _billing_link},
+    scopes=("cloud-billing",),
+    reading_scopes=("cloud-billing.readonly",),
+)
+
+API = GoogleApi(
+    access=_ACCESS,
+    services={
+        "billing": "tpuctl.emulator.billing.accounts:BillingService",
+        "price_list": "tpuctl.emulator.billing.catalog:PriceListService",
+    },
+    surfaces=(
+        Surface(
+            "google.cloud.billing.v1.CloudBilling",
+            "google.cloud.billing_v1.services.cloud_billing",
+            "CloudBilling",
+            "billing",
+            r"/v1/(?:billingAccounts|projects/[^/]+/billingInfo)",
+            # Seen in a recorded run of `gcloud billing projects describe`: "billingEnabled": false.
+            tells_defaults=True,
+        ),
+        Surface(
+            "google.cloud.billing.v1.CloudCatalog",
+            "google.cloud.billing_v1.services.cloud_catalog",
+            "CloudCatalog",
+            "price_list",
+            r"/v1/services",
+        ),
+    ),
+)

@@ -1,0 +1,228 @@
+"""Cloud Billing's catalogue, v1: the services and the SKUs that TPUs are charged by.
+
+What is charged comes from the catalogue of tpuctl; the shapes are those that public programs read:
+
+- Compute Engine (6F81-5844-456A) has v5e, v5p, v6e and tpu7x by chip and hour, a SKU for each
+  region: `TpuV6e running in Columbus`, `TpuV6e attached to Spot Preemptible VMs running in
+  Columbus` of usage type Preemptible, `DWS Defined Duration V6e running in Columbus` for
+  flex-start. Beside them stand others of the same chips with prices of their own:
+  `Capacity Optimized TpuV6e running in …`, `Reserved TpuV5p in … in Calendar Mode`,
+  `Commitment v1: TpuV5p running in … for 3 Years`. TPU7x has one SKU for several regions,
+  `TPU7x running in Americas`. From rows of the real catalogue that public tests quote (2026-06-14
+  and 2026-08-07).
+- Cloud TPU (E000-3F24-B8AA) has v2, v3 and v4 by eight TensorCores and hour: `TPU-v2 Accelerator
+  USA`, `Tpu-v4 Pod Accelerator USA` (public listings), and preemptible ones of usage type OnDemand
+  whose description says so (skypilot, fetch_gcp.py). That "Preemptible" ends it is a guess.
+
+Names of places, and all SKU ids but that of `TPU-v2 Accelerator USA`, are made up; prices of what
+tpuctl never shows stand in a fixed proportion to those on demand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+from google.cloud.billing_v1.types import cloud_catalog as messages
+
+from tpuctl import catalog
+from tpuctl.emulator.state.errors import invalid, missing
+from tpuctl.emulator.state.operations import Effect
+from tpuctl.emulator.wire.paging import page
+from tpuctl.emulator.wire.registry import Caller, World
+
+__all__ = ["PriceListService"]
+
+TPU = "E000-3F24-B8AA"
+COMPUTE = "6F81-5844-456A"
+SERVICES = {TPU: "Cloud TPU", COMPUTE: "Compute Engine"}
+BY_CHIP = {"v5e": "V5e", "v5p": "V5p", "v6e": "V6e", "tpu7x": "7x"}
+CORES_OF_A_DEVICE = 8
+MOST = 5000  # SKUs of a page, as the method's description has it
+EFFECTIVE = datetime(2026, 6, 1, tzinfo=UTC)  # no catalogue says since when a price has held
+KNOWN_IDS = {"TPU-v2 Accelerator USA": "3B3D-4CB4-AECC"}
+PLACES = {
+    "asia-east1": "Taiwan",
+    "asia-northeast1": "Tokyo",
+    "asia-south1": "Mumbai",
+    "asia-southeast1": "Singapore",
+    "europe-north1": "Finland",
+    "europe-west1": "Belgium",
+    "europe-west3": "Frankfurt",
+    "europe-west4": "Netherlands",
+    "northamerica-northeast1": "Montreal",
+    "southamerica-east1": "Sao Paulo",
+    "southamerica-west1": "Santiago",
+    "us-central1": "Iowa",
+    "us-central2": "Oklahoma",
+    "us-east1": "South Carolina",
+    "us-east4": "Northern Virginia",
+    "us-east5": "Columbus",
+    "us-south1": "Dallas",
+    "us-west1": "Oregon",
+    "us-west4": "Las Vegas",
+}
+# By price class of the catalogue: how the older service calls what is charged.
+DEVICES = {
+    "v2-8": "TPU-v2 Accelerator",
+    "v2-pod": "Tpu-v2 Pod Accelerator",
+    "v3-8": "Tpu-v3 Accelerator",
+    "v3-pod": "Tpu-v3 Pod Accelerator",
+    "v4": "Tpu-v4 Pod Accelerator",
+}
+
+
+class PriceListService:
+    """The handlers of google.cloud.billing.v1.CloudCatalog."""
+
+    effects: Mapping[str, Effect] = {}
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def handler(self, service: str) -> PriceListService:
+        return self
+
+    async def list_services(self, request: Any, caller: Caller) -> Any:
+        rows, token = page(sorted(SERVICES), request.page_size, request.page_token, str, most=MOST)
+        return messages.ListServicesResponse.pb()(
+            services=[
+                messages.Service.pb()(
+                    name=f"services/{one}",
+                    service_id=one,
+                    display_name=SERVICES[one],
+                    business_entity_name="businessEntities/GCP",
+                )
+                for one in rows
+            ],
+            next_page_token=token,
+        )
+
+    async def list_skus(self, request: Any, caller: Caller) -> Any:
+        """All of them for one service. Other currencies than US dollars are not imitated."""
+        kind, _, service = request.parent.partition("/")
+        if kind != "services" or service not in SERVICES:
+            raise missing(f"Service '{request.parent}' not found.")
+        if request.currency_code not in ("", "USD"):
+            raise invalid(f"Currency {request.currency_code} is not known to the local cloud.")
+        rows, token = page(_skus(service), request.page_size, request.page_token, _name, most=MOST)
+        return messages.ListSkusResponse.pb()(skus=rows, next_page_token=token)
+
+
+def _name(sku: Any) -> str:
+    return str(sku.name)
+
+
+@cache
+def _skus(service: str) -> Sequence[Any]:
+    found = _by_device() if service == TPU else _by_chip()
+    return sorted(found, key=_name)
+
+
+def _by_device() -> Iterator[Any]:
+    for price_class, called in DEVICES.items():
+        for region, (demand, spot) in _by_region(price_class).items():
+            chips = CORES_OF_A_DEVICE // 2  # two TensorCores a chip
+            where = "USA" if region == "us-central1" else PLACES[region]
+            yield _sku(TPU, f"{called} {where}", "OnDemand", [region], demand * chips)
+            text = f"{called} {where} Preemptible"
+            yield _sku(TPU, text, "OnDemand", [region], spot * chips)
+
+
+def _by_chip() -> Iterator[Any]:
+    for price_class, called in BY_CHIP.items():
+        by_region = _by_region(price_class)
+        if price_class == "tpu7x":
+            (price,) = {demand for demand, _ in by_region.values()}
+            yield _sku(COMPUTE, "TPU7x running in Americas", "OnDemand", list(by_region), price)
+            continue
+        for region, (demand, spot) in by_region.items():
+            where, chip = PLACES[region], f"Tpu{called}"
+            yield from (
+                _sku(COMPUTE, f"{text} {where}{end}", usage, [region], price)
+                for text, end, usage, price in (
+                    (f"{chip} running in", "", "OnDemand", demand),
+                    (
+                        f"{chip} attached to Spot Preemptible VMs running in",
+                        "",
+                        "Preemptible",
+                        spot,
+                    ),
+                    (
+                        f"DWS Defined Duration {called} running in",
+                        "",
+                        "OnDemand",
+                        _flex_start(price_class, region),
+                    ),
+                    # What the same chips are sold by too.
+                    (f"Capacity Optimized {chip} running in", "", "OnDemand", demand * 1.1),
+                    (f"Reserved {chip} in", " in Calendar Mode", "OnDemand", demand * 0.7),
+                    (
+                        f"Commitment v1: {chip} running in",
+                        " for 3 Years",
+                        "Commit3Yr",
+                        demand * 0.45,
+                    ),
+                )
+            )
+
+
+def _by_region(price_class: str) -> dict[str, tuple[float, float]]:
+    """A chip's price on demand and spot: zero for none. Zones of a region do not differ."""
+    found: dict[str, tuple[float, float]] = {}
+    for accelerator in catalog.accelerator_types().values():
+        if accelerator.price_class == price_class:
+            for zone in accelerator.zones:
+                both = (catalog.node_price(accelerator, zone, spot=spot) for spot in (False, True))
+                demand, spot = (one.per_hour / accelerator.chips if one else 0.0 for one in both)
+                before = found.get(catalog.region_of(zone), (0.0, 0.0))
+                found[catalog.region_of(zone)] = demand or before[0], spot or before[1]
+            return found
+    raise AssertionError(f"no type is charged as {price_class}")
+
+
+def _flex_start(price_class: str, region: str) -> float:
+    for accelerator in catalog.accelerator_types().values():
+        if accelerator.price_class == price_class:
+            for zone in accelerator.zones:
+                price = catalog.node_price(accelerator, zone, capacity="flex-start")
+                if price is not None and catalog.region_of(zone) == region:
+                    return price.per_hour / accelerator.chips
+            return 0.0
+    return 0.0
+
+
+def _sku(service: str, text: str, usage: str, regions: Sequence[str], price: float) -> Any:
+    """A SKU by the hour. One without a price stands at zero, as reservations really do."""
+    digest = hashlib.sha256(f"{service}/{text}".encode()).hexdigest().upper()
+    number = KNOWN_IDS.get(text, f"{digest[:4]}-{digest[4:8]}-{digest[8:12]}")
+    nanos = round(price * 1e9)
+    made = messages.Sku.pb()(
+        name=f"services/{service}/skus/{number}",
+        sku_id=number,
+        description=text,
+        category={
+            "service_display_name": SERVICES[service],
+            "resource_family": "Compute",
+            "resource_group": "TPU",
+            "usage_type": usage,
+        },
+        service_regions=regions,
+        service_provider_name="Google",
+        geo_taxonomy={"type_": 2 if len(regions) == 1 else 3, "regions": regions},
+    )
+    info = made.pricing_info.add(currency_conversion_rate=1.0)
+    info.effective_time.FromDatetime(EFFECTIVE)
+    info.pricing_expression.usage_unit = "h"
+    info.pricing_expression.usage_unit_description = "hour"
+    info.pricing_expression.base_unit = "s"
+    info.pricing_expression.base_unit_description = "second"
+    info.pricing_expression.base_unit_conversion_factor = 3600
+    info.pricing_expression.display_quantity = 1
+    rate = info.pricing_expression.tiered_rates.add(start_usage_amount=0)
+    rate.unit_price.currency_code = "USD"
+    rate.unit_price.units, rate.unit_price.nanos = divmod(nanos, 10**9)
+    return made

@@ -1,0 +1,412 @@
+"""Starting, finding and stopping a local cloud from another process.
+
+cloud = start(default_home())          # there already, or started now
+report(cloud)["nodes"]
+stop(cloud.home)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from tpuctl.emulator.client.shell_record import surroundings
+from tpuctl.emulator.state.folder_removal import remove_folder
+from tpuctl.emulator.state.pace import PACES
+from tpuctl.errors import Conflict, NotFound, TpuctlError, Unreachable, Usage
+from tpuctl.files import private_folder
+
+__all__ = [
+    "LocalCloud",
+    "default_home",
+    "report",
+    "request",
+    "reset",
+    "start",
+    "status",
+    "stop",
+    "wait_until",
+]
+
+_POLL_SECONDS = 0.03
+_STOP_SECONDS = 20.0
+_LOG_LINES = 15
+_HOW_OTHERWISE = {
+    "port": "Stop it first:\n    tpuctl local down",
+    "pace": "Change it while it runs:\n    tpuctl local set pace {}",
+}
+_LARGEST_LOG = 4 << 20  # a start with more than this begins a new one and keeps the former
+# All that a local cloud keeps in its folder. Images are cached elsewhere and stay.
+_OWN_NAMES = (
+    "addresses.json",
+    "addresses.new",
+    "authority",
+    "discarded",
+    "environment",
+    "gateway.json",
+    "machines",
+    "objects",
+    "parts",
+    "server.draft",
+    "server.json",
+    "server.log",
+    "server.log.old",
+    "shared",
+    "state.sqlite",
+    "state.sqlite-shm",
+    "state.sqlite-wal",
+    "token",
+    "token.draft",
+    "uploads",
+)
+
+
+@dataclass(frozen=True)
+class LocalCloud:
+    """A local cloud that answers."""
+
+    url: str  # http://127.0.0.1:PORT, without a trailing slash
+    token: str
+    port: int
+    pid: int
+    home: Path
+    pace: str
+    isolation: str = ""  # how machines are kept from the computer
+
+    @property
+    def runs_startup_scripts(self) -> bool:
+        """Whether machines take startup scripts: only where these cannot harm the computer."""
+        return not self.isolation.startswith("none")
+
+
+def default_home() -> Path:
+    """The folder of the user's own local cloud; TPUCTL_LOCAL_HOME names another one."""
+    chosen = os.environ.get("TPUCTL_LOCAL_HOME")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    return Path(platformdirs.user_data_dir("tpuctl")) / "local"
+
+
+def status(home: Path) -> LocalCloud | None:
+    """The local cloud of this folder if it answers, else None. Starts nothing."""
+    try:
+        known = json.loads((home / "server.json").read_text("utf-8"))
+        token = (home / "token").read_text("ascii").strip()
+        cloud = LocalCloud(
+            url=known["url"],
+            token=token,
+            port=int(known["port"]),
+            pid=int(known["pid"]),
+            home=home,
+            pace=known["pace"],
+        )
+        answer = report(cloud)
+    except (OSError, ValueError, KeyError, TpuctlError):
+        return None
+    # Another program may have the port by now; only ours knows the token and its own folder.
+    is_ours = answer.get("pid") == cloud.pid and _is_same(Path(str(answer.get("home"))), home)
+    return replace(cloud, isolation=str(answer.get("isolation"))) if is_ours else None
+
+
+def start(
+    home: Path,
+    *,
+    port: int | None = None,
+    pace: str | None = None,
+    ssh: str = "auto",
+    wait: float = 20.0,
+) -> LocalCloud:
+    """The local cloud of this folder, started if it does not run. Safe to call at once by many.
+
+    Without `port` it keeps the one it had before, if that is still free. One that runs already is
+    returned as it is; Conflict if it has another port or pace than asked for.
+    """
+    if pace is not None and pace not in PACES:
+        raise Usage("No such pace", f"{pace!r} is none", hint=f"Use {', '.join(PACES)}.")
+    home = home.absolute()
+    private_folder(home)
+    with _lock(home):
+        running = status(home)
+        if running is not None:
+            return _as_asked(running, port, pace)
+        known = _known(home)
+        chosen_port = int(known.get("port") or 0)
+        if port is not None:
+            _require_free(port)
+            chosen_port = port
+        elif chosen_port and not _is_free(chosen_port):
+            chosen_port = 0  # another program has it now: any free one
+        command = [sys.executable, "-m", "tpuctl.emulator", "--home", str(home)]
+        command += ["--port", str(chosen_port), "--ssh", ssh]
+        command += ["--pace", pace or str(known.get("pace") or "quick")]
+        return _spawn(command, home, wait)
+
+
+def report(cloud: LocalCloud) -> dict[str, Any]:
+    """What the server tells of itself: version, uptime, pace, and counts of what it holds."""
+    return request(cloud, "GET", "/_local/status")
+
+
+def stop(home: Path) -> bool:
+    """End the local cloud of this folder, machines included; False if none was running."""
+    home = home.absolute()
+    if not home.is_dir():
+        return False
+    with _lock(home):
+        cloud = status(home)
+        if cloud is None:
+            return _stop_silent(home)
+        with contextlib.suppress(TpuctlError):
+            request(cloud, "POST", "/_local/shutdown")
+        if not wait_until(lambda: not _is_alive(cloud.pid), _STOP_SECONDS):
+            _kill(cloud.pid, home)
+        return True
+
+
+def reset(home: Path) -> None:
+    """Stop the local cloud and delete all its state: nodes, buckets, projects, machines.
+
+    Cached machine images stay. Refuses a folder that is not a local cloud's.
+    """
+    home = home.absolute()
+    if not home.exists():
+        return
+    names = {path.name for path in home.iterdir()} - {"lock"}
+    if names and not {"token", "state.sqlite"} & names:
+        raise Usage(
+            "Not a local cloud's folder",
+            f"{home} holds other things: {', '.join(sorted(names)[:5])}",
+            hint="Name the folder of a local cloud, or an empty one.",
+        )
+    stop(home)
+    for name in _OWN_NAMES:
+        path = home / name
+        if path.is_dir() and not path.is_symlink():
+            remove_folder(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _as_asked(running: LocalCloud, port: int | None, pace: str | None) -> LocalCloud:
+    for name, wanted, actual in (("port", port, running.port), ("pace", pace, running.pace)):
+        if wanted is not None and wanted != actual:
+            raise Conflict(
+                "The local cloud runs otherwise",
+                f"it runs with {name} {actual}, not {wanted} (process {running.pid})",
+                hint=_HOW_OTHERWISE[name].format(wanted),
+            )
+    return running
+
+
+def _spawn(command: list[str], home: Path, wait: float) -> LocalCloud:
+    log = home / "server.log"
+    if log.exists() and log.stat().st_size > _LARGEST_LOG:
+        log.replace(home / "server.log.old")
+    # Not through the gateway of the very cloud that is to start.
+    environment = {**surroundings(os.environ), "PYTHONUNBUFFERED": "1"}
+    with log.open("ab") as out:
+        offset = out.tell()
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            cwd=home,
+            env=environment,
+            start_new_session=True,
+        )
+    found: list[LocalCloud] = []
+
+    def answers() -> bool:
+        if process.poll() is not None:
+            return True
+        cloud = status(home)
+        if cloud is not None and cloud.pid == process.pid:
+            found.append(cloud)
+        return bool(found)
+
+    wait_until(answers, wait)
+    if found:
+        # It outlives this process on purpose; nobody is to be warned of that.
+        process.returncode = 0
+        return found[0]
+    with log.open("rb") as file:
+        file.seek(offset)
+        lines = file.read().decode("utf-8", "replace").splitlines()[-_LOG_LINES:]
+    told = "\n".join(lines) or "it said nothing"
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+        raise _silent(f"nothing within {wait:.0f} s:\n{told}")
+    if any(line.startswith("Port taken") for line in lines):
+        raise _port_taken(int(command[command.index("--port") + 1]))
+    raise TpuctlError(
+        "The local cloud could not start",
+        f"it ended with code {process.returncode}:\n{told}",
+        hint=f"The whole log is in {log}",
+    )
+
+
+def _require_free(port: int) -> None:
+    try:
+        is_free = _is_free(port)
+    except PermissionError:
+        raise Usage(
+            "Port not allowed",
+            f"{port} is kept for the system's administrator",
+            hint="Choose a port above 1023:\n    tpuctl local up --port N",
+        ) from None
+    if not is_free:
+        raise _port_taken(port)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except PermissionError:
+            raise
+        except OSError:
+            return False
+    return True
+
+
+def _port_taken(port: int) -> Usage:
+    return Usage(
+        "Port taken",
+        f"another program listens on 127.0.0.1:{port}",
+        hint="End that program, or choose another port:\n    tpuctl local up --port N",
+    )
+
+
+def request(cloud: LocalCloud, verb: str, path: str, body: Any = None) -> dict[str, Any]:
+    """Ask the running cloud for something of its own, as `GET /_local/faults`.
+
+    Raises Usage with the cloud's own words for what it refuses, NotFound, or Unreachable.
+    """
+    asked = urllib.request.Request(
+        cloud.url + path,
+        method=verb,
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"Authorization": f"Bearer {cloud.token}", "Content-Type": "application/json"},
+    )
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(asked, timeout=10) as answer:
+            return dict(json.loads(answer.read()))
+    except urllib.error.HTTPError as error:
+        with error, contextlib.suppress(ValueError, KeyError):
+            refusal = NotFound if error.code == 404 else Usage
+            if error.code in (400, 404):
+                told = json.loads(error.read())["error"]["message"]
+                raise refusal("Refused by the local cloud", told) from error
+        raise _silent(f"{cloud.url}: {error}") from error
+    except (OSError, ValueError) as error:
+        raise _silent(f"{cloud.url}: {error}") from error
+
+
+def _silent(detail: str) -> Unreachable:
+    return Unreachable(
+        "The local cloud did not answer",
+        detail,
+        hint="Start it anew, which keeps what it has:\n    tpuctl local down\n    tpuctl local up",
+    )
+
+
+def _stop_silent(home: Path) -> bool:
+    """End a server that does not answer any more."""
+    pid = int(_known(home).get("pid") or 0)
+    if not pid or not _is_server_of(pid, home):
+        return False
+    return _kill(pid, home)
+
+
+def _kill(pid: int, home: Path) -> bool:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        # Asked again each time: a process id may be another program's by now.
+        if not _is_server_of(pid, home):
+            return True
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+        if wait_until(lambda: not _is_alive(pid), 5.0):
+            return True
+    return True
+
+
+def _is_server_of(pid: int, home: Path) -> bool:
+    """Whether the process is one that `start` started for this folder, by its command line."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        arguments = [os.fsdecode(word) for word in words]
+    except OSError:
+        listing = subprocess.run(
+            ["ps", "-ww", "-o", "command=", "-p", str(pid)],
+            capture_output=True,
+            text=True,
+            check=False,
+        ).stdout
+        return "tpuctl.emulator" in listing and f"--home {home}" in listing
+    return "tpuctl.emulator" in arguments and str(home) in arguments
+
+
+def _is_alive(pid: int) -> bool:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)  # where this process is the parent, no zombie stays
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    # One that has ended stays until the program that started it asks: here, another one may have.
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] != b"Z"
+    return True
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float) -> bool:
+    """Whether it came to be so within that time."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
+def _known(home: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads((home / "server.json").read_text("utf-8")))
+    except (OSError, ValueError):
+        return {}
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+@contextlib.contextmanager
+def _lock(home: Path) -> Iterator[None]:
+    """One start or stop at a time, over all processes."""
+    descriptor = os.open(home / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

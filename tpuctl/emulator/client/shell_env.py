@@ -1,0 +1,180 @@
+"""What a shell must have in its environment for its programs to speak to a local cloud.
+
+gcloud and gsutil read a configuration of their own in the local cloud's folder; the user's is left
+alone. Cloud Storage's client and gcsfs know STORAGE_EMULATOR_HOST. All others, TensorFlow among
+them, have Google's hosts built in: they go through the gateway, which is Google to whoever trusts
+the local cloud's authority, with credentials that only the local cloud takes.
+"""
+
+from __future__ import annotations
+
+import configparser
+import contextlib
+import io
+import json
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+
+from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.emulator.client.shell_record import RECORD, read_record, surroundings
+from tpuctl.emulator.machines.gateway_address import Way, shell_user, write_private
+from tpuctl.emulator.machines.trust import (
+    CERTIFICATES,
+    NO_FOLDERS,
+    local_hosts,
+    trusted_certificates,
+)
+from tpuctl.emulator.state.projects import DEFAULT_PROJECT, OWNER
+from tpuctl.files import private_folder
+
+__all__ = ["environment_for"]
+
+_APIS = (
+    *("cloudbilling", "cloudresourcemanager", "compute", "iam", "iamcredentials", "logging"),
+    *("oslogin", "secretmanager", "servicemanagement", "serviceusage", "storage", "tpu"),
+)
+_PROXIES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
+# What would lead somewhere else, or be somebody else, whatever the files say.
+_IN_THE_WAY = (
+    *("GCLOUD_PROJECT", "GOOGLE_CLOUD_QUOTA_PROJECT", "GOOGLE_CLOUD_UNIVERSE_DOMAIN"),
+    *("GOOGLE_API_USE_CLIENT_CERTIFICATE", "GOOGLE_API_USE_MTLS_ENDPOINT", "GOOGLE_API_KEY"),
+    *("GOOGLE_AUTH_TOKEN_FOR_TESTING", "API_ENDPOINT_OVERRIDE", "grpc_proxy"),
+    *("CLOUDSDK_CORE_ACCOUNT", "CLOUDSDK_CORE_PROJECT", "CLOUDSDK_CORE_UNIVERSE_DOMAIN"),
+    "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE",
+)
+_SECTIONS_IN_THE_WAY = (
+    *("CLOUDSDK_API_CLIENT_OVERRIDES_", "CLOUDSDK_API_ENDPOINT_OVERRIDES_", "CLOUDSDK_AUTH_"),
+    *("CLOUDSDK_BILLING_", "CLOUDSDK_CONTEXT_AWARE_", "CLOUDSDK_PROXY_"),
+)
+
+
+def environment_for(
+    cloud: LocalCloud, around: Mapping[str, str], project: str | None = None
+) -> dict[str, str | None]:
+    """The variables to set in a shell with these around it; None means to unset.
+
+    Writes the files that they name into the local cloud's folder. `project` stays what it was when
+    it is not given. A local cloud without machines has no gateway: only what knows a setting for
+    it is pointed there.
+    """
+    before = surroundings(around)
+    folder = cloud.home / "environment"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    credentials = json.dumps(_credentials(cloud.token), indent=2)
+    write_private(folder / "credentials.json", credentials)
+    write_private(folder / "boto", "[GSUtil]\nuse_gcloud_storage=True\n")
+    way = Way.read(cloud.home)
+    passes = {} if way is None else _through_gateway(cloud.home, way, before)
+    project = _configure_gcloud(folder / "gcloud", cloud, project, passes.get("SSL_CERT_FILE"))
+    _log_in(folder / "gcloud" / "credentials.db", credentials)
+    direct = ",".join([*local_hosts(), *_kept_direct(before)])
+    found: dict[str, str | None] = {
+        "CLOUDSDK_CONFIG": str(folder / "gcloud"),
+        "CLOUDSDK_ACTIVE_CONFIG_NAME": "local",
+        "BOTO_CONFIG": str(folder / "boto"),
+        "GOOGLE_APPLICATION_CREDENTIALS": str(folder / "credentials.json"),
+        "GOOGLE_CLOUD_PROJECT": project,
+        "STORAGE_EMULATOR_HOST": f"{cloud.url}/t/{cloud.token}",
+        **NO_FOLDERS,
+        "no_proxy": direct,
+        "NO_PROXY": direct,
+        "TPUCTL_CLOUD": "local",
+        **passes,
+    }
+    found |= dict.fromkeys(name for name in before if _is_in_the_way(name))
+    found[RECORD] = json.dumps(
+        {name: before.get(name) for name in {**read_record(around), **found}}
+    )
+    return found
+
+
+def _through_gateway(home: Path, way: Way, before: Mapping[str, str]) -> dict[str, str]:
+    """The proxy that is Google, and the certificates to trust it by."""
+    authority = (home / "authority" / "authority.pem").read_bytes()
+    certificates = home / "environment" / "certificates.pem"
+    write_private(certificates, trusted_certificates(authority, before).decode("ascii", "replace"))
+    upstream = next((before[name] for name in _PROXIES if before.get(name)), None)
+    proxy = way.url(shell_user(home, upstream))
+    return {
+        **dict.fromkeys(CERTIFICATES, str(certificates)),
+        "https_proxy": proxy,
+        "HTTPS_PROXY": proxy,
+        # gRPC knows no networks in no_proxy, only how a host ends: all addresses end in a digit.
+        "no_grpc_proxy": ",".join(["localhost", *"0123456789", *_kept_direct(before)]),
+    }
+
+
+def _is_in_the_way(name: str) -> bool:
+    return name in _IN_THE_WAY or name.startswith(_SECTIONS_IN_THE_WAY)
+
+
+def _kept_direct(before: Mapping[str, str]) -> list[str]:
+    """The hosts that the shell reached without its proxy, but for Google's."""
+    hosts = f"{before.get('no_proxy', '')},{before.get('NO_PROXY', '')}".split(",")
+    plain = dict.fromkeys(host.strip() for host in hosts)
+    return [host for host in plain if host and host != "*" and not _covers_google(host)]
+
+
+def _covers_google(host: str) -> bool:
+    name = host.lower().removeprefix("*").strip(".").partition(":")[0]
+    return name.endswith("googleapis.com") or "storage.googleapis.com".endswith(f".{name}")
+
+
+def _credentials(token: str) -> dict[str, str]:
+    """A file as `gcloud auth application-default login` writes, of nobody at Google."""
+    return {
+        "type": "authorized_user",
+        "client_id": "local-cloud.apps.googleusercontent.com",
+        "client_secret": "of-no-use-at-google",
+        "refresh_token": token,
+        "universe_domain": "googleapis.com",
+    }
+
+
+def _configure_gcloud(
+    folder: Path, cloud: LocalCloud, project: str | None, certificates: str | None
+) -> str:
+    """gcloud's configuration for the local cloud; what was set in it by hand stays.
+
+    Returns the project that it has.
+    """
+    file = folder / "configurations" / "config_local"
+    private_folder(file.parent)
+    settings = configparser.RawConfigParser()
+    with contextlib.suppress(configparser.Error, OSError):
+        settings.read_string(file.read_text("utf-8"))
+    for section in ("core", "auth", "api_endpoint_overrides", "component_manager", "survey"):
+        if not settings.has_section(section):
+            settings.add_section(section)
+    project = project or settings.get("core", "project", fallback=None) or DEFAULT_PROJECT
+    settings.set("core", "project", project)
+    settings.set("core", "account", OWNER)
+    if certificates is not None:
+        settings.set("core", "custom_ca_certs_file", certificates)
+    for name in ("check_gce_metadata", "enable_feature_flags"):
+        settings.set("core", name, "false")
+    settings.set("core", "disable_usage_reporting", "true")
+    settings.set("auth", "access_token_file", str(cloud.home / "token"))
+    settings.set("component_manager", "disable_update_check", "true")
+    settings.set("survey", "disable_prompts", "true")
+    for api in _APIS:
+        settings.set("api_endpoint_overrides", api, f"{cloud.url}/")
+    text = io.StringIO()
+    settings.write(text)
+    write_private(file, text.getvalue())
+    write_private(folder / "active_config", "local")
+    return project
+
+
+def _log_in(file: Path, credentials: str) -> None:
+    """Put the owner among gcloud's accounts, which `gcloud auth list` lists; others stay.
+
+    The table is that of SqliteCredentialStore in its core/credentials/creds.py (version 528).
+    """
+    if not file.exists():
+        write_private(file, "")
+    table = "CREATE TABLE IF NOT EXISTS credentials (account_id TEXT PRIMARY KEY, value BLOB)"
+    with contextlib.closing(sqlite3.connect(file)) as database, database:
+        database.execute(table)
+        database.execute("REPLACE INTO credentials VALUES (?, ?)", (OWNER, credentials))

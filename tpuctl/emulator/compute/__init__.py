@@ -1,0 +1,3 @@
+"""Compute Engine v1."""
+
+__all__: list[str] = []

@@ -1,0 +1,291 @@
+"""Persistent disks and snapshots of them: resources with a size. Content is not imitated."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tpuctl.emulator.compute.collection import (
+    Collection,
+    Row,
+    Rows,
+    asked_once,
+    fingerprint,
+    name_must_fit,
+)
+from tpuctl.emulator.compute.context import DISKS, ComputeContext
+from tpuctl.emulator.compute.errors import bad_field, failed, in_use, not_found
+from tpuctl.emulator.compute.images import find_image
+from tpuctl.emulator.compute.lists import aggregated, listed_names
+from tpuctl.emulator.compute.messages import LINK, as_row, message_of
+from tpuctl.emulator.state.locations import known_zone, region_of, zones
+from tpuctl.emulator.state.operations import Arguments, Effect
+from tpuctl.emulator.state.resource_names import short
+from tpuctl.emulator.wire.registry import Caller
+
+__all__ = ["TYPES", "DiskTypes", "Disks", "Snapshots"]
+
+# Type: whether it counts as SSD for quota, and the size of a disk without one or an image
+# (cloud.google.com/compute/docs/disks).
+TYPES = {
+    "pd-standard": (False, 500),
+    "pd-balanced": (True, 100),
+    "pd-ssd": (True, 100),
+    "pd-extreme": (True, 1000),
+    "hyperdisk-balanced": (True, 100),
+    "hyperdisk-ml": (True, 100),
+}
+_SIZES = {"pd-extreme": (500, 65536), "hyperdisk-balanced": (4, 65536), "hyperdisk-ml": (4, 65536)}
+_TITLES = {
+    "pd-standard": "Standard Persistent Disk",
+    "pd-balanced": "Balanced Persistent Disk",
+    "pd-ssd": "SSD Persistent Disk",
+    "pd-extreme": "Extreme Persistent Disk",
+    "hyperdisk-balanced": "Hyperdisk Balanced",
+    "hyperdisk-ml": "Hyperdisk ML",
+}
+
+
+def full_snapshot(project: str, reference: str) -> str:
+    """The full name of a snapshot that is given as a link, in part, or by its own name."""
+    found = short(reference)
+    if found.startswith("projects/"):
+        return found
+    return f"projects/{project}/global/snapshots/{found.rpartition('/')[2]}"
+
+
+class Snapshots(Collection):
+    """Snapshots of a project."""
+
+    kind, message, plural, field = "compute.snapshots", "Snapshot", "snapshots", "snapshot"
+
+    def show(self, name: str, row: Row) -> Row:
+        shown = {**super().show(name, row), "sourceDisk": LINK + row["sourceDisk"]}
+        shown["labelFingerprint"] = fingerprint(row.get("labels", {}))
+        return shown
+
+    async def set_labels(self, request: Any, caller: Caller) -> Any:
+        wanted = request.global_set_labels_request_resource
+        return self.begin_labels(self.name_of(request), wanted, caller, "")
+
+    def complete(self, name: str, row: Row) -> Row:
+        source = short(row.get("sourceDisk", ""))
+        if not source:
+            raise bad_field("resource.sourceDisk", "", "A source disk is required.")
+        if not source.startswith("projects/"):
+            source = f"projects/{name.split('/')[1]}/{source}"
+        disk = self.context.find(DISKS, source)
+        if disk is None:
+            raise not_found(source)
+        return {
+            "snapshotType": "STANDARD",
+            "storageLocations": [region_of(source.split("/")[3])],
+            **row,
+            "sourceDisk": source,
+            "sourceDiskId": disk["id"],
+            "diskSizeGb": disk["sizeGb"],
+            "status": "READY",
+            "storageBytes": "0",
+            "storageBytesStatus": "UP_TO_DATE",
+            "downloadBytes": "0",
+            "creationSizeBytes": "0",
+            "autoCreated": False,
+        }
+
+
+class Disks(Collection):
+    """Zonal disks."""
+
+    kind, message, plural, field = DISKS, "Disk", "disks", "disk"
+    scope = "zones"
+
+    def __init__(
+        self,
+        context: ComputeContext,
+        snapshots: Snapshots,
+        refusal_of_disk: Callable[[str, Row], Any | None],
+    ) -> None:
+        """`refusal_of_disk` tells why quota forbids a disk, as `failed` takes it."""
+        super().__init__(context)
+        self._snapshots = snapshots
+        self._refusal_of_disk = refusal_of_disk
+        self.effects = {
+            **self.effects,
+            f"{self.kind}.resize": Effect(self.patched),
+            f"{self.kind}.createSnapshot": Effect(self._snapshot_taken),
+        }
+
+    def show(self, name: str, row: Row) -> Row:
+        return self._shown(name, row, self._users(name.split("/")[1]).get(name, []))
+
+    def shown(self, names: Sequence[str]) -> Rows:
+        if not names:
+            return []
+        users = self._users(names[0].split("/")[1])
+        return [self._shown(name, self.must(name), users.get(name, [])) for name in names]
+
+    def _shown(self, name: str, row: Row, users: list[str]) -> Row:
+        shown = {**super().show(name, row), "type": LINK + row["type"]}
+        shown["labelFingerprint"] = fingerprint(row.get("labels", {}))
+        for source in ("sourceImage", "sourceSnapshot"):
+            if source in row:
+                shown[source] = LINK + row[source]
+        if users:
+            shown["users"] = [LINK + user for user in users]
+        return shown
+
+    async def insert(self, request: Any, caller: Caller) -> Any:
+        if request.source_image and not request.disk_resource.source_image:
+            request.disk_resource.source_image = request.source_image
+        return await super().insert(request, caller)
+
+    async def set_labels(self, request: Any, caller: Caller) -> Any:
+        wanted = request.zone_set_labels_request_resource
+        return self.begin_labels(self.name_of(request), wanted, caller, request.request_id)
+
+    @asked_once
+    async def resize(self, name: str, request: Any, caller: Caller) -> Any:
+        """Larger only; its content knows nothing of it."""
+        size = int(as_row(request.disks_resize_request_resource).get("sizeGb", 0))
+        if size < int(self.must(name)["sizeGb"]):
+            why = "The new disk size must not be smaller than the old one."  # a guess
+            raise bad_field("sizeGb", str(size), why)
+        changes = {"row": {"sizeGb": str(size)}}
+        return self.begin("resize", name, caller, changes, request.request_id)
+
+    @asked_once
+    async def create_snapshot(self, name: str, request: Any, caller: Caller) -> Any:
+        self.must(name)
+        row = as_row(request.snapshot_resource)
+        name_must_fit(row.get("name", ""))
+        snapshot = full_snapshot(name.split("/")[1], row["name"])
+        self._snapshots.refuse_second(snapshot)
+        row = self._snapshots.complete(snapshot, {**row, "sourceDisk": name})
+        arguments = {"snapshot": snapshot, "row": row}
+        return self.begin("createSnapshot", name, caller, arguments, request.request_id)
+
+    def _snapshot_taken(self, arguments: Arguments) -> None:
+        self._snapshots.inserted({**arguments, "target": arguments["snapshot"]})
+
+    async def delete(self, request: Any, caller: Caller) -> Any:
+        name = self.name_of(request)
+        if self.context.begun_before(name, request.request_id) is None:
+            self.must(name)
+            for user in self._users(name.split("/")[1]).get(name, []):
+                raise in_use("disk", name, user)
+        return await super().delete(request, caller)
+
+    def complete(self, name: str, row: Row) -> Row:
+        refusal = self._refusal_of_disk(name, self.drafted(name, row))
+        complete = self.drafted(name, row)
+        if refusal is not None:
+            complete["refusal"] = refusal
+        return complete
+
+    def drafted(self, name: str, row: Row) -> Row:
+        """The row with its defaults, whatever quota there is."""
+        base = name.split("/disks/", maxsplit=1)[0]
+        kind = row.get("type", "").rpartition("/")[2] or "pd-standard"
+        if kind not in TYPES:
+            raise not_found(f"{base}/diskTypes/{kind}")
+        complete = {**row, "type": f"{base}/diskTypes/{kind}", "status": "READY"}
+        least, size = 0, int(row.get("sizeGb", 0))
+        if row.get("sourceImage"):
+            image = find_image(row["sourceImage"])
+            complete["sourceImage"] = image.full_name
+            least = image.size_gb
+        if row.get("sourceSnapshot"):
+            source = full_snapshot(name.split("/")[1], row["sourceSnapshot"])
+            snapshot = self._snapshots.must(source)
+            complete |= {"sourceSnapshot": source, "sourceSnapshotId": snapshot["id"]}
+            least = int(snapshot["diskSizeGb"])
+        if 0 < size < least:
+            of = "snapshot" if row.get("sourceSnapshot") else "image"
+            why = f"Requested disk size cannot be smaller than the {of} size ({least} GB)"
+            raise bad_field("resource.sizeGb", str(size), why)
+        complete["sizeGb"] = str(size or least or TYPES[kind][1])
+        complete.setdefault("physicalBlockSizeBytes", "4096")
+        return complete
+
+    def check_deletion(self, name: str) -> None:
+        for user in self._users(name.split("/")[1]).get(name, []):
+            raise failed(
+                "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
+                f"The disk resource '{name}' is already being used by '{user}'",
+            )
+
+    def inserted(self, arguments: Arguments) -> None:
+        refusal = arguments["row"].get("refusal")
+        if refusal is not None:
+            raise failed(**refusal)
+        super().inserted(arguments)
+
+    def _users(self, project: str) -> dict[str, list[str]]:
+        """Who has each disk of the project: instances, and TPU VMs with data disks."""
+        found: dict[str, list[str]] = {}
+        for service in self.context.world.machine_services():
+            for disk, users in service.users_of_disks(project).items():
+                found.setdefault(disk, []).extend(users)
+        return found
+
+    def users_of(self, name: str) -> list[str]:
+        """The full names of what has the disk attached."""
+        return self._users(name.split("/")[1]).get(name, [])
+
+
+class DiskTypes:
+    """The same types in every zone."""
+
+    def __init__(self, context: ComputeContext) -> None:
+        self._context = context
+
+    async def get(self, request: Any, caller: Caller) -> Any:
+        base = self._base(request)
+        if request.disk_type not in TYPES:
+            raise not_found(f"{base}/{request.disk_type}")
+        return message_of("DiskType", _type_row(f"{base}/{request.disk_type}"))
+
+    async def list(self, request: Any, caller: Caller) -> Any:
+        base = self._base(request)
+        names = [f"{base}/{name}" for name in sorted(TYPES)]
+        kind = "compute#diskTypeList"
+        return listed_names(request, "DiskTypeList", kind, names, base, _type_rows)
+
+    async def aggregated_list(self, request: Any, caller: Caller) -> Any:
+        base = f"projects/{self._context.project(request.project)}"
+        return aggregated(
+            request,
+            "DiskTypeAggregatedList",
+            "compute#diskTypeAggregatedList",
+            [f"{base}/zones/{zone}/diskTypes/{name}" for zone in zones() for name in sorted(TYPES)],
+            [f"zones/{zone}" for zone in zones()],
+            "diskTypes",
+            f"{base}/aggregated/diskTypes",
+            _type_rows,
+        )
+
+    def _base(self, request: Any) -> str:
+        project = self._context.project(request.project)
+        return f"projects/{project}/zones/{known_zone(request.zone)}/diskTypes"
+
+
+def _type_rows(names: Sequence[str]) -> Rows:
+    return [_type_row(name) for name in names]
+
+
+def _type_row(full_name: str) -> Row:
+    """Sizes as cloud.google.com/compute/docs/disks has them."""
+    scope, _, name = full_name.rpartition("/diskTypes/")
+    least, most = _SIZES.get(name, (10, 65536))
+    return {
+        "kind": "compute#diskType",
+        "id": str(int(hashlib.sha256(name.encode()).hexdigest()[:7], 16)),
+        "creationTimestamp": "1969-12-31T16:00:00.000-08:00",  # what Google gives for all of them
+        "name": name,
+        "description": _TITLES.get(name, name),
+        "validDiskSize": f"{least}GB-{most}GB",
+        "defaultDiskSizeGb": str(TYPES[name][1]),
+        "zone": LINK + scope,
+        "selfLink": LINK + full_name,
+    }

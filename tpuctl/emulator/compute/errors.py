@@ -1,0 +1,68 @@
+"""How Compute Engine refuses, in answers and in operations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tpuctl.emulator.state.errors import ApiError, missing
+
+__all__ = [
+    "already_exists",
+    "bad_field",
+    "condition_not_met",
+    "failed",
+    "in_use",
+    "not_found",
+    "not_ready",
+]
+
+
+def not_found(name: str) -> ApiError:
+    return missing(f"The resource '{name}' was not found")
+
+
+def already_exists(name: str) -> ApiError:
+    return ApiError("ALREADY_EXISTS", f"The resource '{name}' already exists")
+
+
+def bad_field(field: str, value: str, why: str) -> ApiError:
+    text = f"Invalid value for field '{field}': '{value}'. {why}"
+    return ApiError("INVALID_ARGUMENT", text, reason="invalid")
+
+
+def not_ready(name: str) -> ApiError:
+    """Something else is under way on the resource."""
+    text = f"The resource '{name}' is not ready"
+    return ApiError("INVALID_ARGUMENT", text, reason="resourceNotReady")
+
+
+def in_use(noun: str, name: str, user: str) -> ApiError:
+    """Refused at once, as deletion of an attached disk is (public reports, error 400)."""
+    return ApiError(
+        "INVALID_ARGUMENT",
+        f"The {noun} resource '{name}' is already being used by '{user}'",
+        reason="resourceInUseByAnotherResource",
+    )
+
+
+def condition_not_met(text: str) -> ApiError:
+    """Error 412: of fingerprints that are not those of the resource, and of policies."""
+    return ApiError("FAILED_PRECONDITION", text, reason="conditionNotMet", http=412)
+
+
+def failed(
+    code: str, message: str, http: int = 400, more: Sequence[Mapping[str, Any]] = ()
+) -> ApiError:
+    """An error that an operation ends with, under Compute's own code; `more` is errorDetails."""
+    metadata = {"http": str(http)}
+    if more:
+        metadata["more"] = json.dumps(list(more))
+    info = {
+        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+        "reason": code,
+        "domain": "compute.googleapis.com",
+        "metadata": metadata,
+    }
+    return ApiError("FAILED_PRECONDITION", message, details=[info])

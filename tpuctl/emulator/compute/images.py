@@ -1,0 +1,162 @@
+"""Images that controllers start from, and the TensorFlow that each carries."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from tpuctl import catalog
+from tpuctl.emulator.compute.context import ComputeContext
+from tpuctl.emulator.compute.errors import bad_field, not_found
+from tpuctl.emulator.compute.lists import listed
+from tpuctl.emulator.compute.messages import LINK, message_of
+from tpuctl.emulator.wire.registry import Caller
+
+__all__ = ["Image", "ImageFamilyViews", "Images", "find_image", "tensorflow_family"]
+
+_STAMP = "20260915"  # in the names of images: that of a build, which no one should rely on
+_PLAIN: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "ubuntu-os-cloud": (
+        ("ubuntu-2204-lts", f"ubuntu-2204-jammy-v{_STAMP}"),
+        ("ubuntu-2404-lts-amd64", f"ubuntu-2404-noble-amd64-v{_STAMP}"),
+    ),
+    "debian-cloud": (
+        ("debian-12", f"debian-12-bookworm-v{_STAMP}"),
+        ("debian-11", f"debian-11-bullseye-v{_STAMP}"),
+    ),
+}
+# Others that `gcloud compute images list` asks (SDK 528, api_lib/compute/constants.py): everybody's
+# as well, and without images here.
+_WITHOUT_IMAGES = frozenset(
+    (
+        *("centos-cloud", "cos-cloud", "fedora-coreos-cloud", "opensuse-cloud"),
+        *("oracle-linux-cloud", "rhel-cloud", "rhel-sap-cloud", "rocky-linux-accelerator-cloud"),
+        *("rocky-linux-cloud", "suse-cloud", "suse-sap-cloud", "ubuntu-os-accelerator-images"),
+        *("ubuntu-os-pro-cloud", "windows-cloud", "windows-sql-cloud"),
+    )
+)
+_REFERENCE = re.compile(
+    r"(?:projects/([^/]+)/)?(global/images/(?:family/)?|zones/[^/]+/imageFamilyViews/)([^/]+)$"
+)
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image of a public project. `tensorflow` is the version in it, None for plain systems."""
+
+    project: str
+    family: str
+    name: str
+    size_gb: int
+    tensorflow: str | None = None
+
+    @property
+    def full_name(self) -> str:
+        return f"projects/{self.project}/global/images/{self.name}"
+
+
+def tensorflow_family(version: str) -> str:
+    """The family of ml-images for a version of TPU nodes, as gcloud's execution-groups names it:
+    the patch is left out before 2.4 where it is 0."""
+    major, minor, patch = (int(part) for part in (*version.split("."), "0")[:3])
+    short = f"tf-{major}-{minor}"
+    return f"{short}-{patch}" if patch or (major >= 2 and minor >= 4) else short
+
+
+@cache
+def _images() -> tuple[Image, ...]:
+    found = [
+        Image(project, family, name, 10)
+        for project, rows in _PLAIN.items()
+        for family, name in rows
+    ]
+    for version in sorted({one.tensorflow for one in catalog.node_versions() if one.tensorflow}):
+        family = tensorflow_family(version)
+        found.append(Image("ml-images", family, f"{family}-v{_STAMP}", 50, version))
+    return tuple(found)
+
+
+def find_image(text: str) -> Image:
+    """The image that a reference means, given as a link or in part; refuses unknown ones.
+
+    Forms: `https://…/projects/P/global/images/I`, `projects/P/global/images/family/F`, and
+    gcloud's `projects/P/zones/-/imageFamilyViews/F`.
+    """
+    found = _REFERENCE.search(text)
+    if found is None:
+        why = "The URL is malformed."
+        raise bad_field("resource.disks[0].initializeParams.sourceImage", text, why)
+    project, folder, name = found[1] or "", found[2], found[3]
+    is_family = folder != "global/images/"
+    for image in _images():
+        if image.project == project and name == (image.family if is_family else image.name):
+            return image
+    raise not_found(f"projects/{project}/{folder}{name}")
+
+
+class Images:
+    """The images of Google's public projects. Those of one's own are not imitated."""
+
+    def __init__(self, context: ComputeContext) -> None:
+        self._context = context
+
+    async def get(self, request: Any, caller: Caller) -> Any:
+        self._open(request.project)
+        return show(find_image(f"projects/{request.project}/global/images/{request.image}"))
+
+    async def get_from_family(self, request: Any, caller: Caller) -> Any:
+        self._open(request.project)
+        name = f"projects/{request.project}/global/images/family/{request.family}"
+        return show(find_image(name))
+
+    async def list(self, request: Any, caller: Caller) -> Any:
+        self._open(request.project)
+        rows = [_row(one) for one in _images() if one.project == request.project]
+        base = f"projects/{request.project}/global/images"
+        return listed(request, "ImageList", "compute#imageList", rows, base)
+
+    def _open(self, project: str) -> None:
+        """Everybody may read the public projects, which are nobody's here."""
+        is_public = project in _WITHOUT_IMAGES
+        if not is_public and all(image.project != project for image in _images()):
+            self._context.project(project)
+
+
+class ImageFamilyViews:
+    """An image family as a zone sees it: the same everywhere."""
+
+    def __init__(self, images: Images) -> None:
+        self._images = images
+
+    async def get(self, request: Any, caller: Caller) -> Any:
+        image = await self._images.get_from_family(request, caller)
+        view = message_of("ImageFamilyView", {})
+        view.image.CopyFrom(image)
+        return view
+
+
+def show(image: Image) -> Any:
+    return message_of("Image", _row(image))
+
+
+def _row(image: Image) -> dict[str, Any]:
+    return {
+        "kind": "compute#image",
+        "id": str(int(hashlib.sha256(image.full_name.encode()).hexdigest()[:15], 16)),
+        "creationTimestamp": "2026-09-15T00:00:00.000-07:00",
+        "name": image.name,
+        "family": image.family,
+        "status": "READY",
+        "sourceType": "RAW",
+        "rawDisk": {"containerType": "TAR"},
+        "architecture": "X86_64",
+        "diskSizeGb": str(image.size_gb),
+        "archiveSizeBytes": str(image.size_gb * 10**8),
+        "storageLocations": ["us", "eu", "asia"],
+        "guestOsFeatures": [{"type": "UEFI_COMPATIBLE"}, {"type": "VIRTIO_SCSI_MULTIQUEUE"}],
+        "selfLink": LINK + image.full_name,
+    }

@@ -1,0 +1,139 @@
+"""Machine types of Compute Engine, the common families of them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from tpuctl.emulator.compute.context import ComputeContext
+from tpuctl.emulator.compute.errors import not_found
+from tpuctl.emulator.compute.lists import aggregated, listed
+from tpuctl.emulator.compute.messages import LINK, message_of
+from tpuctl.emulator.state.locations import known_zone, zones
+from tpuctl.emulator.wire.registry import Caller
+
+__all__ = ["MachineType", "MachineTypes", "machine_type"]
+
+
+@dataclass(frozen=True)
+class MachineType:
+    """What a machine has, and the quota that its CPUs count against."""
+
+    name: str
+    cpus: int
+    memory_mb: int
+    is_shared: bool = False
+
+    @property
+    def cpu_quota(self) -> str:
+        """N1 and E2 share one quota; other families have their own (docs: "CPU quota")."""
+        family = self.name.partition("-")[0]
+        own = family.upper() if family in ("n2", "n2d", "c2", "c2d") else ""
+        return f"{own}_CPUS" if own else "CPUS"
+
+
+# By family and kind: MB of memory for each vCPU, and the numbers of vCPUs
+# (cloud.google.com/compute/docs/machine-resource).
+_FAMILIES: Mapping[str, tuple[int, tuple[int, ...]]] = {
+    "n1-standard": (3840, (1, 2, 4, 8, 16, 32, 64, 96)),
+    "n1-highmem": (6656, (2, 4, 8, 16, 32, 64, 96)),
+    "n1-highcpu": (922, (2, 4, 8, 16, 32, 64, 96)),
+    "n2-standard": (4096, (2, 4, 8, 16, 32, 48, 64, 80, 96, 128)),
+    "n2-highmem": (8192, (2, 4, 8, 16, 32, 48, 64, 80, 96)),
+    "n2-highcpu": (1024, (2, 4, 8, 16, 32, 48, 64, 80, 96)),
+    "n2d-standard": (4096, (2, 4, 8, 16, 32, 48, 64, 80, 96, 128, 224)),
+    "n2d-highmem": (8192, (2, 4, 8, 16, 32, 48, 64, 80, 96)),
+    "n2d-highcpu": (1024, (2, 4, 8, 16, 32, 48, 64, 80, 96, 128, 224)),
+    "e2-standard": (4096, (2, 4, 8, 16, 32)),
+    "e2-highmem": (8192, (2, 4, 8, 16)),
+    "e2-highcpu": (1024, (2, 4, 8, 16, 32)),
+    "c2-standard": (4096, (4, 8, 16, 30, 60)),
+}
+_SHARED: Mapping[str, tuple[int, int]] = {
+    "e2-micro": (2, 1024),
+    "e2-small": (2, 2048),
+    "e2-medium": (2, 4096),
+    "f1-micro": (1, 614),
+    "g1-small": (1, 1740),
+}
+_CUSTOM = re.compile(r"(?:(?:n1|n2|n2d|e2)-)?custom-(\d{1,3})-(\d{3,7})")
+
+
+@cache
+def _known() -> Mapping[str, MachineType]:
+    found = {
+        f"{kind}-{cpus}": MachineType(f"{kind}-{cpus}", cpus, cpus * each)
+        for kind, (each, counts) in _FAMILIES.items()
+        for cpus in counts
+    }
+    for name, (cpus, memory) in _SHARED.items():
+        found[name] = MachineType(name, cpus, memory, is_shared=True)
+    return dict(sorted(found.items()))
+
+
+def machine_type(name: str) -> MachineType | None:
+    """The type of that name, custom ones included."""
+    custom = _CUSTOM.fullmatch(name)
+    if custom is not None:
+        return MachineType(name, int(custom[1]), int(custom[2]))
+    return _known().get(name)
+
+
+class MachineTypes:
+    """The same types in every zone; the zones that lack some are not imitated."""
+
+    def __init__(self, context: ComputeContext) -> None:
+        self._context = context
+
+    async def get(self, request: Any, caller: Caller) -> Any:
+        project, zone = self._context.project(request.project), known_zone(request.zone)
+        found = machine_type(request.machine_type)
+        if found is None:
+            raise not_found(f"projects/{project}/zones/{zone}/machineTypes/{request.machine_type}")
+        return message_of("MachineType", _row(project, zone, found))
+
+    async def list(self, request: Any, caller: Caller) -> Any:
+        project, zone = self._context.project(request.project), known_zone(request.zone)
+        rows = [_row(project, zone, one) for one in _known().values()]
+        base = f"projects/{project}/zones/{zone}/machineTypes"
+        return listed(request, "MachineTypeList", "compute#machineTypeList", rows, base)
+
+    async def aggregated_list(self, request: Any, caller: Caller) -> Any:
+        project = self._context.project(request.project)
+        base = f"projects/{project}/zones"
+        return aggregated(
+            request,
+            "MachineTypeAggregatedList",
+            "compute#machineTypeAggregatedList",
+            [f"{base}/{zone}/machineTypes/{name}" for zone in zones() for name in _known()],
+            [f"zones/{zone}" for zone in zones()],
+            "machineTypes",
+            f"projects/{project}/aggregated/machineTypes",
+            lambda names: [_named(name) for name in names],
+        )
+
+
+def _named(full_name: str) -> dict[str, Any]:
+    _, project, _, zone, _, name = full_name.split("/")
+    return _row(project, zone, _known()[name])
+
+
+def _row(project: str, zone: str, one: MachineType) -> dict[str, Any]:
+    return {
+        "kind": "compute#machineType",
+        "id": str(int(hashlib.sha256(one.name.encode()).hexdigest()[:7], 16)),
+        "name": one.name,
+        "description": f"{one.cpus} vCPUs, {one.memory_mb / 1024:g} GB RAM",
+        "guestCpus": one.cpus,
+        "memoryMb": one.memory_mb,
+        "isSharedCpu": one.is_shared,
+        "maximumPersistentDisks": 128,
+        "maximumPersistentDisksSizeGb": "263168",
+        "architecture": "X86_64",
+        "zone": zone,
+        "selfLink": f"{LINK}projects/{project}/zones/{zone}/machineTypes/{one.name}",
+    }

@@ -1,0 +1,156 @@
+"""Networks and firewall rules."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Any
+
+from tpuctl.emulator.compute.collection import Collection, Row
+from tpuctl.emulator.compute.context import FIREWALLS, NETWORKS, ComputeContext
+from tpuctl.emulator.compute.errors import bad_field, failed, not_found
+from tpuctl.emulator.compute.messages import LINK, message_of
+from tpuctl.emulator.compute.subnetworks import Subnetworks
+from tpuctl.emulator.state.operations import Arguments
+from tpuctl.emulator.state.resource_names import full_network
+from tpuctl.emulator.wire.registry import Caller
+
+__all__ = ["Firewalls", "Networks"]
+
+_WITH_PORTS = ("tcp", "udp", "sctp", "6", "17", "132")
+
+
+class Networks(Collection):
+    """VPC networks. Legacy ones (with a range of their own) are not imitated."""
+
+    kind, message, plural, field = NETWORKS, "Network", "networks", "network"
+
+    def __init__(
+        self, context: ComputeContext, subnetworks: Subnetworks, firewalls: Firewalls
+    ) -> None:
+        super().__init__(context)
+        self._subnetworks = subnetworks
+        self._firewalls = firewalls
+
+    def complete(self, name: str, row: Row) -> Row:
+        if "IPv4Range" in row:
+            raise bad_field("resource.IPv4Range", row["IPv4Range"], "Legacy networks are gone.")
+        return {
+            "autoCreateSubnetworks": True,
+            "routingConfig": {"routingMode": "REGIONAL"},
+            **row,
+        }
+
+    def show(self, name: str, row: Row) -> Row:
+        shown = super().show(name, row)
+        shown["selfLinkWithId"] = f"{LINK}{name.rpartition('/')[0]}/{row['id']}"
+        shown["networkFirewallPolicyEnforcementOrder"] = "AFTER_CLASSIC_FIREWALL"
+        subnetworks = self._subnetworks.names_of(name)
+        if subnetworks:
+            shown["subnetworks"] = [LINK + subnetwork for subnetwork in subnetworks]
+        return shown
+
+    async def get_effective_firewalls(self, request: Any, caller: Caller) -> Any:
+        """The network's own rules: there are no firewall policies here."""
+        name = self.name_of(request)
+        self.must(name)
+        rules = self._firewalls
+        rows = [
+            rules.show(rule, row)
+            for rule, row in rules.items(f"{self.base_of(request).rpartition('/')[0]}/firewalls/")
+            if row["network"] == name
+        ]
+        return message_of("NetworksGetEffectiveFirewallsResponse", {"firewalls": rows})
+
+    async def list_peering_routes(self, request: Any, caller: Caller) -> Any:
+        """No network here has a peering, so that none can be asked about."""
+        name = self.name_of(request)
+        self.must(name)
+        raise not_found(f"{name}/networkPeerings/{request.peering_name}")
+
+    def check_deletion(self, name: str) -> None:
+        users = self._users(name)
+        if users:
+            raise failed(
+                "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
+                f"The network resource '{name}' is already being used by '{users[0]}'",
+            )
+
+    def deleted(self, arguments: Arguments) -> None:
+        super().deleted(arguments)
+        self._subnetworks.forget(arguments["target"])
+
+    def _users(self, name: str) -> list[str]:
+        project = name.split("/")[1]
+        users = [
+            firewall
+            for firewall, row in self._firewalls.items(f"projects/{project}/")
+            if row["network"] == name
+        ]
+        users += self._subnetworks.custom_names(name)
+        for service in self.context.world.machine_services():
+            users += service.users_of_network(name)
+        return users
+
+
+class Firewalls(Collection):
+    """Firewall rules. They are kept, not applied: every machine here is on loopback."""
+
+    kind, message, plural, field = FIREWALLS, "Firewall", "firewalls", "firewall"
+
+    async def update(self, request: Any, caller: Caller) -> Any:
+        return await self.patch(request, caller)
+
+    def show(self, name: str, row: Row) -> Row:
+        return {**super().show(name, row), "network": LINK + row["network"]}
+
+    def complete(self, name: str, row: Row) -> Row:
+        project = name.split("/")[1]
+        network = full_network(self.context.world.projects, project, row.get("network", ""))
+        if self.store.get(NETWORKS, network) is None:
+            raise not_found(network)
+        if not row.get("allowed") and not row.get("denied"):
+            raise bad_field("resource.allowed", "", "Either allowed or denied must be given.")
+        if row.get("allowed") and row.get("denied"):
+            raise bad_field("resource.denied", "", "Only one of allowed and denied may be given.")
+        for index, rule in enumerate(row.get("allowed") or row["denied"]):
+            field = f"resource.{'allowed' if row.get('allowed') else 'denied'}[{index}]"
+            _check_ports(f"{field}.ports", rule)
+        for part in (*row.get("sourceRanges", ()), *row.get("destinationRanges", ())):
+            try:
+                ipaddress.ip_network(part)
+            except ValueError:
+                why = "Must be a CIDR address range."
+                raise bad_field("resource.sourceRanges[0]", part, why) from None
+        complete = {
+            "priority": 1000,
+            "direction": "INGRESS",
+            "disabled": False,
+            "logConfig": {"enable": False},
+            **row,
+            "network": network,
+        }
+        has_source = any(row.get(f"source{kind}") for kind in ("Ranges", "Tags", "ServiceAccounts"))
+        if complete["direction"] == "INGRESS" and not has_source:
+            complete["sourceRanges"] = ["0.0.0.0/0"]
+        return complete
+
+    def patched(self, arguments: Arguments) -> None:
+        name = arguments["target"]
+        changed = self.complete(name, {**self.must(name), **arguments["row"]})
+        super().patched({**arguments, "row": changed})
+
+
+def _check_ports(field: str, rule: Row) -> None:
+    """That ports are numbers or ranges of them, and of protocols that have any.
+
+    The descriptions of Firewall.allowed[] tell the rules; the words are guesses.
+    """
+    ports = rule.get("ports", [])
+    if ports and rule.get("IPProtocol", "").lower() not in _WITH_PORTS:
+        raise bad_field(field, ports[0], "Ports may only be specified on TCP, UDP and SCTP.")
+    for index, port in enumerate(ports):
+        found = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", port)
+        if found is None or not int(found[1]) <= int(found[2] or found[1]) <= 65535:
+            why = "Must be a port number from 0 to 65535, or a range of them."
+            raise bad_field(f"{field}[{index}]", port, why)

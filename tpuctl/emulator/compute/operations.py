@@ -1,0 +1,88 @@
+"""Operations of Compute Engine: global ones, of a region, of a zone; as resources and messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tpuctl.emulator.compute.context import ComputeContext
+from tpuctl.emulator.compute.errors import not_found
+from tpuctl.emulator.compute.lists import aggregated, listed
+from tpuctl.emulator.compute.messages import message_of
+from tpuctl.emulator.compute.operation_resource import show
+from tpuctl.emulator.state.errors import ApiError
+from tpuctl.emulator.state.locations import known_region, known_zone
+from tpuctl.emulator.state.operations import Record
+from tpuctl.emulator.wire.registry import Caller
+
+__all__ = ["GlobalOperations", "RegionOperations", "ZoneOperations"]
+
+_LONGEST_WAIT = 110.0  # a wait may last "up to 2 minutes" before it answers unfinished
+
+
+class GlobalOperations:
+    """Operations of global resources, and the list of those of every scope."""
+
+    def __init__(self, context: ComputeContext) -> None:
+        self._context = context
+        self._operations = context.world.operations
+
+    def _scope(self, request: Any) -> str:
+        return f"projects/{self._context.project(request.project)}/global"
+
+    def _get(self, request: Any) -> Record:
+        name = f"{self._scope(request)}/operations/{request.operation}"
+        try:
+            return self._operations.get(name)
+        except ApiError:
+            raise not_found(name) from None
+
+    async def get(self, request: Any, caller: Caller) -> Any:
+        return message_of("Operation", show(self._get(request)))
+
+    async def wait(self, request: Any, caller: Caller) -> Any:
+        record = self._get(request)
+        ended = await self._operations.wait(record.name, _LONGEST_WAIT)
+        return message_of("Operation", show(ended))
+
+    async def delete(self, request: Any, caller: Caller) -> Any:
+        self._operations.forget(self._get(request).name)
+
+    async def list(self, request: Any, caller: Caller) -> Any:
+        scope = self._scope(request)
+        rows = [show(record) for record in self._operations.list(scope)]
+        base = f"{scope}/operations"
+        return listed(request, "OperationList", "compute#operationList", rows, base)
+
+    async def aggregated_list(self, request: Any, caller: Caller) -> Any:
+        project = self._context.project(request.project)
+        records = {
+            record.name: record
+            for pattern in ("global", "zones/*", "regions/*")
+            for record in self._operations.list(f"projects/{project}/{pattern}")
+        }
+        return aggregated(
+            request,
+            "OperationAggregatedList",
+            "compute#operationAggregatedList",
+            sorted(records, key=lambda name: records[name].parent),
+            sorted({record.parent.split("/", 2)[2] for record in records.values()}),
+            "operations",
+            f"projects/{project}/aggregated/operations",
+            lambda names: [show(records[name]) for name in names],
+        )
+
+
+class ZoneOperations(GlobalOperations):
+    """Operations of a zone's resources."""
+
+    def _scope(self, request: Any) -> str:
+        project = self._context.project(request.project)
+        return f"projects/{project}/zones/{known_zone(request.zone)}"
+
+
+class RegionOperations(GlobalOperations):
+    """Operations of a region's resources."""
+
+    def _scope(self, request: Any) -> str:
+        project = self._context.project(request.project)
+        return f"projects/{project}/regions/{known_region(request.region)}"

@@ -1,0 +1,219 @@
+"""What a project uses of Compute Engine in each region, and how much it may."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tpuctl.emulator.compute.context import (
+    ADDRESSES,
+    DISKS,
+    FIREWALLS,
+    GLOBAL_ADDRESSES,
+    INSTANCES,
+    NETWORKS,
+    ComputeContext,
+)
+from tpuctl.emulator.compute.disks import TYPES
+from tpuctl.emulator.compute.errors import not_found
+from tpuctl.emulator.compute.lists import listed
+from tpuctl.emulator.compute.machine_types import machine_type
+from tpuctl.emulator.compute.messages import LINK, message_of
+from tpuctl.emulator.compute.subnetworks import Subnetworks
+from tpuctl.emulator.state.locations import region_of, regions, zones
+from tpuctl.emulator.wire.registry import Caller
+
+__all__ = ["Quota", "Regions", "Zones"]
+
+# Generous ones: the setting `quota` makes them smaller. By metric, as regions.get names them.
+_LIMITS: Mapping[str, float] = {
+    "CPUS": 5000.0,
+    "N2_CPUS": 5000.0,
+    "N2D_CPUS": 5000.0,
+    "C2_CPUS": 5000.0,
+    "C2D_CPUS": 5000.0,
+    "INSTANCES": 6000.0,
+    "IN_USE_ADDRESSES": 2300.0,
+    "STATIC_ADDRESSES": 700.0,
+    "DISKS_TOTAL_GB": 500000.0,
+    "SSD_TOTAL_GB": 500000.0,
+}
+_PROJECT_LIMITS: Mapping[str, float] = {
+    "NETWORKS": 1000.0,
+    "FIREWALLS": 2000.0,
+    "SUBNETWORKS": 50000.0,
+    "STATIC_ADDRESSES": 700.0,
+    "CPUS_ALL_REGIONS": 20000.0,
+}
+Row = Mapping[str, Any]
+
+
+class Quota:
+    """Usage is counted from what exists, so it can never drift."""
+
+    def __init__(self, context: ComputeContext, subnetworks: Subnetworks) -> None:
+        self._context = context
+        self._subnetworks = subnetworks
+
+    def limits(self, region: str) -> dict[str, float]:
+        """The limit of each metric in a region."""
+        wanted = self._context.world.settings.get("quota")
+        return {
+            metric: float(wanted.get(metric, {}).get(region, limit))
+            for metric, limit in _LIMITS.items()
+        }
+
+    def usage(self, project: str, region: str) -> dict[str, float]:
+        """How much of each metric a project uses in a region."""
+        found = dict.fromkeys(_LIMITS, 0.0)
+        prefix = f"projects/{project}/zones/{region}-"
+        for _, row in self._context.items(INSTANCES, prefix):
+            _add(found, instance_needs(row))
+        for _, row in self._context.items(DISKS, prefix):
+            _add(found, disk_needs(row))
+        addresses = self._context.names(ADDRESSES, f"projects/{project}/regions/{region}/")
+        found["STATIC_ADDRESSES"] += len(addresses)
+        return found
+
+    def of_project(self, project: str) -> list[dict[str, Any]]:
+        """The metrics of the project as a whole; nothing is refused for them."""
+        context, prefix = self._context, f"projects/{project}/"
+        usage = {
+            "NETWORKS": len(context.names(NETWORKS, prefix)),
+            "FIREWALLS": len(context.names(FIREWALLS, prefix)),
+            "SUBNETWORKS": len(self._subnetworks.names(prefix)),
+            "STATIC_ADDRESSES": len(context.names(GLOBAL_ADDRESSES, prefix)),
+            "CPUS_ALL_REGIONS": sum(
+                amount
+                for _, row in context.items(INSTANCES, prefix)
+                for metric, amount in instance_needs(row).items()
+                if metric.endswith("CPUS")
+            ),
+        }
+        return [
+            {"metric": metric, "limit": _PROJECT_LIMITS[metric], "usage": float(used)}
+            for metric, used in usage.items()
+        ]
+
+    def refusal(self, project: str, region: str, needs: Mapping[str, float]) -> Any | None:
+        """Why an operation that needs this much more must fail, for `failed`; None if it need not.
+
+        Wording and code as in mesosphere-backup/terraform-dcos#61 and scylla-cluster-tests#3649;
+        the details as google.cloud.compute.v1.QuotaExceededInfo has them.
+        """
+        usage, limits = self.usage(project, region), self.limits(region)
+        for metric, amount in needs.items():
+            limit = limits[metric]
+            if amount and usage[metric] + amount > limit:
+                info = {
+                    "metricName": f"compute.googleapis.com/{metric.lower()}",
+                    "limitName": f"{metric.replace('_', '-')}-per-project-region",
+                    "dimensions": {"region": region},
+                    "limit": limit,
+                }
+                return {
+                    "code": "QUOTA_EXCEEDED",
+                    "message": f"Quota '{metric}' exceeded.  Limit: {limit:.1f} in region "
+                    f"{region}.",
+                    "http": 403,
+                    "more": [{"quotaInfo": info}],
+                }
+        return None
+
+    def refusal_of_disk(self, name: str, row: Row) -> Any | None:
+        return self.refusal(name.split("/")[1], region_of(name.split("/")[3]), disk_needs(row))
+
+
+def disk_needs(row: Row) -> dict[str, float]:
+    """What a disk counts for."""
+    is_ssd = TYPES[row["type"].rpartition("/")[2]][0]
+    return {"SSD_TOTAL_GB" if is_ssd else "DISKS_TOTAL_GB": float(row["sizeGb"])}
+
+
+def instance_needs(row: Row) -> dict[str, float]:
+    """What an instance counts for: when it is stopped, neither CPUs nor addresses."""
+    needs = {"INSTANCES": 1.0}
+    if row["status"] == "TERMINATED":
+        return needs
+    kind = machine_type(row["machineType"].rpartition("/")[2])
+    assert kind is not None, "only known types are kept"
+    needs[kind.cpu_quota] = float(kind.cpus)
+    needs["IN_USE_ADDRESSES"] = float(
+        sum(len(one.get("accessConfigs", ())) for one in row["networkInterfaces"])
+    )
+    return needs
+
+
+def _add(total: dict[str, float], more: Mapping[str, float]) -> None:
+    for metric, amount in more.items():
+        total[metric] += amount
+
+
+class Regions:
+    """Every region, with the project's quotas in it."""
+
+    def __init__(self, context: ComputeContext, quota: Quota) -> None:
+        self._context = context
+        self._quota = quota
+
+    async def get(self, request: Any, caller: Caller) -> Any:
+        project = self._context.project(request.project)
+        if request.region not in regions():
+            raise not_found(f"projects/{project}/regions/{request.region}")
+        return message_of("Region", self._row(project, request.region))
+
+    async def list(self, request: Any, caller: Caller) -> Any:
+        project = self._context.project(request.project)
+        rows = [self._row(project, region) for region in regions()]
+        base = f"projects/{project}/regions"
+        return listed(request, "RegionList", "compute#regionList", rows, base)
+
+    def _row(self, project: str, region: str) -> dict[str, Any]:
+        usage = self._quota.usage(project, region)
+        limits = self._quota.limits(region)
+        row = _place("region", project, region)
+        row["quotas"] = [
+            {"metric": metric, "limit": limit, "usage": usage[metric]}
+            for metric, limit in limits.items()
+        ]
+        base = f"{LINK}projects/{project}/zones/"
+        row["zones"] = [base + zone for zone in zones() if region_of(zone) == region]
+        return row
+
+
+class Zones:
+    """Every zone."""
+
+    def __init__(self, context: ComputeContext) -> None:
+        self._context = context
+
+    async def get(self, request: Any, caller: Caller) -> Any:
+        project = self._context.project(request.project)
+        if request.zone not in zones():
+            raise not_found(f"projects/{project}/zones/{request.zone}")
+        return message_of("Zone", _zone(project, request.zone))
+
+    async def list(self, request: Any, caller: Caller) -> Any:
+        project = self._context.project(request.project)
+        rows = [_zone(project, zone) for zone in zones()]
+        base = f"projects/{project}/zones"
+        return listed(request, "ZoneList", "compute#zoneList", rows, base)
+
+
+def _zone(project: str, zone: str) -> dict[str, Any]:
+    link = f"{LINK}projects/{project}/regions/{region_of(zone)}"
+    return {**_place("zone", project, zone), "region": link}
+
+
+def _place(field: str, project: str, name: str) -> dict[str, Any]:
+    return {
+        "kind": f"compute#{field}",
+        "id": str(int(hashlib.sha256(json.dumps([field, name]).encode()).hexdigest()[:7], 16)),
+        "creationTimestamp": "1969-12-31T16:00:00.000-08:00",  # what Google gives for all of them
+        "name": name,
+        "description": name,
+        "status": "UP",
+        "selfLink": f"{LINK}projects/{project}/{field}s/{name}",
+    }

@@ -1,0 +1,99 @@
+"""Compute Engine v1, as far as a TPU stack needs it: its service object and its operations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tpuctl.emulator.compute.addresses import Addresses, GlobalAddresses
+from tpuctl.emulator.compute.context import ComputeContext
+from tpuctl.emulator.compute.disks import Disks, DiskTypes, Snapshots
+from tpuctl.emulator.compute.images import ImageFamilyViews, Images
+from tpuctl.emulator.compute.instances import Instances
+from tpuctl.emulator.compute.machine_types import MachineTypes
+from tpuctl.emulator.compute.networks import Firewalls, Networks
+from tpuctl.emulator.compute.operations import (
+    GlobalOperations,
+    RegionOperations,
+    ZoneOperations,
+)
+from tpuctl.emulator.compute.project import Projects
+from tpuctl.emulator.compute.quota import Quota, Regions, Zones
+from tpuctl.emulator.compute.subnetworks import Routes, Subnetworks
+from tpuctl.emulator.state.operations import Effect
+from tpuctl.emulator.wire.machine_service import MachineService, TunnelTarget
+from tpuctl.emulator.wire.registry import World
+from tpuctl.slim import compute_types
+
+__all__ = ["ComputeService"]
+
+
+class ComputeService(MachineService):
+    """Its collections answer requests; here is what they share: operations and their effects."""
+
+    def __init__(self, world: World) -> None:
+        compute_types()  # makes the package cheap to import
+        self.world = world
+        self.context = context = ComputeContext(world)
+        self.subnetworks = Subnetworks(context)
+        self.firewalls = Firewalls(context)
+        self.networks = Networks(context, self.subnetworks, self.firewalls)
+        self.global_addresses = GlobalAddresses(context, self.subnetworks)
+        self.addresses = Addresses(context, self.subnetworks, self.global_addresses)
+        self.quota = Quota(context, self.subnetworks)
+        self.projects = Projects(context, self.quota.of_project)
+        self.images = Images(context)
+        self.snapshots = Snapshots(context)
+        self.disks = Disks(context, self.snapshots, self.quota.refusal_of_disk)
+        self.instances = Instances(context, self.disks, self.subnetworks, self.projects, self.quota)
+        changing: Mapping[str, Any] = {
+            "Networks": self.networks,
+            "Firewalls": self.firewalls,
+            "Subnetworks": self.subnetworks,
+            "Addresses": self.addresses,
+            "GlobalAddresses": self.global_addresses,
+            "Projects": self.projects,
+            "Disks": self.disks,
+            "Snapshots": self.snapshots,
+            "Instances": self.instances,
+        }
+        self.handlers: Mapping[str, Any] = {
+            **changing,
+            "Routes": Routes(context, self.subnetworks),
+            "Images": self.images,
+            "ImageFamilyViews": ImageFamilyViews(self.images),
+            "MachineTypes": MachineTypes(context),
+            "DiskTypes": DiskTypes(context),
+            "Zones": Zones(context),
+            "Regions": Regions(context, self.quota),
+            "GlobalOperations": GlobalOperations(context),
+            "ZoneOperations": ZoneOperations(context),
+            "RegionOperations": RegionOperations(context),
+        }
+        self.effects: Mapping[str, Effect] = {
+            name: effect for one in changing.values() for name, effect in one.effects.items()
+        }
+
+    def handler(self, service: str) -> Any:
+        return self.handlers.get(service.rpartition(".")[2])
+
+    async def resume(self) -> None:
+        await self.instances.resume()
+
+    async def preempt(self, name: str) -> None:
+        self.instances.preempt(name, self.world.pace.seconds("tpu.preempt"))
+
+    async def maintain(self, name: str) -> None:
+        await self.instances.maintain(name)
+
+    def users_of_network(self, network: str) -> Sequence[str]:
+        return self.instances.users_of_network(network)
+
+    def users_of_disks(self, project: str) -> Mapping[str, Sequence[str]]:
+        return self.instances.users_of_disks(project)
+
+    def reconfigure_all(self, project: str) -> None:
+        self.instances.reconfigure_all(project)
+
+    def tunnel_target(self, project: str, zone: str, host: str) -> TunnelTarget | None:
+        return self.instances.tunnel_target(f"{project}/zones/{zone}/instances/{host}")

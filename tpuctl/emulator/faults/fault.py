@@ -1,0 +1,297 @@
+"""Faults that were asked for, as resources: what each does, to what, and whether it was used.
+
+faults.add({"kind": "unavailable", "method": "CreateNode", "times": 2})
+faults.take("stockout", zone="us-central1-b", type="v2-8")
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from tpuctl import catalog
+from tpuctl.emulator.faults.google_messages import WORDINGS
+from tpuctl.emulator.state.errors import CODES, invalid, missing
+from tpuctl.emulator.state.locations import regions, zones
+from tpuctl.emulator.state.store import Store
+from tpuctl.emulator.state.text import did_you_mean
+
+__all__ = ["KINDS", "MATCHES", "SCHEDULED", "Fault", "Faults", "is_mutating", "matches_method"]
+
+# What a call is chosen by; a fault takes those that fit all it names.
+MATCHES = ("method", "project", "zone", "region", "type", "name", "caller")
+_COUNTS = ("times", "at")
+
+# Every kind with what it takes beside the counts. `*` marks what it cannot do without.
+KINDS: Mapping[str, tuple[str, ...]] = {
+    "stockout": ("project", "zone", "type", "text"),
+    "queue-fail": ("project", "zone", "type", "name", "text", "code"),
+    "quota": (*MATCHES, "limit", "number", "text"),
+    "deny": (*MATCHES, "text"),
+    "unavailable": (*MATCHES, "text"),
+    "error": (*MATCHES, "code", "http", "text", "like", "operation", "limit", "number"),
+    "dropped": MATCHES,
+    "lost": MATCHES,
+    "cut": (*MATCHES, "after_bytes", "of", "code"),
+    "hold": (*MATCHES, "after"),
+    "slow": (*MATCHES, "seconds*"),
+    "preempt": ("node*", "seconds"),
+    "maintenance": ("node*", "seconds"),
+    "key-refused": ("node", "worker"),
+    "host-gone": ("node*", "worker", "seconds", "how"),
+    "disk-full": ("node*", "worker", "seconds", "after_bytes"),
+}
+# What happens to nodes and machines, without a call of anybody: once.
+SCHEDULED = ("preempt", "maintenance", "host-gone", "disk-full")
+# What a quota is met by, unless a method is named.
+_CREATIONS = "CreateNode,CreateQueuedResource,Instances/Insert"
+_UNLIMITED = "unlimited"
+_LONGEST_TEXT = 10_000
+_CHOICES = {"of": ("request", "answer"), "how": ("silent", "refused")}
+_READING = re.compile(
+    r"(?:get|list|search|test|wait|query|fetch|aggregated|batchget|lookup|check|lint|sign)",
+    re.IGNORECASE,
+)
+
+
+class Fault:
+    """One fault. `seen` counts the requests that fitted it, `used` those that it struck."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self.fields = fields
+
+    @property
+    def id(self) -> str:
+        return str(self.fields["id"])
+
+    @property
+    def kind(self) -> str:
+        return str(self.fields["kind"])
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.fields.get(name, default)
+
+    def is_spent(self) -> bool:
+        """Whether it can strike no more."""
+        times, at = self.fields["times"], self.get("at")
+        if times == _UNLIMITED:
+            return False
+        if self.fields["used"] >= times:
+            return True
+        return at is not None and self.fields["seen"] >= at + times - 1
+
+    def fits(self, facts: Mapping[str, Any]) -> bool:
+        """Whether it is about something of which these facts are known."""
+        return all(
+            _fits(name, self.fields[name], facts.get(name))
+            for name in (*MATCHES, "node", "worker")
+            if name in self.fields
+        )
+
+
+class Faults:
+    """Kept in the store, so that they outlive the server."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._keys: dict[str, str] = {}
+        self._faults: dict[str, Fault] = {}  # by id, the oldest first
+        for key, _ in store.items("fault"):
+            fields = store.get_json("fault", key)
+            assert fields is not None
+            self._faults[fields["id"]] = Fault(fields)
+            self._keys[fields["id"]] = key
+
+    def add(self, wanted: Any) -> Fault:
+        """Make a fault from its JSON form; ApiError names the first thing wrong with it."""
+        fields = _checked(wanted)
+        number = self._store.next("fault")
+        fault = Fault(
+            {"id": f"{fields['kind']}-{number}", **fields, "seen": 0, "used": 0, "problem": ""}
+        )
+        self._faults[fault.id] = fault
+        self._keys[fault.id] = f"{number:012d}"
+        self._save(fault)
+        return fault
+
+    def all(self) -> list[Fault]:
+        """In the order in which they were added, spent ones included."""
+        return list(self._faults.values())
+
+    def get(self, fault_id: str) -> Fault:
+        found = self._faults.get(fault_id)
+        if found is None:
+            raise missing(
+                f"There is no fault {fault_id!r}.{did_you_mean(fault_id, self._faults)}",
+            )
+        return found
+
+    def remove(self, fault_id: str) -> None:
+        self.get(fault_id)
+        del self._faults[fault_id]
+        self._store.delete("fault", self._keys.pop(fault_id))
+
+    def take(self, kind: str, **facts: str) -> dict[str, Any] | None:
+        """The fault of this kind that applies to these facts, its use counted; None for none.
+
+        A service asks where the fault would strike, as in `take("stockout", zone=zone, type=type)`
+        when capacity is looked for.
+        """
+        for fault in self.due((kind,), lambda: facts):
+            self.use(fault)
+            return dict(fault.fields)
+        return None
+
+    def due(self, kinds: Collection[str], facts: Callable[[], Mapping[str, Any]]) -> list[Fault]:
+        """Those of these kinds that strike now, the oldest first. Each request is asked about once.
+
+        Whoever lets one of them strike says so with `use`.
+        """
+        found: list[Fault] = []
+        known: Mapping[str, Any] | None = None
+        for fault in self._faults.values():
+            if fault.kind not in kinds or fault.is_spent():
+                continue
+            known = facts() if known is None else known
+            if not fault.fits(known):
+                continue
+            fault.fields["seen"] += 1
+            self._save(fault)
+            if fault.fields["seen"] >= (fault.get("at") or 1):
+                found.append(fault)
+        return found
+
+    def can_strike(self, fault: Fault) -> bool:
+        """Whether a fault that was due still is: neither removed nor used up since."""
+        times = fault.fields["times"]
+        return fault.id in self._faults and (times == _UNLIMITED or fault.fields["used"] < times)
+
+    def note(self, fault: Fault, **fields: Any) -> None:
+        """Keep something beside what was asked for."""
+        fault.fields.update(fields)
+        self._save(fault)
+
+    def use(self, fault: Fault, problem: str = "") -> None:
+        """Note that it struck, or tried to and met a problem."""
+        fault.fields["used"] += 1
+        fault.fields["problem"] = problem
+        self._save(fault)
+
+    def _save(self, fault: Fault) -> None:
+        if fault.id in self._faults:
+            self._store.put_json("fault", self._keys[fault.id], fault.fields)
+
+
+def matches_method(pattern: str, method: str) -> bool:
+    """Whether a method has a name like the pattern's: whole, or what follows a `/` or `.` in it.
+
+    `mutating` stands for all that change something; several patterns are parted by commas.
+    """
+    for one in pattern.split(","):
+        wanted = one.strip()
+        if wanted == "mutating":
+            if is_mutating(method):
+                return True
+        elif any(fnmatchcase(method, form) for form in (wanted, f"*/{wanted}", f"*.{wanted}")):
+            return True
+    return False
+
+
+def is_mutating(method: str) -> bool:
+    """Whether a method changes something, by its verb."""
+    return _READING.match(re.split(r"[/.]", method)[-1]) is None
+
+
+def _fits(name: str, wanted: Any, actual: Any) -> bool:
+    if name == "worker":
+        return bool(str(wanted) == actual)
+    if name == "method":
+        return actual is not None and matches_method(wanted, str(actual))
+    values = [actual] if isinstance(actual, str) else list(actual or ())
+    if name in ("name", "node") and "*" not in wanted:
+        return any(wanted in value for value in values)
+    return any(fnmatchcase(value, wanted) for value in values)
+
+
+def _checked(wanted: Any) -> dict[str, Any]:
+    if not isinstance(wanted, dict):
+        raise invalid("A fault is an object with a kind.")
+    given = {key: value for key, value in wanted.items() if value is not None}
+    kind = given.pop("kind", "")
+    if kind not in KINDS:
+        raise invalid(
+            f"There is no fault of kind {kind!r}.{did_you_mean(str(kind), KINDS)} "
+            f"The kinds are {', '.join(KINDS)}."
+        )
+    takes = {name.rstrip("*") for name in KINDS[kind]}
+    for name in given:
+        if name not in takes and name not in _COUNTS:
+            everything = {field.rstrip("*") for fields in KINDS.values() for field in fields}
+            if name in everything:
+                raise invalid(
+                    f"A fault of kind {kind} has no {name!r}: it takes "
+                    f"{', '.join(sorted(takes)) or 'nothing'}, and {' and '.join(_COUNTS)}."
+                )
+            raise invalid(f"A fault has no {name!r}.{did_you_mean(name, takes | set(_COUNTS))}")
+    for name in KINDS[kind]:
+        if name.endswith("*") and name[:-1] not in given:
+            raise invalid(f"A fault of kind {kind} needs {name[:-1]!r}.")
+    fields = {name: _value(name, value) for name, value in given.items()}
+    if kind in SCHEDULED and not {"times", "at"}.isdisjoint(fields):
+        raise invalid(f"A fault of kind {kind} strikes once: it has no times and no at.")
+    if kind == "quota":
+        fields.setdefault("method", _CREATIONS)
+    return {"kind": kind, "times": 1, **fields}
+
+
+def _value(name: str, value: Any) -> Any:
+    if name == "times" and value == _UNLIMITED:
+        return value
+    if name in ("times", "at", "number", "http", "after_bytes", "worker"):
+        ranges = {"number": (0, 10**9), "http": (400, 599), "after_bytes": (0, 10**13)}
+        ranges["worker"] = (0, 10**6)
+        least, most = ranges.get(name, (1, 10**9))
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            or_else = " or unlimited" if name == "times" else ""
+            raise invalid(
+                f"{name} is a whole number from {least} to {most}{or_else}, not {value!r}."
+            )
+    elif name == "seconds":
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number or not 0 <= value <= 10**7:
+            raise invalid(f"seconds is a number of at least 0, not {value!r}.")
+    elif name in ("after", "operation"):
+        if not isinstance(value, bool):
+            raise invalid(f"{name} is true or false, not {value!r}.")
+    elif not isinstance(value, str) or not 0 < len(value) <= _LONGEST_TEXT:
+        raise invalid(f"{name} is a text that is not empty, not {value!r}.")
+    elif name in _CHOICES and value not in _CHOICES[name]:
+        raise invalid(f"{name} is {' or '.join(_CHOICES[name])}, not {value!r}.")
+    elif name in ("zone", "region", "type") and not _is_known(name, value):
+        known = _KNOWN[name]()
+        raise invalid(f"There is no {name} {value!r}.{did_you_mean(value, known)}")
+    elif name == "code" and value not in CODES:
+        raise invalid(f"There is no code {value!r}.{did_you_mean(value.upper(), CODES)}")
+    elif name == "like" and value not in WORDINGS:
+        raise invalid(
+            f"There is no wording {value!r}.{did_you_mean(value, WORDINGS)} "
+            f"The wordings are {', '.join(WORDINGS)}."
+        )
+    return value
+
+
+_KNOWN: Mapping[str, Callable[[], Collection[str]]] = {
+    "zone": zones,
+    "region": regions,
+    "type": catalog.accelerator_types,
+}
+_TPU = re.compile(r"v\d")
+
+
+def _is_known(name: str, value: str) -> bool:
+    """Whether there is such a place or type; of types, those of TPUs alone are looked at."""
+    if name == "type" and not _TPU.match(value):
+        return True
+    return any(fnmatchcase(one, value) for one in _KNOWN[name]())

@@ -1,0 +1,53 @@
+"""Which methods there are for faults to strike, and what somebody meant who mistyped one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from tpuctl.emulator.faults.fault import matches_method
+from tpuctl.emulator.state.errors import invalid
+from tpuctl.emulator.state.text import did_you_mean
+
+__all__ = ["MethodNames"]
+
+
+class _Router(Protocol):
+    def names(self) -> set[str]: ...
+
+    def imitates(self, full_name: str) -> bool: ...
+
+
+class MethodNames:
+    """The names of the router's methods, and those of the APIs that have no table there."""
+
+    def __init__(self, router: _Router, others: Callable[[], Collection[str]]) -> None:
+        self._router = router
+        self._others = others
+
+    def require(self, pattern: str) -> None:
+        """Refuse a pattern, or a part of one, that can match no method which is imitated."""
+        others = set(self._others())
+        names = self._router.names() | others
+        for part in pattern.split(","):
+            wanted = part.strip()
+            if wanted == "mutating":
+                continue
+            found = [name for name in names if matches_method(wanted, name)]
+            if not any(name in others or self._router.imitates(name) for name in found):
+                close = did_you_mean(wanted, _forms(names))
+                raise invalid(
+                    f"The local cloud has no method {wanted!r}.{close}"
+                    " Methods are named as CreateNode, Networks/Insert or storage.objects.insert, "
+                    "in full or by their end, and * may stand for any part."
+                )
+
+
+def _forms(names: Collection[str]) -> list[str]:
+    """The ways in which a method may be named."""
+    forms: dict[str, None] = {}
+    for name in sorted(names):
+        for start in (0, *(found.end() for found in re.finditer(r"[./]", name))):
+            forms[name[start:]] = None
+    return list(forms)

@@ -1,0 +1,163 @@
+"""What befalls nodes and machines without a call of anybody: faults that happen once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol
+
+from tpuctl.emulator.faults.fault import SCHEDULED, Fault, Faults
+from tpuctl.emulator.machines.interface import Host, MachineError
+from tpuctl.emulator.state.errors import ApiError, missing
+from tpuctl.emulator.state.text import did_you_mean
+
+__all__ = ["ScheduledFaults"]
+
+log = logging.getLogger(__name__)
+
+
+class Interruptible(Protocol):
+    """An API whose resources have machines that Google takes away or maintains."""
+
+    async def preempt(self, name: str) -> None: ...
+
+    async def maintain(self, name: str) -> None: ...
+
+
+class ScheduledFaults:
+    """Lets them happen when they are due, and takes back what can be taken back."""
+
+    def __init__(
+        self,
+        faults: Faults,
+        host: Host,
+        names: Callable[[], list[str]],
+        service_of: Callable[[str], Interruptible],
+        in_background: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:
+        """`names` lists what has machines, by full names, `service_of` tells whose each is."""
+        self._faults = faults
+        self._host = host
+        self._names = names
+        self._service_of = service_of
+        self._in_background = in_background
+        self._ways: dict[str, Callable[[Fault, str], Awaitable[None]]] = {
+            "preempt": self._preempt,
+            "maintenance": self._maintain,
+            "host-gone": self._lose,
+            "disk-full": self._fill,
+        }
+
+    def resume(self) -> None:
+        """Take up what is still to happen."""
+        for fault in self._faults.all():
+            if fault.kind in SCHEDULED and not fault.is_spent():
+                self._in_background(self._happen(fault))
+
+    def schedule(self, fault: Fault) -> None:
+        """Have a new fault happen at its time. ApiError if that is now and cannot be."""
+        if fault.kind not in SCHEDULED:
+            return
+        if not fault.get("seconds"):
+            name = self._full_name(fault.fields["node"])
+            if fault.kind in ("host-gone", "disk-full"):
+                self._machines(fault, name)
+        self._faults.note(fault, due=time.time() + fault.get("seconds", 0))
+        self._in_background(self._happen(fault))
+
+    async def undo(self, fault: Fault) -> None:
+        """What a fault that was removed leaves: disks have room again. The rest has happened."""
+        if not fault.get("active"):
+            return
+        for name in self._host.machines():
+            if _is_about(fault, name):
+                try:
+                    await self._host.limit_disk(name, self.disk_limit(name))
+                except MachineError as error:
+                    log.warning("%s: %s", name, error)
+
+    def disk_limit(self, machine: str) -> int | None:
+        """How many bytes the programs of a machine may write that begins to run."""
+        limits = [
+            int(fault.get("after_bytes", 0))
+            for fault in self._faults.all()
+            if fault.get("active") and _is_about(fault, machine)
+        ]
+        return min(limits, default=None)
+
+    def shown(self, fault: Fault) -> dict[str, Any]:
+        """What only the machines know of a fault."""
+        if not fault.get("active"):
+            return {}
+        host = self._host
+        left = [host.disk_free(name) for name in host.machines() if _is_about(fault, name)]
+        return {"free": min((one for one in left if one is not None), default=None)}
+
+    async def _happen(self, fault: Fault) -> None:
+        await asyncio.sleep(max(0.0, fault.fields["due"] - time.time()))
+        if not self._faults.can_strike(fault):
+            return
+        problem = ""
+        try:
+            await self._ways[fault.kind](fault, self._full_name(fault.fields["node"]))
+        except (ApiError, MachineError) as error:
+            problem = str(error)
+        except Exception as error:
+            log.exception("%s of %s failed", fault.kind, fault.fields["node"])
+            problem = repr(error)
+        if self._faults.can_strike(fault):
+            self._faults.use(fault, problem)
+
+    async def _preempt(self, fault: Fault, name: str) -> None:
+        await self._service_of(name).preempt(name)
+
+    async def _maintain(self, fault: Fault, name: str) -> None:
+        await self._service_of(name).maintain(name)
+
+    async def _lose(self, fault: Fault, name: str) -> None:
+        is_silent = fault.get("how", "silent") == "silent"
+        for machine in self._machines(fault, name):
+            await self._host.lose(machine, is_silent=is_silent)
+
+    async def _fill(self, fault: Fault, name: str) -> None:
+        """What limits the disks stays until the fault is removed; machines ask as they boot."""
+        for machine in self._machines(fault, name):
+            await self._host.limit_disk(machine, int(fault.get("after_bytes", 0)))
+        self._faults.note(fault, active=True)
+
+    def _full_name(self, node: str) -> str:
+        """Of a node or an instance given by its full name or, where that is clear, by its id."""
+        names = self._names()
+        found = [name for name in names if node in (name, name.rpartition("/")[2])]
+        if len(found) != 1:
+            told = "There is no node" if not found else "More than one node is called"
+            ids = [name.rpartition("/")[2] for name in names]
+            raise missing(f"{told} {node}.{did_you_mean(node, [*ids, *names])}")
+        return found[0]
+
+    def _machines(self, fault: Fault, name: str) -> list[str]:
+        """Those of a node that run, and of which the fault is."""
+        of_node = [one for one in self._host.machines() if _node_of(one) == name]
+        if not of_node:
+            raise missing(f"{name} has no machine that runs.")
+        found = [one for one in of_node if _is_about(fault, one)]
+        if not found:
+            workers = sorted(int(one.rpartition("/workers/")[2]) for one in of_node if "/wo" in one)
+            told = f"its workers are 0 to {workers[-1]}" if workers else "it is one machine"
+            raise missing(f"{name} has no worker {fault.get('worker')}: {told}.")
+        return found
+
+
+def _node_of(machine: str) -> str:
+    """The full name of the node that a machine is of; an instance is its own."""
+    return machine.partition("/workers/")[0].replace("/v1nodes/", "/nodes/")
+
+
+def _is_about(fault: Fault, machine: str) -> bool:
+    full, worker = _node_of(machine), machine.rpartition("/workers/")[2]
+    wanted = fault.fields["node"]
+    if wanted not in (full, full.rpartition("/")[2]):
+        return False
+    return "worker" not in fault.fields or str(fault.fields["worker"]) == worker

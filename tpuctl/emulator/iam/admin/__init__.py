@@ -1,0 +1,3 @@
+"""IAM Admin v1: service accounts and roles."""
+
+__all__: list[str] = []

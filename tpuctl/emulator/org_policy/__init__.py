@@ -1,0 +1,3 @@
+"""Organization Policy v2."""
+
+__all__: list[str] = []

@@ -1,0 +1,30 @@
+"""Organization Policy, as the core knows it: its surfaces, who may call it, and its paces."""
+
+from __future__ import annotations
+
+from tpuctl.emulator.iam.api_access import ApiAccess
+from tpuctl.emulator.wire.google_api import GoogleApi, Surface
+
+__all__ = ["API"]
+
+_ACCESS = ApiAccess(
+    package=__package__,
+    host="orgpolicy.googleapis.com",
+    methods=("google.cloud.orgpolicy.",),
+)
+
+API = GoogleApi(
+    access=_ACCESS,
+    services={"org_policies": "tpuctl.emulator.org_policy.service:OrgPolicyService"},
+    surfaces=(
+        Surface(
+            "google.cloud.orgpolicy.v2.OrgPolicy",
+            "",
+            "OrgPolicy",
+            "org_policies",
+            r"/v2/(?:projects|folders|organizations)/[^/]+/(?:policies|constraints)",
+            api=_ACCESS.host,
+            definition="tpuctl.emulator.org_policy.messages",
+        ),
+    ),
+)

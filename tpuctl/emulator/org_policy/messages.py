@@ -1,0 +1,64 @@
+"""Organization Policy v2: its messages and methods, as its public description numbers them.
+
+From googleapis/googleapis, google/cloud/orgpolicy/v2, and Google's discovery document of
+orgpolicy v2. Alternates, dry runs, conditions and custom constraints are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tpuctl.emulator.wire.definitions import Definition, Way
+from tpuctl.emulator.wire.messages import Method
+
+__all__ = ["V2", "methods"]
+
+_ALL = "/v2/{parent=*/*}/policies"
+_ONE = "/v2/{name=*/*/policies/*}"
+
+_METHODS: Mapping[str, Way] = {
+    "list_constraints": Way(
+        "ListConstraintsRequest", "ListConstraintsResponse", "GET", "/v2/{parent=*/*}/constraints"
+    ),
+    "list_policies": Way("ListPoliciesRequest", "ListPoliciesResponse", "GET", _ALL),
+    "get_policy": Way("GetPolicyRequest", "Policy", "GET", _ONE),
+    "get_effective_policy": Way(
+        "GetEffectivePolicyRequest", "Policy", "GET", f"{_ONE}:getEffectivePolicy"
+    ),
+    "create_policy": Way("CreatePolicyRequest", "Policy", "POST", _ALL, "policy"),
+    "update_policy": Way(
+        "UpdatePolicyRequest", "Policy", "PATCH", "/v2/{policy.name=*/*/policies/*}", "policy"
+    ),
+    "delete_policy": Way("DeletePolicyRequest", "google.protobuf.Empty", "DELETE", _ONE),
+}
+
+V2 = Definition(
+    "google.cloud.orgpolicy.v2",
+    messages={
+        "Policy": "name spec:PolicySpec etag=5",
+        "PolicySpec": "etag update_time:google.protobuf.Timestamp rules:[PolicyRule] "
+        "inherit_from_parent:bool reset:bool",
+        "PolicyRule": "values:StringValues allow_all:bool? deny_all:bool? enforce:bool?",
+        "StringValues": "allowed_values:[string] denied_values:[string]",
+        "Constraint": "name display_name description constraint_default:ConstraintDefault "
+        "list_constraint:ListConstraint boolean_constraint:BooleanConstraint",
+        "ListConstraint": "supports_in:bool supports_under:bool",
+        "BooleanConstraint": "",
+        "ListConstraintsRequest": "parent page_size:int32 page_token",
+        "ListConstraintsResponse": "constraints:[Constraint] next_page_token",
+        "ListPoliciesRequest": "parent page_size:int32 page_token",
+        "ListPoliciesResponse": "policies:[Policy] next_page_token",
+        "GetPolicyRequest": "name",
+        "GetEffectivePolicyRequest": "name",
+        "CreatePolicyRequest": "parent policy:Policy=3",
+        "UpdatePolicyRequest": "policy:Policy update_mask=3",
+        "DeletePolicyRequest": "name etag",
+    },
+    enums={"ConstraintDefault": ("CONSTRAINT_DEFAULT_UNSPECIFIED", "ALLOW", "DENY")},
+    services={"OrgPolicy": _METHODS},
+)
+
+
+def methods(service: str) -> list[Method]:
+    """The methods of the service, given in full."""
+    return V2.methods(service)

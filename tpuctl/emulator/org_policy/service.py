@@ -1,0 +1,191 @@
+"""Organization Policy v2: policies on projects, folders and the organization.
+
+Where no source stands beside them the words are guesses.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from tpuctl.emulator.org_policy.messages import V2
+from tpuctl.emulator.state.constraints import CONSTRAINTS, KIND, OrgPolicies, Rule
+from tpuctl.emulator.state.errors import ApiError, invalid, missing, unimplemented
+from tpuctl.emulator.state.operations import Effect
+from tpuctl.emulator.state.projects import FOLDER, ORGANIZATION
+from tpuctl.emulator.wire.paging import page
+from tpuctl.emulator.wire.registry import Caller, World
+
+__all__ = ["OrgPolicyService"]
+
+_ONE_OF = "A policy rule has one of values, allowAll, denyAll and enforce."
+
+
+class OrgPolicyService:
+    """The handlers of google.cloud.orgpolicy.v2.OrgPolicy."""
+
+    effects: Mapping[str, Effect] = {}
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._store = world.store
+        self._policies = OrgPolicies(world.store)
+
+    def handler(self, service: str) -> Any:
+        return self
+
+    async def list_constraints(self, request: Any, caller: Caller) -> Any:
+        parent = self._resource(request.parent)
+        names, token = page(
+            sorted(CONSTRAINTS), request.page_size, request.page_token, str, most=1000
+        )
+        answer = V2.message("ListConstraintsResponse")(next_page_token=token)
+        for name in names:
+            kind = "list_constraint" if CONSTRAINTS[name] else "boolean_constraint"
+            answer.constraints.add(
+                name=f"{self._told(parent)}/constraints/{name}", constraint_default="ALLOW"
+            )
+            getattr(answer.constraints[-1], kind).SetInParent()
+        return answer
+
+    async def list_policies(self, request: Any, caller: Caller) -> Any:
+        parent = self._resource(request.parent)
+        rows, token = page(
+            self._store.list_json(KIND, f"{parent}/policies/"),
+            request.page_size,
+            request.page_token,
+            _name,
+            most=1000,
+        )
+        return V2.message("ListPoliciesResponse")(
+            policies=map(self._message, rows), next_page_token=token
+        )
+
+    async def get_policy(self, request: Any, caller: Caller) -> Any:
+        return self._message(self._get(self._named(request.name)))
+
+    async def get_effective_policy(self, request: Any, caller: Caller) -> Any:
+        resource, _, constraint = self._named(request.name).partition("/policies/")
+        answer = V2.message("Policy")(name=f"{self._told(resource)}/policies/{constraint}")
+        for rule in self._policies.effective(resource, constraint):
+            _add(answer.spec, rule)
+        return answer
+
+    async def create_policy(self, request: Any, caller: Caller) -> Any:
+        parent = self._resource(request.parent)
+        name = self._named(request.policy.name)
+        if name.partition("/policies/")[0] != parent:
+            raise invalid(f"The policy {request.policy.name!r} is not of {request.parent}.")
+        with self._store.transaction():
+            if self._store.get(KIND, name) is not None:
+                raise ApiError("ALREADY_EXISTS", "Requested entity already exists")
+            return self._message(self._put(name, request.policy))
+
+    async def update_policy(self, request: Any, caller: Caller) -> Any:
+        name = self._named(request.policy.name)
+        if request.update_mask not in ("", "*", "spec", "policy.spec"):
+            raise unimplemented(f"Changing {request.update_mask}")
+        with self._store.transaction():
+            self._match(name, request.policy.etag or request.policy.spec.etag)
+            return self._message(self._put(name, request.policy))
+
+    async def delete_policy(self, request: Any, caller: Caller) -> None:
+        name = self._named(request.name)
+        with self._store.transaction():
+            self._match(name, request.etag)
+            self._store.delete(KIND, name)
+
+    def _resource(self, name: str) -> str:
+        """A project by its id, a folder or the organization, which must be there."""
+        kind, _, own = name.partition("/")
+        if kind == "projects":
+            return f"projects/{self._world.projects.require(own)['id']}"
+        if name not in (FOLDER, ORGANIZATION):
+            raise missing("Requested entity was not found.")
+        return name
+
+    def _named(self, name: str) -> str:
+        parts = name.split("/")
+        if len(parts) != 4 or parts[2] != "policies":
+            raise invalid(f"Invalid policy name: {name!r}.")
+        if parts[3] not in CONSTRAINTS:
+            raise missing("Requested entity was not found.")
+        return f"{self._resource('/'.join(parts[:2]))}/policies/{parts[3]}"
+
+    def _told(self, resource: str) -> str:
+        """Names have the project's number in answers."""
+        kind, _, name = resource.partition("/")
+        return (
+            f"{kind}/{self._world.projects.require(name)['number']}"
+            if kind == "projects"
+            else (resource)
+        )
+
+    def _get(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] | None = self._store.get_json(KIND, name)
+        if found is None:
+            raise missing("Requested entity was not found.")
+        return found
+
+    def _match(self, name: str, etag: str) -> None:
+        if etag not in ("", self._get(name)["etag"]):
+            raise ApiError("ABORTED", "The etag does not match that of the policy.")
+
+    def _put(self, name: str, policy: Any) -> dict[str, Any]:
+        spec = policy.spec
+        is_list = CONSTRAINTS[name.partition("/policies/")[2]]
+        if spec.reset and (spec.rules or spec.inherit_from_parent):
+            raise invalid("A policy that is reset has no rules and inherits none.")
+        if not is_list and (spec.inherit_from_parent or (len(spec.rules) != 1 and not spec.reset)):
+            raise invalid("The policy of a boolean constraint has one rule.")
+        rules = [_rule(one, is_list=is_list) for one in spec.rules]
+        row = {
+            "name": name,
+            "rules": rules,
+            "inherits": spec.inherit_from_parent,
+            "reset": spec.reset,
+            "updated": time.time(),
+            "etag": secrets.token_urlsafe(12),
+        }
+        self._store.put_json(KIND, name, row)
+        return row
+
+    def _message(self, row: Mapping[str, Any]) -> Any:
+        resource, _, constraint = row["name"].partition("/policies/")
+        answer = V2.message("Policy")(
+            name=f"{self._told(resource)}/policies/{constraint}", etag=row["etag"]
+        )
+        spec = answer.spec
+        spec.etag, spec.reset, spec.inherit_from_parent = row["etag"], row["reset"], row["inherits"]
+        spec.update_time.FromMicroseconds(int(row["updated"] * 1e6))
+        for rule in row["rules"]:
+            _add(spec, rule)
+        return answer
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return str(row["name"])
+
+
+def _rule(rule: Any, *, is_list: bool) -> Rule:
+    told = [one for one in ("allow_all", "deny_all", "enforce", "values") if rule.HasField(one)]
+    if len(told) != 1 or (told == ["enforce"]) == is_list:
+        raise invalid(_ONE_OF)
+    if told == ["values"]:
+        return {
+            "allowed": list(rule.values.allowed_values),
+            "denied": list(rule.values.denied_values),
+        }
+    return {told[0]: getattr(rule, told[0])}
+
+
+def _add(spec: Any, rule: Rule) -> None:
+    made = spec.rules.add()
+    if "allowed" in rule:
+        made.values.allowed_values.extend(rule["allowed"])
+        made.values.denied_values.extend(rule["denied"])
+        return
+    for field, value in rule.items():
+        setattr(made, field, value)

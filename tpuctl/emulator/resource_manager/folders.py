@@ -1,0 +1,156 @@
+"""Resource Manager v3: the one organization and the one folder that projects can be in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from google.cloud.resourcemanager_v3.types import folders, organizations
+from google.iam.v1 import iam_policy_pb2
+
+from tpuctl.emulator.iam.policies import Policies, concurrent_change, from_message, to_message
+from tpuctl.emulator.state.errors import ApiError, invalid
+from tpuctl.emulator.state.operations import Effect
+from tpuctl.emulator.state.projects import DOMAIN, FOLDER, ORGANIZATION
+from tpuctl.emulator.wire.paging import page
+from tpuctl.emulator.wire.registry import Caller, World
+
+__all__ = ["ContainersService"]
+
+_CREATED = 1_700_000_000  # both were there before any project
+_CUSTOMER = "C010ca1ld"
+_FOLDER_TITLE = "Local folder"
+
+
+class ContainersService:
+    """The handlers of google.cloud.resourcemanager.v3.Folders and .Organizations.
+
+    Nothing can be created, moved or deleted: those methods are not imitated.
+    """
+
+    effects: Mapping[str, Effect] = {}
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._policies = Policies(world.store)
+
+    def handler(self, service: str) -> ContainersService:
+        return self
+
+    async def get_organization(self, request: Any, caller: Caller) -> Any:
+        self._check(request.name, "resourcemanager.organizations.get", (ORGANIZATION,))
+        return _organization()
+
+    async def search_organizations(self, request: Any, caller: Caller) -> Any:
+        facts = {"domain": DOMAIN, "directorycustomerid": _CUSTOMER}
+        found = [_organization()] if _matches(request.query, facts) else []
+        if not self._may_get(ORGANIZATION, caller):
+            found = []
+        rows, token = page(found, request.page_size, request.page_token, _name_of)
+        return organizations.SearchOrganizationsResponse.pb()(
+            organizations=rows, next_page_token=token
+        )
+
+    async def get_folder(self, request: Any, caller: Caller) -> Any:
+        self._check(request.name, "resourcemanager.folders.get", (FOLDER,))
+        return _folder()
+
+    async def list_folders(self, request: Any, caller: Caller) -> Any:
+        self._check(request.parent, "resourcemanager.folders.list")
+        found = [_folder()] if request.parent == ORGANIZATION else []
+        rows, token = page(found, request.page_size, request.page_token, _name_of)
+        return folders.ListFoldersResponse.pb()(folders=rows, next_page_token=token)
+
+    async def search_folders(self, request: Any, caller: Caller) -> Any:
+        facts = {"displayname": _FOLDER_TITLE, "parent": ORGANIZATION, "state": "ACTIVE"}
+        found = [_folder()] if _matches(request.query, facts) else []
+        if not self._may_get(FOLDER, caller):
+            found = []
+        rows, token = page(found, request.page_size, request.page_token, _name_of)
+        return folders.SearchFoldersResponse.pb()(folders=rows, next_page_token=token)
+
+    async def get_iam_policy(self, request: Any, caller: Caller) -> Any:
+        self._check(request.resource, f"{_kind(request.resource)}.getIamPolicy")
+        return to_message(self._policies.get(request.resource))
+
+    async def set_iam_policy(self, request: Any, caller: Caller) -> Any:
+        self._check(request.resource, f"{_kind(request.resource)}.setIamPolicy")
+        wanted = from_message(request.policy)
+        return to_message(self._policies.set(request.resource, wanted, concurrent_change()))
+
+    async def test_iam_permissions(self, request: Any, caller: Caller) -> Any:
+        """Of a container that is not there, none.
+
+        What Google answers for an absent container was not found.
+        """
+        if not re.fullmatch(r"(?:organizations|folders)/[^/]+", request.resource):
+            raise invalid("Request contains an invalid argument.")
+        if request.resource not in (ORGANIZATION, FOLDER):
+            return iam_policy_pb2.TestIamPermissionsResponse()
+        names = self._world.authority.granted(caller, request.resource, request.permissions)
+        return iam_policy_pb2.TestIamPermissionsResponse(permissions=names)
+
+    def _may_get(self, name: str, caller: Caller) -> bool:
+        """Whether searches tell a caller of it."""
+        return self._world.authority.allows(caller.email, f"{_kind(name)}.get", name)
+
+    @staticmethod
+    def _check(
+        name: str, permission: str, existing: tuple[str, ...] = (ORGANIZATION, FOLDER)
+    ) -> None:
+        """One answer for what is absent and what is closed, as in falcon-integration-gateway#98."""
+        if name not in existing:
+            raise ApiError(
+                "PERMISSION_DENIED",
+                f"Permission '{permission}' denied on resource "
+                f"'//cloudresourcemanager.googleapis.com/{name}' (or it may not exist).",
+            )
+
+
+def _kind(name: str) -> str:
+    return f"resourcemanager.{name.partition('/')[0]}"
+
+
+def _matches(query: str, facts: Mapping[str, str]) -> bool:
+    """Terms such as `domain:example.com` or `displayName=Test*`, all of which must hold."""
+    for key, value in re.findall(r'(\w+)\s*[:=]\s*("[^"]*"|\S*)', query):
+        actual = facts.get(key.lower())
+        if actual is None:
+            raise invalid(f"Unknown field in query: {key}")
+        pattern = re.escape(value.strip('"')).replace(r"\*", ".*")
+        if not re.fullmatch(pattern, actual, re.IGNORECASE):
+            return False
+    return True
+
+
+def _name_of(message: Any) -> str:
+    return str(message.name)
+
+
+def _organization() -> Any:
+    kind = organizations.Organization
+    answer = kind.pb()(
+        name=ORGANIZATION,
+        display_name=DOMAIN,
+        directory_customer_id=_CUSTOMER,
+        state=kind.State.ACTIVE,
+        etag='W/"1"',
+    )
+    answer.create_time.FromSeconds(_CREATED)
+    answer.update_time.FromSeconds(_CREATED)
+    return answer
+
+
+def _folder() -> Any:
+    kind = folders.Folder
+    answer = kind.pb()(
+        name=FOLDER,
+        parent=ORGANIZATION,
+        display_name=_FOLDER_TITLE,
+        state=kind.State.ACTIVE,
+        etag='W/"1"',
+    )
+    answer.create_time.FromSeconds(_CREATED)
+    answer.update_time.FromSeconds(_CREATED)
+    return answer

@@ -1,0 +1,3 @@
+"""Secret Manager v1."""
+
+__all__: list[str] = []

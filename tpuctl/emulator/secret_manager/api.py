@@ -1,0 +1,47 @@
+"""Secret Manager, as the core knows it: its surfaces, who may call it, and its paces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tpuctl.emulator.iam.api_access import ApiAccess
+from tpuctl.emulator.iam.refusals import denied
+from tpuctl.emulator.iam.required_permissions import Need
+from tpuctl.emulator.state.errors import ApiError
+from tpuctl.emulator.wire.google_api import GoogleApi, Surface
+
+__all__ = ["API"]
+
+_HOST = "secretmanager.googleapis.com"
+
+
+def _refuse(method: str, need: Need, email: str, request: Any) -> ApiError:
+    """As in hundreds of public issues."""
+    text = (
+        f"Permission '{need.permission}' denied for resource '{need.told}' (or it may not exist)."
+    )
+    return denied(text, need, _HOST, need.told)
+
+
+_ACCESS = ApiAccess(
+    package=__package__,
+    host=_HOST,
+    methods=("google.cloud.secretmanager.",),
+    refuse=_refuse,
+)
+
+API = GoogleApi(
+    access=_ACCESS,
+    services={"secrets": "tpuctl.emulator.secret_manager.service:SecretsService"},
+    surfaces=(
+        Surface(
+            "google.cloud.secretmanager.v1.SecretManagerService",
+            "",
+            "SecretManagerService",
+            "secrets",
+            r"/v1/projects/[^/]+/secrets",
+            api=_ACCESS.host,
+            definition="tpuctl.emulator.secret_manager.messages",
+        ),
+    ),
+)

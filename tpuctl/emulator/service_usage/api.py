@@ -1,0 +1,79 @@
+"""Service Usage, as the core knows it: its surfaces, who may call it, and its paces."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tpuctl.emulator.iam.api_access import ApiAccess
+from tpuctl.emulator.iam.refusals import on_platform
+from tpuctl.emulator.iam.required_permissions import Need
+from tpuctl.emulator.service_usage.quota import METHODS
+from tpuctl.emulator.state.errors import ApiError
+from tpuctl.emulator.wire.google_api import GoogleApi, Surface
+
+__all__ = ["API"]
+
+_HOST = "serviceusage.googleapis.com"
+_TYPE = "type.googleapis.com/google.rpc."
+
+
+def _refuse(method: str, need: Need, email: str, request: Any) -> ApiError:
+    """su-kaka/gcli2api#283 and aquasecurity/cloudsploit#1606; the other verbs after these."""
+    kind, _, verb = need.permission.rpartition(".")
+    found = re.search(r"/services/([^/:]+)", need.told)
+    apis = list(getattr(request, "service_ids", ())) or ([found[1]] if found else [])
+    if kind != "serviceusage.services":
+        return on_platform(_HOST)(method, need, email, request)
+    if verb == "list":
+        text = f"Permission denied to list services for consumer container [{need.told}]"
+    else:
+        text = f"Permission denied to {verb} service [{', '.join(apis)}]"
+    details: list[Mapping[str, Any]] = [
+        {
+            "@type": f"{_TYPE}PreconditionFailure",
+            "violations": [{"type": "googleapis.com", "subject": "110002"}],
+        },
+        {
+            "@type": f"{_TYPE}ErrorInfo",
+            "reason": "AUTH_PERMISSION_DENIED",
+            "domain": _HOST,
+        },
+    ]
+    return ApiError("PERMISSION_DENIED", text, details=details)
+
+
+_ACCESS = ApiAccess(
+    package=__package__,
+    host=_HOST,
+    methods=("google.api.serviceusage.",),
+    refuse=_refuse,
+    scopes=("service.management",),
+    reading_scopes=("cloud-platform.read-only",),
+)
+
+_PACES = {
+    "services.enable": (0.6, 150.0),  # "API enabling 2-3 min" in public reports
+    "services.disable": (0.3, 20.0),  # guess
+}
+
+API = GoogleApi(
+    access=_ACCESS,
+    services={
+        "services": "tpuctl.emulator.service_usage.services:ServicesService",
+        "quota": "tpuctl.emulator.service_usage.quota:QuotaService",
+    },
+    surfaces=(
+        Surface(
+            "google.api.serviceusage.v1.ServiceUsage",
+            "google.cloud.service_usage_v1.services.service_usage",
+            "ServiceUsage",
+            "services",
+            r"/v1/(?:operations|[a-z]+/[^/]+/services)",
+        ),
+    ),
+    json_services={"/v1beta1/": "quota"},  # of which no client has a table
+    other_methods=METHODS,
+    paces=_PACES,
+)

@@ -1,0 +1,214 @@
+"""Service Usage v1beta1, for which there is no official Python client: quota and service agents.
+
+    GET  /v1beta1/projects/P/services/S/consumerQuotaMetrics[/METRIC[/limits/LIMIT]]
+    POST /v1beta1/projects/P/services/S:generateServiceIdentity
+
+Shapes are those of the API's reference. How zero and "unlimited" look, and the metrics
+`tpu-v5s-litepod-preemptible`, `tpu-v5s-litepod-serving-preemptible`, `tpu-v5p-preemptible` and
+`tpu-v6e-preemptible`, were seen in public programs that read them. The other metrics' names follow
+from the limits' ids by the same rule and are guesses.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, unquote
+
+from tpuctl.catalog import region_of, zones
+from tpuctl.emulator.state.errors import ApiError, invalid, missing
+from tpuctl.emulator.state.operations import Effect
+from tpuctl.emulator.state.projects import Project
+from tpuctl.emulator.wire.paging import page
+from tpuctl.emulator.wire.registry import Caller, World
+
+__all__ = ["METHODS", "QuotaService"]
+
+_SERVICE = "google.api.serviceusage.v1beta1.ServiceUsage"
+_NAMES = (
+    "GenerateServiceIdentity",
+    "GetConsumerQuotaLimit",
+    "GetConsumerQuotaMetric",
+    "ListConsumerQuotaMetrics",
+)
+METHODS = tuple(f"{_SERVICE}/{name}" for name in _NAMES)
+_METRICS = re.compile(
+    r"/v1beta1/projects/([^/]+)/services/([^/:]+)/consumerQuotaMetrics"
+    r"(?:/([^/:]+)(?:/limits/([^/:]+))?)?"
+)
+_IDENTITY = re.compile(r"/v1beta1/projects/([^/]+)/services/([^/:]+):generateServiceIdentity")
+_TPU = "tpu.googleapis.com"
+_LIMIT_ID = re.compile(r"TPU(\w+)PerProjectPer(Zone|Region)ForTPUAPI")
+_WORD = re.compile(r"V\d+[a-zA-Z]|[A-Z][a-z]+")
+_UNLIMITED = -1
+# What a new project has in each zone, by the middle of the limit's id; the serving limits' are
+# guesses. In a region nothing limits it further.
+_DEFAULTS = {
+    "V2s": 40,
+    "V2sPod": 32,
+    "V2sPreemptible": 120,
+    "V2sPreemptiblePod": 32,
+    "V3s": 40,
+    "V3sPod": 32,
+    "V3sPreemptible": 120,
+    "V3sPreemptiblePod": 32,
+    "V4sPod": 0,
+    "V4sPreemptiblePod": 0,
+    "V5P": 128,
+    "V5PPreemptible": 768,
+    "V5sLitepod": 512,
+    "V5sLitepodServing": 512,
+    "V5sPreemptibleLitepod": 1536,
+    "V5sPreemptibleLitepodServing": 1536,
+    "V6E": 512,
+    "V6EPreemptible": 1536,
+}
+# What a project's agent is called, of the services that have one.
+_AGENTS = {
+    "aiplatform.googleapis.com": "gcp-sa-aiplatform",
+    "cloudbuild.googleapis.com": "gcp-sa-cloudbuild",
+    "compute.googleapis.com": "compute-system",
+    "storage.googleapis.com": "gs-project-accounts",
+    "tpu.googleapis.com": "cloud-tpu",  # TPU's own generateServiceIdentity names gcp-sa-tpu
+}
+
+Json = dict[str, Any]
+
+
+class QuotaService:
+    """Answers in JSON alone."""
+
+    effects: Mapping[str, Effect] = {}
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def handler(self, service: str) -> QuotaService:
+        return self
+
+    def method_of(self, verb: str, path: str) -> str | None:
+        """The name of the method that a request is of, if that is imitated."""
+        metrics = _METRICS.fullmatch(path) if verb == "GET" else None
+        if metrics is not None:
+            if metrics[3]:
+                return "GetConsumerQuotaLimit" if metrics[4] else "GetConsumerQuotaMetric"
+            return "ListConsumerQuotaMetrics"
+        if verb == "POST" and _IDENTITY.fullmatch(path):
+            return "GenerateServiceIdentity"
+        return None
+
+    async def answer(
+        self, verb: str, path: str, query: Mapping[str, Sequence[str]], caller: Caller
+    ) -> bytes:
+        """The answer to a request that `method_of` knows; ApiError for what it cannot have."""
+        method, metrics = self.method_of(verb, path), _METRICS.fullmatch(path)
+        found = metrics or _IDENTITY.fullmatch(path)
+        assert method is not None and found is not None
+        async with self._world.traffic.carry(f"{_SERVICE}/{method}", caller) as call:
+            call.project = found[1]
+            await call.arrive(dict)
+            project = self._world.projects.require(found[1])
+            if metrics is None:
+                return _encode(_identity(project, found[2]))
+            is_full = (query.get("view") or ["BASIC"])[-1] in ("FULL", "2")
+            rows = self._metrics(project, found[2], full=is_full)
+            if metrics[3]:
+                rows = _named(rows, metrics[3])
+            if metrics[4]:
+                rows = _named(rows[0]["consumerQuotaLimits"], metrics[4])
+            return _encode(rows[0] if metrics[3] else _page(rows, query))
+
+    def _metrics(self, project: Project, api: str, *, full: bool) -> list[Json]:
+        """Of Cloud TPU alone: nothing else here has a quota that one could look up."""
+        if not self._world.projects.has_enabled(project, api):
+            raise ApiError("FAILED_PRECONDITION", f"Service '{api}' is not enabled.")
+        if api != _TPU:
+            return []
+        settings = self._world.settings.get("quota")
+        stems = {*_DEFAULTS, *(found[1] for key in settings if (found := _LIMIT_ID.fullmatch(key)))}
+        return [_metric(project, stem, settings, full=full) for stem in sorted(stems)]
+
+
+def _metric(
+    project: Project, stem: str, settings: Mapping[str, Mapping[str, int]], *, full: bool
+) -> Json:
+    words = [word.lower() for word in _WORD.findall(stem)]
+    words.sort(key="preemptible".__eq__)  # stands last in metrics, second in ids
+    short = "-".join(["tpu", *words])
+    metric = f"{_TPU}/{short}"
+    name = (
+        f"projects/{project['number']}/services/{_TPU}/consumerQuotaMetrics/"
+        f"{quote(metric, safe='')}"
+    )
+    limits = []
+    for kind, default in (("Zone", _DEFAULTS.get(stem, 0)), ("Region", _UNLIMITED)):
+        places = zones() if kind == "Zone" else sorted({region_of(zone) for zone in zones()})
+        changed = settings.get(f"TPU{stem}PerProjectPer{kind}ForTPUAPI", {})
+        dimension = kind.lower()
+        buckets = [_bucket(default, default, {})]
+        for place in places:
+            if full or place in changed:
+                buckets.append(_bucket(changed.get(place, default), default, {dimension: place}))
+        limits.append(
+            {
+                "name": f"{name}/limits/{quote(f'/project/{dimension}', safe='')}",
+                "metric": metric,
+                "unit": f"1/{{project}}/{{{dimension}}}",
+                "quotaBuckets": buckets,
+                "allowsAdminOverrides": True,
+                "supportedLocations": list(places),
+            }
+        )
+    return {
+        "name": name,
+        "metric": metric,
+        "displayName": short,
+        "consumerQuotaLimits": limits,
+        "unit": "1",
+    }
+
+
+def _bucket(effective: int, default: int, dimensions: Mapping[str, str]) -> Json:
+    """A limit of zero is left out, as JSON leaves out every zero of such messages."""
+    bucket: Json = {}
+    if effective:
+        bucket["effectiveLimit"] = str(effective)
+    if default:
+        bucket["defaultLimit"] = str(default)
+    if dimensions:
+        bucket["dimensions"] = dict(dimensions)
+    return bucket
+
+
+def _identity(project: Project, api: str) -> Json:
+    """Done at once, under the name that docs.cloud.google.com's page on service agents shows."""
+    response: Json = {
+        "@type": "type.googleapis.com/google.api.serviceusage.v1beta1.ServiceIdentity"
+    }
+    agent = _AGENTS.get(api)
+    if agent is not None:
+        response["email"] = f"service-{project['number']}@{agent}.iam.gserviceaccount.com"
+        response["uniqueId"] = f"1{project['number']:020d}"
+    return {"name": "operations/finished.DONE_OPERATION", "done": True, "response": response}
+
+
+def _named(rows: list[Json], last: str) -> list[Json]:
+    """The one row whose name ends in this segment, which is percent-encoded."""
+    chosen = [row for row in rows if unquote(row["name"].rpartition("/")[2]) == unquote(last)]
+    if not chosen:
+        raise missing(f"Requested entity was not found: {unquote(last)}.")
+    return chosen
+
+
+def _page(rows: list[Json], query: Mapping[str, Sequence[str]]) -> Json:
+    size, token = (query.get("pageSize") or ["0"])[-1], (query.get("pageToken") or [""])[-1]
+    if not re.fullmatch(r"\d{1,9}", size):
+        raise invalid(f"Invalid value at 'page_size' (TYPE_INT32), \"{size}\"")
+    chosen, following = page(rows, int(size), token, lambda row: str(row["name"]))
+    return {"metrics": chosen, **({"nextPageToken": following} if following else {})}
+
+
+def _encode(value: Json) -> bytes:
+    return json.dumps(value, indent=2).encode()

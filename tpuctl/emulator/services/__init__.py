@@ -1,3 +1,0 @@
-"""The emulated APIs, one module each."""
-
-__all__: list[str] = []

@@ -1,0 +1,34 @@
+"""Cloud Storage, as the core knows it: it answers HTTP itself, so that it has no surfaces."""
+
+from __future__ import annotations
+
+from tpuctl.emulator.iam.api_access import ApiAccess
+from tpuctl.emulator.wire.google_api import GoogleApi
+
+__all__ = ["API"]
+
+# What metadata and policies say takes the widest scope.
+_FULL_CONTROL = (
+    "storage.buckets.getIamPolicy",
+    "storage.buckets.patch",
+    "storage.buckets.setIamPolicy",
+    "storage.buckets.update",
+    "storage.objects.patch",
+    "storage.objects.restore",
+    "storage.objects.update",
+)
+
+
+_ACCESS = ApiAccess(
+    package=__package__,
+    host="storage.googleapis.com",
+    methods=("storage.",),
+    scopes=("devstorage.full_control", "devstorage.read_write"),
+    reading_scopes=("devstorage.read_only", "cloud-platform.read-only"),
+    method_scopes=dict.fromkeys(_FULL_CONTROL, ("devstorage.full_control",)),
+)
+
+API = GoogleApi(
+    access=_ACCESS,
+    services={"storage": "tpuctl.emulator.storage.service:StorageService"},
+)

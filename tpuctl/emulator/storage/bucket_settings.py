@@ -1,0 +1,189 @@
+"""What a bucket may be set to, and what it is set to where nobody said.
+
+Where a rule says "measured", kmoneil/zig-gcp measured it against Cloud Storage in September 2026
+(its docs/storage/buckets.md and src/storage/fake_buckets.zig).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tpuctl import catalog
+from tpuctl.emulator.state.errors import ApiError, invalid
+from tpuctl.emulator.state.projects import now_text
+
+__all__ = ["Bucket", "change", "complete", "merge", "retention_seconds", "soft_delete_seconds"]
+
+Bucket = dict[str, Any]
+
+_LABEL_KEY = re.compile(r"[^\W\dA-Z][\w-]{0,62}")
+_LABEL_VALUE = re.compile(r"[\w-]{0,63}")
+_MULTI_REGIONS = ("US", "EU", "ASIA")
+_CLASSES = (
+    "STANDARD",
+    "NEARLINE",
+    "COLDLINE",
+    "ARCHIVE",
+    "MULTI_REGIONAL",
+    "REGIONAL",
+    "DURABLE_REDUCED_AVAILABILITY",
+)
+_DAY = 24 * 3600
+_SOFT_DELETE = 7 * _DAY  # the default, and the least that is not off
+_MOST_SOFT_DELETE = 90 * _DAY
+_MOST_RETENTION = 3_155_760_000  # measured: a hundred years
+
+
+def retention_seconds(bucket: Bucket) -> int:
+    """For how long the bucket keeps every object; 0 where it has no such policy."""
+    return int((bucket.get("retentionPolicy") or {}).get("retentionPeriod", 0))
+
+
+def soft_delete_seconds(bucket: Bucket) -> int:
+    """For how long what is deleted can be restored; 0 where soft delete is off."""
+    return int(bucket["softDeletePolicy"]["retentionDurationSeconds"])
+
+
+def merge(target: dict[str, Any], changes: dict[str, Any]) -> None:
+    """A JSON merge patch (RFC 7396): null removes, objects merge, the rest replaces."""
+    for key, value in changes.items():
+        if value is None:
+            target.pop(key, None)
+        elif isinstance(value, dict):
+            inner = target.get(key)
+            merged = dict(inner) if isinstance(inner, dict) else {}
+            merge(merged, value)
+            target[key] = merged
+        else:
+            target[key] = value
+
+
+def change(before: Bucket, changes: dict[str, Any], *, base: Bucket) -> Bucket:
+    """The bucket with changes made to `base`: all of it for a patch, what stays for an update."""
+    changed = dict(base)
+    merge(changed, changes)
+    if changes.get("labels") == {}:  # measured: removes every label, as null does
+        changed.pop("labels", None)
+    period = (changes.get("retentionPolicy") or {}).get("retentionPeriod")
+    if isinstance(changes.get("retentionPolicy"), dict):
+        # Measured: an object without a period changes nothing; locks and times are not the
+        # caller's to set.
+        kept = dict(before.get("retentionPolicy") or {})
+        if period is not None:
+            kept["retentionPeriod"] = period
+        changed["retentionPolicy"] = kept
+        if not kept:
+            del changed["retentionPolicy"]
+    complete(changed, before)
+    _check_lock(before, changed)
+    return changed
+
+
+def _check_lock(before: Bucket, changed: Bucket) -> None:
+    """Measured: a locked policy may grow, and that is all."""
+    if not (before.get("retentionPolicy") or {}).get("isLocked"):
+        return
+    name = before["name"]
+    if retention_seconds(changed) == 0:
+        raise ApiError(
+            "PERMISSION_DENIED",
+            f"Bucket '{name}' has a locked Retention Policy which cannot be removed.",
+            reason="retentionPolicyNotMet",
+        )
+    if retention_seconds(changed) < retention_seconds(before):
+        raise ApiError(
+            "PERMISSION_DENIED",
+            f"Cannot reduce retention duration of a locked Retention Policy for bucket '{name}'.",
+            reason="forbidden",
+        )
+
+
+def complete(bucket: Bucket, before: Bucket | None = None) -> None:
+    """Check what a client may set and fill in what it left out."""
+    location = str(bucket.get("location") or "US").upper()
+    is_region = re.fullmatch(r"[A-Z]+-[A-Z]+\d+", location) is not None
+    known = {catalog.region_of(zone).upper() for zone in catalog.zones()}
+    if location not in _MULTI_REGIONS and not is_region and location not in known:
+        raise invalid("The specified location constraint is not valid.", reason="invalid")
+    bucket["location"] = location
+    bucket["locationType"] = "multi-region" if location in _MULTI_REGIONS else "region"
+    bucket["storageClass"] = bucket.get("storageClass") or "STANDARD"
+    if bucket["storageClass"] not in _CLASSES:
+        raise invalid(f"Invalid argument: storageClass {bucket['storageClass']}")
+    _check_labels(bucket.get("labels", {}))
+    _complete_access(bucket)
+    _complete_soft_delete(bucket, (before or {}).get("softDeletePolicy"))
+    _complete_retention(bucket, (before or {}).get("retentionPolicy"))
+    versioning = bucket.get("versioning", {})
+    if not isinstance(versioning, dict) or not isinstance(versioning.get("enabled", False), bool):
+        raise invalid("Invalid argument: versioning")
+
+
+def _check_labels(labels: Any) -> None:
+    if not isinstance(labels, dict):
+        raise invalid("Invalid argument: labels")
+    for key, value in labels.items():
+        text = str(value)
+        if (
+            not _LABEL_KEY.fullmatch(key)
+            or not _LABEL_VALUE.fullmatch(text)
+            or text.lower() != text
+        ):
+            raise invalid(f"Invalid label: '{key}': '{value}'", reason="invalid")
+
+
+def _complete_access(bucket: Bucket) -> None:
+    access = bucket.setdefault("iamConfiguration", {})
+    if not isinstance(access, dict):
+        raise invalid("Invalid argument: iamConfiguration")
+    older = access.get("bucketPolicyOnly") or {}
+    uniform = access.get("uniformBucketLevelAccess") or older or {"enabled": False}
+    if not isinstance(uniform, dict):
+        raise invalid("Invalid argument: uniformBucketLevelAccess")
+    access["uniformBucketLevelAccess"] = access["bucketPolicyOnly"] = {
+        "enabled": False,
+        **uniform,
+    }
+    prevention = access.setdefault("publicAccessPrevention", "inherited")
+    if prevention not in ("inherited", "enforced", "unspecified"):
+        raise invalid(f"Invalid argument: publicAccessPrevention {prevention}")
+
+
+def _complete_soft_delete(bucket: Bucket, before: Any) -> None:
+    """Off (0), or 7 to 90 days (cloud.google.com/storage/docs/soft-delete)."""
+    policy = bucket.setdefault("softDeletePolicy", {})
+    if not isinstance(policy, dict):
+        raise invalid("Invalid argument: softDeletePolicy")
+    seconds = _seconds(policy.get("retentionDurationSeconds", _SOFT_DELETE), "softDeletePolicy")
+    if seconds and not _SOFT_DELETE <= seconds <= _MOST_SOFT_DELETE:
+        raise invalid("Soft delete policy retention duration must be 0 or between 7 and 90 days.")
+    policy["retentionDurationSeconds"] = str(seconds)
+    former = before if isinstance(before, dict) else {}
+    is_same = former.get("retentionDurationSeconds") == policy["retentionDurationSeconds"]
+    policy["effectiveTime"] = former["effectiveTime"] if is_same else now_text()
+
+
+def _complete_retention(bucket: Bucket, before: Any) -> None:
+    policy = bucket.get("retentionPolicy")
+    if policy is None:
+        return
+    if not isinstance(policy, dict):
+        raise invalid("Invalid argument: retentionPolicy")
+    seconds = _seconds(policy.get("retentionPeriod", 0), "retentionPolicy")
+    if not 1 <= seconds <= _MOST_RETENTION:
+        raise invalid("Invalid argument: retentionPeriod must be between 1 and 3155760000.")
+    former = before if isinstance(before, dict) else {}
+    bucket["retentionPolicy"] = {
+        "retentionPeriod": str(seconds),
+        # Measured: it stays when the period changes.
+        "effectiveTime": former.get("effectiveTime") or now_text(),
+        **({"isLocked": True} if former.get("isLocked") else {}),
+    }
+
+
+def _seconds(value: Any, field: str) -> int:
+    text = str(value)
+    if isinstance(value, bool) or not text.isascii() or not text.isdigit() or len(text) > 15:
+        raise invalid(f"Invalid argument: {field}")
+    return int(text)

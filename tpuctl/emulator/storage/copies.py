@@ -1,0 +1,202 @@
+"""New objects out of others: copies, moves, restorations and compositions.
+
+What carries over and what does not, kmoneil/zig-gcp measured against Cloud Storage in September
+2026 (its docs/storage/writing-objects.md and docs/storage/buckets.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+from pathlib import Path
+from typing import Any
+
+from tpuctl.emulator.state.errors import invalid
+from tpuctl.emulator.state.store import Store
+from tpuctl.emulator.storage.buckets import Buckets
+from tpuctl.emulator.storage.object_row import Stored
+from tpuctl.emulator.storage.objects import DEFAULT_TYPE, SETTABLE, Objects, settable
+from tpuctl.emulator.storage.primitives import (
+    CHUNK,
+    Answer,
+    Call,
+    Checksum,
+    check_conditions,
+    no_such_object,
+    parse_number,
+)
+from tpuctl.emulator.storage.retention import RELEASED
+
+__all__ = ["Copies"]
+
+_MOST_SOURCES = 32
+_TIMES = ("timeCreated", "updated", "timeStorageClassUpdated", "timeFinalized", "timeDeleted")
+_SOFT_TIMES = ("softDeleteTime", "hardDeleteTime")
+_HOLDS = ("eventBasedHold", "temporaryHold", RELEASED)
+
+
+class Copies:
+    """The methods of objects that make one out of others."""
+
+    def __init__(self, store: Store, buckets: Buckets, objects: Objects) -> None:
+        self._store = store
+        self._buckets = buckets
+        self._objects = objects
+
+    def copy(self, call: Call) -> Answer:
+        """rewriteTo and copyTo: done in one call, whatever the size."""
+        bucket, name = call.parts[6], call.parts[8]
+        source = self._source(call)
+        self._objects.check_write(bucket, name, call.query)
+        body = _without(source.body, *_TIMES, *_HOLDS, "storageClass")
+        wanted = settable(call.json())
+        if wanted:  # metadata that is given replaces all of the source's, its type too
+            body = _without(body, *SETTABLE) | _given(wanted)
+        stored = self._objects.commit(
+            bucket, name, call.query, self._linked(source), source.size, body
+        )
+        shown = self._objects.show(stored, call.base_url)
+        if call.parts[4] == "copyTo":
+            return Answer(shown)
+        return Answer(
+            {
+                "kind": "storage#rewriteResponse",
+                "totalBytesRewritten": str(stored.size),
+                "objectSize": str(stored.size),
+                "done": True,
+                "resource": shown,
+            }
+        )
+
+    def move(self, call: Call) -> Answer:
+        """moveTo: another name in the same bucket, in one step."""
+        bucket, name = call.parts[1], call.parts[6]
+        source = self._source(call)
+        self._objects.check_write(bucket, name, call.query)
+        if name == source.name:
+            raise invalid("The source and destination of a move must be different objects.")
+        owner = self._buckets.must(bucket)
+        stored = self._objects.commit(
+            bucket,
+            name,
+            call.query,
+            self._linked(source),
+            source.size,
+            _without(source.body, *_TIMES),
+            lambda _: self._objects.retire(source, owner),
+        )
+        return Answer(self._objects.show(stored, call.base_url))
+
+    def restore(self, call: Call) -> Answer:
+        """A new version out of a soft-deleted one, which stays where it is."""
+        bucket, name = call.parts[1], call.parts[3]
+        self._objects.require_soft_delete(self._buckets.must(bucket))
+        if not call.first("generation"):
+            raise invalid("Required parameter: generation", reason="required")
+        source = self._objects.versions.find(
+            bucket, name, call.number("generation", 0), is_soft_deleted=True
+        )
+        if source is None:
+            raise no_such_object(bucket, name)
+        self._objects.check_write(bucket, name, call.query)
+        body = _without(source.body, *_TIMES, *_SOFT_TIMES, *_HOLDS)
+        stored = self._objects.commit(
+            bucket, name, call.query, self._linked(source), source.size, body
+        )
+        return Answer(self._objects.show(stored, call.base_url))
+
+    async def compose(self, call: Call) -> Answer:
+        bucket, name = call.parts[1], call.parts[3]
+        wanted = call.json()
+        self._objects.check_write(bucket, name, call.query)
+        sources = self._sources(bucket, wanted.get("sourceObjects"))
+        draft = self._objects.files.new_draft()
+        # Opened before anything is awaited: the sources stay readable if they are deleted.
+        opened = [self._objects.files.open(source.file) for source in sources]
+        try:
+            crc32c = await asyncio.to_thread(_concatenate, opened, draft)
+        finally:
+            for file in opened:
+                file.close()
+        body = _given(settable(wanted.get("destination") or {}))
+        body["contentType"] = body.get("contentType") or DEFAULT_TYPE
+        body["componentCount"] = sum(source.body.get("componentCount", 1) for source in sources)
+        body["crc32c"] = crc32c
+        size = sum(source.size for source in sources)
+
+        def drop_sources(stored: Stored) -> None:
+            owner = self._buckets.must(bucket)
+            for source in dict.fromkeys((source.name, source.generation) for source in sources):
+                found = self._objects.find(bucket, *source)
+                if found is not None and found.generation != stored.generation:
+                    self._objects.retire(found, owner, for_good=True)
+
+        also = drop_sources if wanted.get("deleteSourceObjects") is True else None
+        stored = self._objects.commit(bucket, name, call.query, draft, size, body, also)
+        return Answer(self._objects.show(stored, call.base_url))
+
+    def _source(self, call: Call) -> Stored:
+        """What a copy is made of, its conditions held against the request."""
+        bucket, name = call.parts[1], call.parts[3]
+        self._buckets.must(bucket)
+        text = call.first("sourceGeneration")
+        generation = parse_number("sourceGeneration", text) if text else None
+        source = self._objects.find(bucket, name, generation)
+        if source is None:
+            raise no_such_object(bucket, name)
+        check_conditions(call.query, source.state, prefix="ifSource")
+        return source
+
+    def _linked(self, source: Stored) -> Path:
+        """The same bytes under the name of a draft."""
+        draft = self._objects.files.new_draft()
+        os.link(self._objects.files.path(source.file), draft)
+        return draft
+
+    def _sources(self, bucket: str, wanted: Any) -> list[Stored]:
+        if not isinstance(wanted, list) or not wanted:
+            raise invalid("You must provide at least one source component.", reason="required")
+        if len(wanted) > _MOST_SOURCES:
+            raise invalid(
+                f"The number of source components provided ({len(wanted)}) exceeds the maximum "
+                f"({_MOST_SOURCES})"
+            )
+        sources = []
+        for each in wanted:
+            if not isinstance(each, dict) or not isinstance(each.get("name"), str):
+                raise invalid("Invalid argument: sourceObjects")
+            self._buckets.require("storage.objects.get", bucket, each["name"])
+            text = each.get("generation")
+            generation = parse_number("generation", str(text)) if text else None
+            found = self._objects.find(bucket, each["name"], generation)
+            if found is None:
+                raise no_such_object(bucket, each["name"])
+            conditions = each.get("objectPreconditions") or {}
+            if not isinstance(conditions, dict):
+                raise invalid("Invalid argument: objectPreconditions")
+            live = self._objects.find(bucket, each["name"])
+            check_conditions(
+                {key: [str(value)] for key, value in conditions.items()},
+                (live.generation if live else 0, found.metageneration),
+            )
+            sources.append(found)
+        return sources
+
+
+def _without(body: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in body.items() if key not in keys}
+
+
+def _given(wanted: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in wanted.items() if value is not None}
+
+
+def _concatenate(sources: list[Any], target: Path) -> str:
+    checksum = Checksum()
+    with target.open("wb") as out:
+        for source in sources:
+            while chunk := source.read(4 * CHUNK):
+                checksum.update(chunk)
+                out.write(chunk)
+    return base64.b64encode(checksum.digest()).decode()

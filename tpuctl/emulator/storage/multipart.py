@@ -1,0 +1,74 @@
+"""The multipart/related body of an upload: metadata first, then bytes of any number."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+
+from tpuctl.emulator.state.errors import invalid
+from tpuctl.emulator.storage.primitives import CHUNK
+
+__all__ = ["LARGEST_METADATA", "Parts"]
+
+LARGEST_METADATA = 1024 * 1024
+_HEAD_END = rb"^\r?\n|(?:\r?\n){2}"  # an empty line, which may be the first
+
+
+class Parts:
+    """The two parts of a multipart/related body, the second as a stream.
+
+    Senders differ in their line ends: CRLF, or bare LF as those of gcloud, gsutil and gcsfs. The
+    one that ends the first delimiter is the message's: exactly that stands before the last one,
+    and what precedes it is content, be it a CR.
+    """
+
+    _TAIL = 4096  # held back: the closing delimiter and whatever follows it
+
+    def __init__(self, chunks: AsyncIterator[bytes], boundary: bytes) -> None:
+        self._chunks = chunks
+        self._delimiter = b"--" + boundary
+        self._buffer = bytearray()
+        self._line_end = b"\r\n"
+
+    async def _more(self) -> bool:
+        chunk = await anext(self._chunks, None)
+        if chunk is None:
+            return False
+        self._buffer += chunk
+        return True
+
+    async def _until(self, pattern: bytes) -> tuple[bytes, bytes]:
+        """Everything before a match, and the match, both of which are dropped."""
+        compiled = re.compile(pattern)
+        while (found := compiled.search(self._buffer)) is None:
+            if len(self._buffer) > LARGEST_METADATA or not await self._more():
+                raise invalid("Malformed multipart body.")
+        before, match = bytes(self._buffer[: found.start()]), found[0]
+        del self._buffer[: found.end()]
+        return before, bytes(match)
+
+    async def read_metadata(self) -> bytes:
+        delimiter = re.escape(self._delimiter)
+        _, first = await self._until(delimiter + rb"[ \t]*\r?\n")
+        self._line_end = b"\r\n" if first.endswith(b"\r\n") else b"\n"
+        await self._until(_HEAD_END)
+        metadata, _ = await self._until(rb"\r?\n" + delimiter + rb"[ \t]*\r?\n")
+        return metadata
+
+    async def read_media_type(self) -> str:
+        head, _ = await self._until(_HEAD_END)
+        found = re.search(rb"(?im)^content-type:[ \t]*([^\r\n]+)", head)
+        return found[1].decode("latin-1").strip() if found else ""
+
+    async def media(self) -> AsyncIterator[bytes]:
+        while await self._more():
+            if len(self._buffer) > self._TAIL + CHUNK:
+                ready = len(self._buffer) - self._TAIL
+                yield bytes(self._buffer[:ready])
+                del self._buffer[:ready]
+        end = self._buffer.rfind(self._delimiter + b"--")
+        if end < 0:
+            raise invalid("Malformed multipart body: it ends before its closing delimiter.")
+        content = bytes(self._buffer[:end])
+        is_own = content.endswith(self._line_end)
+        yield content.removesuffix(self._line_end if is_own else b"\n")

@@ -1,0 +1,286 @@
+"""Objects: how they are found, written, changed and deleted."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from tpuctl.emulator.state.errors import ApiError, invalid
+from tpuctl.emulator.state.projects import now_text
+from tpuctl.emulator.state.store import Store
+from tpuctl.emulator.storage.bucket_settings import Bucket, merge, soft_delete_seconds
+from tpuctl.emulator.storage.buckets import Buckets
+from tpuctl.emulator.storage.object_row import Stored
+from tpuctl.emulator.storage.primitives import (
+    Answer,
+    Call,
+    Files,
+    Hasher,
+    check_conditions,
+    etag_of,
+    no_such_object,
+    parse_number,
+)
+from tpuctl.emulator.storage.retention import RELEASED, kept_until, refuse_if_kept
+from tpuctl.emulator.storage.versions import Versions
+
+__all__ = ["DEFAULT_TYPE", "SETTABLE", "Objects", "described", "settable"]
+
+DEFAULT_TYPE = "application/octet-stream"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_LONGEST_NAME = 1024
+SETTABLE = (
+    "cacheControl",
+    "contentDisposition",
+    "contentEncoding",
+    "contentLanguage",
+    "contentType",
+    "customTime",
+    "eventBasedHold",
+    "metadata",
+    "storageClass",
+    "temporaryHold",
+)
+Query = Mapping[str, list[str]]
+
+
+class Objects:
+    """The objects of all buckets."""
+
+    def __init__(self, store: Store, buckets: Buckets, files: Files) -> None:
+        self._store = store
+        self._buckets = buckets
+        self.files = files
+        self.versions = Versions(store, files)
+        buckets.on_delete = self.versions.forget_bucket
+
+    def find(self, bucket: str, name: str, generation: int | None = None) -> Stored | None:
+        """The live version, or the one of that generation though it is noncurrent."""
+        row = self._store.row("SELECT * FROM objects WHERE bucket=? AND name=?", bucket, name)
+        live = Stored.of(row) if row else None
+        if generation is None or (live is not None and live.generation == generation):
+            return live
+        return self.versions.find(bucket, name, generation)
+
+    def must(self, query: Query, bucket: str, name: str) -> Stored:
+        """The version that the query names, its preconditions held against it.
+
+        Conditions on the generation are about the live one, though another is named: so the
+        reference of objects.restore says, and storage-testbench has it everywhere.
+        """
+        self._buckets.must(bucket)
+        texts = query.get("generation")
+        generation = parse_number("generation", texts[-1]) if texts and texts[-1] else None
+        found = self.find(bucket, name, generation)
+        if found is None:
+            raise no_such_object(bucket, name)
+        live = found if generation is None else self.find(bucket, name)
+        state = (live.generation if live else 0, found.metageneration)
+        check_conditions(query, state, etag=etag_of(*found.state))
+        return found
+
+    def show(self, stored: Stored, base_url: str, bucket: Bucket | None = None) -> dict[str, Any]:
+        path = f"b/{stored.bucket}/o/{quote(stored.name, safe='')}"
+        shown = {
+            "kind": "storage#object",
+            "id": f"{stored.bucket}/{stored.name}/{stored.generation}",
+            "selfLink": f"{base_url}/storage/v1/{path}",
+            "mediaLink": (
+                f"{base_url}/download/storage/v1/{path}?generation={stored.generation}&alt=media"
+            ),
+            "name": stored.name,
+            "bucket": stored.bucket,
+            "generation": str(stored.generation),
+            "metageneration": str(stored.metageneration),
+            "size": str(stored.size),
+            "etag": etag_of(*stored.state),
+            **{key: value for key, value in stored.body.items() if key != RELEASED},
+        }
+        until = kept_until(stored.body, bucket or self._buckets.must(stored.bucket))
+        if until is not None:
+            text = until.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            shown["retentionExpirationTime"] = text
+        return shown
+
+    def check_write(self, bucket: str, name: str, query: Query) -> None:
+        """Refuse a write before its bytes are read; it is asked again when they are there."""
+        self._buckets.must(bucket)
+        if not name or len(name.encode()) > _LONGEST_NAME or "\n" in name or "\r" in name:
+            raise invalid("Required parameter: name" if not name else "Invalid object name.")
+        if name in (".", "..") or name.startswith(".well-known/acme-challenge/"):
+            raise invalid("Invalid object name.")
+        found = self.find(bucket, name)
+        self._buckets.require("storage.objects.create", bucket, name)
+        if found is not None:  # replacing an object deletes it
+            self._buckets.require("storage.objects.delete", bucket, name)
+        check_conditions(query, found.state if found else None)
+
+    def commit(
+        self,
+        bucket: str,
+        name: str,
+        query: Query,
+        draft: Path,
+        size: int,
+        body: dict[str, Any],
+        also: Callable[[Stored], None] | None = None,
+        *,
+        keep_draft: bool = False,
+    ) -> Stored:
+        """Make a whole draft the object, in one step that a kill cannot split.
+
+        `also` is part of that step. With `keep_draft`, the draft is the caller's to remove: until
+        the step is done, it is what was acknowledged. Begin no transaction around this: the bytes
+        that the object had before are removed at the end.
+        """
+        file = self.files.adopt(draft, keep=keep_draft)
+        try:
+            with self._store.transaction():
+                self.check_write(bucket, name, query)
+                owner = self._buckets.must(bucket)
+                former = self.find(bucket, name)
+                if former is not None:
+                    self.retire(former, owner)
+                now_us = time.time_ns() // 1000
+                now = now_text()
+                complete = {
+                    "storageClass": owner["storageClass"],
+                    "timeCreated": now,
+                    "updated": now,
+                    "timeStorageClassUpdated": now,
+                    "timeFinalized": now,
+                    **({"eventBasedHold": True} if owner.get("defaultEventBasedHold") else {}),
+                    **body,
+                }
+                stored = Stored(
+                    bucket, name, self._store.next("generation", now_us), 1, size, file, complete
+                )
+                self._save(stored)
+                if also is not None:
+                    also(stored)
+        except BaseException:
+            self.versions.forget()
+            self.files.remove(file)
+            raise
+        self.versions.clean()
+        return stored
+
+    def retire(self, stored: Stored, bucket: Bucket, *, for_good: bool = False) -> None:
+        """Take a version away, inside a transaction: it is replaced, or deleted.
+
+        Raises what keeps it. A retained live version may still become a noncurrent one.
+        """
+        if for_good or not (bucket.get("versioning") or {}).get("enabled"):
+            refuse_if_kept(stored.path, stored.body, bucket)
+        self._store.run(
+            "DELETE FROM objects WHERE bucket=? AND name=? AND generation=?",
+            stored.bucket,
+            stored.name,
+            stored.generation,
+        )
+        self.versions.retire(stored, bucket, for_good=for_good)
+
+    def require_soft_delete(self, bucket: Bucket) -> None:
+        if not soft_delete_seconds(bucket):  # the words: kmoneil/zig-gcp, src/storage/restore.zig
+            raise invalid("bucket soft delete policy must be set.")
+
+    # Methods.
+
+    def get(self, call: Call) -> Answer:
+        bucket, name = call.parts[1], call.parts[3]
+        if not call.flag("softDeleted"):
+            return Answer(self.show(self.must(call.query, bucket, name), call.base_url))
+        self.require_soft_delete(self._buckets.must(bucket))
+        if not call.first("generation"):
+            raise invalid("Required parameter: generation", reason="required")
+        generation = call.number("generation", 0)
+        found = self.versions.find(bucket, name, generation, is_soft_deleted=True)
+        if found is None:
+            raise no_such_object(bucket, name)
+        return Answer(self.show(found, call.base_url))
+
+    def delete(self, call: Call) -> Answer:
+        self.remove(call.query, call.parts[1], call.parts[3])
+        return Answer(None, 204)
+
+    def remove(self, query: Query, bucket: str, name: str) -> None:
+        """Delete the live version, or for good the one whose generation is named."""
+        stored = self.must(query, bucket, name)
+        try:
+            with self._store.transaction():
+                for_good = bool((query.get("generation") or [""])[-1])
+                self.retire(stored, self._buckets.must(bucket), for_good=for_good)
+        except BaseException:
+            self.versions.forget()
+            raise
+        self.versions.clean()
+
+    def sweep(self) -> None:
+        """Remove files that no version has: of writes and deletions cut short by a kill."""
+        self.versions.sweep()
+        live = {row[0] for row in self._store.rows("SELECT file FROM objects")}
+        live |= self.versions.files()
+        for folder in self.files.objects.iterdir():
+            for path in folder.iterdir():
+                if path.name not in live:
+                    path.unlink(missing_ok=True)
+
+    def patch(self, call: Call) -> Answer:
+        return self._change(call, is_update=False)
+
+    def update(self, call: Call) -> Answer:
+        return self._change(call, is_update=True)
+
+    def _change(self, call: Call, *, is_update: bool) -> Answer:
+        stored = self.must(call.query, call.parts[1], call.parts[3])
+        body = dict(stored.body)
+        if is_update:
+            body = {key: value for key, value in body.items() if key not in SETTABLE}
+            body["storageClass"] = stored.body["storageClass"]
+        merge(body, settable(call.json()))
+        body["updated"] = now_text()
+        if stored.body.get("eventBasedHold") and not body.get("eventBasedHold"):
+            body[RELEASED] = body["updated"]
+        changed = replace(stored, metageneration=stored.metageneration + 1, body=body)
+        if "timeDeleted" in body:
+            self.versions.save(changed)
+        else:
+            self._save(changed)
+        return Answer(self.show(changed, call.base_url))
+
+    def _save(self, stored: Stored) -> None:
+        self._store.run("INSERT OR REPLACE INTO objects VALUES (?,?,?,?,?,?,?)", *stored.row())
+
+
+def settable(resource: Any) -> dict[str, Any]:
+    """Of a resource that a client sent, what it may set."""
+    if not isinstance(resource, dict):
+        raise ApiError("INVALID_ARGUMENT", "Parse Error", reason="parseError")
+    chosen = {key: value for key, value in resource.items() if key in SETTABLE}
+    for key, value in chosen.items():
+        if key == "metadata":
+            is_fine = value is None or (isinstance(value, dict) and _are_texts(value.values()))
+        elif key.endswith("Hold"):
+            is_fine = value is None or isinstance(value, bool)
+        else:
+            # Most of these become headers of downloads: no control characters in them.
+            is_fine = _are_texts([value]) and not _CONTROL.search(value or "")
+        if not is_fine:
+            raise invalid(f"Invalid argument: {key}")
+    return chosen
+
+
+def _are_texts(values: Iterable[Any]) -> bool:
+    return all(value is None or isinstance(value, str) for value in values)
+
+
+def described(hasher: Hasher, resource: dict[str, Any]) -> dict[str, Any]:
+    """The body of a freshly uploaded object."""
+    body = {key: value for key, value in settable(resource).items() if value is not None}
+    body["contentType"] = body.get("contentType") or DEFAULT_TYPE
+    return {**body, "md5Hash": hasher.md5, "crc32c": hasher.crc32c}

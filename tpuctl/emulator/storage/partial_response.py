@@ -1,0 +1,74 @@
+"""Partial answers: what `fields=items(name,size),nextPageToken` leaves of one.
+
+cloud.google.com/storage/docs/json_api#partial-response
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tpuctl.emulator.state.errors import ApiError
+
+__all__ = ["pick"]
+
+_TOKEN = re.compile(r"[(),/]|[^(),/]+")
+Tree = dict[str, "Tree"]  # an empty one stands for all that is there
+
+
+def pick(value: Any, fields: str) -> Any:
+    """The parts of a JSON value that a selector names; all of it for an empty one."""
+    if not fields:
+        return value
+    tokens = _TOKEN.findall(fields)
+    try:
+        tree = _read_list(tokens)
+        if tokens:
+            raise ValueError(tokens[0])
+    except (ValueError, IndexError) as error:
+        raise ApiError(
+            "INVALID_ARGUMENT",
+            f"Invalid field selection {fields}",
+            reason="invalidParameter",
+            location=("parameter", "fields"),
+        ) from error
+    return _cut(value, tree)
+
+
+def _read_list(tokens: list[str]) -> Tree:
+    tree: Tree = {}
+    while True:
+        _read_path(tokens, tree)
+        if not tokens or tokens[0] != ",":
+            return tree
+        tokens.pop(0)
+
+
+def _read_path(tokens: list[str], tree: Tree) -> None:
+    name = tokens.pop(0).strip()
+    if not name or name in "(),/":
+        raise ValueError(name)
+    inner = tree.setdefault(name, {})
+    if tokens and tokens[0] == "/":
+        tokens.pop(0)
+        _read_path(tokens, inner)
+    elif tokens and tokens[0] == "(":
+        tokens.pop(0)
+        inner.update(_read_list(tokens))
+        if tokens.pop(0) != ")":
+            raise ValueError("(")
+
+
+def _cut(value: Any, tree: Tree) -> Any:
+    if isinstance(value, list):
+        return [_cut(each, tree) for each in value]
+    if not tree or not isinstance(value, dict):
+        return value
+    everywhere = tree.get("*")
+    kept = {}
+    for key, inner in value.items():
+        if key in tree:
+            kept[key] = _cut(inner, tree[key])
+        elif everywhere is not None:
+            kept[key] = _cut(inner, everywhere)
+    return kept

@@ -1,0 +1,289 @@
+"""What the parts of Cloud Storage share: answers, preconditions, checksums, files."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import google_crc32c
+
+from tpuctl.emulator.faults.traffic import Caller
+from tpuctl.emulator.state.errors import ApiError, invalid, missing
+from tpuctl.emulator.state.text import parse_json
+
+__all__ = [
+    "CHUNK",
+    "NO_SUCH_BUCKET",
+    "Answer",
+    "Call",
+    "Checksum",
+    "Files",
+    "Hasher",
+    "NotModified",
+    "check_conditions",
+    "condition_not_met",
+    "etag_of",
+    "glob_pattern",
+    "no_such_object",
+    "read_body_json",
+]
+
+CHUNK = 256 * 1024
+Checksum: Any = google_crc32c.Checksum  # the package has no types
+
+NO_SUCH_BUCKET = "The specified bucket does not exist."
+_GLOB = re.compile(r"\*\*/|\*\*|\\.|\[[!^]?\]?[^\]]*\]|[\s\S]")
+_GLOB_PARTS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+_NAMES = ("GenerationMatch", "GenerationNotMatch", "MetagenerationMatch", "MetagenerationNotMatch")
+
+
+@dataclass
+class Call:
+    """One request to the JSON API, however it came: alone or inside a batch."""
+
+    verb: str
+    parts: list[str]  # decoded path segments after /storage/v1
+    query: Mapping[str, list[str]]
+    body: bytes
+    base_url: str  # what links in the answer begin with
+    caller: Caller
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def first(self, key: str, default: str = "") -> str:
+        return self.query[key][-1] if self.query.get(key) else default
+
+    def number(self, key: str, default: int) -> int:
+        text = self.first(key)
+        if not text:
+            return default
+        return parse_number(key, text)
+
+    def flag(self, key: str) -> bool:
+        """gcloud spells booleans as Python does."""
+        return self.first(key).lower() == "true"
+
+    def json(self) -> dict[str, Any]:
+        return read_body_json(self.body)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A JSON answer; None as value is an empty body."""
+
+    value: Any = None
+    status: int = 200
+
+
+class NotModified(Exception):
+    """A condition of the kind NotMatch did not hold: 304."""
+
+
+def parse_number(key: str, text: str) -> int:
+    if not text.isascii() or not text.lstrip("-").isdigit() or len(text) > 19:
+        raise invalid(f"Invalid value for {key}: '{text}'.", location=("parameter", key))
+    return int(text)
+
+
+def read_body_json(body: bytes) -> dict[str, Any]:
+    try:
+        value = parse_json(body)
+    except ValueError as error:
+        raise ApiError("INVALID_ARGUMENT", "Parse Error", reason="parseError") from error
+    if not isinstance(value, dict):
+        raise ApiError("INVALID_ARGUMENT", "Parse Error", reason="parseError")
+    return value
+
+
+def condition_not_met(
+    text: str = "At least one of the pre-conditions you specified did not hold.",
+) -> ApiError:
+    return ApiError(
+        "FAILED_PRECONDITION",
+        text,
+        reason="conditionNotMet",
+        http=412,
+        location=("header", "If-Match"),
+    )
+
+
+def no_such_object(bucket: str, name: str) -> ApiError:
+    return missing(f"No such object: {bucket}/{name}")
+
+
+def check_conditions(
+    query: Mapping[str, list[str]],
+    current: tuple[int, int] | None,
+    *,
+    prefix: str = "if",
+    etag: str = "",
+) -> None:
+    """Hold the request's preconditions against (generation, metageneration), None for absent.
+
+    A generation of 0 stands for "there is none". Raises the refusal (412), or NotModified where a
+    condition of the kind NotMatch does not hold. That this is so for writes too, kmoneil/zig-gcp
+    measured (docs/storage/writing-objects.md), and storage-testbench has it.
+    """
+    generation, metageneration = current or (0, 0)
+    for name in _NAMES:
+        key = f"{prefix}{name}"
+        texts = query.get(key)
+        if not texts:
+            continue
+        wanted = parse_number(key, texts[-1])
+        is_equal = wanted == (metageneration if name.startswith("Meta") else generation)
+        if name.endswith("NotMatch"):
+            if is_equal:
+                raise NotModified
+        elif not is_equal:
+            raise condition_not_met()
+    _check_etags(query, etag)
+
+
+def _check_etags(query: Mapping[str, list[str]], etag: str) -> None:
+    """The headers If-Match and If-None-Match of reading requests, which stand among the query."""
+    for header in ("If-Match", "If-None-Match"):
+        texts = query.get(header)
+        if not texts or not etag:
+            continue
+        tags = {text.strip().removeprefix("W/").strip('"') for text in texts[-1].split(",")}
+        is_among = etag in tags or "*" in tags
+        if header == "If-None-Match" and is_among:
+            raise NotModified
+        if header == "If-Match" and not is_among:
+            raise condition_not_met()
+
+
+def etag_of(*numbers: int) -> str:
+    """As Cloud Storage writes them: CAE= is that of a new bucket.
+
+    They are protocol buffers: field 1 is an object's generation and 2 its metageneration, or 1 a
+    bucket's metageneration.
+    """
+    data = bytearray()
+    for index, number in enumerate(numbers, 1):
+        data.append(index << 3)
+        rest = number
+        while rest > 0x7F:
+            data.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        data.append(rest)
+    return base64.b64encode(data).decode()
+
+
+def glob_pattern(pattern: str) -> re.Pattern[str]:
+    """`*` and `?` stay within a path segment, `**` does not; [a-z], [!a] and {one,two}.
+
+    cloud.google.com/storage/docs/json_api/v1/objects/list#list-objects-and-prefixes-using-glob
+    """
+    text, depth = "", 0
+    for token in _GLOB.findall(pattern):
+        if token == "{":
+            text, depth = text + "(?:", depth + 1
+        elif token == "}" and depth:
+            text, depth = text + ")", depth - 1
+        elif token == "," and depth:
+            text += "|"
+        elif token in _GLOB_PARTS:
+            text += _GLOB_PARTS[token]
+        elif token[0] == "[" and len(token) > 2:
+            inner = re.sub(r"([\\\[\]&~|^])", r"\\\1", token[1:-1].lstrip("!^"))
+            text += f"[{'^' if token[1] in '!^' else ''}{inner}]"
+        else:
+            text += re.escape(token[1:] if token[0] == "\\" and len(token) > 1 else token)
+    try:
+        return re.compile(text)
+    except re.error as error:
+        where = ("parameter", "matchGlob")
+        raise invalid(f"Invalid glob pattern: {pattern}", location=where) from error
+
+
+class Hasher:
+    """MD5 and CRC32C of what flows past."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._md5 = hashlib.md5(usedforsecurity=False)
+        self._crc = Checksum()
+
+    def update(self, data: bytes) -> None:
+        self.size += len(data)
+        self._md5.update(data)
+        self._crc.update(data)
+
+    @property
+    def md5(self) -> str:
+        return base64.b64encode(self._md5.digest()).decode()
+
+    @property
+    def crc32c(self) -> str:
+        return base64.b64encode(self._crc.digest()).decode()
+
+    def check(self, claims: Mapping[str, Any]) -> None:
+        """Refuse when the sender's checksums, in metadata or X-Goog-Hash, are other ones."""
+        for name, label, actual in (
+            ("crc32c", "CRC32C", self.crc32c),
+            ("md5Hash", "MD5 hash", self.md5),
+        ):
+            claimed = claims.get(name)
+            if claimed and claimed != actual:
+                raise ApiError(
+                    "INVALID_ARGUMENT",
+                    f'Provided {label} "{claimed}" doesn\'t match calculated {label} "{actual}".',
+                    reason="invalid",
+                )
+
+
+def claims_of(header: str) -> dict[str, str]:
+    """The checksums that an X-Goog-Hash header names."""
+    found = {}
+    for part in header.split(","):
+        key, _, value = part.strip().partition("=")
+        if key in ("crc32c", "md5"):
+            found["crc32c" if key == "crc32c" else "md5Hash"] = value
+    return found
+
+
+class Files:
+    """Where objects' bytes lie: files of unguessable names, never changed once they are whole."""
+
+    def __init__(self, home: Path) -> None:
+        self.objects = home / "objects"
+        self.drafts = home / "uploads"
+        for folder in (self.objects, self.drafts):
+            folder.mkdir(mode=0o700, exist_ok=True)
+
+    def new_draft(self) -> Path:
+        return self.drafts / secrets.token_hex(16)
+
+    def adopt(self, draft: Path, *, keep: bool = False) -> str:
+        """Make a finished draft an object's file; returns its name.
+
+        With `keep` the draft stays too, for a session that a kill may leave unfinished.
+        """
+        name = secrets.token_hex(16)
+        path = self.path(name)
+        move = os.link if keep else os.replace
+        try:
+            move(draft, path)
+        except FileNotFoundError:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            move(draft, path)
+        return name
+
+    def path(self, file: str) -> Path:
+        return self.objects / file[:2] / file
+
+    def open(self, file: str) -> BinaryIO:
+        """Its bytes, to be read; they stay readable if the object goes."""
+        return self.path(file).open("rb")
+
+    def remove(self, file: str) -> None:
+        """Readers that have it open read on."""
+        self.path(file).unlink(missing_ok=True)

@@ -1,0 +1,49 @@
+"""What Cloud Storage keeps from being deleted or replaced: retention policies and holds.
+
+All of it, words included, is as kmoneil/zig-gcp measured it against Cloud Storage in September
+2026 (its src/storage/retention.zig). An object's own retention is not imitated.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from tpuctl.emulator.state.errors import ApiError
+from tpuctl.emulator.storage.bucket_settings import Bucket, retention_seconds
+
+__all__ = ["RELEASED", "kept_until", "refuse_if_kept"]
+
+# In an object's body: when its event-based hold was released, which is when its time begins.
+RELEASED = "_released"
+
+
+def kept_until(body: dict[str, Any], bucket: Bucket) -> datetime | None:
+    """Until when the bucket's policy keeps the object. None: no policy, or a hold defers it."""
+    seconds = retention_seconds(bucket)
+    if not seconds or body.get("eventBasedHold"):
+        return None
+    since = datetime.fromisoformat(body.get(RELEASED) or body["timeCreated"])
+    # The longest period leaves the calendar for no object that was made in this century.
+    return datetime.fromtimestamp(since.timestamp() + seconds, UTC)
+
+
+def refuse_if_kept(path: str, body: dict[str, Any], bucket: Bucket) -> None:
+    """Raise the refusal to delete or replace an object, `path` being bucket/name."""
+    for field, words in (("temporaryHold", "Temporary"), ("eventBasedHold", "Event-Based")):
+        if body.get(field):
+            raise ApiError(
+                "PERMISSION_DENIED",
+                f"Object '{path}' is under active {words} hold and cannot be deleted, "
+                "overwritten or archived until hold is removed.",
+                reason="forbidden",
+            )
+    until = kept_until(body, bucket)
+    if until is not None and until.timestamp() > time.time():
+        raise ApiError(
+            "PERMISSION_DENIED",
+            f"Object '{path}' is subject to bucket's retention policy or object retention and "
+            f"cannot be deleted or overwritten until {until.isoformat()}",
+            reason="retentionPolicyNotMet",
+        )

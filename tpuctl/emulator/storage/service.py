@@ -1,0 +1,311 @@
+"""Cloud Storage: which part answers which request of the JSON and XML APIs."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import quote, unquote, urlencode
+
+from aiohttp import web
+
+from tpuctl.emulator.state.errors import ApiError, invalid, unimplemented
+from tpuctl.emulator.state.operations import Effect
+from tpuctl.emulator.storage.batch import answer_batch
+from tpuctl.emulator.storage.buckets import Buckets
+from tpuctl.emulator.storage.copies import Copies
+from tpuctl.emulator.storage.download import send_media
+from tpuctl.emulator.storage.object_lists import Lists
+from tpuctl.emulator.storage.objects import Objects
+from tpuctl.emulator.storage.partial_response import pick
+from tpuctl.emulator.storage.primitives import Answer, Call, Files, NotModified
+from tpuctl.emulator.storage.uploads import Uploads
+from tpuctl.emulator.storage.xml import METHODS as XML_METHODS
+from tpuctl.emulator.storage.xml import Xml
+from tpuctl.emulator.storage.xml_buckets import XmlBuckets
+from tpuctl.emulator.storage.xml_uploads import MultipartUploads
+from tpuctl.emulator.wire.http_request import Request
+from tpuctl.emulator.wire.registry import Caller, World
+
+__all__ = ["StorageService"]
+
+Handler = Callable[[Call], Answer | Awaitable[Answer]]
+
+# The collections whose methods are known by name but not imitated.
+_ABSENT = {
+    "acl": "bucketAccessControls",
+    "defaultObjectAcl": "defaultObjectAccessControls",
+    "notificationConfigs": "notifications",
+    "folders": "folders",
+    "anywhereCaches": "anywhereCaches",
+    "restore": "buckets.restore",
+    "o": "objects",
+}
+_IN_TEXT = (400, 403, 404, 412)  # errors of downloads that are said without JSON around them
+_ETAGS = ("If-Match", "If-None-Match")
+
+
+class StorageService:
+    """The handlers of storage v1."""
+
+    effects: Mapping[str, Effect] = {}
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        buckets = Buckets(world)
+        self._objects = Objects(world.store, buckets, Files(world.home))
+        copies = Copies(world.store, buckets, self._objects)
+        lists = Lists(world.store, buckets, self._objects)
+        self._uploads = Uploads(world.store, self._objects)
+        self._parts = MultipartUploads(world.home, world.store, self._objects, self._uploads)
+        xml_buckets = XmlBuckets(buckets, lists)
+        self._xml = Xml(self._objects, self._uploads, xml_buckets, self._parts, self._carry)
+        objects = self._objects
+        # By verb and the shape of the path: letters stand, * is any one segment.
+        self._table: dict[tuple[str, str], tuple[str, Handler]] = {
+            ("GET", "b"): ("buckets.list", buckets.list_all),
+            ("POST", "b"): ("buckets.insert", buckets.insert),
+            ("GET", "b/*"): ("buckets.get", buckets.get),
+            ("PATCH", "b/*"): ("buckets.patch", buckets.patch),
+            ("PUT", "b/*"): ("buckets.update", buckets.update),
+            ("DELETE", "b/*"): ("buckets.delete", buckets.delete),
+            ("GET", "b/*/iam"): ("buckets.getIamPolicy", buckets.get_policy),
+            ("PUT", "b/*/iam"): ("buckets.setIamPolicy", buckets.set_policy),
+            ("GET", "b/*/iam/testPermissions"): (
+                "buckets.testIamPermissions",
+                buckets.test_permissions,
+            ),
+            ("POST", "b/*/lockRetentionPolicy"): (
+                "buckets.lockRetentionPolicy",
+                buckets.lock_retention,
+            ),
+            ("GET", "b/*/storageLayout"): ("buckets.getStorageLayout", buckets.storage_layout),
+            ("GET", "b/*/managedFolders"): ("managedFolders.list", self._no_folders),
+            ("GET", "b/*/o"): ("objects.list", lists.list_all),
+            ("POST", "b/*/o"): ("objects.insert", _refuse_upload),
+            ("GET", "b/*/o/*"): ("objects.get", objects.get),
+            ("PATCH", "b/*/o/*"): ("objects.patch", objects.patch),
+            ("PUT", "b/*/o/*"): ("objects.update", objects.update),
+            ("DELETE", "b/*/o/*"): ("objects.delete", objects.delete),
+            ("POST", "b/*/o/*/compose"): ("objects.compose", copies.compose),
+            ("POST", "b/*/o/*/rewriteTo/b/*/o/*"): ("objects.rewrite", copies.copy),
+            ("POST", "b/*/o/*/copyTo/b/*/o/*"): ("objects.copy", copies.copy),
+            ("POST", "b/*/o/*/moveTo/o/*"): ("objects.move", copies.move),
+            ("POST", "b/*/o/*/restore"): ("objects.restore", copies.restore),
+            ("GET", "projects/*/serviceAccount"): (
+                "projects.serviceAccount.get",
+                buckets.service_account,
+            ),
+        }
+
+    def handler(self, service: str) -> None:
+        """None: what it serves comes by HTTP, to `handle`."""
+
+    def names(self) -> set[str]:
+        """Of all its methods, as `storage.objects.get`."""
+        found = {"objects.insert", "objects.cancelUpload", *XML_METHODS}
+        found.update(method for method, _ in self._table.values())
+        return {f"storage.{method}" for method in found}
+
+    def sweep(self) -> None:
+        """Remove what a killed process left lying about."""
+        self._uploads.sweep()
+        self._parts.sweep()
+        self._objects.sweep()
+
+    async def handle(self, request: Request) -> web.StreamResponse | None:
+        """Answer, or None where the path is none of Cloud Storage's."""
+        path = request.path
+        if request.verb in ("GET", "HEAD"):
+            for header in _ETAGS:
+                if header in request.raw.headers:
+                    request.query[header] = [request.raw.headers[header]]
+        upload = re.fullmatch(r"(?:/resumable)?/upload/storage/v1/b/([^/]+)/o/?", path)
+        try:
+            if upload is not None:
+                return await self._upload(request, unquote(upload[1]))
+            if path == "/batch/storage/v1":
+                return await answer_batch(request, self._answer)
+            found = re.fullmatch(r"(?:/download)?/storage/v1/(.+)|/(b(?:/.*)?)", path)
+            if found is not None:
+                parts = _split(found[1] or found[2])
+                is_media = request.first("alt") == "media" or path.startswith("/download/")
+                if request.verb in ("GET", "HEAD") and is_media and _shape(parts) == "b/*/o/*":
+                    return await self._download(request, parts[1], parts[3])
+                return await self._json(request, parts)
+            return await self._plain(request)
+        except NotModified:
+            response = web.Response(status=304)
+            if not request.raw.content.is_eof():
+                response.force_close()  # what is left of the body is not worth reading
+            return response
+
+    async def _upload(self, request: Request, bucket: str) -> web.StreamResponse:
+        name = request.first("name")
+        is_session = bool(request.first("upload_id"))
+        if is_session and request.verb == "DELETE":
+            async with self._carry("objects.cancelUpload", request.caller, bucket, name):
+                return self._uploads.cancel(request)
+        async with self._carry("objects.insert", request.caller, bucket, name, uploads=True):
+            if is_session and request.verb in ("PUT", "POST"):
+                return await self._uploads.proceed(request)
+            if request.verb in ("POST", "PUT"):
+                return await self._uploads.start(request, bucket)
+            raise unimplemented(f"storage.objects {request.verb} on an upload path")
+
+    async def _download(self, request: Request, bucket: str, name: str) -> web.StreamResponse:
+        try:
+            async with self._carry("objects.get", request.caller, bucket, name, streams=True):
+                stored = self._objects.must(request.query, bucket, name)
+                with self._objects.files.open(stored.file) as file:
+                    return await send_media(request, stored, file)
+        except ApiError as error:
+            # Bare text, called HTML: firebase/firebase-tools#3647.
+            if error.is_page or error.http not in _IN_TEXT:
+                raise
+            text = b"" if request.verb == "HEAD" else error.message.encode()
+            kind = "text/html"
+            return web.Response(status=error.http, body=text, content_type=kind, charset="UTF-8")
+
+    @contextlib.asynccontextmanager
+    async def _carry(
+        self,
+        method: str,
+        caller: Caller,
+        bucket: str,
+        name: str = "",
+        *,
+        streams: bool = False,
+        uploads: bool = False,
+    ) -> AsyncIterator[None]:
+        """One call of the API, by its name there, as `objects.insert`."""
+        async with self._world.traffic.carry(f"storage.{method}", caller) as call:
+            found = self._world.store.get_json("bucket", bucket)
+            owner = self._world.projects.find(found["projectNumber"]) if found else None
+            call.project = owner["id"] if owner else ""
+            facts = {"project": call.project, "name": [bucket, name]}
+            await call.arrive(lambda: facts, streams=streams, uploads=uploads)
+            self._world.guard.check_storage(call.method, caller, bucket, name)
+            try:
+                yield
+            except NotModified:
+                call.status = "NOT_MODIFIED"
+                raise
+
+    async def _json(self, request: Request, parts: list[str]) -> web.StreamResponse:
+        call = Call(
+            verb=request.raw.headers.get("X-HTTP-Method-Override", request.verb).upper(),
+            parts=parts,
+            query=request.query,
+            body=await request.read(),
+            base_url=request.base_url,
+            caller=request.caller,
+            headers=request.raw.headers,
+        )
+        answer = await self._answer(call)
+        if answer.value is None:
+            return web.Response(status=answer.status)
+        headers = {"Cache-Control": "no-cache, no-store, max-age=0, must-revalidate"}
+        if isinstance(answer.value, dict) and answer.value.get("etag"):
+            headers["ETag"] = str(answer.value["etag"])
+        return web.Response(
+            status=answer.status,
+            body=json.dumps(answer.value).encode(),
+            content_type="application/json",
+            charset="UTF-8",
+            headers=headers,
+        )
+
+    async def _answer(self, call: Call) -> Answer:
+        shape = _shape(call.parts)
+        verb = "GET" if call.verb == "HEAD" else call.verb
+        method, handler = self._table.get((verb, shape)) or (_absent(call, shape), None)
+        names = dict(enumerate(call.parts))
+        bucket, name = names.get(1, call.first("project")), names.get(3, "")
+        async with self._carry(method, call.caller, bucket, name):
+            if handler is None:
+                raise unimplemented(f"storage.{method} ({call.verb})")
+            answer = handler(call)
+            if inspect.isawaitable(answer):
+                answer = await answer
+            if isinstance(answer.value, dict):
+                return Answer(pick(answer.value, call.first("fields")), answer.status)
+            return answer
+
+    async def _plain(self, request: Request) -> web.StreamResponse | None:
+        """`/BUCKET/OBJECT`, at storage's own host or, for known buckets, at any."""
+        host = request.host.partition(":")[0]
+        path = request.path.removeprefix("/")
+        if host.endswith(".storage.googleapis.com"):
+            bucket, rest = host.removesuffix(".storage.googleapis.com"), path
+        else:
+            bucket, _, rest = path.partition("/")
+            bucket = unquote(bucket)
+            is_ours = self._world.store.get("bucket", bucket) is not None
+            is_new = request.verb == "PUT" and bool(bucket) and not rest
+            if host != "storage.googleapis.com" and not is_ours and not is_new:
+                return None
+        return await self._xml.handle(request, bucket, rest)
+
+    def _no_folders(self, call: Call) -> Answer:
+        return Answer({"kind": "storage#managedFolders"})
+
+
+def _refuse_upload(call: Call) -> Answer:
+    """Measured: fsouza/fake-gcs-server#1251 and google/google-api-javascript-client#200."""
+    if not call.query.get("uploadType"):
+        message = (
+            "Upload requests must include an uploadType URL parameter and a URL path beginning "
+            "with /upload/"
+        )
+        raise invalid(message, reason="wrongUrlForUpload")
+    query = urlencode({key: values[-1] for key, values in call.query.items()})
+    url = f"{call.base_url}/upload/storage/v1/b/{quote(call.parts[1], safe='')}/o?{query}"
+    raise invalid(
+        f"Uploads must be sent to the upload URL. Re-send this request to {url}",
+        reason="wrongUrlForUpload",
+    )
+
+
+def _split(path: str) -> list[str]:
+    """Decoded segments. An object's name may have come with its slashes bare."""
+    parts = path.strip("/").split("/") if not path.startswith("b/") else path.split("/")
+    while parts and parts[-1] == "" and len(parts) <= 3:
+        parts.pop()
+    if len(parts) > 3 and parts[0] == "b" and parts[2] == "o":
+        tail = parts[3:]
+        if tail == [""]:
+            return [unquote(part) for part in parts[:3]]
+        if "moveTo" in tail[1:] and tail[tail.index("moveTo", 1) + 1 :][:1] == ["o"]:
+            at = tail.index("moveTo", 1)
+            moved = ["/".join(tail[:at]), "moveTo", "o", "/".join(tail[at + 2 :])]
+            return [unquote(part) for part in [*parts[:3], *moved]]
+        for verb in ("rewriteTo", "copyTo"):
+            if verb in tail[1:] and tail[tail.index(verb, 1) + 1 :][:1] == ["b"]:
+                at = tail.index(verb, 1)
+                source, target = "/".join(tail[:at]), tail[at + 4 :]
+                names = [verb, "b", tail[at + 2], "o", "/".join(target)]
+                return [unquote(part) for part in [*parts[:3], source, *names]]
+        if len(tail) > 1 and tail[-1] in ("compose", "restore", "viewFullContext"):
+            return [unquote(part) for part in [*parts[:3], "/".join(tail[:-1]), tail[-1]]]
+        if len(tail) in (2, 3) and tail[1] in ("acl", "iam"):
+            return [unquote(part) for part in parts]
+        return [unquote(part) for part in [*parts[:3], "/".join(tail)]]
+    return [unquote(part) for part in parts]
+
+
+def _shape(parts: list[str]) -> str:
+    """The path with the names in it replaced: every second segment is one."""
+    if parts[:1] == ["projects"]:
+        return "/".join("*" if index == 1 else part for index, part in enumerate(parts))
+    named = (1, 3, 6, 8) if parts[2:3] == ["o"] else (1,)
+    return "/".join("*" if index in named else part for index, part in enumerate(parts))
+
+
+def _absent(call: Call, shape: str) -> str:
+    """The name of a method that is not imitated."""
+    collection: Any = call.parts[2] if len(call.parts) > 2 else call.parts[0]
+    return _ABSENT.get(collection, shape.replace("/*", "").replace("/", "."))

@@ -1,0 +1,48 @@
+"""Bytes of an upload on their way into a file, summed up as they pass."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tpuctl.emulator.storage.primitives import Hasher
+
+__all__ = ["pour"]
+
+BATCH = 1 << 20
+# Of their own: whoever holds all threads of the loop may be waiting for an upload.
+_WRITERS = ThreadPoolExecutor(4, "pour")
+
+
+async def pour(path: Path, hasher: Hasher, chunks: AsyncIterator[bytes], mode: str = "wb") -> None:
+    """Write all that comes. When the sender fails, what came before is in the file.
+
+    Writing and summing up take as long as receiving: large bodies have a thread for it, which
+    works on one batch while the next one comes.
+    """
+    loop = asyncio.get_running_loop()
+    writing: asyncio.Future[None] | None = None
+    batch: list[bytes] = []
+    size = 0
+    with path.open(mode) as out:
+
+        def put(some: list[bytes]) -> None:
+            for chunk in some:
+                out.write(chunk)
+                hasher.update(chunk)
+
+        try:
+            async for chunk in chunks:
+                batch.append(chunk)
+                size += len(chunk)
+                if size >= BATCH:
+                    if writing is not None:
+                        await writing
+                    writing = loop.run_in_executor(_WRITERS, put, batch)
+                    batch, size = [], 0
+        finally:
+            if writing is not None:
+                await writing
+            put(batch)

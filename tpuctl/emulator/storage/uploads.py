@@ -1,0 +1,406 @@
+"""Uploads: in one request, as multipart, or resumable over many requests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from aiohttp import web
+
+from tpuctl.emulator.state.errors import ApiError, invalid, missing
+from tpuctl.emulator.state.store import Store
+from tpuctl.emulator.storage.multipart import LARGEST_METADATA, Parts
+from tpuctl.emulator.storage.object_row import Stored
+from tpuctl.emulator.storage.objects import Objects, described
+from tpuctl.emulator.storage.primitives import (
+    CHUNK,
+    Hasher,
+    claims_of,
+    read_body_json,
+)
+from tpuctl.emulator.storage.upload_writer import pour
+from tpuctl.emulator.wire.http_request import Request
+
+__all__ = ["Uploads"]
+
+# `0-*` is all that the request has from there on, as Node's client sends it: with `/*` its end is
+# that of the object.
+_RANGE = re.compile(r"bytes (?:(\d+)-(\d+|\*)|\*)/(\d+|\*)")
+_KEPT_SECONDS = 7 * 24 * 3600.0  # how long an upload session lives, as Google's
+_LOOK_SECONDS = 3600.0
+
+
+@dataclass
+class Session:
+    """A resumable upload under way, or ended (then `result` is the object)."""
+
+    id: str
+    bucket: str
+    name: str
+    draft: Path
+    resource: dict[str, Any]
+    query: dict[str, list[str]]
+    started: float
+    result: dict[str, Any] | None = None
+
+
+class Uploads:
+    """Bytes on their way to become objects. Bodies are never held in memory."""
+
+    def __init__(self, store: Store, objects: Objects) -> None:
+        self._store = store
+        self._objects = objects
+        self._files = objects.files
+        self._hashers: dict[str, Hasher] = {}  # of sessions written by this process so far
+        self._busy: set[str] = set()
+        self._next_look = 0.0
+
+    async def start(self, request: Request, bucket: str) -> web.StreamResponse:
+        """POST to `/upload/…/o`: a whole upload, or the beginning of a resumable one."""
+        kind = request.first("uploadType")
+        if kind == "resumable":
+            return await self._begin(request, bucket)
+        if kind == "multipart":
+            return await self._multipart(request, bucket)
+        if kind in ("media", ""):
+            return await self._simple(request, bucket)
+        raise invalid(f"Invalid uploadType: {kind}", location=("parameter", "uploadType"))
+
+    async def receive_draft(self, request: Request) -> tuple[Path, Hasher]:
+        """The request's body as a draft, its checksums held against those that came with it."""
+        draft, hasher = self._files.new_draft(), Hasher()
+        try:
+            await pour(draft, hasher, _body(request))
+            hasher.check(claims_of(request.raw.headers.get("X-Goog-Hash", "")))
+            hasher.check({"md5Hash": request.raw.headers.get("Content-MD5")})
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+        return draft, hasher
+
+    def resource_of(self, request: Request) -> dict[str, Any]:
+        """What the headers of a request say about an object."""
+        return _with_type(_encoded({}, request), request)
+
+    async def receive_simple(self, request: Request, bucket: str, name: str) -> Stored:
+        """The request's body as an object."""
+        self._objects.check_write(bucket, name, request.query)
+        draft, hasher = await self.receive_draft(request)
+        try:
+            body = described(hasher, self.resource_of(request))
+            return self._objects.commit(bucket, name, request.query, draft, hasher.size, body)
+        finally:
+            draft.unlink(missing_ok=True)
+
+    async def _simple(self, request: Request, bucket: str) -> web.StreamResponse:
+        stored = await self.receive_simple(request, bucket, request.first("name"))
+        return self._shown(request, self._objects.show(stored, request.base_url))
+
+    async def _multipart(self, request: Request, bucket: str) -> web.StreamResponse:
+        header = request.raw.headers.get("Content-Type", "")
+        # The boundary may stand bare or in either kind of quotes.
+        found = re.search(r"boundary=(?:\"([^\"]+)\"|'([^']+)'|([^\s;]+))", header)
+        if found is None:
+            raise invalid("Missing boundary in the Content-Type of a multipart upload.")
+        boundary = (found[1] or found[2] or found[3]).encode()
+        parts = Parts(_body(request), boundary)
+        request.content = await parts.read_metadata()
+        resource = _encoded(read_body_json(request.content), request)
+        name = str(request.first("name") or resource.get("name") or "")
+        self._objects.check_write(bucket, name, request.query)
+        _declare(resource, await parts.read_media_type())
+        draft, hasher = self._files.new_draft(), Hasher()
+        try:
+            await pour(draft, hasher, parts.media())
+            hasher.check(resource)
+            hasher.check(claims_of(request.raw.headers.get("X-Goog-Hash", "")))
+            body = described(hasher, resource)
+            stored = self._objects.commit(bucket, name, request.query, draft, hasher.size, body)
+        finally:
+            draft.unlink(missing_ok=True)
+        return self._shown(request, self._objects.show(stored, request.base_url))
+
+    # Resumable uploads.
+
+    async def _begin(self, request: Request, bucket: str) -> web.StreamResponse:
+        self._forget_old()
+        resource = _encoded(read_body_json(await request.read(LARGEST_METADATA)), request)
+        name = str(request.first("name") or resource.get("name") or "")
+        self._objects.check_write(bucket, name, request.query)
+        _declare(resource, request.raw.headers.get("X-Upload-Content-Type", ""))
+        session = Session(
+            id=secrets.token_urlsafe(48),
+            bucket=bucket,
+            name=name,
+            draft=self._files.new_draft(),
+            resource=resource,
+            query=request.query,
+            started=time.time(),
+        )
+        session.draft.touch(mode=0o600)
+        self._save(session)
+        self._hashers[session.id] = Hasher()
+        query = {
+            **{key: values[-1] for key, values in request.query.items()},
+            "upload_id": session.id,
+        }
+        location = f"{request.base_url}{request.path}?{urlencode(query)}"
+        return web.Response(
+            status=200,
+            headers={
+                "Location": location,
+                "X-GUploader-UploadID": session.id,
+                "Content-Type": "text/plain; charset=utf-8",
+            },
+        )
+
+    async def proceed(self, request: Request) -> web.StreamResponse:
+        """PUT to a session's address: more bytes, or a question how many there are."""
+        session = self._must(request.first("upload_id"))
+        if session.result is not None:
+            await _drain(request)
+            return self._shown(request, session.result)
+        self._refuse_second(session)
+        self._busy.add(session.id)
+        try:
+            return await self._append(request, session)
+        finally:
+            self._busy.discard(session.id)
+
+    async def _append(self, request: Request, session: Session) -> web.StreamResponse:
+        header = request.raw.headers.get("Content-Range", "")
+        have = session.draft.stat().st_size
+        first, total = 0, None
+        is_question = False
+        is_last = not header
+        if header:
+            found = _RANGE.fullmatch(header.strip())
+            if found is None:
+                raise invalid(f"Failed to parse Content-Range header: {header}")
+            is_question = found[1] is None
+            first = have if is_question else int(found[1])
+            total = None if found[3] == "*" else int(found[3])
+            is_last = found[2] == "*" and total is None
+            end = first if found[2] in (None, "*") else int(found[2]) + 1
+            is_backwards = end <= first and found[2] not in (None, "*")
+            if is_backwards or (total is not None and not is_question and end > total):
+                raise invalid(f"Failed to parse Content-Range header: {header}")
+        if first > have:
+            raise invalid(
+                "Invalid request.  According to the Content-Range header, the upload offset is "
+                f"{first} byte(s), which exceeds already uploaded size of {have} byte(s)."
+            )
+        if is_question:
+            await _drain(request)
+        else:
+            hasher = await self._hasher(session, have)
+            try:
+                await pour(session.draft, hasher, _skip(_body(request), have - first), "ab")
+            except BaseException:
+                # What arrived stays: the sender asks how much that is and goes on from there.
+                self._hashers.pop(session.id, None)
+                raise
+            have = session.draft.stat().st_size
+            if is_last:
+                total = have
+        if total is not None and have > total:
+            raise invalid("Invalid request.  More bytes were sent than the upload has.")
+        if total is None or have < total:
+            headers = {"X-GUploader-UploadID": session.id}
+            if have:
+                headers["Range"] = f"bytes=0-{have - 1}"
+            return web.Response(status=308, headers=headers)
+        claims = claims_of(request.raw.headers.get("X-Goog-Hash", ""))
+        return self._shown(request, await self._finish(session, claims, request.base_url))
+
+    def cancel(self, request: Request) -> web.StreamResponse:
+        session = self._must(request.first("upload_id"))
+        self._refuse_second(session)
+        self._forget(session.id, session.draft)
+        return web.Response(status=499)
+
+    def _refuse_second(self, session: Session) -> None:
+        if session.id in self._busy:
+            raise ApiError("UNAVAILABLE", "Another request is writing to this upload session.")
+
+    def _forget(self, upload_id: str, draft: Path) -> None:
+        self._store.run("DELETE FROM uploads WHERE id=?", upload_id)
+        draft.unlink(missing_ok=True)
+        self._hashers.pop(upload_id, None)
+
+    async def _finish(
+        self, session: Session, claims: dict[str, str], base_url: str
+    ) -> dict[str, Any]:
+        size = session.draft.stat().st_size
+        hasher = await self._hasher(session, size)
+        del self._hashers[session.id]
+        hasher.check(session.resource)
+        hasher.check(claims)
+        body = described(hasher, session.resource)
+        shown: dict[str, Any] = {}
+
+        def end(stored: Stored) -> None:
+            shown.update(self._objects.show(stored, base_url))
+            session.result = shown
+            self._save(session)
+
+        self._objects.commit(
+            session.bucket,
+            session.name,
+            session.query,
+            session.draft,
+            size,
+            body,
+            end,
+            keep_draft=True,
+        )
+        session.draft.unlink(missing_ok=True)
+        return shown
+
+    async def _hasher(self, session: Session, size: int) -> Hasher:
+        """The running checksums of what the session holds; anew after an interruption."""
+        hasher = self._hashers.get(session.id)
+        if hasher is None or hasher.size != size:
+            hasher = await asyncio.to_thread(_hash_file, session.draft)
+            self._hashers[session.id] = hasher
+        return hasher
+
+    def _must(self, upload_id: str) -> Session:
+        row = self._store.row("SELECT * FROM uploads WHERE id=?", upload_id)
+        if row is None:
+            raise missing("Upload session not found.")
+        known = json.loads(row[3])
+        return Session(
+            row[0],
+            row[1],
+            row[2],
+            self._files.drafts / row[4],
+            known["resource"],
+            known["query"],
+            known["started"],
+            known["result"],
+        )
+
+    def _save(self, session: Session) -> None:
+        body = {
+            "resource": session.resource,
+            "query": session.query,
+            "started": session.started,
+            "result": session.result,
+        }
+        self._store.run(
+            "INSERT OR REPLACE INTO uploads VALUES (?,?,?,?,?)",
+            session.id,
+            session.bucket,
+            session.name,
+            json.dumps(body),
+            session.draft.name,
+        )
+
+    def sweep(self) -> None:
+        """Forget sessions past their week, and drafts that belong to none. Before any request."""
+        self._forget_old()
+        rows = self._store.rows("SELECT file, body FROM uploads")
+        live = {file for file, body in rows if json.loads(body)["result"] is None}
+        for path in self._files.drafts.iterdir():
+            if path.name not in live:
+                path.unlink(missing_ok=True)
+
+    def _forget_old(self) -> None:
+        """Forget sessions past their week, looking no oftener than each hour."""
+        now = time.time()
+        if now < self._next_look:
+            return
+        self._next_look = now + _LOOK_SECONDS
+        for upload_id, body, file in self._store.rows("SELECT id, body, file FROM uploads"):
+            if json.loads(body)["started"] < now - _KEPT_SECONDS and upload_id not in self._busy:
+                self._forget(upload_id, self._files.drafts / file)
+
+    @staticmethod
+    def _shown(request: Request, resource: dict[str, Any]) -> web.Response:
+        return web.Response(
+            body=json.dumps(resource).encode(),
+            content_type="application/json",
+            charset="UTF-8",
+            headers={"ETag": str(resource["etag"])},
+        )
+
+
+async def _body(request: Request) -> AsyncIterator[bytes]:
+    async for chunk in request.chunks():
+        yield chunk
+
+
+async def _drain(request: Request) -> None:
+    async for _ in _body(request):
+        pass
+
+
+async def _skip(chunks: AsyncIterator[bytes], count: int) -> AsyncIterator[bytes]:
+    async for chunk in chunks:
+        if count >= len(chunk):
+            count -= len(chunk)
+            continue
+        yield chunk[count:]
+        count = 0
+
+
+def _hash_file(path: Path) -> Hasher:
+    hasher = Hasher()
+    with path.open("rb") as file:
+        while chunk := file.read(4 * CHUNK):
+            hasher.update(chunk)
+    return hasher
+
+
+def _encoded(resource: dict[str, Any], request: Request) -> dict[str, Any]:
+    """The parameter stands for the field of the same name, and before it."""
+    if request.first("contentEncoding"):
+        resource["contentEncoding"] = request.first("contentEncoding")
+    return resource
+
+
+def _declare(resource: dict[str, Any], content_type: str) -> None:
+    """Note the type that came beside the metadata. It may not be another than theirs.
+
+    The words: the same complaint is quoted in many public repositories.
+    """
+    known = resource.get("contentType")
+    if known and content_type and known != content_type:
+        raise invalid(
+            f"Content-Type specified in the upload ({content_type}) does not match Content-Type "
+            f"specified in metadata ({known})."
+        )
+    if content_type and not known:
+        resource["contentType"] = content_type
+
+
+def _with_type(resource: dict[str, Any], request: Request) -> dict[str, Any]:
+    declared = request.raw.headers.get("Content-Type", "")
+    if declared and "contentType" not in resource:
+        resource["contentType"] = declared
+    for header, field in (
+        ("Content-Encoding", "contentEncoding"),
+        ("Cache-Control", "cacheControl"),
+        ("Content-Disposition", "contentDisposition"),
+        ("Content-Language", "contentLanguage"),
+    ):
+        is_xml = request.verb == "PUT" or "uploads" in request.query
+        if request.raw.headers.get(header) and is_xml:
+            resource[field] = request.raw.headers[header]
+    custom = {
+        key[len("x-goog-meta-") :].lower(): value
+        for key, value in request.raw.headers.items()
+        if key.lower().startswith("x-goog-meta-")
+    }
+    if custom:
+        resource["metadata"] = custom
+    return resource

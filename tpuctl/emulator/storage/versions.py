@@ -1,0 +1,125 @@
+"""What objects once were: noncurrent versions, and what soft delete keeps for a while.
+
+cloud.google.com/storage/docs/object-versioning and /storage/docs/soft-delete. The bytes kept by
+soft delete are bounded here: past that the oldest are gone before their time.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from tpuctl.emulator.state.projects import now_text
+from tpuctl.emulator.state.store import Store
+from tpuctl.emulator.storage.bucket_settings import Bucket, soft_delete_seconds
+from tpuctl.emulator.storage.object_row import Stored
+from tpuctl.emulator.storage.primitives import Files
+
+__all__ = ["MOST_BYTES", "Versions"]
+
+MOST_BYTES = 1 << 30  # that soft delete keeps
+_COLUMNS = "bucket, name, generation, metageneration, size, file, body"
+
+
+class Versions:
+    """Every version of every object but the live ones. Rows with `until` are soft-deleted."""
+
+    def __init__(self, store: Store, files: Files) -> None:
+        self._store = store
+        self._files = files
+        self._kept_bytes = self._count()  # by soft delete
+        self._leaving: list[str] = []  # files whose rows went in this transaction
+
+    def find(
+        self, bucket: str, name: str, generation: int, *, is_soft_deleted: bool = False
+    ) -> Stored | None:
+        row = self._store.row(
+            f"SELECT {_COLUMNS} FROM versions WHERE bucket=? AND name=? AND generation=? "
+            f"AND {'until>?' if is_soft_deleted else 'until IS NULL AND ?'}",
+            bucket,
+            name,
+            generation,
+            time.time(),
+        )
+        return Stored.of(row) if row else None
+
+    def save(self, stored: Stored, until: float | None = None) -> None:
+        self._store.run(
+            f"INSERT OR REPLACE INTO versions ({_COLUMNS}, until) VALUES (?,?,?,?,?,?,?,?)",
+            *stored.row(),
+            until,
+        )
+
+    def retire(self, stored: Stored, bucket: Bucket, *, for_good: bool) -> None:
+        """Keep what was live until now, or a noncurrent version `for_good` deleted.
+
+        Part of a transaction; `clean` comes after it.
+        """
+        self._store.run(
+            "DELETE FROM versions WHERE bucket=? AND name=? AND generation=?",
+            stored.bucket,
+            stored.name,
+            stored.generation,
+        )
+        if not for_good and (bucket.get("versioning") or {}).get("enabled"):
+            self.save(stored.with_body({**stored.body, "timeDeleted": now_text()}))
+            return
+        seconds = soft_delete_seconds(bucket)
+        if not seconds or stored.size > MOST_BYTES:
+            self._leaving.append(stored.file)
+            return
+        now = time.time()
+        times = {"softDeleteTime": _text(now), "hardDeleteTime": _text(now + seconds)}
+        self.save(stored.with_body({**stored.body, **times}), now + seconds)
+        self._kept_bytes += stored.size
+        while self._kept_bytes > MOST_BYTES and self._drop_oldest():
+            pass
+
+    def clean(self) -> None:
+        """Remove the files of what went in the transaction that is over now."""
+        leaving, self._leaving = self._leaving, []
+        for file in leaving:
+            self._files.remove(file)
+
+    def forget(self) -> None:
+        """The transaction failed: nothing went."""
+        self._leaving = []
+        self._kept_bytes = self._count()
+
+    def forget_bucket(self, bucket: str) -> None:
+        """Drop what soft delete keeps of a bucket that is deleted."""
+        rows = self._store.rows("SELECT file FROM versions WHERE bucket=?", bucket)
+        self._store.run("DELETE FROM versions WHERE bucket=?", bucket)
+        self._kept_bytes = self._count()
+        for (file,) in rows:
+            self._files.remove(file)
+
+    def sweep(self) -> None:
+        """Drop what soft delete has kept for long enough."""
+        self._store.run("DELETE FROM versions WHERE until<=?", time.time())
+        self._kept_bytes = self._count()
+
+    def files(self) -> set[str]:
+        return {file for (file,) in self._store.rows("SELECT file FROM versions")}
+
+    def _count(self) -> int:
+        row = self._store.row("SELECT coalesce(sum(size), 0) FROM versions WHERE until>0")
+        return int(row[0]) if row else 0
+
+    def _drop_oldest(self) -> bool:
+        row: tuple[Any, ...] | None = self._store.row(
+            "SELECT bucket, name, generation, size, file FROM versions WHERE until>0 "
+            "ORDER BY until LIMIT 1"
+        )
+        if row is None:
+            return False
+        self._store.run("DELETE FROM versions WHERE bucket=? AND name=? AND generation=?", *row[:3])
+        self._kept_bytes -= int(row[3])
+        self._leaving.append(row[4])
+        return True
+
+
+def _text(moment: float) -> str:
+    text = datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")

@@ -1,0 +1,227 @@
+"""The XML API, as far as clients without the JSON one need it: objects and buckets by path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from urllib.parse import unquote
+from xml.sax.saxutils import escape
+
+from aiohttp import web
+
+from tpuctl.emulator.state.errors import ApiError, unimplemented
+from tpuctl.emulator.storage.download import media_headers, send_media
+from tpuctl.emulator.storage.objects import Objects
+from tpuctl.emulator.storage.primitives import NO_SUCH_BUCKET, NotModified
+from tpuctl.emulator.storage.uploads import Uploads
+from tpuctl.emulator.storage.xml_buckets import XmlBuckets
+from tpuctl.emulator.storage.xml_uploads import MultipartUploads
+from tpuctl.emulator.wire.http_request import Request
+
+__all__ = ["METHODS", "Xml"]
+
+_CODES = {
+    400: "InvalidArgument",
+    403: "AccessDenied",
+    404: "NoSuchKey",
+    408: "RequestTimeout",
+    409: "Conflict",
+    412: "PreconditionFailed",
+    429: "SlowDown",
+    501: "NotImplemented",
+    503: "ServiceUnavailable",
+}
+_CONDITIONS = {
+    "x-goog-if-generation-match": "ifGenerationMatch",
+    "x-goog-if-metageneration-match": "ifMetagenerationMatch",
+    "If-Match": "If-Match",
+    "If-None-Match": "If-None-Match",
+}
+# kmoneil/zig-gcp measured these (src/storage/retention.zig).
+_KEPT = {
+    "retentionPolicyNotMet": (
+        "RetentionPolicyNotMet",
+        "Object overwrite or deletion is not allowed due to retention policy.",
+    ),
+    "hold": (
+        "ObjectUnderActiveHold",
+        "Object overwrite or deletion is not allowed due to active hold on the object.",
+    ),
+}
+# Refusals whose reason is their code.
+_OWN_CODES = frozenset(
+    (
+        *("EntityTooSmall", "InvalidArgument", "InvalidPart", "InvalidPartOrder", "MalformedXML"),
+        "NoSuchUpload",
+    )
+)
+# Its methods, by what the JSON API calls the same, of an object and of a bucket; those of
+# multipart uploads by the permissions that they need.
+_OBJECTS = {
+    "GET": "objects.get",
+    "HEAD": "objects.get",
+    "PUT": "objects.insert",
+    "DELETE": "objects.delete",
+}
+_BUCKETS = {
+    "GET": "objects.list",
+    "HEAD": "buckets.get",
+    "PUT": "buckets.insert",
+    "DELETE": "buckets.delete",
+}
+_PARTS = {
+    "GET": "multipartUploads.listParts",
+    "PUT": "multipartUploads.create",
+    "POST": "multipartUploads.create",
+    "DELETE": "multipartUploads.abort",
+}
+# Parts of buckets and objects that only the JSON API has here.
+_ABSENT = frozenset(
+    (
+        *(
+            "acl",
+            "billing",
+            "compose",
+            "cors",
+            "defaultObjectAcl",
+            "encryption",
+            "encryptionConfig",
+        ),
+        *("lifecycle", "location", "logging", "retention", "storageClass", "tagging", "versioning"),
+        *("versions", "website"),
+    )
+)
+METHODS = frozenset((*_PARTS.values(), "multipartUploads.list"))
+Carry = Callable[..., AbstractAsyncContextManager[None]]
+
+
+class Xml:
+    """`/BUCKET/OBJECT` and `/BUCKET`, and `/` at storage's own host."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        uploads: Uploads,
+        buckets: XmlBuckets,
+        parts: MultipartUploads,
+        carry: Carry,
+    ) -> None:
+        """`carry` is what every call passes through, by its method, caller and names."""
+        self._carry = carry
+        self._objects = objects
+        self._uploads = uploads
+        self._buckets = buckets
+        self._parts = parts
+
+    async def handle(self, request: Request, bucket: str, rest: str) -> web.StreamResponse:
+        """`rest` is the object's name, percent-encoded; without a bucket it is about them all."""
+        name = unquote(rest)
+        for header, key in _CONDITIONS.items():
+            if header in request.raw.headers:
+                request.query[key] = [request.raw.headers[header]]
+        kind = {
+            "streams": bool(name) and request.verb in ("GET", "HEAD"),
+            "uploads": bool(name) and request.verb == "PUT",
+        }
+        method = _method_of(request, bucket, name)
+        owner = bucket
+        if method in ("buckets.insert", "buckets.list"):  # these are the project's
+            owner = request.raw.headers.get("x-goog-project-id", "")
+        try:
+            async with self._carry(method, request.caller, owner, name, **kind):
+                return await self._answer(request, method, bucket, name)
+        except NotModified:
+            return web.Response(status=304)
+        except ApiError as error:
+            if error.is_page:
+                raise
+            text = _told(error)
+            return web.Response(
+                status=error.http,
+                body=b"" if request.verb == "HEAD" else text.encode(),
+                content_type="application/xml",
+                charset="UTF-8",
+            )
+
+    async def _answer(
+        self, request: Request, method: str, bucket: str, name: str
+    ) -> web.StreamResponse:
+        if method.startswith("xml."):
+            raise unimplemented(f"storage.{method}")
+        if method.startswith("multipartUploads."):
+            return await self._answer_parts(request, bucket, name)
+        if not name:
+            return await self._answer_bucket(request, method, bucket)
+        if method == "objects.get":
+            stored = self._objects.must(request.query, bucket, name)
+            with self._objects.files.open(stored.file) as file:
+                return await send_media(request, stored, file)
+        if method == "objects.insert":
+            stored = await self._uploads.receive_simple(request, bucket, name)
+            headers = media_headers(stored)
+            headers.pop("Content-Type")
+            return web.Response(status=200, headers=headers)
+        self._objects.remove(request.query, bucket, name)
+        return web.Response(status=204)
+
+    async def _answer_bucket(self, request: Request, method: str, bucket: str) -> web.Response:
+        project = request.raw.headers.get("x-goog-project-id", "")
+        if method == "buckets.list":
+            return self._buckets.list_buckets(request, project)
+        if method == "buckets.insert":
+            return await self._buckets.insert(request, bucket, project)
+        if method == "buckets.get":
+            return self._buckets.head(bucket)
+        if method == "buckets.delete":
+            return self._buckets.delete(request, bucket)
+        return self._buckets.get(request, bucket)
+
+    async def _answer_parts(self, request: Request, bucket: str, name: str) -> web.Response:
+        if "uploads" in request.query:
+            if name:
+                return self._parts.initiate(request, bucket, name)
+            return self._parts.list_uploads(request, bucket)
+        if request.verb == "PUT":
+            return await self._parts.upload_part(request, bucket, name)
+        if request.verb == "POST":
+            return await self._parts.complete(request, bucket, name)
+        if request.verb == "GET":
+            return self._parts.list_parts(request, bucket, name)
+        return self._parts.abort(request, bucket, name)
+
+
+def _method_of(request: Request, bucket: str, name: str) -> str:
+    """What a request is about; one whose name begins with `xml.` is not imitated."""
+    absent = f"xml.{request.verb}"
+    if not bucket:
+        return "buckets.list" if request.verb == "GET" else absent
+    if _ABSENT & request.query.keys():
+        return absent
+    if "uploads" in request.query:
+        known = {("POST", True): "create", ("GET", False): "list"}
+        verb = known.get((request.verb, bool(name)))
+        return f"multipartUploads.{verb}" if verb else absent
+    if name and "uploadId" in request.query:
+        return _PARTS.get(request.verb, absent)
+    return (_OBJECTS if name else _BUCKETS).get(request.verb, absent)
+
+
+def _told(error: ApiError) -> str:
+    code, text, details = _CODES.get(error.http, "InternalError"), error.message, ""
+    is_held = error.reason == "forbidden" and " is under active " in text
+    if error.reason in _OWN_CODES:
+        code = error.reason
+    elif is_held or error.reason in _KEPT:
+        details = text
+        code, text = _KEPT["hold" if is_held else error.reason]
+    elif error.message == NO_SUCH_BUCKET:
+        code = "NoSuchBucket"
+    elif code == "NoSuchKey":
+        text, details = "The specified key does not exist.", text
+    elif code == "AccessDenied":  # google-github-actions/setup-gcloud#49
+        text, details = "Access denied.", text
+    more = f"<Details>{escape(details)}</Details>" if details else ""
+    return (
+        "<?xml version='1.0' encoding='UTF-8'?><Error>"
+        f"<Code>{code}</Code><Message>{escape(text)}</Message>{more}</Error>"
+    )

@@ -1,0 +1,50 @@
+"""Documents of the XML API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
+
+from aiohttp import web
+
+from tpuctl.emulator.state.errors import invalid
+
+__all__ = ["NAMESPACE", "document", "parse"]
+
+NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"  # google-cloud-storage looks for this one
+
+# Elements in order: a name with a text, or with the elements within.
+Elements = Iterable[tuple[str, "str | Elements"]]
+
+
+def document(root: str, elements: Elements) -> web.Response:
+    """An answer with a document in it."""
+    text = f"<?xml version='1.0' encoding='UTF-8'?><{root} xmlns='{NAMESPACE}'>"
+    return web.Response(
+        body=f"{text}{_inner(elements)}</{root}>".encode(),
+        content_type="application/xml",
+        charset="UTF-8",
+    )
+
+
+def _inner(elements: Elements) -> str:
+    return "".join(
+        f"<{name}>{escape(value) if isinstance(value, str) else _inner(value)}</{name}>"
+        for name, value in elements
+    )
+
+
+def parse(body: bytes, root: str) -> ElementTree.Element:
+    """A document that a client sent, its names without their namespace."""
+    try:
+        if b"<!DOCTYPE" in body or b"<!ENTITY" in body:
+            raise ElementTree.ParseError("declarations are not taken")
+        found = ElementTree.fromstring(body)
+    except ElementTree.ParseError as error:
+        raise invalid(f"The XML is malformed: {error}", reason="MalformedXML") from error
+    for element in found.iter():
+        element.tag = element.tag.rpartition("}")[2]
+    if found.tag != root:
+        raise invalid(f"The XML is no {root}.", reason="MalformedXML")
+    return found

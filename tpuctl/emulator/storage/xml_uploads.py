@@ -1,0 +1,264 @@
+"""Multipart uploads of the XML API: parts in any order, in parallel, then one object of them.
+
+cloud.google.com/storage/docs/multipart-uploads and the XML API's reference. The Python client's
+`transfer_manager.upload_chunks_concurrently` sends them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+import secrets
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from tpuctl.emulator.state.errors import invalid, missing
+from tpuctl.emulator.state.projects import now_text
+from tpuctl.emulator.state.store import Store
+from tpuctl.emulator.storage.object_row import Stored
+from tpuctl.emulator.storage.objects import Objects, described
+from tpuctl.emulator.storage.primitives import CHUNK, Hasher
+from tpuctl.emulator.storage.uploads import Uploads
+from tpuctl.emulator.storage.xml_documents import document, parse
+from tpuctl.emulator.wire.http_request import Request
+
+__all__ = ["MultipartUploads"]
+
+_KIND = "storage.multipart"
+_MOST_PARTS = 10_000
+_LEAST_SIZE = 5 * 2**20  # of every part but the last
+_LARGEST_LIST = 4 * 2**20
+_KEPT_SECONDS = 7 * 24 * 3600.0
+
+Record = dict[str, Any]
+
+
+class MultipartUploads:
+    """Uploads under way. Their parts are files of their own, in a folder for each upload."""
+
+    def __init__(self, home: Path, store: Store, objects: Objects, uploads: Uploads) -> None:
+        self._folder = home / "parts"
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        self._store = store
+        self._objects = objects
+        self._uploads = uploads
+
+    def sweep(self) -> None:
+        """Forget uploads of more than a week ago, and what a killed process left."""
+        for folder in self._folder.iterdir():
+            record = self._store.get_json(_KIND, folder.name)
+            if record is None or record["started"] < time.time() - _KEPT_SECONDS:
+                self._forget(folder.name)
+                continue
+            known = {part["file"] for part in record["parts"].values()}
+            for path in folder.iterdir():
+                if path.name not in known:
+                    path.unlink()
+
+    def initiate(self, request: Request, bucket: str, name: str) -> web.Response:
+        self._objects.check_write(bucket, name, request.query)
+        upload_id = secrets.token_urlsafe(48)
+        record = {
+            "bucket": bucket,
+            "name": name,
+            "resource": self._uploads.resource_of(request),
+            "initiated": now_text(),
+            "started": time.time(),
+            "parts": {},
+        }
+        (self._folder / upload_id).mkdir(mode=0o700)
+        self._store.put_json(_KIND, upload_id, record)
+        elements = [("Bucket", bucket), ("Key", name), ("UploadId", upload_id)]
+        return document("InitiateMultipartUploadResult", elements)
+
+    async def upload_part(self, request: Request, bucket: str, name: str) -> web.Response:
+        upload_id = request.first("uploadId")
+        self._must(upload_id, bucket, name)
+        number = request.first("partNumber")
+        if not re.fullmatch(r"[0-9]{1,5}", number) or not 1 <= int(number) <= _MOST_PARTS:
+            text = f"Part number must be an integer between 1 and {_MOST_PARTS}."
+            raise invalid(text, reason="InvalidArgument")
+        draft, hasher = await self._uploads.receive_draft(request)
+        try:
+            record = self._must(upload_id, bucket, name)  # it may have ended in between
+            former = record["parts"].get(str(int(number)))
+            file = f"{int(number)}-{secrets.token_hex(8)}"
+            draft.replace(self._folder / upload_id / file)
+            etag = base64.b64decode(hasher.md5).hex()
+            part = {"file": file, "size": hasher.size, "etag": etag, "modified": now_text()}
+            record["parts"][str(int(number))] = part
+            self._store.put_json(_KIND, upload_id, record)
+            if former is not None:
+                (self._folder / upload_id / former["file"]).unlink(missing_ok=True)
+        finally:
+            draft.unlink(missing_ok=True)
+        hashes = f"crc32c={hasher.crc32c},md5={hasher.md5}"
+        return web.Response(headers={"ETag": f'"{etag}"', "x-goog-hash": hashes})
+
+    def list_parts(self, request: Request, bucket: str, name: str) -> web.Response:
+        upload_id = request.first("uploadId")
+        parts = self._must(upload_id, bucket, name)["parts"]
+        marker, most = (
+            _number(request, "part-number-marker", 0),
+            _number(request, "max-parts", 1000),
+        )
+        numbers = sorted(int(number) for number in parts if int(number) > marker)
+        page = numbers[: min(most, 1000)]
+        is_cut = len(page) < len(numbers)
+        return document(
+            "ListPartsResult",
+            [
+                ("Bucket", bucket),
+                ("Key", name),
+                ("UploadId", upload_id),
+                ("StorageClass", "STANDARD"),
+                ("PartNumberMarker", str(marker)),
+                *([("NextPartNumberMarker", str(page[-1]))] if is_cut and page else []),
+                ("MaxParts", str(min(most, 1000))),
+                ("IsTruncated", str(is_cut).lower()),
+                *(("Part", _part_elements(number, parts[str(number)])) for number in page),
+            ],
+        )
+
+    def list_uploads(self, request: Request, bucket: str) -> web.Response:
+        """All of a bucket that have begun, in order of name."""
+        prefix = request.first("prefix")
+        found = []
+        for upload_id, body in self._store.items(_KIND, ""):
+            record = json.loads(body)
+            if record["bucket"] == bucket and record["name"].startswith(prefix):
+                found.append((record["name"], record["initiated"], upload_id))
+        return document(
+            "ListMultipartUploadsResult",
+            [
+                ("Bucket", bucket),
+                ("Prefix", prefix),
+                ("IsTruncated", "false"),
+                *(
+                    (
+                        "Upload",
+                        [
+                            ("Key", name),
+                            ("UploadId", upload_id),
+                            ("StorageClass", "STANDARD"),
+                            ("Initiated", initiated),
+                        ],
+                    )
+                    for name, initiated, upload_id in sorted(found)
+                ),
+            ],
+        )
+
+    async def complete(self, request: Request, bucket: str, name: str) -> web.Response:
+        upload_id = request.first("uploadId")
+        record = self._must(upload_id, bucket, name)
+        chosen = _chosen(await request.read(_LARGEST_LIST), record["parts"])
+        self._objects.check_write(bucket, name, request.query)
+        draft = self._objects.files.new_draft()
+        paths = [self._folder / upload_id / part["file"] for part in chosen]
+
+        def end(_: Stored) -> None:
+            self._store.delete(_KIND, upload_id)
+
+        try:
+            hasher = await asyncio.to_thread(_join, paths, draft)
+            self._must(upload_id, bucket, name)
+            body = described(hasher, record["resource"])
+            del body["md5Hash"]  # "composite" objects and these have none
+            query = request.query
+            stored = self._objects.commit(
+                bucket,
+                name,
+                {key: values for key, values in query.items() if key != "uploadId"},
+                draft,
+                hasher.size,
+                body,
+                end,
+            )
+        finally:
+            draft.unlink(missing_ok=True)
+        self._forget(upload_id)
+        answer = document(
+            "CompleteMultipartUploadResult",
+            [
+                ("Location", f"{request.base_url}/{bucket}/{name}"),
+                ("Bucket", bucket),
+                ("Key", name),
+                ("ETag", f'"{secrets.token_hex(16)}-{len(chosen)}"'),
+            ],
+        )
+        answer.headers["x-goog-generation"] = str(stored.generation)
+        answer.headers["x-goog-hash"] = f"crc32c={hasher.crc32c}"
+        return answer
+
+    def abort(self, request: Request, bucket: str, name: str) -> web.Response:
+        self._must(request.first("uploadId"), bucket, name)
+        self._forget(request.first("uploadId"))
+        return web.Response(status=204)
+
+    def _must(self, upload_id: str, bucket: str, name: str) -> Record:
+        record = self._store.get_json(_KIND, upload_id)
+        if record is None or (record["bucket"], record["name"]) != (bucket, name):
+            raise missing("The specified upload does not exist.", reason="NoSuchUpload")
+        return record
+
+    def _forget(self, upload_id: str) -> None:
+        self._store.delete(_KIND, upload_id)
+        shutil.rmtree(self._folder / upload_id, ignore_errors=True)
+
+
+def _part_elements(number: int, part: Record) -> list[tuple[str, str]]:
+    return [
+        ("PartNumber", str(number)),
+        ("LastModified", part["modified"]),
+        ("ETag", f'"{part["etag"]}"'),
+        ("Size", str(part["size"])),
+    ]
+
+
+def _chosen(body: bytes, parts: Record) -> list[Record]:
+    """The parts that the object is to consist of, in order, as the client lists them."""
+    found: list[Record] = []
+    last = 0
+    for element in parse(body, "CompleteMultipartUpload").iter("Part"):
+        number = (element.findtext("PartNumber") or "").strip()
+        etag = (element.findtext("ETag") or "").strip().strip('"')
+        part = parts.get(number)
+        if part is None or part["etag"] != etag:
+            text = "One or more of the specified parts could not be found or had another ETag."
+            raise invalid(text, reason="InvalidPart")
+        if int(number) <= last:
+            text = "The list of parts was not in ascending order."
+            raise invalid(text, reason="InvalidPartOrder")
+        last = int(number)
+        found.append(part)
+    if not found:
+        raise invalid("At least one part must be specified.", reason="MalformedXML")
+    if any(part["size"] < _LEAST_SIZE for part in found[:-1]):
+        text = "Your proposed upload is smaller than the minimum object size."
+        raise invalid(text, reason="EntityTooSmall")
+    return found
+
+
+def _join(paths: list[Path], draft: Path) -> Hasher:
+    hasher = Hasher()
+    with draft.open("wb") as out:
+        for path in paths:
+            with path.open("rb") as part:
+                while chunk := part.read(4 * CHUNK):
+                    out.write(chunk)
+                    hasher.update(chunk)
+    return hasher
+
+
+def _number(request: Request, key: str, default: int) -> int:
+    text = request.first(key)
+    if text and not re.fullmatch(r"[0-9]{1,9}", text):
+        raise invalid(f"Invalid value of {key}: {text}", reason="InvalidArgument")
+    return int(text) if text else default

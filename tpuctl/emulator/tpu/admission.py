@@ -1,0 +1,251 @@
+"""What a request for a TPU VM must satisfy, and the node that is made of it.
+
+The texts of these refusals are ours unless a source stands beside them: what Cloud TPU says there
+was not found in any public report.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from google.cloud.tpu_v2.types import cloud_tpu
+
+from tpuctl import catalog
+from tpuctl.catalog.flex_start import flex_start_zones
+from tpuctl.emulator.faults.google_messages import refusal
+from tpuctl.emulator.iam.policies import ACCOUNTS
+from tpuctl.emulator.machines.interface import Endpoint
+from tpuctl.emulator.state.constraints import OrgPolicies
+from tpuctl.emulator.state.errors import ApiError, invalid, missing
+from tpuctl.emulator.state.projects import Project
+from tpuctl.emulator.tpu.nodes import PORT_KEY, Node, State, created_now
+from tpuctl.emulator.tpu.offerings import (
+    NODE_ID,
+    bad_request,
+    check_offer,
+    describe,
+    no_capacity,
+)
+from tpuctl.emulator.wire.registry import World
+
+__all__ = ["Admission", "Admitted", "check_labels", "check_node_id"]
+
+# docs.cloud.google.com/resource-manager/docs/labels-overview#requirements
+_LABEL_KEY = re.compile(r"[^\W\d_A-Z][\w-]{0,62}")
+_LABEL_VALUE = re.compile(r"[\w-]{0,63}")
+_MOST_LABELS = 64
+_TAG = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")  # Compute's rule for network tags
+_DISK = re.compile(r"(?:.*/)?projects/([^/]+)/zones/([^/]+)/disks/([^/]+)")
+_ACCOUNT = re.compile(r"[^@]+@([^.@]+)\.iam\.gserviceaccount\.com")
+_TPU_PORT = 8470
+_DEFAULT_SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
+_LONGEST_DESCRIPTION = 512  # cloud_tpu.proto: "Maximum of 512 characters"
+_EXTERNAL = "compute.vmExternalIpAccess"
+
+
+def check_node_id(node_id: str) -> None:
+    if not NODE_ID.fullmatch(node_id):
+        raise bad_request(f'The node id "{node_id}" is invalid.')
+
+
+def check_labels(labels: Mapping[str, str]) -> None:
+    """Google's requirements for labels of any resource."""
+    if len(labels) > _MOST_LABELS:
+        raise bad_request(f"There are more than {_MOST_LABELS} labels.")
+    for key, value in labels.items():
+        if not _LABEL_KEY.fullmatch(key) or key != key.lower():
+            raise bad_request(f'The label key "{key}" is invalid.')
+        if not _LABEL_VALUE.fullmatch(value) or value != value.lower():
+            raise bad_request(f'The value "{value}" of label "{key}" is invalid.')
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """A request that is in order."""
+
+    accelerator: catalog.AcceleratorType
+    network: str  # full name
+
+
+class Admission:
+    """Judges and completes the nodes that clients ask for."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._store = world.store
+
+    def check(self, project: Project, zone: str, node: Any) -> Admitted:
+        """Refuse what could never be made here; capacity and quota are other matters."""
+        accelerator = check_offer(zone, node)
+        self.check_location(project, zone)
+        check_labels(node.labels)
+        for tag in node.tags:
+            if not _TAG.fullmatch(tag):
+                raise bad_request(f'The tag "{tag}" is invalid.')
+        if len(node.description) > _LONGEST_DESCRIPTION:
+            raise bad_request(f"The description is longer than {_LONGEST_DESCRIPTION} characters.")
+        if sum(len(key) + len(value) for key, value in node.metadata.items()) > 512 * 1024:
+            raise invalid("The metadata is larger than 512 KiB.")
+        network = self._check_network(project, node)
+        configs = list(node.network_configs) or [node.network_config]
+        self.check_external(project, zone, configs)
+        self.check_disks(zone, accelerator.name, node.data_disks)
+        self._check_account(node.service_account.email)
+        return Admitted(accelerator, network)
+
+    def check_reservation(self, project_id: str, zone: str, name: str = "") -> None:
+        """Refuse where there is no such reservation, any one for "" or `…/reservations/-`."""
+        prefix = f"projects/{project_id}/locations/{zone}/reservations/"
+        known = [str(each) for each in self._world.settings.get("reservations")]
+        wants_any = not name or name.endswith("/-")
+        if wants_any and any(each.startswith(prefix) for each in known):
+            return
+        if not wants_any and name in known:
+            return
+        raise missing("Reservation not found")  # a public issue, in the operation's error
+
+    @staticmethod
+    def offers_flex_start(zone: str, spec: Mapping[str, Any]) -> bool:
+        """Whether one of a queued resource's nodes can be had with flex-start there."""
+        accelerator = catalog.accelerator_type(spec["_type"])
+        return accelerator is not None and zone in flex_start_zones(accelerator)
+
+    def capacity(self, project: Project, node: Any) -> list[str]:
+        """Status and text of what the node's creation will fail with; nothing if it will not."""
+        zone = node.name.split("/")[3]
+        if node.scheduling_config.reserved:
+            try:
+                self.check_reservation(project["id"], zone)
+            except ApiError as error:
+                return [error.status, error.message]
+        facts = {"project": project["id"], "zone": zone, "type": node.accelerator_type}
+        fault = self._world.faults.take("stockout", **facts)
+        if fault is None:
+            return []
+        return ["RESOURCE_EXHAUSTED", fault.get("text") or no_capacity(zone)]
+
+    def build(
+        self,
+        name: str,
+        asked: Any,
+        project: Project,
+        admitted: Admitted,
+        endpoints: Sequence[Endpoint],
+    ) -> Any:
+        """The node of that full name in state CREATING, with all that is left out filled in."""
+        node = Node()
+        node.CopyFrom(asked)
+        # Output only: whatever a client sent in them does not count.
+        for field in ("health", "health_description", "symptoms", "queued_resource"):
+            node.ClearField(field)
+        node.ClearField("network_endpoints")
+        node.ClearField("multislice_node")
+        node.name = name
+        node.id = secrets.randbits(62)
+        node.state = State.CREATING
+        node.api_version = cloud_tpu.Node.ApiVersion.V2
+        node.accelerator_type = admitted.accelerator.name
+        config = describe(admitted.accelerator)
+        if config:
+            node.accelerator_config.CopyFrom(cloud_tpu.AcceleratorConfig.pb()(**config))
+        created_now(node)
+        if not node.service_account.email or node.service_account.email == "default":
+            node.service_account.email = (
+                f"{project['number']}-compute@developer.gserviceaccount.com"
+            )
+        if not node.service_account.scope:
+            node.service_account.scope.extend(_DEFAULT_SCOPES)
+        self._complete_network(node, admitted.network)
+        node.scheduling_config.SetInParent()
+        node.shielded_instance_config.SetInParent()
+        if not node.cidr_block:
+            node.cidr_block = f"10.{128 + node.id % 64}.0.0/20"
+        configs = list(node.network_configs) or [node.network_config]
+        for endpoint in endpoints:
+            entry = node.network_endpoints.add(ip_address=endpoint.address, port=_TPU_PORT)
+            if configs[0].enable_external_ips:
+                entry.access_config.external_ip = endpoint.address
+        ports = [str(endpoint.ssh_port) for endpoint in endpoints]
+        if set(ports) != {"22"}:
+            node.metadata[PORT_KEY] = ports[0] if len(set(ports)) == 1 else ",".join(ports)
+        return node
+
+    @staticmethod
+    def _complete_network(node: Any, network: str) -> None:
+        if node.network_configs:
+            return
+        node.network_config.network = network
+        if not node.network_config.subnetwork:
+            region = catalog.region_of(node.name.split("/")[3])
+            base = network.partition("/global/")[0]
+            subnetwork = f"{base}/regions/{region}/subnetworks/{network.rpartition('/')[2]}"
+            node.network_config.subnetwork = subnetwork
+
+    def _check_network(self, project: Project, node: Any) -> str:
+        """The full name of the network that the node joins; it must be there."""
+        if node.HasField("network_config") and node.network_configs:
+            raise bad_request("network_config and network_configs are mutually exclusive.")
+        config = node.network_configs[0] if node.network_configs else node.network_config
+        text = config.network or "default"
+        found = re.search(r"projects/([^/]+)/global/networks/([^/]+)$", text)
+        owner, name = (found[1], found[2]) if found else (project["id"], text.rpartition("/")[2])
+        full = f"projects/{owner}/global/networks/{name}"
+        if self._store.get("compute.networks", full) is None:
+            raise missing(f"The resource '{full}' was not found")
+        return full
+
+    def check_external(self, project: Project, zone: str, configs: Sequence[Any]) -> None:
+        """Compute's text for its own machines (many public issues); Cloud TPU's was not found."""
+        machine = f"projects/{project['id']}/zones/{zone}/instances/t1v-n-00000000-w-0"
+        if not any(config.enable_external_ips for config in configs):
+            return
+        if not OrgPolicies(self._store).allows(f"projects/{project['id']}", _EXTERNAL, machine):
+            raise ApiError(
+                "FAILED_PRECONDITION",
+                f"Constraint constraints/{_EXTERNAL} violated for project {project['number']}. "
+                f"Add instance {machine} to the constraint to use external IP with it.",
+            )
+
+    def check_location(self, project: Project, zone: str) -> None:
+        policies = OrgPolicies(self._store)
+        if not policies.allows(f"projects/{project['id']}", "gcp.resourceLocations", zone):
+            facts = {"zone": zone, "project_number": project["number"]}
+            raise refusal({"kind": "error", "like": "location-policy"}, facts)
+
+    def check_disks(self, zone: str, type_name: str, disks: Sequence[Any]) -> None:
+        accelerator = catalog.accelerator_type(type_name)
+        assert accelerator is not None, "admitted"
+        for disk in disks:
+            self._check_disk(zone, accelerator, disk)
+
+    def _check_disk(self, zone: str, accelerator: catalog.AcceleratorType, disk: Any) -> None:
+        """That slices of several hosts attach disks for reading only stands in
+        docs.cloud.google.com/tpu/docs/setup-persistent-disk."""
+        found = _DISK.fullmatch(disk.source_disk)
+        if found is None:
+            raise bad_request(f'The source disk "{disk.source_disk}" is invalid.')
+        name = f"projects/{found[1]}/zones/{found[2]}/disks/{found[3]}"
+        if self._store.get("compute.disks", name) is None:
+            raise missing(f"The resource '{name}' was not found")
+        if found[2] != zone:
+            raise bad_request(f'The disk "{name}" is not in zone "{zone}".')
+        is_read_only = disk.mode == cloud_tpu.AttachedDisk.DiskMode.READ_ONLY
+        if accelerator.workers > 1 and not is_read_only:
+            raise bad_request(
+                f'The disk "{name}" can be attached to a TPU of several hosts in read-only mode '
+                "only."
+            )
+
+    def _check_account(self, email: str) -> None:
+        """An account of this cloud must be there; nothing is known about those of others."""
+        found = _ACCOUNT.fullmatch(email)
+        if found is None or self._world.projects.find(found[1]) is None:
+            return
+        account = self._store.get_json(ACCOUNTS, f"projects/{found[1]}/serviceAccounts/{email}")
+        if account is None or account.get("visible", 0.0) > time.time():
+            raise bad_request(f"Service account {email} does not exist.")

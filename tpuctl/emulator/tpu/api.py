@@ -1,0 +1,141 @@
+"""Cloud TPU, as the core knows it: its surfaces, who may call it, and its paces."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from tpuctl.emulator.iam.api_access import ApiAccess
+from tpuctl.emulator.iam.refusals import not_to_act_as, on_platform
+from tpuctl.emulator.iam.required_permissions import Need, Places, text_at
+from tpuctl.emulator.state.errors import ApiError
+from tpuctl.emulator.tpu.rest_rules import TPU_V1, TPU_V2ALPHA1
+from tpuctl.emulator.wire.google_api import GoogleApi, Surface
+
+__all__ = ["API"]
+
+_HOST = "tpu.googleapis.com"
+
+
+def _refuse(method: str, need: Need, email: str, request: Any) -> ApiError:
+    if need.kind == "actas":
+        return not_to_act_as(need)
+    return on_platform(_HOST)(method, need, email, request)
+
+
+def _acts_as(places: Places, request: Any) -> Iterator[Need]:
+    """Whoever makes a TPU VM lets it act as an account, and must be allowed to act so."""
+    project = text_at(request, "parent").split("/")[1:2]
+    if not project:
+        return
+    if "node" in request.DESCRIPTOR.fields_by_name:
+        nodes = [request.node]
+    else:
+        nodes = [one.node for one in request.queued_resource.tpu.node_spec]
+    emails = {node.service_account.email for node in nodes}
+    needs = {places.acting_as(email, project[0]) for email in emails}
+    yield from sorted(needs, key=lambda need: need.told)
+
+
+def _operation(places: Places, request: Any) -> Iterator[Need]:
+    """By the API whose it is. Those about projects are told whoever knows their names."""
+    verb = "get" if "filter" not in request.DESCRIPTOR.fields_by_name else "list"
+    found = re.match(r"operations/acf\.p2-([0-9]+)-", request.name)
+    if found is not None:
+        project = places.project(found[1])
+        yield Need(f"serviceusage.operations.{verb}", project, request.name)
+    elif request.name.startswith("projects/"):
+        yield Need(f"tpu.operations.{verb}", places.of(request.name), request.name)
+
+
+# With the services that every API's host serves: nothing tells whose words these are there.
+_ACCESS = ApiAccess(
+    package=__package__,
+    host=_HOST,
+    methods=("google.cloud.tpu.", "google.cloud.location.", "google.longrunning."),
+    refuse=_refuse,
+    rules={"acts_as": _acts_as, "operation": _operation},
+    scopes=("cloud.tpu",),
+    # cloud.google.com/iam/docs/service-agents
+    agents=(
+        ("roles/tpu.serviceAgent", "service-{}@cloud-tpu.iam.gserviceaccount.com"),
+        ("roles/cloudtpu.serviceAgent", "service-{}@gcp-sa-tpu.iam.gserviceaccount.com"),
+    ),
+)
+
+_PACES = {
+    "tpu.nodes.create": (2.0, 300.0),  # "TPU VM 3-10 min" in public reports, 2019-2026
+    "tpu.nodes.delete": (0.6, 60.0),  # guess
+    "tpu.nodes.update": (0.2, 8.0),  # guess
+    "tpu.nodes.stop": (0.6, 60.0),  # guess
+    "tpu.nodes.start": (1.0, 180.0),  # guess
+    "tpu.v1.create": (2.0, 240.0),  # guess
+    "tpu.v1.delete": (0.6, 60.0),  # guess
+    "tpu.v1.stop": (0.6, 60.0),  # guess
+    "tpu.v1.start": (1.0, 180.0),  # guess
+    "tpu.v1.reimage": (1.0, 120.0),  # guess
+    "tpu.stockout": (0.4, 40.0),  # 27 to 71 s in public reports, 2019-2026
+    "tpu.preempt": (3.0, 30.0),  # compute/docs/instances/preemptible: 30 s
+    "tpu.maintain": (3.0, 300.0),  # guess
+    "tpu.queued.create": (0.3, 10.0),  # about ten dots of gcloud in public logs of 2026
+    "tpu.queued.accept": (0.2, 5.0),  # guess
+    "tpu.queued.wait": (0.3, 60.0),  # guess; a report of 2026 tells of 132 s until PROVISIONING
+    "tpu.queued.reset": (1.0, 240.0),  # about four minutes in public notes of 2026
+}
+
+API = GoogleApi(
+    access=_ACCESS,
+    services={
+        "tpu": "tpuctl.emulator.tpu.v2:TpuService",
+        "tpu_v1": "tpuctl.emulator.tpu.v1:TpuV1Service",
+        "tpu_alpha": "tpuctl.emulator.tpu.v2alpha1:TpuAlphaService",
+        "operations": "tpuctl.emulator.wire.operations_service:OperationsService",
+    },
+    surfaces=(
+        Surface(
+            "google.cloud.tpu.v2.Tpu",
+            "google.cloud.tpu_v2.services.tpu",
+            "Tpu",
+            "tpu",
+            r"/v2/projects/",
+            api=_ACCESS.host,
+            has_explicit_operations=True,
+        ),
+        Surface(
+            "google.cloud.tpu.v1.Tpu",
+            "google.cloud.tpu_v1.services.tpu",
+            "Tpu",
+            "tpu_v1",
+            r"/v1/projects/[^/]+/locations",
+            api=_ACCESS.host,
+            has_explicit_operations=True,
+            rest_rules=TPU_V1,
+        ),
+        Surface(
+            "google.cloud.tpu.v2alpha1.Tpu",
+            "google.cloud.tpu_v2alpha1.services.tpu",
+            "Tpu",
+            "tpu_alpha",
+            r"/v2alpha1/",
+            api=_ACCESS.host,
+            has_explicit_operations=True,
+            messages="tpuctl.emulator.tpu.v2alpha1_messages",
+            rest_rules=TPU_V2ALPHA1,
+        ),
+    ),
+    shared_surfaces=(
+        Surface("google.longrunning.Operations", "", "Operations", "operations"),
+        Surface("google.cloud.location.Locations", "", "Locations", "tpu"),
+    ),
+    aliases=(
+        # Ray's name for v2alpha1 (ray/autoscaler/_private/gcp/config.py).
+        (r"/v2alpha(?=/projects/[^/]+/locations)", "/v2alpha1"),
+        # Cloud TPU's first version, the same as v1 in all that clients use: `gcloud alpha compute
+        # tpus execution-groups` speaks it (SDK 528, generated_clients/apis/tpu/v1alpha1), and early
+        # TensorFlow.
+        (r"/v1alpha1(?=/projects/[^/]+/locations)", "/v1"),
+    ),
+    with_machines={"tpu.node": "tpu", "tpu.v1.node": "tpu_v1"},
+    paces=_PACES,
+)

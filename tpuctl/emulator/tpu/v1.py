@@ -1,0 +1,307 @@
+"""Cloud TPU v1: TPU nodes, which serve TensorFlow to a controller, and what they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import IPv4Network
+from typing import Any
+
+from google.cloud.tpu_v1.types import cloud_tpu as v1
+
+from tpuctl import catalog
+from tpuctl.emulator.machines.interface import Endpoint, MachineError
+from tpuctl.emulator.state.errors import ApiError, missing
+from tpuctl.emulator.state.projects import Project
+from tpuctl.emulator.state.resource_names import full_network
+from tpuctl.emulator.tpu.admission import Admission, check_labels, check_node_id
+from tpuctl.emulator.tpu.interruptions import Interruptions
+from tpuctl.emulator.tpu.nodes import KIND as KIND_V2
+from tpuctl.emulator.tpu.nodes import Node as NodeV2
+from tpuctl.emulator.tpu.nodes import State, created_now
+from tpuctl.emulator.tpu.offerings import (
+    already_exists,
+    bad_request,
+    check_type,
+    parse_location,
+)
+from tpuctl.emulator.tpu.quota import Demand, Quota, wants_spot
+from tpuctl.emulator.tpu.v1_network import (
+    choose_range,
+    invalid_argument,
+    read_range,
+    subnetworks_of,
+)
+from tpuctl.emulator.tpu.v1_nodes import NodesV1
+from tpuctl.emulator.tpu.v1_view import NodeV1, as_v1
+from tpuctl.emulator.wire.machine_service import MachineService
+from tpuctl.emulator.wire.operations_service import OperationsService
+from tpuctl.emulator.wire.paging import page
+from tpuctl.emulator.wire.registry import Caller, World
+
+__all__ = ["TpuV1Service"]
+
+_GENERATIONS = ("v2", "v3")  # TPU nodes ended before v4: v4 and later are TPU VMs only
+# terraform-provider-google issue 22526 and skypilot pull request 5593, both of 2025.
+_DENIED = (
+    "Your request to provision TPU Node has been denied. Please migrate to TPU VM Architecture or "
+    "contact Cloud TPU team to gain TPU Node access. "
+    "https://cloud.google.com/tpu/docs/system-architecture-tpu-vm#from-tpu-node-to-tpu-vm"
+)
+
+
+class TpuV1Service(OperationsService, MachineService):
+    """The handlers of google.cloud.tpu.v1.Tpu.
+
+    Nodes that v2 made are shown too, in v1's shape, and cannot be changed through v1.
+    """
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._world = world
+        self._nodes = NodesV1(world)
+        self._quota = Quota(world)
+        self._interruptions = Interruptions(world, self._nodes)
+        self._admission = Admission(world)
+        self.effects = {**self._nodes.effects, **self._interruptions.effects}
+
+    async def resume(self) -> None:
+        await self._nodes.resume()
+
+    async def list_nodes(self, request: Any, caller: Caller) -> Any:
+        project, zone = self._place(request.parent)
+        prefix = f"projects/{project['id']}/locations/"
+        if zone != "-":
+            prefix += f"{zone}/"
+        nodes = self._nodes.all(prefix)
+        nodes += [
+            as_v1(NodeV2.FromString(body)) for _, body in self._world.store.items(KIND_V2, prefix)
+        ]
+        nodes.sort(key=_name_of)
+        rows, token = page(nodes, request.page_size, request.page_token, _name_of)
+        return v1.ListNodesResponse.pb()(nodes=rows, next_page_token=token)
+
+    async def get_node(self, request: Any, caller: Caller) -> Any:
+        name = self._full_name(request.name)
+        node = self._nodes.find(name)
+        if node is not None:
+            return node
+        body = self._world.store.get(KIND_V2, name)
+        if body is None:
+            raise missing(f"Resource '{request.name}' was not found")
+        return as_v1(NodeV2.FromString(body))
+
+    async def create_node(self, request: Any, caller: Caller) -> Any:
+        project, zone = self._place(request.parent)
+        check_node_id(request.node_id)
+        check_labels(request.node.labels)
+        accelerator = check_type(zone, request.node.accelerator_type, _GENERATIONS)
+        self._check_version(request.node.tensorflow_version)
+        network = self._network_of(request.node, project["id"])
+        if self._world.store.get("compute.networks", network) is None:
+            raise missing(f"The resource '{network}' was not found")
+        scheduling = request.node.scheduling_config
+        if scheduling.preemptible and scheduling.reserved:
+            raise invalid_argument("A node cannot be both preemptible and reserved.")
+        name = f"projects/{project['id']}/locations/{zone}/nodes/{request.node_id}"
+        self._refuse_second(name)
+        self._choose_range(request.node, accelerator, network)  # refuses what cannot be
+        self._quota.require(project, [Demand(zone, accelerator, wants_spot(request.node))])
+        if self._world.settings.get("nodes") == "denied":
+            raise ApiError("FAILED_PRECONDITION", _DENIED)
+        try:
+            endpoints = await self._nodes.reserve(name, accelerator.workers)
+        except MachineError as error:
+            raise ApiError("RESOURCE_EXHAUSTED", str(error)) from error
+        self._refuse_second(name)  # another call may have come in between
+        block = self._choose_range(request.node, accelerator, network)
+        node = self._new_node(name, request.node, project, network, block, endpoints)
+        refusal = self._admission.capacity(project, node)
+        with self._world.store.transaction():
+            self._nodes.save(node)
+            record = self._nodes.begin("create", node, refusal=refusal)
+        return self._operations.message(record)
+
+    async def delete_node(self, request: Any, caller: Caller, *, api: str = "v1") -> Any:
+        node = self._must(request.name)
+        if node.state == State.DELETING:
+            raise bad_request("delete is not supported while in state DELETING")
+        with self._world.store.transaction():
+            node.state = State.DELETING
+            self._nodes.save(node)
+            self._nodes.abort_pending(node.name)
+            record = self._nodes.begin("delete", node, api=api)
+        return self._operations.message(record)
+
+    async def stop_node(self, request: Any, caller: Caller, *, api: str = "v1") -> Any:
+        node = self._must(request.name)
+        self._require_state("stop", node, State.READY)
+        if len(node.network_endpoints) > 1:
+            raise bad_request("stop is not supported for nodes of several hosts.")
+        return self._change_state("stop", node, State.STOPPING, api=api)
+
+    async def start_node(self, request: Any, caller: Caller, *, api: str = "v1") -> Any:
+        node = self._must(request.name)
+        self._require_state("start", node, State.STOPPED)
+        return self._change_state("start", node, State.STARTING, api=api)
+
+    async def reimage_node(self, request: Any, caller: Caller) -> Any:
+        node = self._must(request.name)
+        self._check_version(request.tensorflow_version)
+        self._require_state("reimage", node, State.READY)
+        version = request.tensorflow_version
+        return self._change_state("reimage", node, State.REIMAGING, version=version)
+
+    async def preempt(self, name: str) -> None:
+        self._interruptions.preempt(self._must(name))
+
+    async def maintain(self, name: str) -> None:
+        self._interruptions.maintain(self._must(name), api="v1")
+
+    def users_of_network(self, network: str) -> list[str]:
+        project = network.split("/")[1]
+        nodes = self._nodes.all(f"projects/{project}/")
+        return [node.name for node in nodes if self._network_of(node, project) == network]
+
+    # What nodes are made of.
+
+    async def list_tensor_flow_versions(self, request: Any, caller: Caller) -> Any:
+        _, zone = self._place(request.parent)
+        offered = catalog.node_versions() if zone in catalog.zones() else ()
+        names = sorted(known.version for known in offered)
+        rows, token = page(names, request.page_size, request.page_token, str)
+        answer = v1.ListTensorFlowVersionsResponse.pb()(next_page_token=token)
+        for version in rows:
+            answer.tensorflow_versions.add(
+                name=f"{request.parent}/tensorflowVersions/{version}", version=version
+            )
+        return answer
+
+    async def get_tensor_flow_version(self, request: Any, caller: Caller) -> Any:
+        _, zone = self._place(request.name)
+        version = request.name.partition("/tensorflowVersions/")[2]
+        if catalog.node_version(version) is None or zone not in catalog.zones():
+            raise missing(f"Resource '{request.name}' was not found")
+        return v1.TensorFlowVersion.pb()(name=request.name, version=version)
+
+    async def list_accelerator_types(self, request: Any, caller: Caller) -> Any:
+        _, zone = self._place(request.parent)
+        names = sorted(
+            name
+            for name, known in catalog.accelerator_types().items()
+            if known.generation in _GENERATIONS and zone in known.zones
+        )
+        rows, token = page(names, request.page_size, request.page_token, str)
+        answer = v1.ListAcceleratorTypesResponse.pb()(next_page_token=token)
+        for name in rows:
+            answer.accelerator_types.add(
+                name=f"{request.parent}/acceleratorTypes/{name}", type_=name
+            )
+        return answer
+
+    async def get_accelerator_type(self, request: Any, caller: Caller) -> Any:
+        _, zone = self._place(request.name)
+        name = request.name.partition("/acceleratorTypes/")[2]
+        known = catalog.accelerator_type(name)
+        if known is None or known.generation not in _GENERATIONS or zone not in known.zones:
+            raise missing(f"Resource '{request.name}' was not found")
+        return v1.AcceleratorType.pb()(name=request.name, type_=name)
+
+    # What the above share.
+
+    def _place(self, parent: str) -> tuple[Project, str]:
+        project, zone = parse_location(parent)
+        return self._world.projects.require(project, "tpu.googleapis.com"), zone
+
+    def _full_name(self, name: str) -> str:
+        project, zone = self._place(name)
+        return f"projects/{project['id']}/locations/{zone}/nodes/{name.partition('/nodes/')[2]}"
+
+    def _must(self, name: str) -> Any:
+        """The node that v1 made, to change it."""
+        full = self._full_name(name)
+        node = self._nodes.find(full)
+        if node is None and self._world.store.get(KIND_V2, full) is not None:
+            raise bad_request("This is not supported for nodes created by API version V2.")
+        if node is None:
+            raise missing(f"Resource '{name}' was not found")
+        return node
+
+    @staticmethod
+    def _check_version(version: str) -> None:
+        """The text is Google's, tensorflow/tpu issue 877 (2020)."""
+        if catalog.node_version(version) is None:
+            raise invalid_argument(f'The field "TensorflowVersion" cannot be "{version}".')
+
+    def _refuse_second(self, name: str) -> None:
+        """The two versions share their names."""
+        for kind in (self._nodes.kind, KIND_V2):
+            if self._world.store.get(kind, name) is not None:
+                raise already_exists(name)
+
+    @staticmethod
+    def _require_state(verb: str, node: Any, *states: int) -> None:
+        if node.state not in states:
+            raise bad_request(f"{verb} is not supported while in state {State(node.state).name}")
+
+    def _change_state(self, verb: str, node: Any, state: int, **more: Any) -> Any:
+        with self._world.store.transaction():
+            node.state = state
+            self._nodes.save(node)
+            record = self._nodes.begin(verb, node, **more)
+        return self._operations.message(record)
+
+    def _network_of(self, node: Any, project_id: str) -> str:
+        return full_network(self._world.projects, project_id, node.network)
+
+    def _choose_range(
+        self, asked: Any, accelerator: catalog.AcceleratorType, network: str
+    ) -> IPv4Network:
+        if asked.cidr_block and asked.use_service_networking:
+            raise invalid_argument(
+                'The field "cidr_block" cannot be given when "use_service_networking" is.'
+            )
+        taken = subnetworks_of(self._world.store, network)
+        taken += [
+            IPv4Network(node.cidr_block)
+            for node in self._nodes.all()
+            if self._network_of(node, node.name.split("/")[1]) == network
+        ]
+        if asked.cidr_block:
+            return read_range(asked.cidr_block, accelerator, network, taken)
+        return choose_range(accelerator, taken)
+
+    @staticmethod
+    def _new_node(
+        name: str,
+        asked: Any,
+        project: Project,
+        network: str,
+        block: IPv4Network,
+        endpoints: Sequence[Endpoint],
+    ) -> Any:
+        own = f"projects/{project['id']}/"
+        node = NodeV1(
+            name=name,
+            description=asked.description,
+            accelerator_type=asked.accelerator_type,
+            tensorflow_version=asked.tensorflow_version,
+            network=network.removeprefix(own),
+            cidr_block=str(block),
+            use_service_networking=asked.use_service_networking,
+            labels=dict(asked.labels),
+            state=State.CREATING,
+            api_version=v1.Node.ApiVersion.V1,
+            service_account=f"service-{project['number']}@cloud-tpu.iam.gserviceaccount.com",
+            ip_address=endpoints[0].address,
+            port=str(endpoints[0].serving_port),
+        )
+        node.scheduling_config.preemptible = asked.scheduling_config.preemptible
+        node.scheduling_config.reserved = asked.scheduling_config.reserved
+        for endpoint in endpoints:
+            node.network_endpoints.add(ip_address=endpoint.address, port=endpoint.serving_port)
+        created_now(node)
+        return node
+
+
+def _name_of(node: Any) -> str:
+    return str(node.name)

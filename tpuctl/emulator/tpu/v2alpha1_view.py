@@ -1,0 +1,35 @@
+"""Nodes and queued resources as API v2alpha1 shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from google.cloud.tpu_v2alpha1.types import cloud_tpu
+from google.protobuf import json_format
+
+from tpuctl.emulator.tpu.queued_resource_store import Document
+from tpuctl.emulator.tpu.v2alpha1_messages import extended
+
+__all__ = ["as_alpha", "as_alpha_queued"]
+
+
+def as_alpha(node: Any, extras: Mapping[str, Any]) -> Any:
+    """A node of v2 with what is kept beside it."""
+    document = {**json_format.MessageToDict(node), **extras}
+    if document.get("apiVersion") == "V2":
+        document["apiVersion"] = "V2_ALPHA1"  # this version has no name for the later one
+    message = extended(cloud_tpu.Node.pb())()
+    return json_format.ParseDict(document, message, ignore_unknown_fields=True)
+
+
+def as_alpha_queued(document: Document) -> Any:
+    """With the time at which its nodes end, once that is known."""
+    ends = document["_"].get("ends")
+    if ends is not None:
+        moment = datetime.fromtimestamp(ends, UTC).isoformat().replace("+00:00", "Z")
+        duration = {**document.get("runDuration", {}), "terminationTime": moment}
+        document = {**document, "runDuration": duration}
+    message = extended(cloud_tpu.QueuedResource.pb())()
+    return json_format.ParseDict(document, message, ignore_unknown_fields=True)

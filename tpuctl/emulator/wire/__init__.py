@@ -1,0 +1,3 @@
+"""Requests and answers: HTTP and gRPC on one port, routes, messages, pages, discovery documents."""
+
+__all__: list[str] = []

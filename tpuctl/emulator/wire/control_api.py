@@ -1,0 +1,150 @@
+"""What only the owner of a local cloud may ask it, under `/_local/`: faults, settings, calls."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from tpuctl.emulator.faults.fault import Fault
+from tpuctl.emulator.faults.scheduled_faults import ScheduledFaults
+from tpuctl.emulator.state.errors import ApiError, invalid
+from tpuctl.emulator.state.members import email_of, member_of
+from tpuctl.emulator.state.pace import PACES
+from tpuctl.emulator.state.text import parse_json
+from tpuctl.emulator.wire.http_request import Request, json_response
+from tpuctl.emulator.wire.registry import World
+
+__all__ = ["Owner"]
+
+_FAULT = re.compile(r"/_local/faults/([^/]+?)(/release)?")
+
+Answer = Callable[[Request], Awaitable[Any] | Any]
+
+
+class Owner:
+    """Answers `/_local/…`. `pace_changed` is told when the pace was changed.
+
+    `require_method` refuses what can match no method.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        pace_changed: Callable[[], None],
+        require_method: Callable[[str], None],
+        scheduled: ScheduledFaults,
+    ) -> None:
+        self._world = world
+        self._happenings = scheduled
+        self._pace_changed = pace_changed
+        self._require_method = require_method
+        self._answers: dict[tuple[str, str], Answer] = {
+            ("GET", "/_local/faults"): self._list,
+            ("POST", "/_local/faults"): self._add,
+            ("DELETE", "/_local/faults"): self._remove_all,
+            ("GET", "/_local/settings"): lambda request: self._settings(),
+            ("PATCH", "/_local/settings"): self._change_settings,
+            ("GET", "/_local/calls"): self._calls,
+            ("POST", "/_local/tokens"): self._token,
+        }
+
+    async def handle(self, request: Request) -> web.StreamResponse:
+        answer = self._answers.get((request.verb, request.path))
+        found = _FAULT.fullmatch(request.path)
+        if answer is not None:
+            value = answer(request)
+        elif found is not None and request.verb == "GET" and not found[2]:
+            value = self._show(self._world.faults.get(found[1]))
+        elif found is not None and request.verb == "DELETE" and not found[2]:
+            value = self._remove(found[1])
+        elif found is not None and request.verb == "POST" and found[2]:
+            value = self._release(found[1], request)
+        else:
+            raise ApiError("NOT_FOUND", f"{request.verb} {request.path} is not there.")
+        return json_response(await value if inspect.isawaitable(value) else value)
+
+    # Faults.
+
+    def _show(self, fault: Fault) -> dict[str, Any]:
+        waiting = self._world.traffic.waiting(fault.id)
+        known = {**fault.fields, **self._happenings.shown(fault)}
+        return {**known, "spent": fault.is_spent(), "waiting": waiting}
+
+    def _list(self, request: Request) -> dict[str, Any]:
+        return {"faults": [self._show(fault) for fault in self._world.faults.all()]}
+
+    async def _add(self, request: Request) -> dict[str, Any]:
+        wanted = await _body(request)
+        method = wanted.get("method")
+        if isinstance(method, str) and method:
+            self._require_method(method)
+        fault = self._world.faults.add(wanted)
+        try:
+            self._happenings.schedule(fault)
+        except ApiError:
+            self._world.faults.remove(fault.id)
+            raise
+        return self._show(fault)
+
+    async def _remove(self, fault_id: str) -> dict[str, Any]:
+        fault = self._world.faults.get(fault_id)
+        shown = self._show(fault)
+        self._world.faults.remove(fault_id)
+        self._world.traffic.release(fault_id)
+        await self._happenings.undo(fault)
+        return {**shown, "waiting": []}
+
+    async def _remove_all(self, request: Request) -> dict[str, Any]:
+        return {"faults": [await self._remove(fault.id) for fault in self._world.faults.all()]}
+
+    async def _release(self, fault_id: str, request: Request) -> dict[str, Any]:
+        fault = self._world.faults.get(fault_id)
+        act = (await _body(request)).get("act", True)
+        if not isinstance(act, bool):
+            raise invalid(f"act is true or false, not {act!r}.")
+        return {"released": self._world.traffic.release(fault.id, act=act)}
+
+    # Settings and calls.
+
+    def _settings(self) -> dict[str, Any]:
+        return {"pace": self._world.pace.name, **self._world.settings.all()}
+
+    async def _change_settings(self, request: Request) -> dict[str, Any]:
+        wanted = await _body(request)
+        pace = wanted.pop("pace", None)
+        if pace is not None and pace not in PACES:
+            raise invalid(f"There is no pace {pace!r}. The paces are {', '.join(PACES)}.")
+        self._world.settings.change(wanted)
+        if pace is not None:
+            self._world.pace.name = pace
+            self._pace_changed()
+        return self._settings()
+
+    async def _token(self, request: Request) -> dict[str, Any]:
+        wanted = await _body(request)
+        email = email_of(str(wanted.get("member", "")))
+        scopes = wanted.get("scopes", [])
+        if not isinstance(scopes, list) or not all(isinstance(one, str) for one in scopes):
+            raise invalid("scopes is a list of texts.")
+        token = self._world.access.token_for(email, scopes)
+        return {"member": member_of(email), "token": token}
+
+    def _calls(self, request: Request) -> dict[str, Any]:
+        since = request.first("since", "0")
+        if not since.isascii() or not since.isdigit():
+            raise invalid(f"since is a number, not {since!r}.")
+        return self._world.traffic.calls(int(since))
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    try:
+        value = parse_json(await request.read())
+    except ValueError as error:
+        raise invalid(f"The body is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise invalid("The body must be an object.")
+    return value

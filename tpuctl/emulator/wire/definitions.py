@@ -1,0 +1,140 @@
+"""Messages and methods of APIs that no client library among our dependencies speaks.
+
+They serve JSON. The numbers of their fields are those of Google's public descriptions, where there
+are any; of Resource Manager v1 and v2 there are none, for which no gRPC client exists either.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from tpuctl.emulator.wire.messages import Method, Rule, compile_path
+
+__all__ = ["Definition", "Way"]
+
+_Field = descriptor_pb2.FieldDescriptorProto
+_SCALARS: Mapping[str, Any] = {
+    "string": _Field.TYPE_STRING,
+    "int64": _Field.TYPE_INT64,
+    "int32": _Field.TYPE_INT32,
+    "bool": _Field.TYPE_BOOL,
+    "bytes": _Field.TYPE_BYTES,
+}
+_IMPORTS = (
+    "google/iam/v1/policy.proto",
+    "google/protobuf/duration.proto",
+    "google/protobuf/timestamp.proto",
+    "google/longrunning/operations.proto",
+)
+
+
+@dataclass(frozen=True)
+class Way:
+    """A method: its messages, by name within the API or in full, and how HTTP says it."""
+
+    request: str
+    response: str
+    verb: str
+    path: str
+    body: str = ""
+
+
+@dataclass(frozen=True)
+class Definition:
+    """An API in short.
+
+    `messages` has fields in words: `name`, `done:bool`, `parent:ResourceId`, `projects:[Project]`,
+    `labels:map` from text to text, `create_time:google.protobuf.Timestamp`; each has the number
+    after that of the one before it, unless it tells its own: `annotations:map=13`; of `done:bool?`
+    it is known whether it was told. `services` has
+    methods by service and attribute, as `create_project`.
+    """
+
+    package: str
+    messages: Mapping[str, str]
+    enums: Mapping[str, Sequence[str]]
+    services: Mapping[str, Mapping[str, Way]]
+
+    def message(self, name: str) -> Any:
+        """The class of a message, by its name within the API or in full."""
+        pool = descriptor_pool.Default()
+        full = name if "." in name else f"{self.package}.{name}"
+        try:
+            found = pool.FindMessageTypeByName(full)
+        except KeyError:
+            pool.AddSerializedFile(self._file().SerializeToString())
+            found = pool.FindMessageTypeByName(full)
+        return message_factory.GetMessageClass(found)
+
+    def methods(self, service: str) -> list[Method]:
+        """The methods of a service, given in full: `google.cloudresourcemanager.v1.Projects`."""
+        found = []
+        for attribute, way in self.services[service.rpartition(".")[2]].items():
+            pattern, variables = compile_path(way.path)
+            rule = Rule(way.verb, pattern, variables, way.body)
+            request, response = self.message(way.request), self.message(way.response)
+            found.append(Method(service, attribute, request, response, (rule,)))
+        return found
+
+    def _file(self) -> Any:
+        # What the file imports must be in the pool before it.
+        from google.iam.v1 import iam_policy_pb2
+        from google.longrunning import operations_pb2
+        from google.protobuf import duration_pb2, timestamp_pb2
+
+        needed = (duration_pb2, iam_policy_pb2, operations_pb2, timestamp_pb2)
+        assert all(needed)
+        file = descriptor_pb2.FileDescriptorProto(
+            name=f"tpuctl/{self.package.replace('.', '/')}.proto",
+            package=self.package,
+            syntax="proto3",
+            dependency=_IMPORTS,
+        )
+        for name, values in self.enums.items():
+            kind = file.enum_type.add(name=name)
+            for number, value in enumerate(values):
+                kind.value.add(name=value, number=number)
+        for name, fields in self.messages.items():
+            message = file.message_type.add(name=name)
+            number = 0
+            for field in fields.split():
+                text, _, told = field.partition("=")
+                number = int(told) if told else number + 1
+                self._add(message, number, text)
+        return file
+
+    def _add(self, message: Any, number: int, text: str) -> None:
+        name, _, kind = text.partition(":")
+        field = message.field.add(name=name, number=number, label=_Field.LABEL_OPTIONAL)
+        if kind.endswith("?"):
+            kind = kind.removesuffix("?")
+            field.proto3_optional = True
+            field.oneof_index = len(message.oneof_decl)
+            message.oneof_decl.add(name=f"_{name}")
+        if kind == "map":
+            entry = message.nested_type.add(name=_entry_name(name))
+            entry.options.map_entry = True
+            for place, part in enumerate(("key", "value"), 1):
+                entry.field.add(
+                    name=part, number=place, type=_Field.TYPE_STRING, label=_Field.LABEL_OPTIONAL
+                )
+            kind = f"[.{self.package}.{message.name}.{entry.name}]"
+        if kind.startswith("["):
+            field.label = _Field.LABEL_REPEATED
+            kind = kind.strip("[]")
+        if (kind or "string") in _SCALARS:
+            field.type = _SCALARS[kind or "string"]
+            return
+        field.type = _Field.TYPE_ENUM if kind in self.enums else _Field.TYPE_MESSAGE
+        if not kind.startswith("."):
+            kind = f".{kind}" if "." in kind else f".{self.package}.{kind}"
+        field.type_name = kind
+
+
+def _entry_name(field: str) -> str:
+    return re.sub(r"(?:^|_)(\w)", lambda match: match[1].upper(), field) + "Entry"

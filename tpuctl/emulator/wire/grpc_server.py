@@ -1,0 +1,106 @@
+"""gRPC, on a socket of its own behind the front; started when the first call arrives."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import tempfile
+from typing import Any
+
+from tpuctl.emulator.faults.traffic import Caller, Cut
+from tpuctl.emulator.iam.tokens import Access
+from tpuctl.emulator.state.errors import ApiError, internal
+from tpuctl.emulator.wire.routes import Router
+from tpuctl.emulator.wire.transcript import Transcript
+
+__all__ = ["RpcServer"]
+
+log = logging.getLogger(__name__)
+
+_LONGEST_MESSAGE = 64 * 1024 * 1024
+
+
+class RpcServer:
+    """Serves every method of the router over gRPC."""
+
+    def __init__(
+        self, router: Router, access: Access, transcript: Transcript | None = None
+    ) -> None:
+        self._router = router
+        self._access = access
+        self._transcript = transcript
+        self._folder = ""
+        self._server: Any = None
+        self._lock = asyncio.Lock()
+        self.calls = 0
+
+    async def open(self) -> str:
+        """Listen, if not yet, and return the socket's path."""
+        async with self._lock:
+            if self._server is None:
+                await self._listen()
+        return f"{self._folder}/rpc"
+
+    async def _listen(self) -> None:
+        import grpc
+
+        # A short path of its own: socket paths end at about 100 bytes, state folders may not.
+        self._folder = tempfile.mkdtemp(prefix="tpuctl-")
+        owner = self
+
+        class Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
+            def service(self, details: Any) -> Any:
+                async def answer(data: bytes, context: Any) -> bytes:
+                    return await owner._answer(details.method, data, context)
+
+                return grpc.unary_unary_rpc_method_handler(answer)
+
+        server = grpc.aio.server(
+            handlers=(Handler(),),
+            options=[
+                ("grpc.max_receive_message_length", _LONGEST_MESSAGE),
+                ("grpc.max_send_message_length", _LONGEST_MESSAGE),
+                ("grpc.so_reuseport", 0),
+            ],
+        )
+        server.add_insecure_port(f"unix:{self._folder}/rpc")
+        await server.start()
+        self._server = server
+
+    async def _answer(self, method: str, data: bytes, context: Any) -> bytes:
+        import grpc
+
+        self.calls += 1
+        header = dict(context.invocation_metadata()).get("authorization")
+        answer, refusal = b"", None
+        try:
+            email = self._access.require(header)
+            token = (header or "").partition(" ")[2].strip()
+            caller = Caller(email, scopes=self._access.scopes(token))
+            answer = await self._router.call_grpc(method, data, caller)
+        except ApiError as error:
+            refusal = error
+        except Cut:
+            # What a client is told whose connection ended: many calls share one, and the others
+            # on it are to go on.
+            refusal = ApiError("UNAVAILABLE", "Socket closed")
+        except Exception as error:
+            log.exception("%s failed", method)
+            refusal = internal(error)
+        if self._transcript is not None:
+            token = (header or "").partition(" ")[2]
+            status = refusal.number if refusal else 0
+            self._transcript.add_rpc(token, method, data, status, answer)
+        if refusal is None:
+            return answer
+        code = next(each for each in grpc.StatusCode if each.value[0] == refusal.number)
+        await context.abort(code, refusal.message, refusal.as_trailers())
+        raise AssertionError("abort always raises")
+
+    async def close(self) -> None:
+        if self._server is not None:
+            await self._server.stop(grace=1.0)
+            self._server = None
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,0 +1,252 @@
+"""HTTP/1.1: checks the token, then hands a request to storage, an API, or the control page."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from html import escape
+from urllib.parse import parse_qs
+
+from aiohttp import web
+
+from tpuctl.emulator.faults.http_exchange import HalfAnswer
+from tpuctl.emulator.faults.traffic import Cut
+from tpuctl.emulator.iam.oauth import PublicPages
+from tpuctl.emulator.iam.tokens import Access
+from tpuctl.emulator.state.errors import ApiError, internal, invalid
+from tpuctl.emulator.state.projects import OWNER
+from tpuctl.emulator.wire.batch import Part, answer_batch
+from tpuctl.emulator.wire.discovery import documents
+from tpuctl.emulator.wire.http_request import Request, json_response
+from tpuctl.emulator.wire.iap_tunnels import ROOT, Tunnels
+from tpuctl.emulator.wire.routes import NoSuchPath, Router
+from tpuctl.emulator.wire.transcript import Transcript
+
+__all__ = ["HttpHandler"]
+
+log = logging.getLogger(__name__)
+
+Local = Callable[[Request], Awaitable[web.StreamResponse]]
+
+
+class HttpHandler:
+    """Answers every HTTP/1.1 request of the front."""
+
+    def __init__(
+        self,
+        router: Router,
+        access: Access,
+        storage: Callable[[Request], Awaitable[web.StreamResponse | None]],
+        local: Local,
+        pages: PublicPages,
+        tunnels: Tunnels,
+        transcript: Transcript | None = None,
+    ) -> None:
+        self._router = router
+        self._access = access
+        self._storage = storage
+        self._local = local
+        self._pages = pages
+        self._tunnels = tunnels
+        self._transcript = transcript
+        self.requests = 0
+
+    async def __call__(self, raw: web.BaseRequest) -> web.StreamResponse:
+        self.requests += 1
+        path, _, query_text = raw.raw_path.partition("?")
+        if "://" in path.partition("?")[0][:8]:  # the absolute form that proxies are sent
+            path = "/" + path.split("://", 1)[1].partition("/")[2]
+        request = Request(raw, raw.method, path or "/", {}, "")
+        response = await self._respond(request, query_text)
+        if self._transcript is not None and not request.is_secret:
+            self._transcript.add_rest(request, query_text, response)
+        return _cut(request, response)
+
+    async def _respond(self, request: Request, query_text: str) -> web.StreamResponse:
+        raw, path = request.raw, request.path
+        family = "platform"
+        try:
+            request.query = parse_qs(query_text, keep_blank_values=True, max_num_fields=1000)
+            if (page := await self._pages.answer(raw, path)) is not None:
+                request.is_secret = True
+                return page
+            self._take_prefix(request)
+            if self._is_discovery(request):
+                request.is_secret = True  # it is no call of an API
+                return json_response(
+                    documents.answer(request.path, request.query, request.host, request.base_url)
+                )
+            family = self._router.family(request.path, request.first("alt"))
+            if is_storage(request):
+                family = "legacy"
+            self._authenticate(request)
+            return await self._answer(request)
+        except ApiError as error:
+            return _refuse(raw, error, family)
+        except Cut:
+            return _NoAnswer(status=0)
+        except NoSuchPath:
+            return _no_such_path(raw, path)
+        except (ConnectionError, ConnectionResetError):
+            raise
+        except web.RequestPayloadError as error:  # not of the encoding or length that it claims
+            return _refuse(raw, invalid(f"Malformed request body: {error}"), family)
+        except ValueError as error:
+            log.exception("%s %s", raw.method, _without_token(path))
+            return _refuse(raw, invalid(f"Malformed request: {error}"), family)
+        except Exception as error:
+            log.exception("%s %s failed", raw.method, _without_token(path))
+            return _refuse(raw, internal(error), family)
+
+    @staticmethod
+    def _take_prefix(request: Request) -> None:
+        while request.path.startswith("/t/"):  # one may stand before a root that has one
+            request.token, slash, rest = request.path.removeprefix("/t/").partition("/")
+            request.prefix = f"/t/{request.token}"
+            request.path = slash + rest if slash else "/"
+
+    def _authenticate(self, request: Request) -> None:
+        if request.prefix:
+            request.email = self._access.identify(request.token) or self._access.require(None)
+            request.scopes = self._access.scopes(request.token)
+            return
+        header = request.raw.headers.get("Authorization")
+        request.token = (header or "").partition(" ")[2].strip()
+        request.email = self._access.require(header)
+        request.scopes = self._access.scopes(request.token)
+
+    async def _answer(self, request: Request) -> web.StreamResponse:
+        if request.path.startswith("/_local/"):
+            if request.email != OWNER:
+                raise ApiError("PERMISSION_DENIED", "Only the local cloud's owner may do this.")
+            return await self._local(request)
+        if request.path.startswith(ROOT):
+            request.is_secret = True  # it is no call with an answer
+            return await self._tunnels.answer(request)
+        # Asked before the body is read: that of an object is not to be held in memory.
+        if not _OF_APIS.match(request.path) or self._is_xml_host(request):
+            answer = await self._storage(request)
+            if answer is not None:
+                return answer
+        if request.path.startswith(_COMPUTE_BATCH):
+            return await self._answer_batch(request)
+        body = await request.read()
+        verb = request.raw.headers.get("X-HTTP-Method-Override", request.verb).upper()
+        query = request.query
+        if "X-Goog-Api-Client" in request.raw.headers:  # of official clients: nobody reads that
+            query = {"prettyPrint": ["false"], **query}
+        content = await self._router.call_rest(verb, request.path, query, body, request.caller)
+        return web.Response(
+            body=content, content_type="application/json", charset="UTF-8", headers=_COMMON
+        )
+
+    async def _answer_batch(self, request: Request) -> web.StreamResponse:
+        """Several calls of Compute Engine in one: how gcloud asks for more than one instance."""
+
+        async def answer(part: Part) -> tuple[int, str]:
+            try:
+                content = await self._router.call_rest(
+                    part.verb, part.path, part.query, part.body, request.caller
+                )
+            except NoSuchPath:
+                raise ApiError("NOT_FOUND", f"{part.verb} {part.path} is not there.") from None
+            return 200, content.decode()
+
+        header = request.raw.headers.get("Content-Type", "")
+        return await answer_batch(header, await request.read(), request.prefix, answer)
+
+    @classmethod
+    def _is_discovery(cls, request: Request) -> bool:
+        if request.verb != "GET" or not documents.is_discovery(request.path):
+            return False
+        # At storage's own host other paths are those of buckets, of which one may be `discovery`.
+        return request.path.startswith(("/$", "/%24")) or not cls._is_xml_host(request)
+
+    @staticmethod
+    def _is_xml_host(request: Request) -> bool:
+        host = request.host.partition(":")[0]
+        return host == "storage.googleapis.com" or host.endswith(".storage.googleapis.com")
+
+
+def _cut(request: Request, response: web.StreamResponse) -> web.StreamResponse:
+    """The answer, or its first bytes alone if a fault wants that. Streams see to it themselves."""
+    if isinstance(response, web.Response) and isinstance(response.body, bytes):
+        limit = request.exchange.limit("answer", len(response.body))
+        if limit is not None and request.exchange.strikes("answer"):
+            return HalfAnswer(response, limit)
+    return response
+
+
+class _NoAnswer(web.StreamResponse):
+    """Ends the connection without a byte."""
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionResetError
+
+
+_COMMON = {"Cache-Control": "private", "Vary": "Origin, X-Origin, Referer"}
+_COMPUTE_BATCH = "/batch/compute/"
+# What no object is taken to be that is asked for by its path alone, as `/BUCKET/OBJECT`.
+_OF_APIS = re.compile(r"/(?:v\d+\w*|compute|projects|batch/compute)(?:/|$)")
+_STORAGE_PATHS = (
+    "/storage/v1/",
+    "/upload/storage/v1/",
+    "/resumable/upload/storage/v1/",
+    "/download/storage/v1/",
+    "/batch/storage/v1",
+    "/b/",
+    "/b?",
+)
+
+
+def is_storage(request: Request) -> bool:
+    """Whether a path is one of the JSON API of Cloud Storage, in any of its spellings."""
+    return request.path.startswith(_STORAGE_PATHS) or request.path == "/b"
+
+
+def _refuse(raw: web.BaseRequest, error: ApiError, family: str) -> web.Response:
+    headers = dict(_COMMON)
+    if error.number == 16:
+        headers["WWW-Authenticate"] = 'Bearer realm="https://accounts.google.com/"'
+    response = web.Response(
+        status=error.http,
+        body=b"" if raw.method == "HEAD" else _told(error, family),
+        content_type="text/html" if error.is_page else "application/json",
+        charset="UTF-8",
+        headers=headers,
+    )
+    if not raw.content.is_eof():
+        response.force_close()  # what is left of the body is not worth reading
+    return response
+
+
+def _told(error: ApiError, family: str) -> bytes:
+    return _page(error.http, error.message) if error.is_page else error.as_json(family)
+
+
+def _no_such_path(raw: web.BaseRequest, path: str) -> web.Response:
+    """Google's front end answers an unknown path with a page, not with JSON."""
+    text = f"The requested URL <code>{escape(_without_token(path))}</code> was not found"
+    return web.Response(
+        status=404,
+        body=_page(404, f"{text} on this server."),
+        content_type="text/html",
+        charset="UTF-8",
+    )
+
+
+def _page(status: int, text: str) -> bytes:
+    """As Google's front end shows an error: googleapis/google-api-php-client#2421."""
+    title = {404: "Not Found", 408: "Request Timeout"}.get(status, "Server Error")
+    return (
+        "<!DOCTYPE html>\n<html lang=en>\n  <meta charset=utf-8>\n"
+        f"  <title>Error {status} ({title})!!1</title>\n  <p>{text}\n"
+    ).encode()
+
+
+def _without_token(path: str) -> str:
+    """Tokens have no place in logs or pages."""
+    return re.sub(r"^/t/[^/]*", "/t/…", path)

@@ -1,0 +1,99 @@
+"""One HTTP request as handlers see it, whichever API it is for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+from tpuctl.emulator.faults.http_exchange import Exchange
+from tpuctl.emulator.faults.traffic import Caller, Cut
+from tpuctl.emulator.state.errors import ApiError
+
+__all__ = ["Request", "json_response"]
+
+_LARGEST_JSON = 32 * 1024 * 1024
+
+
+@dataclass
+class Request:
+    """One HTTP request, its token prefix taken off."""
+
+    raw: web.BaseRequest
+    verb: str
+    path: str  # still percent-encoded
+    query: dict[str, list[str]]
+    prefix: str  # "" or "/t/TOKEN": links in answers must carry it on
+    email: str = ""
+    token: str = ""  # as it was presented
+    scopes: frozenset[str] = frozenset()  # of the token
+    is_secret: bool = False  # tokens are handed out: nothing for a transcript
+    content: bytes = b""  # what was read of the body that may be kept: never an object's data
+    exchange: Exchange = field(default_factory=Exchange)
+
+    def first(self, key: str, default: str = "") -> str:
+        """The last value of a query parameter that stands once."""
+        return self.query[key][-1] if self.query.get(key) else default
+
+    @property
+    def caller(self) -> Caller:
+        return Caller(self.email, self._is_there, self.exchange, self.scopes)
+
+    def _is_there(self) -> bool:
+        transport = self.raw.transport
+        return transport is not None and not transport.is_closing()
+
+    @property
+    def host(self) -> str:
+        return str(self.raw.headers.get("Host", "")).lower()
+
+    @property
+    def base_url(self) -> str:
+        """What links in the answer begin with, so that they lead the same way back."""
+        scheme = "https" if self.raw.headers.get("X-Forwarded-Proto") == "https" else "http"
+        return f"{scheme}://{self.raw.headers.get('Host', '127.0.0.1')}{self.prefix}"
+
+    async def read(self, most: int = _LARGEST_JSON) -> bytes:
+        """The whole body, of a size that may be held in memory."""
+        await self.proceed()
+        data = bytearray()
+        async for chunk in self.raw.content.iter_any():
+            data += chunk
+            if len(data) > most:
+                raise ApiError("INVALID_ARGUMENT", "Request payload size exceeds the limit.")
+        self.content = bytes(data)
+        self.exchange.received = len(data)
+        return self.content
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it comes, of any size. Raises Cut where a fault ends it."""
+        await self.proceed()
+        limit = self.exchange.limit("request", self.raw.content_length)
+        passed = 0
+        async for chunk in self.raw.content.iter_any():
+            if limit is not None and passed + len(chunk) > limit:
+                yield chunk[: limit - passed]
+                if self.exchange.strikes("request"):
+                    raise Cut
+                yield chunk[limit - passed :]
+                limit = None
+            else:
+                yield chunk
+            passed += len(chunk)
+
+    async def proceed(self) -> None:
+        """Tell a client that waits for it to go on with the body."""
+        if self.raw.headers.get("Expect", "").lower() == "100-continue":
+            writer: Any = self.raw.writer
+            await writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            writer.output_size = 0
+
+
+def json_response(value: Any, status: int = 200) -> web.Response:
+    """An answer of the control page."""
+    return web.Response(
+        status=status, body=json.dumps(value).encode(), content_type="application/json"
+    )

@@ -1,0 +1,234 @@
+"""The relay of Identity-Aware Proxy for TCP: WebSockets that lead to the machines' SSH servers.
+
+Whoever presents a token may ask for a tunnel to a machine of a project. It is opened if Identity
+and Access Management grants `iap.tunnelInstances.accessViaIAP` there, the machine runs, and its
+network's firewall lets the relay's addresses in. What Google's own says otherwise, and when, is on
+cloud.google.com/iap/docs/faq ("error codes"): 4033 without the permission, 4047 for an instance
+that is stopped or not there, 4003 where nothing answers or a firewall is in between.
+
+Port 22 of a machine is its SSH server, whichever port that has here; no other is reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+from aiohttp import web
+
+from tpuctl import catalog
+from tpuctl.emulator.faults.http_exchange import Exchange
+from tpuctl.emulator.faults.traffic import Caller
+from tpuctl.emulator.state.errors import invalid
+from tpuctl.emulator.wire.iap_session import Close, Session
+from tpuctl.emulator.wire.machine_service import TunnelTarget
+from tpuctl.emulator.wire.registry import World
+
+__all__ = ["METHODS", "ROOT", "Tunnels", "lets_in"]
+
+ROOT = "/v4/"
+METHODS = frozenset({"iap.tunnels.connect", "iap.tunnels.reconnect"})
+PERMISSION = "iap.tunnelInstances.accessViaIAP"
+SOURCE = ipaddress.ip_address("35.235.240.1")  # one of the relay's 35.235.240.0/20
+SUBPROTOCOL = "relay.tunnel.cloudproxy.app"
+SSH = 22
+CONNECT_SECONDS = 10.0
+# How long a session waits for its client to come back: a guess.
+_KEPT_SECONDS = 300.0
+_LONGEST = 1 << 20
+Row = Mapping[str, Any]
+
+
+class _Asked(Protocol):
+    """What is needed of a request."""
+
+    @property
+    def raw(self) -> web.BaseRequest: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def email(self) -> str: ...
+
+    @property
+    def exchange(self) -> Exchange: ...
+
+    @property
+    def caller(self) -> Caller: ...
+
+    def first(self, key: str, default: str = "") -> str: ...
+
+
+class Tunnels:
+    """All tunnels of one local cloud."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._sessions: dict[str, Session] = {}
+
+    async def answer(self, request: _Asked) -> web.StreamResponse:
+        """A request below ROOT. Raises ApiError where it is none for a tunnel."""
+        verb = request.path.removeprefix(ROOT)
+        method = f"iap.tunnels.{verb}"
+        line = web.WebSocketResponse(
+            protocols=(SUBPROTOCOL,), max_msg_size=_LONGEST, compress=False, timeout=2.0
+        )
+        if method not in METHODS or not line.can_prepare(request.raw):
+            raise invalid("A tunnel is asked for by a WebSocket to /v4/connect or /v4/reconnect.")
+        opened: Session | Close
+        acknowledged: int | None = None
+        async with self._world.traffic.carry(method, request.caller) as call:
+            call.project = request.first("project")
+            await call.arrive(lambda: _facts(request))
+            try:
+                if verb == "connect":
+                    opened = await self._connect(request)
+                else:
+                    opened, acknowledged = self._find(request)
+            except Close as refused:
+                opened, call.status = refused, f"CLOSED_{refused.code}"
+        try:
+            await line.prepare(request.raw)
+            if isinstance(opened, Close):
+                raise opened
+            await opened.serve(line, acknowledged, _cutting(request))
+        except Close as close:
+            with contextlib.suppress(ConnectionError):
+                await line.close(code=close.code, message=close.reason.encode())
+        finally:
+            if isinstance(opened, Session):
+                await self._let_go(opened)
+        return line
+
+    async def close(self) -> None:
+        """End all of them."""
+        for session in list(self._sessions.values()):
+            if session.line is not None:
+                with contextlib.suppress(ConnectionError):
+                    await session.line.close(code=1001)
+            await session.end()
+        self._sessions.clear()
+
+    async def _let_go(self, session: Session) -> None:
+        """A connection of the session has ended."""
+        if session.is_over:
+            self._sessions.pop(session.sid, None)
+            await session.end()
+        else:
+            self._world.in_background(self._wait_for(session))
+
+    async def _wait_for(self, session: Session) -> None:
+        await asyncio.sleep(_KEPT_SECONDS)
+        if session.line is None and self._sessions.pop(session.sid, None) is not None:
+            await session.end()
+
+    async def _connect(self, request: _Asked) -> Session:
+        project = self._world.projects.find(request.first("project"))
+        name = f"projects/{project['id'] if project else request.first('project')}"
+        place = f"zones/{request.first('zone')}/instances/{request.first('instance')}"
+        facts = {"resource.name": f"{name}/iap_tunnel/{place}"}
+        if not self._world.authority.allows(request.email, PERMISSION, name, facts):
+            raise Close(Close.NOT_AUTHORIZED, "not authorized")
+        target = self._target(name, request.first("zone"), request.first("instance"))
+        if target is None:
+            raise Close(Close.LOOKUP_FAILED, "Failed to lookup instance")
+        port = request.first("port")
+        rules = self._rules(name, target.network)
+        if port != str(SSH) or not lets_in(rules, target.tags, SSH):
+            raise Close(Close.BACKEND, "failed to connect to backend")
+        endpoint = (await self._world.host.reserve([target.machine]))[0]
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                streams = await asyncio.open_connection(endpoint.address, endpoint.ssh_port)
+        except (OSError, TimeoutError):
+            raise Close(Close.BACKEND, "failed to connect to backend") from None
+        session = Session(secrets.token_urlsafe(24), request.email, *streams)
+        self._sessions[session.sid] = session
+        return session
+
+    def _find(self, request: _Asked) -> tuple[Session, int]:
+        session = self._sessions.get(request.first("sid"))
+        if session is None or session.email != request.email:
+            raise Close(Close.SID_UNKNOWN, "unknown sid")
+        if session.line is not None:
+            raise Close(Close.SID_IN_USE, "sid in use")
+        if not request.first("ack").isdigit():
+            raise Close(Close.BAD_ACK, "bad ack")
+        return session, int(request.first("ack"))
+
+    def _target(self, project: str, zone: str, host: str) -> TunnelTarget | None:
+        """The running machine of that name; None for none."""
+        for service in self._world.machine_services():
+            target = service.tunnel_target(project, zone, host)
+            if target is not None:
+                return target
+        return None
+
+    def _rules(self, project: str, network: str) -> Iterator[Row]:
+        for name, _ in self._world.store.items("compute.firewalls", f"{project}/"):
+            row = self._world.store.get_json("compute.firewalls", name)
+            if row is not None and row["network"] == network:
+                yield row
+
+
+def lets_in(rules: Iterable[Row], tags: frozenset[str], port: int) -> bool:
+    """Whether firewall rules let the relay in to a machine with these tags.
+
+    Of the rules that fit, the lowest priority number counts, and of those with the same a denial
+    (cloud.google.com/firewall/docs/firewalls#priority_order_for_firewall_rules). Where none fits,
+    nothing comes in. Rules for accounts are not imitated: they fit nothing.
+    """
+    fitting = [row for row in rules if _fits(row, tags, port)]
+    first = min(fitting, key=lambda row: (row["priority"], "denied" not in row), default=None)
+    return first is not None and bool(first.get("allowed"))
+
+
+def _fits(row: Row, tags: frozenset[str], port: int) -> bool:
+    if row["direction"] != "INGRESS" or row["disabled"] or row.get("targetServiceAccounts"):
+        return False
+    if row.get("targetTags") and tags.isdisjoint(row["targetTags"]):
+        return False
+    ranges = [ipaddress.ip_network(one) for one in row.get("sourceRanges", ())]
+    return any(SOURCE in one for one in ranges) and any(
+        one["IPProtocol"].lower() in ("all", "tcp", "6") and _has_port(one.get("ports"), port)
+        for one in row.get("allowed") or row.get("denied") or ()
+    )
+
+
+def _has_port(ports: Iterable[str] | None, port: int) -> bool:
+    for one in ports or ("0-65535",):
+        first, _, last = one.partition("-")
+        if int(first) <= port <= int(last or first):
+            return True
+    return False
+
+
+def _facts(request: _Asked) -> dict[str, Any]:
+    zone = request.first("zone")
+    return {
+        "project": request.first("project"),
+        "zone": zone,
+        "region": catalog.region_of(zone) if zone else "",
+        "name": [request.first("instance")] if request.first("instance") else [],
+    }
+
+
+def _cutting(request: _Asked) -> Callable[[str, int], bool]:
+    """Ends the connection where a fault wants that: without a word, or as with an old token."""
+
+    def cut(part: Any, passed: int) -> bool:
+        limit, code = request.exchange.limit(part, None), request.exchange.code(part)
+        if limit is None or passed < limit or not request.exchange.strikes(part):
+            return False
+        if code == "UNAUTHENTICATED":
+            raise Close(Close.REAUTHENTICATE, "reauthentication required")
+        if request.raw.transport is not None:
+            request.raw.transport.abort()
+        return True
+
+    return cut

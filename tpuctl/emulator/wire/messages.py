@@ -1,0 +1,335 @@
+"""The methods of an API as its official client knows them, and JSON to and from its messages.
+
+Types and paths come at run time from the client's own transports, so the two never drift apart.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from google.protobuf import empty_pb2, json_format
+
+from tpuctl.emulator.state.errors import invalid
+from tpuctl.emulator.state.text import parse_json
+from tpuctl.emulator.wire.rest_rules import Options
+
+__all__ = [
+    "MIXINS",
+    "Method",
+    "Rule",
+    "camel",
+    "compile_path",
+    "decode",
+    "encode",
+    "methods_of",
+    "parse_wire",
+    "shared_methods",
+]
+
+# Methods that every transport carries for services shared by all APIs.
+MIXINS: Mapping[str, str] = {
+    "get_operation": "google.longrunning.Operations",
+    "list_operations": "google.longrunning.Operations",
+    "delete_operation": "google.longrunning.Operations",
+    "cancel_operation": "google.longrunning.Operations",
+    "wait_operation": "google.longrunning.Operations",
+    "get_location": "google.cloud.location.Locations",
+    "list_locations": "google.cloud.location.Locations",
+}
+# Query parameters of Google's own front end, no fields of any request.
+_SYSTEM_PARAMETERS = frozenset(
+    (
+        "alt",
+        "$alt",
+        "key",
+        "access_token",
+        "oauth_token",
+        "fields",
+        "$fields",
+        "prettyPrint",
+        "$prettyPrint",
+        "quotaUser",
+        "userIp",
+        "uploadType",
+        "upload_protocol",
+        "callback",
+        "$.xgafv",
+        "$userProject",
+        "trace",
+    )
+)
+# What the APIs take and the messages of the official Python clients lack: gcloud sends it.
+_BEYOND_MESSAGES = frozenset(("returnPartialSuccess",))
+_VARIABLE = re.compile(r"\{([a-zA-Z0-9_.]+)(?:=([^}]*))?\}")
+_SEGMENTS = {"*": "[^/:]+", "**": ".+"}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One way to say a method in HTTP."""
+
+    verb: str
+    pattern: re.Pattern[str]
+    variables: tuple[str, ...]
+    body: str  # "", "*" or the field that the body is
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method of one service, with the message classes of its request and response."""
+
+    service: str
+    attribute: str  # create_node: the handler's name
+    request: Any
+    response: Any
+    rules: tuple[Rule, ...] = field(default=())
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.service}/{camel(self.attribute)}"
+
+
+def camel(attribute: str) -> str:
+    return "".join(part[:1].upper() + part[1:] for part in attribute.split("_"))
+
+
+def methods_of(
+    service: str, base: type, rest_base: type | None, rest_rules: Options
+) -> list[Method]:
+    """Every method of the service, from the type hints of the client's transport.
+
+    `rest_base` is None for a client that speaks gRPC only: it is then `rest_rules` that hold.
+    """
+    found = []
+    for attribute, member in vars(base).items():
+        if not isinstance(member, property) or attribute.startswith("_") or not member.fget:
+            continue
+        arguments = typing.get_args(typing.get_type_hints(member.fget).get("return"))
+        if len(arguments) != 2 or not isinstance(arguments[0], list):
+            continue
+        answers = typing.get_args(arguments[1])
+        found.append(
+            Method(
+                service=MIXINS.get(attribute, service),
+                attribute=attribute,
+                request=_message_class(arguments[0][0]),
+                response=_message_class(answers[0] if answers else arguments[1]),
+                rules=tuple(_rules(rest_base, rest_rules, attribute)),
+            )
+        )
+    return found
+
+
+def shared_methods() -> list[Method]:
+    """The methods that every API's host serves beside its own, over gRPC."""
+    from google.cloud.location import locations_pb2
+    from google.longrunning import operations_pb2
+
+    found = []
+    for attribute, service in MIXINS.items():
+        module = locations_pb2 if "location" in attribute else operations_pb2
+        request = getattr(module, f"{camel(attribute)}Request")
+        if attribute.startswith("list_"):
+            response = getattr(module, f"{camel(attribute)}Response")
+        elif attribute.startswith(("cancel_", "delete_")):
+            response = empty_pb2.Empty
+        else:
+            response = getattr(module, "Location" if "location" in attribute else "Operation")
+        found.append(Method(service, attribute, request, response))
+    return found
+
+
+def _message_class(hint: Any) -> Any:
+    if hint is type(None) or hint is None:
+        return empty_pb2.Empty
+    # proto-plus classes wrap the real message class; generated classes are it.
+    return hint.pb() if hasattr(hint, "pb") else hint
+
+
+def _rules(rest_base: type | None, rest_rules: Options, attribute: str) -> Iterable[Rule]:
+    options = rest_rules.get(attribute, ()) if rest_base is None else ()
+    holder = getattr(rest_base, f"_Base{camel(attribute)}", None)
+    if holder is not None:
+        options = holder._get_http_options()
+    for option in options:
+        pattern, variables = compile_path(option["uri"])
+        yield Rule(option["method"].upper(), pattern, variables, option.get("body", ""))
+
+
+def compile_path(template: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
+    """A regular expression for a google.api.http path template, and its variables in order."""
+    pattern, position, variables = "", 0, []
+    for match in _VARIABLE.finditer(template):
+        pattern += re.escape(template[position : match.start()])
+        segments = (match[2] or "*").split("/")
+        pattern += f"({'/'.join(_SEGMENTS.get(part, re.escape(part)) for part in segments)})"
+        variables.append(match[1])
+        position = match.end()
+    return re.compile(pattern + re.escape(template[position:])), tuple(variables)
+
+
+def decode(
+    method: Method,
+    rule: Rule,
+    captured: Sequence[str],
+    query: Mapping[str, Sequence[str]],
+    body: bytes,
+) -> Any:
+    """The request message that an HTTP request stands for; ApiError when it is none."""
+    message = method.request()
+    document: dict[str, Any] = {}
+    if rule.body:
+        content = _parse(body)
+        if rule.body == "*":
+            if not isinstance(content, dict):
+                raise invalid("Invalid JSON payload received. The root must be an object.")
+            document = content
+        else:
+            document[rule.body] = content
+    for key, values in query.items():
+        is_known = key in message.DESCRIPTOR.fields_by_camelcase_name
+        if key not in _SYSTEM_PARAMETERS and (is_known or key not in _BEYOND_MESSAGES):
+            _insert(document, key, _query_value(message.DESCRIPTOR, key, values))
+    for variable, value in zip(rule.variables, captured, strict=True):
+        _insert(document, variable, unquote(value))
+    try:
+        json_format.ParseDict(document, message)
+    except json_format.ParseError as error:
+        raise invalid(_payload_complaint(str(error))) from error
+    except (TypeError, ValueError, AttributeError, KeyError, RecursionError) as error:
+        # What json_format lets through of malformed input.
+        raise invalid(f"Invalid JSON payload received. {error}") from error
+    return message
+
+
+def encode(
+    message: Any,
+    query: Mapping[str, Sequence[str]],
+    *,
+    tells_defaults: bool = False,
+    has_explicit_operations: bool = False,
+) -> bytes:
+    """The JSON of a response: enums as numbers for clients that ask for that, and without line
+    breaks where they want no `prettyPrint`, which takes twice the time.
+
+    Most APIs leave out what is false or empty; `tells_defaults` is for those that do not, and
+    `has_explicit_operations` for those that do not in long-running operations.
+    """
+    style = (query.get("$alt") or query.get("alt") or ["json"])[-1]
+    document = json_format.MessageToDict(
+        message,
+        use_integers_for_enums="enum-encoding=int" in style,
+        always_print_fields_with_no_presence=tells_defaults,
+    )
+    if has_explicit_operations:
+        if message.DESCRIPTOR.full_name == "google.longrunning.Operation":
+            document = _explicit_operation(document)
+        elif message.DESCRIPTOR.full_name == "google.longrunning.ListOperationsResponse":
+            for index, operation in enumerate(document.get("operations", [])):
+                document["operations"][index] = _explicit_operation(operation)
+    pretty = (query.get("$prettyPrint") or query.get("prettyPrint") or ["true"])[-1]
+    indent = None if pretty.lower() in ("false", "0") else 2
+    return json.dumps(document, indent=indent, ensure_ascii=False).encode()
+
+
+def _explicit_operation(operation: dict[str, Any]) -> dict[str, Any]:
+    """An operation with its flags, in the order in which Google writes them."""
+    metadata = operation.get("metadata")
+    if metadata is not None:
+        version = {key: metadata[key] for key in ("apiVersion",) if key in metadata}
+        others = {key: value for key, value in metadata.items() if key not in version}
+        metadata = {"cancelRequested": False, **others}
+        metadata = {**others, "cancelRequested": metadata["cancelRequested"], **version}
+    return {
+        "name": operation["name"],
+        **({} if metadata is None else {"metadata": metadata}),
+        "done": operation.get("done", False),
+        **{key: operation[key] for key in ("error", "response") if key in operation},
+    }
+
+
+def _parse(body: bytes) -> Any:
+    try:
+        return parse_json(body)
+    except ValueError as error:
+        raise invalid(f"Invalid JSON payload received. {error}") from error
+
+
+def _insert(document: dict[str, Any], path: str, value: Any) -> None:
+    """Set a possibly nested field; the path's spelling wins over the body's."""
+    *outer, last = path.split(".")
+    for name in outer:
+        inner = document.setdefault(name, {})
+        if not isinstance(inner, dict):
+            raise invalid(f"Invalid value at '{name}': an object was expected.")
+        document = inner
+    document.pop(_json_name(last), None)
+    document[last] = value
+
+
+def _json_name(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part[:1].upper() + part[1:] for part in rest)
+
+
+def _query_value(descriptor: Any, key: str, values: Sequence[str]) -> Any:
+    found = None
+    for name in key.split("."):
+        fields = descriptor.fields if descriptor is not None else ()
+        found = next((each for each in fields if name in (each.name, each.json_name)), None)
+        if found is None:
+            raise invalid(
+                f'Invalid JSON payload received. Unknown name "{key}": Cannot bind query '
+                f"parameter. Field '{key}' could not be found in request message."
+            )
+        descriptor = found.message_type
+    assert found is not None
+    converted = [_scalar(found, key, value) for value in values]
+    return converted if found.is_repeated else converted[-1]
+
+
+def _scalar(found: Any, key: str, value: str) -> Any:
+    if found.type == found.TYPE_BOOL:
+        # Clients in Python send `True`.
+        if value.lower() not in ("true", "false", "1", "0"):
+            raise invalid(f"Invalid value at '{key}' (TYPE_BOOL), \"{value}\"")
+        return value.lower() in ("true", "1")
+    if found.type == found.TYPE_ENUM and value.lstrip("-").isdigit():
+        return int(value)
+    if found.message_type is not None:
+        if found.message_type.full_name == "google.protobuf.FieldMask":
+            return ",".join(_camel_path(path) for path in value.split(",") if path)
+        if not found.message_type.full_name.startswith("google.protobuf."):
+            raise invalid(f"Invalid value at '{key}': a message cannot be a query parameter.")
+    return value
+
+
+def _camel_path(path: str) -> str:
+    """Paths may come as `network_config` or `networkConfig`; JSON knows the second only."""
+    return ".".join(_json_name(part) for part in path.strip().split("."))
+
+
+def _payload_complaint(text: str) -> str:
+    unknown = re.search(r'has no field named "([^"]+)"(?: at "([^"]*)")?', text)
+    if unknown is None:
+        return f"Invalid JSON payload received. {text}"
+    # The place that the parser tells begins with the message's own name; Google spells the rest
+    # as the proto does.
+    place = (unknown[2] or "").partition(".")[2]
+    place = re.sub(r"([A-Z])", lambda match: "_" + match[1].lower(), place)
+    where = f" at '{place}'" if place else ""
+    return f'Invalid JSON payload received. Unknown name "{unknown[1]}"{where}: Cannot find field.'
+
+
+def parse_wire(method: Method, data: bytes) -> Any:
+    """The request message of a gRPC call."""
+    try:
+        return method.request.FromString(data)
+    except Exception as error:  # the parser's exception class differs between its back ends
+        raise invalid(f"Request contains an invalid argument: {error}") from error

@@ -1,0 +1,48 @@
+"""Pages of a list, with tokens that stay right while the list changes."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from tpuctl.emulator.state.errors import invalid
+
+__all__ = ["page", "read_token", "write_token"]
+
+T = TypeVar("T")
+
+
+def write_token(last: str) -> str:
+    return base64.urlsafe_b64encode(last.encode()).decode().rstrip("=")
+
+
+def read_token(token: str) -> str:
+    try:
+        padded = token + "=" * (-len(token) % 4)
+        return base64.b64decode(padded.encode(), altchars=b"-_", validate=True).decode()
+    except (binascii.Error, ValueError) as error:
+        raise invalid(f"Invalid page token: {token!r}.") from error
+
+
+def page(
+    rows: Sequence[T], size: int, token: str, key: Callable[[T], str], *, most: int = 1000
+) -> tuple[list[T], str]:
+    """The rows after the one that the token names, and the token of the next page or ''.
+
+    `rows` is in its final order. Where the token's row is gone by now, those after it follow all
+    the same, if the order is that of the keys: whoever deletes what is listed misses nothing.
+    """
+    if size < 0:
+        raise invalid("page_size must not be negative.")
+    start = 0
+    if token:
+        last = read_token(token)
+        keys = [key(row) for row in rows]
+        later = (place for place, one in enumerate(keys) if one > last)
+        start = keys.index(last) + 1 if last in keys else next(later, len(rows))
+    count = min(size or most, most)
+    chosen = list(rows[start : start + count])
+    more = start + count < len(rows)
+    return chosen, write_token(key(chosen[-1])) if chosen and more else ""

@@ -1,0 +1,133 @@
+"""What every emulated API is handed: the store, operations, paces, machines, callers, projects."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from tpuctl.emulator.faults.fault import Faults
+from tpuctl.emulator.faults.traffic import Caller, Traffic
+from tpuctl.emulator.iam.authority import Authority
+from tpuctl.emulator.iam.guard import Guard
+from tpuctl.emulator.iam.tokens import Access
+from tpuctl.emulator.machines.interface import Host
+from tpuctl.emulator.state.operations import Effect, Operations
+from tpuctl.emulator.state.pace import Pace
+from tpuctl.emulator.state.projects import Directory
+from tpuctl.emulator.state.settings import Settings
+from tpuctl.emulator.state.store import Store
+from tpuctl.emulator.wire.google_api import GoogleApi
+from tpuctl.emulator.wire.machine_service import MachineService
+
+__all__ = ["Caller", "Service", "World"]
+
+
+class Service(Protocol):
+    """One emulated API."""
+
+    effects: Mapping[str, Effect]  # by name, as "tpu.nodes.create"
+
+    def handler(self, service: str) -> Any:
+        """The object whose methods answer this gRPC service."""
+        ...
+
+
+@dataclass
+class World:
+    """One local cloud, as its services see it."""
+
+    home: Path
+    store: Store
+    pace: Pace
+    access: Access
+    host: Host
+    apis: Sequence[GoogleApi]
+    operations: Operations = field(init=False)
+    projects: Directory = field(init=False)
+    settings: Settings = field(init=False)
+    authority: Authority = field(init=False)
+    faults: Faults = field(init=False)
+    traffic: Traffic = field(init=False)
+    guard: Guard = field(init=False)
+    _services: Mapping[str, str] = field(init=False)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+    _loaded: dict[str, Service] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._services = {key: place for api in self.apis for key, place in api.services.items()}
+        self.projects = Directory(self.store)
+        self.settings = Settings(self.store)
+        agents = {api.access.host: api.access.agents for api in self.apis}
+        self.authority = Authority(self.store, self.settings, self.projects, agents)
+        self.projects.first_enabled = self.authority.greet
+        self.faults = Faults(self.store)
+        self.traffic = Traffic(self.faults, self._number_of, self._describe)
+        accesses = [api.access for api in self.apis]
+        self.guard = Guard(
+            *(self.store, self.projects, self.authority.allows, self.authority.is_limitless),
+            *(self.traffic.caller, accesses),
+        )
+        self.operations = Operations(self.store, self._find_effect, self.traffic.shape_operation)
+
+    def service(self, key: str) -> Service:
+        """The service of that key, made when first asked for: Google's libraries load slowly."""
+        found = self._loaded.get(key)
+        if found is None:
+            module, _, name = self._services[key].partition(":")
+            found = getattr(importlib.import_module(module), name)(self)
+            self._loaded[key] = found
+        return found
+
+    def machine_service(self, name: str) -> MachineService:
+        """The service of a resource with machines; LookupError where there is none of that name."""
+        for kind, key in self._with_machines():
+            if self.store.get(kind, name) is not None:
+                return cast(MachineService, self.service(key))
+        raise LookupError(name)
+
+    def names_with_machines(self) -> list[str]:
+        """The full names of all resources that have machines."""
+        return [name for kind, _ in self._with_machines() for name, _ in self.store.items(kind)]
+
+    def _with_machines(self) -> Iterator[tuple[str, str]]:
+        for api in self.apis:
+            yield from api.with_machines.items()
+
+    def machine_services(self) -> Iterator[MachineService]:
+        """Those of which there is any resource with machines."""
+        for kind, key in self._with_machines():
+            if self.store.count(kind):
+                yield cast(MachineService, self.service(key))
+
+    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that nobody waits for; it is cancelled when the cloud closes."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Stop operations and background work. What is pending stays in the store."""
+        await self.operations.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _number_of(self, project: str) -> int | None:
+        found = self.projects.find(project)
+        return int(found["number"]) if found else None
+
+    def _describe(self, method: str) -> Mapping[str, str]:
+        """What texts of faults say of a method."""
+        api = self.guard.api_of(method)
+        service = api.host if api is not None else "unknown"
+        if not method.startswith("storage."):
+            return {"service": service}
+        permission = self.guard.permissions.storage_permission(method)
+        return {"service": service, "permission": permission}
+
+    def _find_effect(self, name: str) -> Effect:
+        return self.service(name.partition(".")[0]).effects[name]

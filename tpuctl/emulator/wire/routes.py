@@ -1,0 +1,242 @@
+"""Which API a request belongs to, and the one way to its handler for REST and gRPC alike."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from tpuctl.emulator.state.errors import ApiError, unimplemented
+from tpuctl.emulator.state.projects import consumer_of
+from tpuctl.emulator.wire.discovery.method_list import name_of
+from tpuctl.emulator.wire.google_api import Surface
+from tpuctl.emulator.wire.messages import (
+    MIXINS,
+    Method,
+    Rule,
+    camel,
+    decode,
+    encode,
+    methods_of,
+    parse_wire,
+    shared_methods,
+)
+from tpuctl.emulator.wire.registry import Caller, World
+from tpuctl.emulator.wire.request_attributes import facts_of
+
+__all__ = ["NoSuchPath", "Router"]
+
+
+class NoSuchPath(Exception):
+    """No API has this path."""
+
+
+class Router:
+    """Finds and calls handlers. Tables are loaded when the first request needs them."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._methods: dict[str, list[Method]] = {}
+        apis = world.apis
+        self._surfaces = [surface for api in apis for surface in api.surfaces]
+        self._shared = {each.service: each for api in apis for each in api.shared_surfaces}
+        self._with_paths = [surface for surface in self._surfaces if surface.paths]
+        # Compute Engine, whose surfaces have none, speaks no gRPC.
+        self._by_service = {surface.service: surface for surface in self._with_paths}
+        self._legacy = [re.compile(api.legacy_paths) for api in apis if api.legacy_paths]
+        self._json = [each for api in apis for each in api.json_services.items()]
+        self._aliases = [
+            (re.compile(pattern), path) for api in apis for pattern, path in api.aliases
+        ]
+
+    def family(self, path: str, style: str = "") -> str:
+        """The error shape of the API that a path belongs to, for requests with `alt` of a style."""
+        if any(pattern.match(path) for pattern in self._legacy):
+            return "legacy"
+        families = [each.family for each in self._candidates(path)] if style == "json" else []
+        return "both" if "both" in families else "platform"
+
+    async def call_rest(
+        self,
+        verb: str,
+        path: str,
+        query: Mapping[str, Sequence[str]],
+        body: bytes,
+        caller: Caller,
+    ) -> bytes:
+        """Answer a REST request with JSON; ApiError or NoSuchPath when there is no answer."""
+        for service in self._json_services(path):
+            if service.method_of(verb, path) is not None:
+                answer: bytes = await service.answer(verb, path, query, caller)
+                return answer
+        path = self._canonical(path)
+        for surface, method, rule, captured in self._find(verb, path):
+            read = partial(decode, method, rule, captured, query, body)
+            message = await self._call(surface, method, caller, read)
+            return encode(
+                message,
+                query,
+                tells_defaults=surface.tells_defaults,
+                has_explicit_operations=surface.has_explicit_operations,
+            )
+        name = name_of(verb, path) or name_of(verb, f"/compute/v1{path}")
+        if name is not None:
+            raise unimplemented(name)
+        raise NoSuchPath(path)
+
+    def serves(self, verb: str, path: str) -> bool:
+        """Whether a path leads to a method that is imitated."""
+        for service in self._json_services(path):
+            return service.method_of(verb, path) is not None
+        path = self._canonical(path)
+        for surface in self._candidates(path):
+            if self._handlers(surface.key, surface.service) is not None:
+                for method, _, _ in self._methods_at(surface, verb, path):
+                    return self._find_handler(surface, method) is not None
+        return False
+
+    def _json_services(self, path: str) -> Iterator[Any]:
+        for start, key in self._json:
+            if path.startswith(start):
+                yield self._world.service(key)
+
+    def _find(self, verb: str, path: str) -> Iterator[tuple[Surface, Method, Rule, Sequence[str]]]:
+        for surface in self._candidates(path):
+            for method, rule, captured in self._methods_at(surface, verb, path):
+                yield surface, method, rule, captured
+
+    def _methods_at(
+        self, surface: Surface, verb: str, path: str
+    ) -> Iterator[tuple[Method, Rule, Sequence[str]]]:
+        if surface.family == "legacy" and not path.startswith("/compute/v1"):
+            path = "/compute/v1" + path  # one origin serves every API at its root
+        for method in self._table(surface):
+            for rule in method.rules:
+                if rule.verb == verb and (match := rule.pattern.fullmatch(path)):
+                    yield method, rule, match.groups()
+
+    async def call_grpc(self, path: str, data: bytes, caller: Caller) -> bytes:
+        """Answer a gRPC call, `/package.Service/Method`, with the serialized response."""
+        service, _, name = path.removeprefix("/").partition("/")
+        surface = self._by_service.get(service) or self._shared.get(service)
+        if surface is None:
+            raise ApiError("UNIMPLEMENTED", f"unknown service {service} (method {name})")
+        full_name = f"{service}/{name}"
+        method = next((m for m in self._table(surface) if m.full_name == full_name), None)
+        if method is None:
+            raise ApiError("UNIMPLEMENTED", f"unknown method {name} of service {service}")
+        answer = await self._call(surface, method, caller, partial(parse_wire, method, data))
+        serialized: bytes = answer.SerializeToString()
+        return serialized
+
+    def tables(self) -> Iterator[tuple[Method, bool]]:
+        """Every method of every API, and whether it is imitated.
+
+        Of Compute Engine those of the collections of which something is. Takes seconds.
+        """
+        for surface in self._all_surfaces():
+            for method in self._table(surface):
+                if (method.service in self._shared) == (surface.service in self._shared):
+                    yield method, self._find_handler(surface, method) is not None
+
+    def names(self) -> set[str]:
+        """Full names of methods, all of those that are imitated among them. Takes no time."""
+        names = set()
+        for surface in self._all_surfaces():
+            handlers = self._handlers(surface.key, surface.service)
+            for attribute in dir(handlers):
+                if _takes_calls(getattr(handlers, attribute, None)):
+                    is_shared = attribute in MIXINS and not surface.definition
+                    service = MIXINS[attribute] if is_shared else surface.service
+                    names.add(f"{service}/{camel(attribute)}")
+        return names
+
+    def imitates(self, full_name: str) -> bool:
+        """Whether there is such a method, and an answer for it."""
+        service = full_name.partition("/")[0]
+        for surface in self._all_surfaces():
+            if surface.service == service:
+                for method in self._table(surface):
+                    if method.full_name == full_name:
+                        return self._find_handler(surface, method) is not None
+        return False
+
+    def _all_surfaces(self) -> Iterator[Surface]:
+        yield from self._surfaces
+        yield from self._shared.values()
+
+    async def _call(
+        self, surface: Surface, method: Method, caller: Caller, read: Callable[[], Any]
+    ) -> Any:
+        async with self._world.traffic.carry(method.full_name, caller) as call:
+            handler = self._handler(surface, method)
+            request = read()
+            project = consumer_of(request)
+            call.project = project or ""
+            await call.arrive(partial(facts_of, request))
+            if surface.api and method.service not in self._shared and project is not None:
+                self._world.projects.require(project, surface.api)
+            self._world.guard.check(method.full_name, request, caller)
+            answer = await handler(request, caller)
+        return method.response() if answer is None else answer
+
+    def _handler(self, surface: Surface, method: Method) -> Any:
+        handler = self._find_handler(surface, method)
+        if handler is None:
+            raise unimplemented(method.full_name)
+        return handler
+
+    def _find_handler(self, surface: Surface, method: Method) -> Any | None:
+        key = self._shared.get(method.service, surface).key
+        handler = getattr(self._handlers(key, method.service), method.attribute, None)
+        return handler if _takes_calls(handler) else None
+
+    def _handlers(self, key: str, service: str) -> Any | None:
+        return self._world.service(key).handler(service) if key else None
+
+    def _candidates(self, path: str) -> list[Surface]:
+        found = [each for each in self._with_paths if re.match(each.paths, path)]
+        others = (api.surface_at(path) for api in self._world.apis)
+        return found + [surface for surface in others if surface is not None]
+
+    def _canonical(self, path: str) -> str:
+        """The path in the version that is served, for versions that know the same names."""
+        for pattern, served in self._aliases:
+            path = pattern.sub(served, path)
+        return path
+
+    def _table(self, surface: Surface) -> list[Method]:
+        found = self._methods.get(surface.service)
+        if found is None and surface.service in self._shared:
+            found = shared_methods()
+            self._methods[surface.service] = found
+        if found is None and surface.definition:
+            found = list(importlib.import_module(surface.definition).methods(surface.service))
+            self._methods[surface.service] = found
+        if found is None:
+            self._world.service(surface.key)  # its module may make the client cheap to import
+            base = importlib.import_module(f"{surface.package}.transports.base")
+            rest_base = None
+            try:
+                rest = importlib.import_module(f"{surface.package}.transports.rest_base")
+                rest_base = getattr(rest, f"_Base{surface.client}RestTransport")
+            except ModuleNotFoundError:
+                pass  # a client that speaks gRPC only
+            table = getattr(base, f"{surface.client}Transport", None)
+            if table is None:
+                return []
+            found = methods_of(surface.service, table, rest_base, surface.rest_rules)
+            if surface.messages:
+                extended = importlib.import_module(surface.messages).extended
+                found = [replace(method, request=extended(method.request)) for method in found]
+            self._methods[surface.service] = found
+        return found
+
+
+def _takes_calls(handler: Any) -> bool:
+    """Whether this answers requests, and is no other method of the same name."""
+    code = getattr(handler, "__code__", None)
+    return code is not None and code.co_varnames[1:3] == ("request", "caller")
