@@ -20,7 +20,7 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import GOOGLE
 from tpuctl.emulator import steering
 from tpuctl.emulator.control import LocalCloud
-from tpuctl.flows.diagnosis import ProjectChecks
+from tpuctl.flows.doctor import ProjectChecks
 from tpuctl.model.diagnosis import State
 
 CHECKS = [

@@ -19,7 +19,7 @@ from tpuctl.api import Tpuctl
 from tpuctl.emulator import steering
 from tpuctl.emulator.control import LocalCloud
 from tpuctl.errors import NoCapacity, Usage
-from tpuctl.flows import follow, recover, restart, witness, workers
+from tpuctl.flows import attempt_outcome, follow, recover, restart, workers
 from tpuctl.flows.attempts import announce, attempts_of
 from tpuctl.model.attempt import Attempt, Verdict
 from tpuctl.model.events import Event, LogChunk, Warned
@@ -52,7 +52,7 @@ async def faults(local_cloud: LocalCloud) -> AsyncIterator[LocalCloud]:
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recover, "PAUSE", Backoff(0.01, 0.01))
     monkeypatch.setattr(restart, "CAPACITY", Backoff(0.05, 0.05))
-    monkeypatch.setattr(witness, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(attempt_outcome, "SETTLE_SECONDS", 0.1)
 
 
 async def taken_down(stack: Tpuctl) -> None:
@@ -352,7 +352,7 @@ async def test_a_limit_of_the_watch_ends_the_job_for_good(
     events: list[Event],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(witness, "SETTLE_SECONDS", 60.0)
+    monkeypatch.setattr(attempt_outcome, "SETTLE_SECONDS", 60.0)
     if not local_cloud.runs_startup_scripts:
         pytest.skip("machines have no startup scripts here")
     hourly = cost_of(make_stack(runtime=SPOT).stack).per_hour

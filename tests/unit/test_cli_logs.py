@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.cli.following import going_on
+from tpuctl.cli.follow import going_on
 from tpuctl.cli.main import run
 from tpuctl.errors import Usage
 from tpuctl.model.part import LogPart, moment, pattern

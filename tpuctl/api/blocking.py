@@ -14,7 +14,7 @@ from tpuctl.model.events import Emit, LogChunk, Note, Warned
 if TYPE_CHECKING:
     from tpuctl.api import Tpuctl
     from tpuctl.api.answers import Down
-    from tpuctl.flows.provision import Prepared
+    from tpuctl.flows.up import Prepared
     from tpuctl.model.events import Event
     from tpuctl.model.explanation import Explanation
     from tpuctl.model.job import JobRecord, JobStatus, JobSummary

@@ -12,7 +12,7 @@ from tpuctl.errors import TpuctlError
 from tpuctl.model.moment import JobNow, Moment
 
 if TYPE_CHECKING:
-    from tpuctl.flows.watching import JobWatch
+    from tpuctl.flows.status import JobWatch
     from tpuctl.model.explanation import Explanation
     from tpuctl.model.job import JobRecord
     from tpuctl.model.report import RunReport
@@ -43,13 +43,13 @@ class InsightApi(StackApi):
 
     async def explain(self, record: JobRecord) -> Explanation:
         """Why the job, as an attempt of it ran it, ended; also after its machines are gone."""
-        from tpuctl.flows.explaining import explain
+        from tpuctl.flows.explain import explain
 
         return await explain(self.stack, self.cloud, self.store, record)
 
     async def report(self, record: JobRecord) -> RunReport:
         """All that is known of the job: attempts, cost, curves; from its bucket."""
-        from tpuctl.flows.reporting import report_on
+        from tpuctl.flows.report import report_on
 
         return await report_on(self.stack, self.cloud, self.store, record)
 
@@ -82,7 +82,7 @@ class _Watch:
 
     async def _look_at_jobs(self, bucket: str | None) -> tuple[JobNow, ...]:
         from tpuctl.cloud.objects import ObjectStore
-        from tpuctl.flows.watching import JobWatch
+        from tpuctl.flows.status import JobWatch
 
         if bucket is None:
             return ()

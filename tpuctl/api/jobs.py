@@ -139,7 +139,7 @@ class JobApi(StackApi):
 
     def _offer_rehearsal(self, wanted: Submission, record: JobRecord) -> None:
         """Where what was submitted was never rehearsed on this machine, and could have been."""
-        from tpuctl.api.rehearsal import rehearsed_before
+        from tpuctl.api.rehearse import rehearsed_before
         from tpuctl.model.job import as_argument
 
         if self.controller is not None or rehearsed_before(self.stack, record):
@@ -178,9 +178,9 @@ class JobApi(StackApi):
         failed, or were taken away, another is started here within the job's retries, on a stack
         brought up anew if need be. Cancelling leaves the job alone.
         """
-        from tpuctl.api.local import unless_gone
+        from tpuctl.api.local_cloud import unless_gone
+        from tpuctl.flows.controller_recovery import cloud_of_jobs
         from tpuctl.flows.recover import follow_to_the_end
-        from tpuctl.flows.renewal import cloud_of_jobs
         from tpuctl.flows.restart import Means
 
         means = Means(
@@ -235,7 +235,7 @@ class JobApi(StackApi):
         self, record: JobRecord, *, all_workers: bool = False, part: LogPart | None = None
     ) -> None:
         """Emit what an attempt has logged until now, or a part of it."""
-        from tpuctl.flows.showing import show_log
+        from tpuctl.flows.log_output import show_log
 
         shown = self._shown(part)
         workers = record.workers if all_workers else record.workers[:1]

@@ -10,9 +10,9 @@ from tpuctl.api.stack import StackApi
 from tpuctl.errors import Usage
 
 if TYPE_CHECKING:
-    from tpuctl.flows.copying import Copied
+    from tpuctl.flows.cp import Copied
     from tpuctl.flows.everywhere import Ending
-    from tpuctl.flows.forwarding import WantedPort
+    from tpuctl.flows.forward import WantedPort
     from tpuctl.model.place import Copying
     from tpuctl.remote.ssh import SshTransport
 
@@ -49,7 +49,7 @@ class MachineApi(StackApi):
 
     async def copy(self, wanted: Copying, *, recursive: bool = False) -> list[Copied]:
         """Copy between this machine and workers, whole files or none; what each one was sent."""
-        from tpuctl.flows.copying import copy
+        from tpuctl.flows.cp import copy
 
         async with self.connections() as transports:
             chosen = _chosen(transports, wanted.worker)
@@ -58,7 +58,7 @@ class MachineApi(StackApi):
     @asynccontextmanager
     async def forwarding(self, ports: Sequence[WantedPort], worker: int = 0) -> AsyncIterator[None]:
         """Within, connections to ports of this machine's loopback lead to the worker's ports."""
-        from tpuctl.flows.forwarding import forwarding
+        from tpuctl.flows.forward import forwarding
 
         async with self.connections() as transports:
             (transport,) = _chosen(transports, worker).values()

@@ -18,7 +18,7 @@ from tpuctl.model.events import CommandOutput, Emit
 from tpuctl.model.job import as_argument
 
 if TYPE_CHECKING:
-    from tpuctl.api.rehearsal import Wish
+    from tpuctl.api.rehearse import Wish
     from tpuctl.flows.submission import Submission
     from tpuctl.jobs.bundle import Bundle
     from tpuctl.model.stack import Stack
@@ -85,7 +85,7 @@ class Rehearsing:
 
     async def prepare(self) -> None:
         """The runtime's Python with what the job installs, and the local cloud with its buckets."""
-        from tpuctl.api.local import prepare_image
+        from tpuctl.api.local_cloud import prepare_image
         from tpuctl.emulator.machines.images import ImageStore
 
         private_folder(self.home)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tpuctl.cloud.clients import Cloud
     from tpuctl.cloud.endpoints import Endpoint
     from tpuctl.cloud.objects import ObjectStore
-    from tpuctl.flows.provision import Prepared, Teardown
+    from tpuctl.flows.up import Prepared, Teardown
     from tpuctl.model.inventory import Found
     from tpuctl.model.job import JobRecord
     from tpuctl.model.moment import StackStatus
@@ -70,7 +70,7 @@ class StackApi:
     @cached_property
     def endpoint(self) -> Endpoint:
         """Where the APIs are; the local cloud is started when it does not run."""
-        from tpuctl.api.local import require_google, running_endpoint
+        from tpuctl.api.local_cloud import require_google, running_endpoint
         from tpuctl.cloud.endpoints import GOOGLE
 
         if self.cloud_name == "google":
@@ -99,7 +99,7 @@ class StackApi:
     @cached_property
     def controller(self) -> str | None:
         """The stack's controller that this program runs on; None anywhere else."""
-        from tpuctl.flows.renewal import controller_name
+        from tpuctl.flows.controller_recovery import controller_name
 
         return controller_name()
 
@@ -114,10 +114,10 @@ class StackApi:
 
         On the stack's controller no more than making the TPU, which is all that it may do.
         """
-        from tpuctl.flows.access import access_warnings, sources_of
+        from tpuctl.flows.controller_recovery import prepare_renewal
         from tpuctl.flows.permissions import permitted
-        from tpuctl.flows.provision import prepare_up
-        from tpuctl.flows.renewal import prepare_renewal
+        from tpuctl.flows.ssh_access import access_warnings, sources_of
+        from tpuctl.flows.up import prepare_up
 
         self.stack.require_makeable()
         if self.controller is not None:
@@ -155,7 +155,7 @@ class StackApi:
         if not prepared.plan.is_empty:
             _ = self.key  # where it cannot be had, nothing is made
             if self.endpoint.is_local:
-                from tpuctl.api.local import prepare_image
+                from tpuctl.api.local_cloud import prepare_image
 
                 await prepare_image(self.stack.runtime.tensorflow, self.emit, self.may_install)
             prepared = await self.provision(prepared)
@@ -171,9 +171,9 @@ class StackApi:
 
         Raises Conflict, with everything taken away again, when the stack was taken down meanwhile.
         """
-        from tpuctl.api.local import unless_gone
+        from tpuctl.api.local_cloud import unless_gone
         from tpuctl.flows.bring_up import apply_somewhere
-        from tpuctl.flows.meanwhile import Meanwhile, TakenDown
+        from tpuctl.flows.concurrent_down import Meanwhile, TakenDown
 
         meanwhile = Meanwhile(self.stack, self.cloud, self.emit)
         await meanwhile.begin()
@@ -187,7 +187,7 @@ class StackApi:
         """Take away what was made beside a `down`; the error that tells of it."""
         self.emit(Note("The stack is being taken down by somebody else: undoing what was made."))
         if self.controller is not None:
-            from tpuctl.flows.renewal import undo_renewal
+            from tpuctl.flows.controller_recovery import undo_renewal
 
             await undo_renewal(self.stack, self.cloud, self.emit)
         else:
@@ -282,7 +282,7 @@ class StackApi:
         confirm: Callable[[Teardown], None] | None = None,
     ) -> Down:
         """Take the stack away, then ask the cloud what is left of it."""
-        from tpuctl.flows.provision import apply_plan, prepare_down, prove_down
+        from tpuctl.flows.up import apply_plan, prepare_down, prove_down
         from tpuctl.resources.record import Record
 
         teardown = await prepare_down(

@@ -10,9 +10,9 @@ import typer
 from typer.core import TyperCommand
 
 from tpuctl.cli.commands import COMMANDS
+from tpuctl.cli.fast_parameters import hasten
 from tpuctl.cli.help import Command, Group
-from tpuctl.cli.pages import root_page
-from tpuctl.cli.quick import hasten
+from tpuctl.cli.help_pages import root_page
 from tpuctl.cli.state import CloudName, Interrupted, State
 from tpuctl.version import __version__
 

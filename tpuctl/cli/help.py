@@ -6,8 +6,8 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-from tpuctl.cli.pages import command_page
-from tpuctl.cli.quick import hasten_parameter
+from tpuctl.cli.fast_parameters import hasten_parameter
+from tpuctl.cli.help_pages import command_page
 
 __all__ = ["Command", "Group"]
 

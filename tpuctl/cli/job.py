@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpuctl.cli.arguments import duration
-from tpuctl.cli.following import PANEL, AllWorkers, follow_here, remember
+from tpuctl.cli.follow import PANEL, AllWorkers, follow_here, remember
 from tpuctl.cli.options import Job
 from tpuctl.cli.report import show
 from tpuctl.cli.state import State

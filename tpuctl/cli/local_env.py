@@ -113,7 +113,7 @@ def _shell_around() -> Shell:
 
 
 def _environment(state: State, project: str | None) -> dict[str, str | None]:
-    from tpuctl.api.local import running_endpoint
+    from tpuctl.api.local_cloud import running_endpoint
     from tpuctl.emulator import control
     from tpuctl.emulator.shell import environment_for
     from tpuctl.model.stack import bare_stack

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpuctl.cli.following import PANEL
+from tpuctl.cli.follow import PANEL
 from tpuctl.cli.options import Worker
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
-    from tpuctl.flows.forwarding import WantedPort
+    from tpuctl.flows.forward import WantedPort
 
 __all__ = ["register"]
 
@@ -210,7 +210,7 @@ def _worker(text: str) -> int:
 
 def _port(text: str) -> WantedPort:
     from tpuctl.errors import Usage
-    from tpuctl.flows.forwarding import WantedPort
+    from tpuctl.flows.forward import WantedPort
 
     match = re.fullmatch(r"([0-9]+)(?::([0-9]+))?", text)
     numbers = [int(one) for one in match.groups() if one is not None] if match else []

@@ -94,7 +94,7 @@ def _in_data(state: State) -> Iterator[None]:
 def _note_names(state: State) -> None:
     """Keep for completion what the command came across."""
     if state.made:
-        from tpuctl.cli.completion.seen import note
+        from tpuctl.cli.completion.seen_names import note
 
         note(state)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpuctl.cli.arguments import duration
-from tpuctl.cli.following import PANEL, AllWorkers
+from tpuctl.cli.follow import PANEL, AllWorkers
 from tpuctl.cli.help import Command
 from tpuctl.cli.running import Running, require_sense
 from tpuctl.cli.stack import confirm_up

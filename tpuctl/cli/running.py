@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tpuctl.cli.following import Followed, follow_here
+from tpuctl.cli.follow import Followed, follow_here
 from tpuctl.cli.state import AFTER_INTERRUPT, Interrupted, State
 from tpuctl.errors import Diagnostic, TpuctlError, Usage
 
 if TYPE_CHECKING:
     from tpuctl.api import Tpuctl
-    from tpuctl.cli.presses import Presses
-    from tpuctl.flows.provision import Prepared
+    from tpuctl.cli.signals import Presses
     from tpuctl.flows.submission import Submission
+    from tpuctl.flows.up import Prepared
     from tpuctl.model.events import Emit, Event, Outcome
     from tpuctl.model.job import JobRecord
 
@@ -157,7 +157,7 @@ class Running:
         What went wrong first decides about the exit code: that of taking down is told where
         nothing else did. What is refused before anything was begun leaves everything as it is.
         """
-        from tpuctl.cli.presses import Presses
+        from tpuctl.cli.signals import Presses
 
         with Presses() as presses:
             self.presses = presses
@@ -180,7 +180,7 @@ class Running:
             return followed.exit_code or taken
 
     async def _follow(self, presses: Presses) -> Followed:
-        from tpuctl.cli.presses import Pressed
+        from tpuctl.cli.signals import Pressed
 
         try:
             record = await presses.unless(self.start())
@@ -202,7 +202,7 @@ class Running:
 
     async def _take_down(self, presses: Presses, *, in_a_hurry: bool = False) -> int:
         """The exit code that it would have alone. In a hurry nothing interrupts it."""
-        from tpuctl.cli.presses import Pressed
+        from tpuctl.cli.signals import Pressed
         from tpuctl.model.events import Note
         from tpuctl.view.stack import remaining_data
 

@@ -9,8 +9,8 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.step import step
 from tpuctl.errors import Scope, TpuctlError
 from tpuctl.flows.controller import shell_variables, write_shell_environment
-from tpuctl.flows.provision import Prepared, apply_plan, give_up_zone
-from tpuctl.flows.watch import settle_machines
+from tpuctl.flows.machine_readiness import settle_machines
+from tpuctl.flows.up import Prepared, apply_plan, give_up_zone
 from tpuctl.flows.workers import connect_workers
 from tpuctl.flows.zones import Refusal, exhausted, next_zone, zones_to_try
 from tpuctl.model.events import Emit, Note, Planned, PlannedStep

@@ -20,7 +20,7 @@ from tpuctl.engine.step import Step, step
 from tpuctl.errors import Diagnostic, RemoteFailed, TpuctlError
 from tpuctl.files import private_folder
 from tpuctl.flows.composition import resources_of
-from tpuctl.flows.renewal import CLOUD, CONTROLLER
+from tpuctl.flows.controller_recovery import CLOUD, CONTROLLER
 from tpuctl.flows.workers import connect_workers, controller_transport
 from tpuctl.jobs.launch import parcel
 from tpuctl.jobs.wheel import own_wheel

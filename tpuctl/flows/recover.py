@@ -13,13 +13,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from tpuctl.errors import TpuctlError
+from tpuctl.flows.attempt_outcome import machines_of, why_ended
 from tpuctl.flows.attempts import attempts_of, decide, was_stopped
 from tpuctl.flows.follow import Ending, as_stopped, follow_attempt, tell_ending
+from tpuctl.flows.log_output import first_bytes, lines_of
 from tpuctl.flows.restart import GivenUp, Means, bring_back, start_next, submission_of
-from tpuctl.flows.showing import first_bytes, lines_of
 from tpuctl.flows.submission import own_name
 from tpuctl.flows.submit import tell_not_started
-from tpuctl.flows.witness import machines_of, why_ended
 from tpuctl.jobs import launch
 from tpuctl.jobs.logs import GIVE_UP_SECONDS, worker_records
 from tpuctl.model.attempt import Attempt, Retry, Verdict, retries_left

@@ -13,12 +13,12 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.engine.planner import observe, plan_down
 from tpuctl.errors import Conflict, NoCapacity, NotFound, TpuctlError, Unreachable
+from tpuctl.flows.attempt_outcome import machines_of
 from tpuctl.flows.attempts import announce, attempts_of, was_stopped
 from tpuctl.flows.nodes import nodes_of
-from tpuctl.flows.provision import Prepared, apply_plan
 from tpuctl.flows.submission import Submission, own_name, placed
 from tpuctl.flows.submit import start_attempt, tell_not_started
-from tpuctl.flows.witness import machines_of
+from tpuctl.flows.up import Prepared, apply_plan
 from tpuctl.jobs import launch
 from tpuctl.model.attempt import Attempt, Verdict
 from tpuctl.model.events import Emit, Note, Warned

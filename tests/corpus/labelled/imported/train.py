@@ -1,8 +1,7 @@
 import os
 
-import tensorflow as tf
-
 import input_pipeline
+import tensorflow as tf
 from settings import BATCH
 
 resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=os.environ["TPU_NAME"])

@@ -1,5 +1,4 @@
 import tensorflow as tf
-
 from devices import start
 
 strategy = tf.distribute.TPUStrategy(start())

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from tpuctl.cli.completion.names import complete_capacities, complete_types
-from tpuctl.cli.known import (
+from tpuctl.cli.options import project_option, region_option, type_option, zone_option
+from tpuctl.cli.suggestions import (
     require_generations,
     require_regions,
     require_types,
     require_zones,
 )
-from tpuctl.cli.options import project_option, region_option, type_option, zone_option
 
 if TYPE_CHECKING:
     from tpuctl.api import Tpuctl

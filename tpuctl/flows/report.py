@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import NotFound
-from tpuctl.flows.explaining import explain
+from tpuctl.flows.explain import explain
 from tpuctl.flows.follow import load
 from tpuctl.jobs.logs import WorkerLog, worker_records
 from tpuctl.model.attempt import Attempt

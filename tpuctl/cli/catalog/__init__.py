@@ -11,11 +11,11 @@ __all__ = ["register"]
 
 
 def register(app: typer.Typer) -> None:
-    from tpuctl.cli.catalogue.prices import prices
-    from tpuctl.cli.catalogue.quota import quota
-    from tpuctl.cli.catalogue.runtimes import runtimes
-    from tpuctl.cli.catalogue.types import types
-    from tpuctl.cli.catalogue.zones import zones
+    from tpuctl.cli.catalog.prices import prices
+    from tpuctl.cli.catalog.quota import quota
+    from tpuctl.cli.catalog.runtimes import runtimes
+    from tpuctl.cli.catalog.types import types
+    from tpuctl.cli.catalog.zones import zones
 
     for command in (types, zones, runtimes, prices, quota):
         app.command(rich_help_panel="Catalogue")(command)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tpuctl.cli.catalogue.choosing import asked_live, places
+from tpuctl.cli.catalog.selection import asked_live, places
 
 if TYPE_CHECKING:
     from tpuctl.cli.state import State
-    from tpuctl.flows.offered import What
+    from tpuctl.flows.live_catalog import What
     from tpuctl.model.offered import Comparison
 
 __all__ = ["Live", "ask"]
@@ -76,7 +76,7 @@ def ask(
 
     `known` tells the catalogue's names in a zone, `is_meant` which of the API's were asked for.
     """
-    from tpuctl.flows.offered import listed_in, listed_zones
+    from tpuctl.flows.live_catalog import listed_in, listed_zones
     from tpuctl.model.offered import Comparison
 
     tpuctl = asked_live(state, project)

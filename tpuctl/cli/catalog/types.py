@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tpuctl.cli.catalogue.choosing import (
+from tpuctl.cli.catalog.selection import (
     Generation,
     Limit,
     Live,
@@ -65,7 +65,7 @@ def types(
     told = None
     rows = [_row(one, choice) for one in choice.types]
     if is_live:
-        from tpuctl.cli.catalogue.comparing import ask
+        from tpuctl.cli.catalog.live_comparison import ask
 
         told = ask(
             state,

@@ -15,8 +15,8 @@ from tpuctl.model.charges import hourly, so_far
 from tpuctl.model.cost import dollars
 from tpuctl.view.base import DUMB
 from tpuctl.view.cost import on_google
-from tpuctl.view.progress import job_facts, job_sentence
-from tpuctl.view.region import Region
+from tpuctl.view.job_progress import job_facts, job_sentence
+from tpuctl.view.live_region import Region
 from tpuctl.view.status import charges_table, status_facts
 from tpuctl.view.tables import console, facts_table
 

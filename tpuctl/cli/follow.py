@@ -11,7 +11,7 @@ from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
     from tpuctl.api import Tpuctl
-    from tpuctl.cli.presses import Pressed, Presses
+    from tpuctl.cli.signals import Pressed, Presses
     from tpuctl.model.events import Emit, Event
     from tpuctl.model.job import JobRecord
     from tpuctl.model.part import LogPart
@@ -91,7 +91,7 @@ async def follow_here(
     """
     from contextlib import nullcontext
 
-    from tpuctl.cli.presses import Presses
+    from tpuctl.cli.signals import Presses
 
     with Presses() if presses is None else nullcontext(presses) as heard:
         following = _Following(state, tpuctl, record, heard, all_workers, part, goes_down)
@@ -138,7 +138,7 @@ class _Following:
         self.show(Note(text))
 
     async def run(self, seconds: float | None) -> Followed:
-        from tpuctl.cli.presses import Pressed
+        from tpuctl.cli.signals import Pressed
 
         work = self.tpuctl.follow(self.record, all_workers=self.all_workers, part=self.part)
         limit = seconds + LATE if seconds is not None else None
@@ -177,7 +177,7 @@ class _Following:
 
     async def _stop(self, *, in_a_hurry: bool = False) -> Followed:
         """End the job; another Ctrl-C does not wait for it."""
-        from tpuctl.cli.presses import Pressed
+        from tpuctl.cli.signals import Pressed
 
         grace = HURRY if in_a_hurry else GRACE
         self.note(STOPPING.format(self.record.id, grace))

@@ -12,12 +12,12 @@ from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.identity import Identity, identity_of
 from tpuctl.errors import Conflict, Denied, NotFound, QuotaExceeded, TpuctlError
-from tpuctl.flows.access import access_warnings, sources_of
-from tpuctl.flows.diagnosis.checks import Check
-from tpuctl.flows.diagnosis.policies import policies_finding
+from tpuctl.flows.doctor.checks import Check
+from tpuctl.flows.doctor.policies import policies_finding
 from tpuctl.flows.permissions import Missing, missing_permissions, told_and_granted
-from tpuctl.flows.provision import Prepared, prepare_up
 from tpuctl.flows.role import path_of
+from tpuctl.flows.ssh_access import access_warnings, sources_of
+from tpuctl.flows.up import Prepared, prepare_up
 from tpuctl.model.diagnosis import DENIED, Finding, State, failed
 from tpuctl.model.stack import Stack
 from tpuctl.resources.network import Network

@@ -28,7 +28,7 @@ async def diagnose(tpuctl: Tpuctl, tell: Callable[[Finding], None]) -> tuple[Dia
     Without a stack file a plain TPU VM is looked for, in the project that `tpuctl` names if any.
     """
     from tpuctl.cloud.clients import Cloud
-    from tpuctl.flows.diagnosis import Check, ProjectChecks, examine, machine_finding
+    from tpuctl.flows.doctor import Check, ProjectChecks, examine, machine_finding
     from tpuctl.model.stack import bare_stack
 
     stack, file = _stack_file(tpuctl)

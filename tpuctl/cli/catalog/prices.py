@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpuctl.cli.catalogue.choosing import (
+from tpuctl.cli.catalog.selection import (
     CapacityName,
     Generation,
     Limit,
@@ -74,7 +74,7 @@ def prices(
 
     Example: tpuctl prices --budget 20/day --generation v5e
     """
-    from tpuctl.cli.catalogue.offers import Shown
+    from tpuctl.cli.catalog.node_prices import Shown
     from tpuctl.errors import Usage
     from tpuctl.model.events import Note
     from tpuctl.view.cost import FREE
@@ -106,9 +106,9 @@ def prices(
             "    tpuctl prices v3-8\n    tpuctl prices --machines --zone europe-west4-a",
         )
     if beside:
-        from tpuctl.cli.catalogue import around
+        from tpuctl.cli.catalog import other_prices
 
-        getattr(around, BESIDE[beside[0]])(state, _one_region(zone, region), sort, limit)
+        getattr(other_prices, BESIDE[beside[0]])(state, _one_region(zone, region), sort, limit)
         return
     choice = chosen(
         types=accelerator,
@@ -141,7 +141,7 @@ def _beside(*wanted: bool) -> Iterable[tuple[str, bool]]:
 def _one_region(zone: str, region: str) -> str:
     """The region that machines, disks or buckets are asked of; empty for every one."""
     from tpuctl.catalog import region_of
-    from tpuctl.cli.catalogue.choosing import places
+    from tpuctl.cli.catalog.selection import places
     from tpuctl.errors import Usage
 
     if not zone and not region:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tpuctl.cli.catalogue.choosing import field, in_order, natural, then
+from tpuctl.cli.catalog.selection import field, in_order, natural, then
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
@@ -276,6 +276,6 @@ def _not_included(zone: str) -> str:
 
 
 def _say(text: str) -> None:
-    from tpuctl.view.wrapping import wrapped
+    from tpuctl.view.text_wrapping import wrapped
 
     print(wrapped(text, WIDTH))

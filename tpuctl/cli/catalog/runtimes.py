@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpuctl.cli.catalogue.choosing import (
+from tpuctl.cli.catalog.selection import (
     Generation,
     Limit,
     Live,
@@ -65,7 +65,7 @@ def runtimes(
     ]
     told = None
     if is_live:
-        from tpuctl.cli.catalogue.comparing import ask
+        from tpuctl.cli.catalog.live_comparison import ask
 
         known = [row["runtime"] for row in rows]
         others = {row["runtime"] for row in everything} - {*known}

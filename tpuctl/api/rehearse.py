@@ -147,7 +147,7 @@ def _target(stack: Stack) -> Target:
 
 async def _require_image(stack_api: StackApi, version: str | None, *, is_asked: bool) -> None:
     """Raise Refused where no image has exactly this TensorFlow: another may behave otherwise."""
-    from tpuctl.api.local import install_interpreter
+    from tpuctl.api.local_cloud import install_interpreter
     from tpuctl.emulator.machines import ImageStore
     from tpuctl.interpreters import install_hint, or_list
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
+from tpuctl.view.progress_state import Row, Standing, Story
 from tpuctl.view.rate import bar, clock_time, transfer_words
-from tpuctl.view.story import Row, Standing, Story
-from tpuctl.view.wrapping import columns, cut, plain
+from tpuctl.view.text_wrapping import columns, cut, plain
 
 __all__ = ["Look", "Tree"]
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import TpuctlError
+from tpuctl.flows.attempt_outcome import log_ends, machines_of
 from tpuctl.flows.attempts import attempts_of
 from tpuctl.flows.follow import status as status_of
-from tpuctl.flows.witness import log_ends, machines_of
 from tpuctl.jobs.logs import worker_records
 from tpuctl.model.explanation import Explanation, telling_lines
 from tpuctl.model.failures import Machines, classify

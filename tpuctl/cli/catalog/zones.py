@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tpuctl.cli.catalogue.choosing import (
+from tpuctl.cli.catalog.selection import (
     Generation,
     Limit,
     Live,
@@ -64,7 +64,7 @@ def zones(
     told = None
     rows = [row for one in choice.zones if (row := _row(one, choice))]
     if is_live:
-        from tpuctl.cli.catalogue.comparing import ask
+        from tpuctl.cli.catalog.live_comparison import ask
 
         told = ask(
             state,

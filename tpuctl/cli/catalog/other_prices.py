@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpuctl.cli.catalogue.choosing import field, in_order, natural
-from tpuctl.cli.known import regions
+from tpuctl.cli.catalog.selection import field, in_order, natural
 from tpuctl.cli.state import State
+from tpuctl.cli.suggestions import regions
 
 __all__ = ["disk_prices", "machine_prices", "storage_prices"]
 

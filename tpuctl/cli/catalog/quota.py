@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import typer
 
-from tpuctl.cli.catalogue.choosing import (
+from tpuctl.cli.catalog.selection import (
     CapacityName,
     Limit,
     LiveProject,
@@ -63,7 +63,7 @@ def quota(
 
     Example: tpuctl quota v3-8 --live --project my-project
     """
-    from tpuctl.cli.known import require_type
+    from tpuctl.cli.suggestions import require_type
 
     state: State = context.obj
     name = (accelerator or type_too).lower()
@@ -84,7 +84,7 @@ def quota(
 def _of_type(state: State, name: str, spot: bool | None, sort: str, limit: int | None) -> None:
     from tpuctl.catalog import accelerator_type
     from tpuctl.view.tables import print_rows
-    from tpuctl.view.wrapping import wrapped
+    from tpuctl.view.text_wrapping import wrapped
 
     known = accelerator_type(name)
     assert known is not None
@@ -219,7 +219,7 @@ def _live(
     from tpuctl.errors import Usage
     from tpuctl.flows.quota import read_room
     from tpuctl.view.tables import print_rows
-    from tpuctl.view.wrapping import wrapped
+    from tpuctl.view.text_wrapping import wrapped
 
     tpuctl = asked_live(state, project)
     if not name:

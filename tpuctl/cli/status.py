@@ -15,7 +15,7 @@ __all__ = ["moment_data", "show_moment", "watch_here"]
 
 
 def moment_data(moment: Moment) -> dict[str, Any]:
-    from tpuctl.view.progress import job_now_data
+    from tpuctl.view.job_progress import job_now_data
     from tpuctl.view.status import status_data
 
     seen = moment.status
@@ -31,7 +31,7 @@ def moment_data(moment: Moment) -> dict[str, Any]:
 
 
 def show_moment(moment: Moment, commands: Mapping[str, str], *, is_free: bool) -> None:
-    from tpuctl.view.progress import job_facts
+    from tpuctl.view.job_progress import job_facts
     from tpuctl.view.status import show_status
 
     seen = moment.status
@@ -55,7 +55,7 @@ def watch_here(state: State, tpuctl: Tpuctl, interval: float, commands: Mapping[
             state.view.on(StatusSeen(moment.at.isoformat(), state.data, said))
 
     async def for_people() -> None:
-        from tpuctl.view.watching import Watching
+        from tpuctl.view.live_status import Watching
 
         with Watching(interval, commands, is_free=state.is_free) as watching:
             async for moment in tpuctl.watch(interval):
