@@ -19,7 +19,7 @@ from tpuctl.api import Tpuctl
 from tpuctl.emulator import steering
 from tpuctl.emulator.control import LocalCloud
 from tpuctl.errors import NoCapacity, Usage
-from tpuctl.flows import attempt_outcome, follow, recover, restart, workers
+from tpuctl.flows import attempt_outcome, follow, recover, workers
 from tpuctl.flows.attempts import announce, attempts_of
 from tpuctl.model.attempt import Attempt, Verdict
 from tpuctl.model.events import Event, LogChunk, Warned
@@ -51,7 +51,7 @@ async def faults(local_cloud: LocalCloud) -> AsyncIterator[LocalCloud]:
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recover, "PAUSE", Backoff(0.01, 0.01))
-    monkeypatch.setattr(restart, "CAPACITY", Backoff(0.05, 0.05))
+    monkeypatch.setattr(recover, "CAPACITY", Backoff(0.05, 0.05))
     monkeypatch.setattr(attempt_outcome, "SETTLE_SECONDS", 0.1)
 
 
@@ -232,7 +232,7 @@ async def test_where_there_is_no_capacity_it_is_asked_for_again_and_elsewhere(
     assert await asyncio.wait_for(following, 120) == 0
     (attempt,) = await attempts_of(stack.store, record)
     assert attempt.footing.zone == "us-central1-c"
-    monkeypatch.setattr(restart, "CAPACITY_SECONDS", 0.0)
+    monkeypatch.setattr(recover, "CAPACITY_SECONDS", 0.0)
     again = await stack.submit(script(stack, FOR_EVER))
     await befall(faults, "stockout", zone="us-central1-c", times="unlimited")
     await befall(faults, "preempt", node=(await stack.node()).name)

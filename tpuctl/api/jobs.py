@@ -118,9 +118,9 @@ class JobApi(StackApi):
     async def start(self, wanted: Submission) -> JobRecord:
         """Bundle and ship what `submission` made, start it on its workers."""
         from tpuctl.engine.step import step
-        from tpuctl.flows.nodes import nodes_of
         from tpuctl.flows.submission import placed
         from tpuctl.flows.submit import submit
+        from tpuctl.flows.workers import nodes_of
         from tpuctl.preflight.command import check_setup
 
         with step(self.emit, "job/stack", "find") as finding:
@@ -180,8 +180,7 @@ class JobApi(StackApi):
         """
         from tpuctl.api.local_cloud import unless_gone
         from tpuctl.flows.controller_recovery import cloud_of_jobs
-        from tpuctl.flows.recover import follow_to_the_end
-        from tpuctl.flows.restart import Means
+        from tpuctl.flows.recover import Means, follow_to_the_end
 
         means = Means(
             stack=self.stack,

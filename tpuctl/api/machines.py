@@ -11,8 +11,8 @@ from tpuctl.errors import Usage
 
 if TYPE_CHECKING:
     from tpuctl.flows.cp import Copied
-    from tpuctl.flows.everywhere import Ending
     from tpuctl.flows.forward import WantedPort
+    from tpuctl.flows.workers import Ending
     from tpuctl.model.place import Copying
     from tpuctl.remote.ssh import SshTransport
 
@@ -42,7 +42,7 @@ class MachineApi(StackApi):
 
         What it writes is emitted. A worker that cannot be reached is told, and the others go on.
         """
-        from tpuctl.flows.everywhere import run_everywhere
+        from tpuctl.flows.workers import run_everywhere
 
         async with self.connections() as transports:
             return await run_everywhere(line, _chosen(transports, worker), self.emit)

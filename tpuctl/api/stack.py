@@ -207,14 +207,13 @@ class StackApi:
 
     async def node(self) -> NodeStatus:
         """The stack's node, the first of several. Raises NotFound when there is none."""
-        from tpuctl.flows.nodes import nodes_of
+        from tpuctl.flows.workers import nodes_of
 
         return (await nodes_of(self.stack, self.cloud))[0]
 
     async def transports(self) -> dict[int, SshTransport]:
         """A connection to each worker, made when first used; numbered through all nodes."""
-        from tpuctl.flows.nodes import nodes_of
-        from tpuctl.flows.workers import transports_of
+        from tpuctl.flows.workers import nodes_of, transports_of
         from tpuctl.remote.keys import config_home
 
         return await transports_of(

@@ -12,20 +12,20 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-__all__ = ["hasten", "hasten_parameter"]
+__all__ = ["use_fast_parameters", "use_fast_values"]
 
 CHECKED = ("exists", "resolve_path", "path_type", "parser", "allow_dash")
 
 
-def hasten(command: Any) -> None:
+def use_fast_parameters(command: Any) -> None:
     """Have the parameters of a command, and of all in it, take plain values as they are."""
     for parameter in command.params:
-        hasten_parameter(parameter)
+        use_fast_values(parameter)
     for inner in getattr(command, "commands", {}).values():
-        hasten(inner)
+        use_fast_parameters(inner)
 
 
-def hasten_parameter(parameter: Any) -> None:
+def use_fast_values(parameter: Any) -> None:
     usual = getattr(parameter, "get_runtime_param", None)
     if usual is None or isinstance(getattr(usual, "__self__", None), _Quick):
         return

@@ -106,7 +106,7 @@ def forward(
 
     Example: tpuctl forward 6006
     """
-    from tpuctl.cli.interrupting import until_interrupted
+    from tpuctl.cli.signals import until_interrupted
     from tpuctl.model.events import Event, PortForwarded
 
     state: State = context.obj

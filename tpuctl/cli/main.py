@@ -15,8 +15,8 @@ import typer
 
 from tpuctl.cli.app import command_line
 from tpuctl.cli.arguments import hoist, require_text
-from tpuctl.cli.mistakes import usage_problem
 from tpuctl.cli.state import AFTER_INTERRUPT, Declined, Interrupted, State
+from tpuctl.cli.suggestions import usage_problem
 from tpuctl.errors import Diagnostic, TpuctlError, Usage
 from tpuctl.slim import leave_out_async_rest
 

@@ -6,11 +6,15 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-__all__ = ["Pressed", "Presses"]
+if TYPE_CHECKING:
+    from tpuctl.cli.state import State
+
+__all__ = ["Pressed", "Presses", "until_interrupted"]
 
 T = TypeVar("T")
+ONE_PRESS = 1.0  # seconds in which several signals are one: `timeout` and shells send two
 
 
 class Pressed(Exception):
@@ -102,3 +106,28 @@ class Presses:
             pressing.cancel()
             working.cancel()
             await asyncio.gather(working, pressing, return_exceptions=True)
+
+
+def until_interrupted(state: State, work: Coroutine[Any, Any, None]) -> None:
+    """Run it until it ends or Ctrl-C cancels it; a second one ends the program at once."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        task = asyncio.ensure_future(work)
+
+        pressed: float | None = None
+
+        def interrupt() -> None:
+            nonlocal pressed
+            if pressed is None:
+                pressed = loop.time()
+                task.cancel()
+            elif loop.time() - pressed > ONE_PRESS:
+                raise KeyboardInterrupt
+
+        loop.add_signal_handler(signal.SIGINT, interrupt)
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.result()
+
+    state.wait_for(main())

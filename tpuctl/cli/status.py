@@ -42,7 +42,7 @@ def show_moment(moment: Moment, commands: Mapping[str, str], *, is_free: bool) -
 def watch_here(state: State, tpuctl: Tpuctl, interval: float, commands: Mapping[str, str]) -> None:
     """Show one moment after the other; in JSON a line for each, whether events were asked for
     or not, and the last one in the envelope."""
-    from tpuctl.cli.interrupting import until_interrupted
+    from tpuctl.cli.signals import until_interrupted
     from tpuctl.model.events import StatusSeen
 
     state.events = state.events or state.json

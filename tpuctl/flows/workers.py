@@ -1,10 +1,11 @@
-"""Reaching a node's workers: addresses, host keys, connections."""
+"""A stack's nodes and their workers: found, reached over SSH, and given a command all at once."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,22 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Diagnostic, NotFound, TpuctlError, Unreachable, Usage
 from tpuctl.files import private_folder
 from tpuctl.flows.controller import find_controller
-from tpuctl.model.events import Emit, Warned
+from tpuctl.flows.inventory import look_for_nodes
+from tpuctl.model.events import CommandOutput, Emit, Warned
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
 from tpuctl.remote.iap import Destination, IapWay, Relay
 from tpuctl.remote.ssh import Address, SshTransport, ask_host_key
 from tpuctl.waiting import Backoff, all_ended, wait_until
 
-__all__ = ["connect_workers", "controller_transport", "transports_of"]
+__all__ = [
+    "Ending",
+    "connect_workers",
+    "controller_transport",
+    "nodes_of",
+    "run_everywhere",
+    "transports_of",
+]
 
 BOOT_SECONDS = 300.0
 SSH_PORT = 22  # of machines as the relay knows them
@@ -303,3 +312,66 @@ async def _remembered_key(
         )
     )
     return (seen,)
+
+
+async def nodes_of(stack: Stack, cloud: Cloud) -> list[NodeStatus]:
+    """All of them in the zone where the stack is at work, in their order.
+
+    Raises NotFound when there is none, or when one of several is gone.
+    """
+    found = await look_for_nodes(cloud, stack.project, stack.name)
+    if not found:
+        raise NotFound(
+            "No node",
+            f"stack {stack.name} has no node",
+            hint="Bring it up with\n    tpuctl up",
+        )
+    first = min(found, key=lambda node: (node.zone != stack.zone, node.state != "READY"))
+    if len(stack.nodes) == 1:
+        return [first]
+    there = {node.name: node for node in found if node.zone == first.zone}
+    gone = [name for name in stack.nodes if name not in there]
+    if gone:
+        raise NotFound(
+            "Node is gone",
+            f"stack {stack.name} has no {', '.join(gone)} in {first.zone}",
+            hint="Bring it up again with\n    tpuctl up",
+        )
+    return [there[name] for name in stack.nodes]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a command ended on one worker."""
+
+    worker: int
+    exit_code: int
+
+
+async def run_everywhere(
+    line: str, transports: Mapping[int, SshTransport], emit: Emit
+) -> list[Ending]:
+    """Run a shell's line on all of them, emitting what it writes; the endings in their order.
+
+    A worker that cannot be reached is told and counts with the exit code of that error, while the
+    others go on. Cancelling interrupts the command everywhere.
+    """
+    endings: list[Ending] = []
+
+    async def one(worker: int, transport: SshTransport) -> None:
+        try:
+            code = await transport.pour(
+                line,
+                lambda data: emit(CommandOutput(worker, data)),
+                lambda data: emit(CommandOutput(worker, data, is_error=True)),
+            )
+        except TpuctlError as error:
+            for diagnostic in error.diagnostics:
+                emit(Warned(diagnostic, is_error=True))
+            code = error.exit_code
+        endings.append(Ending(worker, code))
+
+    async with asyncio.TaskGroup() as group:
+        for worker, transport in transports.items():
+            group.create_task(one(worker, transport))
+    return endings
