@@ -15,7 +15,7 @@ from figures import TPUCTL, Figure, local_cloud, sized, skipped, stack_in
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.machines import ImageStore
 from tpuctl.emulator.pace import Pace
-from tpuctl.flows.up import prepare_down
+from tpuctl.flows.down import prepare_down
 from tpuctl.model.events import Event, StepFinished, StepStarted
 from tpuctl.model.plan import Plan
 

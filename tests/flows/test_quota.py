@@ -11,7 +11,7 @@ from projects import Bench, Project
 from tpuctl.emulator import steering
 from tpuctl.emulator.control import LocalCloud
 from tpuctl.errors import QuotaExceeded
-from tpuctl.flows.up import Prepared
+from tpuctl.flows.plan import Prepared
 from tpuctl.model.events import Warned
 from tpuctl.model.quota import QuotaLine
 

@@ -19,7 +19,7 @@ from tpuctl.api import Tpuctl
 from tpuctl.emulator import steering
 from tpuctl.emulator.control import LocalCloud
 from tpuctl.errors import NoCapacity, Usage
-from tpuctl.flows import attempt_outcome, follow, recover, workers
+from tpuctl.flows import attempt_outcome, jobs, recover, workers
 from tpuctl.flows.attempts import announce, attempts_of
 from tpuctl.model.attempt import Attempt, Verdict
 from tpuctl.model.events import Event, LogChunk, Warned
@@ -294,7 +294,7 @@ async def test_an_attempt_that_was_announced_and_never_begun_is_followed_by_anot
 
 async def until_ended(stack: Tpuctl, record: JobRecord) -> None:
     async with asyncio.timeout(60):
-        while (await follow.status(stack.store, record)).exit_code is None:
+        while (await jobs.status(stack.store, record)).exit_code is None:
             await asyncio.sleep(0.05)
 
 

@@ -26,7 +26,7 @@ import pytest
 from tpuctl.api import Tpuctl
 from tpuctl.emulator import steering
 from tpuctl.emulator.control import LocalCloud, status
-from tpuctl.flows.up import Prepared
+from tpuctl.flows.plan import Prepared
 from tpuctl.model.events import Event
 from tpuctl.waiting import Backoff, wait_until
 

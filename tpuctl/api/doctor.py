@@ -94,12 +94,7 @@ def _stack_file(tpuctl: Tpuctl) -> tuple[Stack | None, Finding]:
 
 def _public_keys(tpuctl: Tpuctl) -> str:
     """As `up` would give them to machines; nothing where the key is still to be made."""
-    from tpuctl.remote.keys import config_home
-
-    is_own = tpuctl.stack.file.access.ssh_key == "auto"
-    if is_own and not (config_home() / "ssh" / "id_ed25519").exists():
-        return ""
-    return tpuctl.public_keys()
+    return tpuctl.keys.public_lines() if tpuctl.keys.is_made else ""
 
 
 def _local_cloud(tpuctl: Tpuctl, stack: Stack | None) -> Finding:

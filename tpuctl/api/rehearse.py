@@ -22,16 +22,14 @@ from tpuctl.model.events import CommandOutput, Emit
 from tpuctl.model.job import as_argument
 
 if TYPE_CHECKING:
+    from tpuctl.api import Tpuctl
     from tpuctl.api.local_buckets import Sample
-    from tpuctl.api.stack import StackApi
     from tpuctl.flows.submission import Submission
     from tpuctl.jobs.bundle import Bundle
-    from tpuctl.model.job import JobRecord
     from tpuctl.model.stack import Stack
     from tpuctl.preflight.rehearsal.finding import Target
     from tpuctl.preflight.rehearsal.outcome import Rehearsal
     from tpuctl.preflight.rehearsal.passes import Mode, Pass
-    from tpuctl.preflight.rehearsal.record import Content, Rehearsed
     from tpuctl.preflight.rehearsal.requirements import Packages
 
 __all__ = [
@@ -40,8 +38,6 @@ __all__ = [
     "job_variables",
     "output_of",
     "rehearse",
-    "rehearsed_before",
-    "was_rehearsed",
 ]
 
 STEPS = 8
@@ -63,14 +59,14 @@ class Wish:
     is_verbose: bool = False
 
 
-async def rehearse(stack_api: StackApi, wanted: Submission, wish: Wish) -> Rehearsal:
+async def rehearse(tpuctl: Tpuctl, wanted: Submission, wish: Wish) -> Rehearsal:
     """Run what was submitted twice for some steps on this machine, and judge what was seen.
 
     Nothing of it reaches Google: gs:// is the local cloud's, which is started if need be. Ctrl-C
     ends it with what was found until then. Raises Refused for what is not Python, and for a
     TensorFlow that this Python has no image of.
     """
-    from tpuctl.api.rehearse import Rehearsing
+    from tpuctl.flows.rehearsals import content_of, rehearsals
     from tpuctl.preflight.rehearsal.judging import judge
     from tpuctl.preflight.rehearsal.outcome import Rehearsal
 
@@ -82,10 +78,10 @@ async def rehearse(stack_api: StackApi, wanted: Submission, wish: Wish) -> Rehea
         )
     if wanted.script is not None and not wanted.script.is_file():
         raise Usage("No such script", str(wanted.script), hint="Name a file that exists.")
-    stack = stack_api.stack
+    stack = tpuctl.stack
     version = wish.tensorflow or stack.runtime.tensorflow
-    await _require_image(stack_api, version, is_asked=wish.tensorflow is not None)
-    memory = _memory()
+    await _require_image(tpuctl, version, is_asked=wish.tensorflow is not None)
+    memory = rehearsals()
     with tempfile.TemporaryDirectory(prefix="tpuctl-rehearsal-") as scratch:
         bundle = await _bundle(wanted, Path(scratch))
         one = Rehearsing(
@@ -94,8 +90,8 @@ async def rehearse(stack_api: StackApi, wanted: Submission, wish: Wish) -> Rehea
             wish,
             bundle,
             replace(_target(stack), tensorflow=version),
-            stack_api.emit,
-            stack_api.may_install,
+            tpuctl.emit,
+            tpuctl.may_install,
             home=memory.folder / "home",
             folder=memory.new_folder(new_name()),
             scratch=Path(scratch),
@@ -116,39 +112,13 @@ async def rehearse(stack_api: StackApi, wanted: Submission, wish: Wish) -> Rehea
         program.unlink(missing_ok=True)
     if not done.is_interrupted:
         outcome = {"errors": done.judgement.has_errors, "at": datetime.now(UTC).isoformat()}
-        memory.note(_content(stack, bundle.digest, one.program), outcome)
+        memory.note(content_of(stack, bundle.digest, one.program), outcome)
     return done
-
-
-def was_rehearsed(stack: Stack, record: JobRecord) -> bool:
-    """Whether what the record names was rehearsed here, with the same content, for this stack."""
-    return _memory().has(_content(stack, record.bundle, record.script))
-
-
-def rehearsed_before(stack: Stack, record: JobRecord) -> bool:
-    """Whether there is no reason to offer a rehearsal: it was done, or there is nothing to see."""
-    if record.form == "shell" or stack.runtime.tensorflow is None:
-        return True
-    return was_rehearsed(stack, record)
 
 
 def new_name() -> str:
     """A name for one rehearsal: `20261122-014500-ab12`."""
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-
-
-def _memory() -> Rehearsed:
-    from tpuctl.jobs.indexes import cache_home
-    from tpuctl.preflight.rehearsal.record import Rehearsed
-
-    return Rehearsed(cache_home() / "rehearsals")
-
-
-def _content(stack: Stack, digest: str, program: str) -> Content:
-    from tpuctl.preflight.rehearsal.record import Content
-
-    kind = stack.file.tpu.kind
-    return Content(digest, program, stack.accelerator.name, stack.runtime.version, kind)
 
 
 def _target(stack: Stack) -> Target:
@@ -168,7 +138,7 @@ def _target(stack: Stack) -> Target:
     )
 
 
-async def _require_image(stack_api: StackApi, version: str | None, *, is_asked: bool) -> None:
+async def _require_image(tpuctl: Tpuctl, version: str | None, *, is_asked: bool) -> None:
     """Raise Refused where no image has exactly this TensorFlow: another may behave otherwise."""
     from tpuctl.api.local_cloud import install_interpreter
     from tpuctl.emulator.machines import ImageStore
@@ -179,11 +149,11 @@ async def _require_image(stack_api: StackApi, version: str | None, *, is_asked: 
     images = ImageStore()
     minors = images.interpreters(version) if version in images.locks() else []
     if minors and not images.can_run(version):
-        await install_interpreter(version, stack_api.emit, stack_api.may_install)
+        await install_interpreter(version, tpuctl.emit, tpuctl.may_install)
     if minors and images.can_run(version):
         return
     nearest = images.nearest(version)
-    runtime = stack_api.stack.runtime.version
+    runtime = tpuctl.stack.runtime.version
     what = f"TensorFlow {version}" if is_asked else f"{runtime}: TensorFlow {version}"
     hints = []
     if minors:

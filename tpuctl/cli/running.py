@@ -13,8 +13,8 @@ from tpuctl.errors import Diagnostic, TpuctlError, Usage
 if TYPE_CHECKING:
     from tpuctl.api import Tpuctl
     from tpuctl.cli.signals import Presses
+    from tpuctl.flows.plan import Prepared
     from tpuctl.flows.submission import Submission
-    from tpuctl.flows.up import Prepared
     from tpuctl.model.events import Emit, Event, Outcome
     from tpuctl.model.job import JobRecord
 
@@ -68,6 +68,8 @@ class Running:
 
     async def start(self) -> JobRecord:
         """Bring the stack up where that is wanted, and start the job."""
+        from tpuctl.flows.up import up
+
         self._plan_phases(PHASES if self.checks and not self.up else {})
         wanted = self._checked()
         if self.up:
@@ -77,7 +79,7 @@ class Running:
             self._plan_phases(AFTER_CHECK)
             self._begin()
             self.state.after_interrupt = AFTER_INTERRUPT["up"]
-            await self.tpuctl.bring_up(prepared)
+            await up(self.tpuctl.context, prepared=prepared)
             self.state.after_interrupt = ()
         self._begin()
         return await self.tpuctl.start(wanted)

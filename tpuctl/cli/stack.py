@@ -13,7 +13,8 @@ from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
     from tpuctl.api import Tpuctl
-    from tpuctl.flows.up import Prepared, Teardown
+    from tpuctl.flows.down import Teardown
+    from tpuctl.flows.plan import Prepared
     from tpuctl.model.moment import Moment
 
 __all__ = ["confirm_up", "register"]

@@ -14,7 +14,7 @@ from tpuctl.model.stack import Stack
 from tpuctl.resources.bucket import Bucket
 from tpuctl.resources.record import Contents, Record
 
-__all__ = ["Meanwhile", "TakenDown"]
+__all__ = ["DownWatch", "TakenDown"]
 
 T = TypeVar("T")
 LOOK_SECONDS = 5.0
@@ -24,7 +24,7 @@ class TakenDown(Exception):
     """A `down` began after the work that was to be done."""
 
 
-class Meanwhile:
+class DownWatch:
     """Whether the stack was taken down since `begin`: its record counts that.
 
     Nothing but the project and its APIs is made before the bucket, so whoever takes a stack down
@@ -48,7 +48,7 @@ class Meanwhile:
             self._has_bucket = event.outcome in (Outcome.DONE, Outcome.UNCHANGED)
         self._emit(event)
 
-    async def work(self, work: Coroutine[Any, Any, T]) -> T:
+    async def unless_counted(self, work: Coroutine[Any, Any, T]) -> T:
         """Await it. Raises TakenDown, the work cancelled, once there was a `down` beside it."""
         task = asyncio.ensure_future(work)
         try:

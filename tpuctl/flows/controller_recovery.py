@@ -6,11 +6,9 @@ import os
 from collections.abc import Callable, Mapping
 
 from tpuctl.cloud.clients import Cloud
-from tpuctl.engine.planner import observe, plan_down, plan_up
+from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.resource import Resource
 from tpuctl.flows.composition import resources_of
-from tpuctl.flows.up import Prepared, apply_plan
-from tpuctl.model.events import Emit
 from tpuctl.model.inventory import TPU_KINDS
 from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.model.stack import Stack
@@ -20,8 +18,8 @@ __all__ = [
     "CONTROLLER",
     "cloud_of_jobs",
     "controller_name",
-    "prepare_renewal",
-    "undo_renewal",
+    "plan_of_controller",
+    "tpu_resources",
 ]
 
 # What a program on a controller is told by its environment.
@@ -42,26 +40,22 @@ def cloud_of_jobs(name: str, environment: Mapping[str, str] = os.environ) -> str
     return environment.get(CLOUD) or name
 
 
-async def prepare_renewal(
-    stack: Stack, cloud: Cloud, *, public_keys: Callable[[], str]
-) -> Prepared:
-    """The part of a plan for `up` that makes the TPU, in the controller's zone.
+async def plan_of_controller(
+    stack: Stack, cloud: Cloud, public_keys: Callable[[], str]
+) -> tuple[Plan, list[Resource]]:
+    """The part of a plan for `up` that makes the TPU, in the controller's zone; its resources.
 
     Everything else is there and stays as it is; changes of a TPU that is there are its owner's.
     """
-    resources = _tpu(stack, cloud, public_keys)
+    resources = tpu_resources(stack, cloud, public_keys)
     whole = plan_up(resources, await observe(resources))
-    plan = Plan(tuple(_of_making(change) for change in whole), whole.after)
-    return Prepared(stack, plan, resources)
+    return Plan(tuple(_of_making(change) for change in whole), whole.after), resources
 
 
-async def undo_renewal(stack: Stack, cloud: Cloud, emit: Emit) -> None:
-    """Take away a TPU that was made beside a `down`."""
-    resources = _tpu(stack, cloud, str)
-    await apply_plan(plan_down(resources, await observe(resources)), resources, emit)
-
-
-def _tpu(stack: Stack, cloud: Cloud, public_keys: Callable[[], str]) -> list[Resource]:
+def tpu_resources(
+    stack: Stack, cloud: Cloud, public_keys: Callable[[], str] = str
+) -> list[Resource]:
+    """The stack's TPU alone, which is all that its controller may make and take away."""
     everything = resources_of(stack, cloud, public_key=public_keys)
     return [one for one in everything if one.address.partition("/")[0] in TPU_KINDS]
 

@@ -4,31 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tpuctl.cloud.clients import Cloud
-from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import TpuctlError
 from tpuctl.flows.attempt_outcome import log_ends, machines_of
 from tpuctl.flows.attempts import attempts_of
-from tpuctl.flows.follow import status as status_of
+from tpuctl.flows.context import Context
+from tpuctl.flows.jobs import status as status_of
 from tpuctl.jobs.logs import worker_records
 from tpuctl.model.explanation import Explanation, telling_lines
 from tpuctl.model.failures import Machines, classify
 from tpuctl.model.job import JobRecord, WorkerRecord, job_status, lost_worker
-from tpuctl.model.stack import Stack
 
 __all__ = ["explain"]
 
 
-async def explain(stack: Stack, cloud: Cloud, store: ObjectStore, record: JobRecord) -> Explanation:
+async def explain(context: Context, record: JobRecord) -> Explanation:
     """Why the attempt ended; without a failure where it runs or did well.
 
     Nothing is asked of the machines themselves, which may be gone. Workers that seem to run on
     machines that are gone are lost.
     """
+    store = context.store
     workers = await worker_records(store, record)
     status = await status_of(store, record)
     attempts = tuple(await attempts_of(store, record.at(1)))
-    machines = await _machines(stack, cloud, record)
+    machines = await _machines(context, record)
     if status.exit_code is None and machines is not None and _is_gone(machines):
         workers = _with_lost(record, workers)
         status = job_status(record, workers)
@@ -48,10 +47,10 @@ async def explain(stack: Stack, cloud: Cloud, store: ObjectStore, record: JobRec
     )
 
 
-async def _machines(stack: Stack, cloud: Cloud, record: JobRecord) -> Machines | None:
+async def _machines(context: Context, record: JobRecord) -> Machines | None:
     """None where the cloud does not tell: that keeps nobody from reading the log."""
     try:
-        return await machines_of(stack, cloud, record)
+        return await machines_of(context.stack, context.cloud, record)
     except TpuctlError:
         return None
 

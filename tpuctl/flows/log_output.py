@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from tpuctl.cloud.objects import ObjectStore
+from tpuctl.flows.context import Context
+from tpuctl.flows.workers import connections
 from tpuctl.jobs.lines import LineFilter, LineNames
 from tpuctl.jobs.logplace import first_byte
 from tpuctl.jobs.logs import WorkerLog
@@ -17,7 +19,7 @@ from tpuctl.model.part import WHOLE, LogPart
 from tpuctl.remote.transport import Transport
 from tpuctl.waiting import all_ended
 
-__all__ = ["first_bytes", "lines_of", "show_log"]
+__all__ = ["first_bytes", "lines_of", "log_so_far", "show_log"]
 
 UNFINISHED = 0.3  # seconds until a line of several workers' that has no end is shown without
 
@@ -34,6 +36,15 @@ async def first_bytes(
         first_byte(part, record, worker, transports.get(worker), store) for worker in workers
     )
     return dict(zip(workers, found, strict=True))
+
+
+async def log_so_far(
+    context: Context, record: JobRecord, *, all_workers: bool = False, part: LogPart = WHOLE
+) -> None:
+    """Emit what an attempt has logged until now on the first worker, or on all; or a part of it."""
+    workers = record.workers if all_workers else record.workers[:1]
+    async with connections(context, required=False) as transports:
+        await show_log(record, workers, context.store, transports, context.emit, part=part)
 
 
 async def show_log(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import NotFound
+from tpuctl.flows.context import Context
 from tpuctl.flows.explain import explain
-from tpuctl.flows.follow import load
+from tpuctl.flows.jobs import load
 from tpuctl.jobs.logs import WorkerLog, worker_records
 from tpuctl.model.attempt import Attempt
 from tpuctl.model.curves import Curves
@@ -19,17 +19,18 @@ from tpuctl.model.report import AttemptReport, RunReport
 from tpuctl.model.stack import Stack
 from tpuctl.model.stack_cost import cost_of
 
-__all__ = ["report_on"]
+__all__ = ["report"]
 
 LOG_END = 1 << 14  # bytes of the last log that are shown
 LOG_LINES = 40
 
 
-async def report_on(stack: Stack, cloud: Cloud, store: ObjectStore, record: JobRecord) -> RunReport:
+async def report(context: Context, record: JobRecord) -> RunReport:
     """All that is known of a job, from its bucket; machines are asked for nothing but whether
     they are there. Curves are those of each attempt's first worker, one after the other.
     """
-    explanation = await explain(stack, cloud, store, record)
+    stack, store = context.stack, context.store
+    explanation = await explain(context, record)
     curves, end = Curves(), b""
     attempts = []
     whys: list[Attempt | None] = [None, *explanation.attempts]
@@ -45,7 +46,7 @@ async def report_on(stack: Stack, cloud: Cloud, store: ObjectStore, record: JobR
         curves.found(),
         datetime.now(UTC),
         _last_lines(end),
-        is_free=cloud.endpoint.is_local,
+        is_free=context.cloud.endpoint.is_local,
     )
 
 

@@ -1,119 +1,118 @@
-"""Bringing a stack up, zone after zone if need be, and taking it down with proof."""
+"""`up`: bring a stack up, in one zone after the other, until its machines are ready for jobs."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from tpuctl.catalog import HOURS_PER_MONTH
+from tpuctl.cloud.classification import NodesClosed
 from tpuctl.cloud.clients import Cloud
-from tpuctl.engine.apply import apply
-from tpuctl.engine.planner import Snapshot, observe, plan_down, plan_up
-from tpuctl.engine.resource import Resource
-from tpuctl.errors import TpuctlError
-from tpuctl.flows.composition import in_other_zones, resources_of
-from tpuctl.flows.holding import holding_of
-from tpuctl.flows.inventory import look
-from tpuctl.flows.quota import read_limits, read_region, report_of
-from tpuctl.flows.zones import home_zone, zone_error
-from tpuctl.model.cost import Cost, storage_cost
-from tpuctl.model.events import Emit, Outcome
-from tpuctl.model.inventory import Found
-from tpuctl.model.plan import Action, Plan, Result
-from tpuctl.model.quota import QuotaReport
+from tpuctl.engine.planner import observe, plan_down
+from tpuctl.engine.step import step
+from tpuctl.errors import Conflict, Scope, TpuctlError
+from tpuctl.flows.apply import apply_plan
+from tpuctl.flows.concurrent_down import DownWatch, TakenDown
+from tpuctl.flows.context import Context
+from tpuctl.flows.controller import shell_variables, write_shell_environment
+from tpuctl.flows.controller_recovery import tpu_resources
+from tpuctl.flows.down import down
+from tpuctl.flows.handover import equip_controller
+from tpuctl.flows.local_liveness import unless_gone
+from tpuctl.flows.machine_readiness import settle_machines
+from tpuctl.flows.plan import Prepared, plan
+from tpuctl.flows.workers import connect_workers, connections, nodes_of
+from tpuctl.flows.zones import Refusal, exhausted, next_zone, zones_to_try
+from tpuctl.model.events import Emit, Note, Planned, PlannedStep
+from tpuctl.model.inventory import MACHINES, TPU_KINDS
+from tpuctl.model.plan import Action
 from tpuctl.model.stack import Stack
-from tpuctl.model.stack_cost import cost_of, costs_elsewhere
-from tpuctl.model.status import Remaining
-from tpuctl.resources.secrets import forgotten_secrets
+from tpuctl.model.status import NodeStatus
+from tpuctl.remote.ssh import SshTransport
+from tpuctl.resources.roles import has_limits, is_recovered
 
-__all__ = [
-    "Prepared",
-    "Teardown",
-    "apply_plan",
-    "give_up_zone",
-    "prepare_down",
-    "prepare_up",
-    "prove_down",
-]
+__all__ = ["provision", "settle", "up"]
 
-TPU_KINDS = ("node", "queued", "tpu")
+WORKERS, WATCH = "ssh/workers", "ssh/watch"
+JOBS_BY_SSH = "jobs are sent over SSH"
+KEPT_BY_THEM = "they keep the limits, and use the bucket with their own account"
 ZONAL = (*TPU_KINDS, "controller", "disk")
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A plan for `up` with what it needs to be carried out. `stack` is in the zone in use."""
-
-    stack: Stack
-    plan: Plan
-    resources: Sequence[Resource]
-    quota: QuotaReport = field(
-        default_factory=QuotaReport
-    )  # empty where a zone was tried after another
-
-    @property
-    def cost(self) -> Cost:
-        """What the stack costs when it is up."""
-        return cost_of(self.stack)
-
-    @property
-    def costs_elsewhere(self) -> dict[str, Cost]:
-        """By zone, where `up` goes when this one refuses."""
-        return costs_elsewhere(self.stack)
-
-    @property
-    def asks_for_closed_node(self) -> bool:
-        """Whether a TPU node is to be made, which Google does for few projects any more."""
-        return any(
-            one.action is Action.CREATE and one.address.startswith("tpu/") for one in self.plan
-        )
-
-
-async def prepare_up(
-    stack: Stack,
-    cloud: Cloud,
+async def up(
+    context: Context,
+    confirm: Callable[[Prepared], None] | None = None,
     *,
-    sources: tuple[str, ...],
-    public_key: Callable[[], str],
-    zone: str | None = None,
+    prepared: Prepared | None = None,
 ) -> Prepared:
-    """Ask the cloud, then decide: in this zone, else where the stack is already.
+    """Bring the stack up, until every machine is ready for jobs.
 
-    What the stack has in other zones is from tries that were given up, and goes.
+    `confirm` sees a plan with work in it first, and raises to refuse it. A plan that was made
+    before, `prepared`, is carried out as it is.
     """
-    kinds = {*TPU_KINDS, *(("controller",) if stack.controller else ())}
-    kinds |= {"disk"} if stack.file.tpu.data_disks else set()
-    limits = asyncio.create_task(read_limits(stack, cloud)) if zone is None else None
-    region = None
+    stack, cloud, emit = context.stack, context.cloud, context.emit
+    prepared = prepared or await plan(context)
+    if confirm is not None and not prepared.plan.is_empty:
+        confirm(prepared)
+    emit(_planned_settling(prepared))
+    if not prepared.plan.is_empty:
+        _ = context.keys.pair  # where it cannot be had, nothing is made
+        await context.prepare_image(stack.runtime.tensorflow, emit)
+        prepared = await provision(context, prepared)
+    async with connections(context) as transports:
+        node = (await nodes_of(stack, cloud))[0] if stack.is_node else None
+        await settle(prepared.stack, cloud, node, transports, emit)
+    if context.controller is None:
+        await equip_controller(prepared.stack, cloud, context.keys, emit)
+    return prepared
+
+
+async def provision(context: Context, prepared: Prepared) -> Prepared:
+    """Carry a plan out, in other zones if need be. The machines may not answer yet after it.
+
+    Raises Conflict, with everything taken away again, when the stack was taken down meanwhile.
+    """
+    downs = DownWatch(context.stack, context.cloud, context.emit)
+    await downs.begin()
+    applying = downs.unless_counted(_apply_in_zones(replace(context, emit=downs.emit), prepared))
     try:
-        everyones = await look(
-            cloud, stack.project, stack=stack.name, kinds=sorted(kinds), others=zone is None
-        )
-        found = [one for one in everyones if one.stack == stack.name]
-        here = stack.in_zone(zone or home_zone(stack, found))
-        region = asyncio.create_task(read_region(here, cloud)) if zone is None else None
-        resources = resources_of(here, cloud, sources=sources, public_key=public_key)
-        resources += in_other_zones(
-            [one for one in found if not one.serves(here.zone)],
-            here,
-            cloud,
-            resources,
-            beside_creation=True,
-        )
-        resources += await forgotten_secrets(here, cloud, resources)
-        plan = plan_up(resources, await observe(resources))
-        if limits is None or region is None:
-            return Prepared(here, plan, resources)
-        quota = report_of(here, plan, everyones, await limits, await region)
-        return Prepared(here, plan, resources, quota)
-    finally:
-        for task in (limits, region):
-            if task is not None:
-                task.cancel()  # where it has not ended, nobody needs its answer any more
+        return await unless_gone(applying, context.cloud.endpoint, "tpuctl up")
+    except TakenDown as taken:
+        raise await _undo(context) from taken
 
 
-async def give_up_zone(prepared: Prepared, emit: Emit) -> None:
+async def _apply_in_zones(context: Context, prepared: Prepared) -> Prepared:
+    """Carry the plan out, in the next zone when one refuses for itself or its region alone.
+
+    What the zone before has goes with the plan for the next. The one that succeeded is returned.
+    """
+    zones = zones_to_try(prepared.stack, prepared.plan)
+    refusals: list[Refusal] = []
+    while True:
+        zone = prepared.stack.zone
+        try:
+            await apply_plan(prepared.plan, prepared.resources, context.emit)
+        except TpuctlError as error:
+            if isinstance(error, NodesClosed):  # no zone will have it: nothing waits for it
+                await _give_up_zone(prepared, context.emit)
+            if error.scope not in (Scope.ZONE, Scope.REGION):
+                raise
+            refusals.append(Refusal(zone, error))
+            following = next_zone(zones, refusals)
+            if following is None:
+                await _give_up_zone(prepared, context.emit)
+                last = exhausted(refusals, prepared.stack, zones)
+                if last is error:  # which keeps what it came from
+                    raise
+                raise last from error
+            context.emit(Note(f"{refusals[-1]}. Trying {following}."))
+            prepared = await plan(context, following)
+            continue
+        if refusals:
+            context.emit(Note(f"Made in {zone}, for {'; '.join(str(one) for one in refusals)}."))
+        return prepared
+
+
+async def _give_up_zone(prepared: Prepared, emit: Emit) -> None:
     """Take away what this plan has made in its zone, and what of it is still on its way."""
     made = [
         one
@@ -126,83 +125,51 @@ async def give_up_zone(prepared: Prepared, emit: Emit) -> None:
         await apply_plan(plan, made, emit)
 
 
-@dataclass(frozen=True)
-class Teardown:
-    """What `down` is about to do, with everything of the stack in zones it no longer names."""
-
-    stack: Stack
-    plan: Plan
-    resources: tuple[Resource, ...]
-
-
-async def prepare_down(
-    stack: Stack, cloud: Cloud, *, delete_bucket: bool = False, must_exist: bool = False
-) -> Teardown:
-    """Like prepare_up, and looks through the whole project for what is the stack's.
-
-    Raises NotFound where the project is not there and `must_exist`.
-    """
-    resources = resources_of(stack, cloud, delete_bucket=delete_bucket)
-    found = await look(cloud, stack.project, stack=stack.name, must_exist=must_exist)
-    resources += in_other_zones(found, stack, cloud, resources, delete_bucket=delete_bucket)
-    resources += await forgotten_secrets(stack, cloud, resources)
-    return Teardown(stack, plan_down(resources, await observe(resources)), tuple(resources))
-
-
-async def apply_plan(plan: Plan, resources: Sequence[Resource], emit: Emit) -> dict[str, Result]:
-    """Carry a plan out. After everything has ended the furthest reaching failure is raised."""
-    results = await apply(plan, resources, emit)
-    errors = {
-        result.address: result.error
-        for result in results.values()
-        if result.outcome is Outcome.FAILED and isinstance(result.error, TpuctlError)
-    }
-    if errors:
-        raise zone_error(errors)
-    return results
-
-
-async def prove_down(teardown: Teardown, cloud: Cloud) -> tuple[Remaining, ...]:
-    """Ask the cloud again for everything that was to go, and say what is still there.
-
-    The project is looked through once more: what came into being meanwhile is told too. A bucket
-    of the stack that is still there is told with its size and what it costs a month.
-    """
-    stack = teardown.stack
-    snapshot: Snapshot = await observe(teardown.resources)
-    proof = [_remaining(one, teardown.plan, snapshot) for one in teardown.resources]
-    known = {one.address for one in teardown.resources}
-    there = await look(cloud, stack.project, stack=stack.name)
-    for found in there:
-        if found.address not in known and _address_at_home(found, stack) not in known:
-            proof.append(Remaining(found.address, "remains", "it is there", found.is_billable))
-    buckets = {one.address: one for one in there if one.kind == "bucket"}
-    return tuple([await _with_holding(one, buckets.get(one.address), cloud) for one in proof])
-
-
-async def _with_holding(one: Remaining, bucket: Found | None, cloud: Cloud) -> Remaining:
-    if bucket is None or one.state == "gone":
-        return one
-    try:
-        holding = await holding_of(cloud, bucket.name)
-    except TpuctlError:  # it may not be looked into, or has gone: that it was there is told
-        return one
-    per_hour = storage_cost(bucket.detail, holding.bytes).per_hour
-    per_month = None if per_hour is None else per_hour * HOURS_PER_MONTH
-    return replace(one, holding=holding, per_month=per_month)
-
-
-def _address_at_home(found: Found, stack: Stack) -> str:
-    return f"{found.kind}/{found.name}" if found.zone in ("", stack.zone) else found.address
-
-
-def _remaining(one: Resource, plan: Plan, snapshot: Snapshot) -> Remaining:
-    asked = plan.change(one.address)
-    now = one.removal(snapshot[one.address])
-    if now.is_work:
-        state = "remains"
-    elif now.action is Action.LEAVE and not asked.is_work and snapshot[one.address] is not None:
-        state = "kept"
+async def _undo(context: Context) -> TpuctlError:
+    """Take away what was made beside a `down`; the error that tells of it."""
+    stack = context.stack
+    context.emit(Note("The stack is being taken down by somebody else: undoing what was made."))
+    if context.controller is not None:
+        resources = tpu_resources(stack, context.cloud)
+        await apply_plan(plan_down(resources, await observe(resources)), resources, context.emit)
     else:
-        state = "gone"
-    return Remaining(one.address, state, now.because, one.is_billable)
+        await down(context)
+    return Conflict(
+        "Taken down meanwhile",
+        f"somebody took stack {stack.name} down while it was brought up; "
+        "what was made has been taken away again",
+        hint="Bring it up anew with\n    tpuctl up",
+    )
+
+
+def _planned_settling(prepared: Prepared) -> Planned:
+    """What `settle` does once the plan has been carried out."""
+    addresses = (one.address for one in prepared.plan)
+    machines = sorted(one for one in addresses if one.partition("/")[0] in MACHINES)
+    return Planned(
+        (
+            PlannedStep(WORKERS, "connect", JOBS_BY_SSH, tuple(machines)),
+            PlannedStep(WATCH, "check", KEPT_BY_THEM, (WORKERS,)),
+        )
+    )
+
+
+async def settle(
+    stack: Stack,
+    cloud: Cloud,
+    node: NodeStatus | None,
+    transports: Mapping[int, SshTransport],
+    emit: Emit,
+) -> None:
+    """Wait until every machine answers, and is as it is to be before a job.
+
+    `node` is the TPU node that a controller has to know of; None on TPU VMs.
+    """
+    with step(emit, WORKERS, "connect", JOBS_BY_SSH):
+        await connect_workers(cloud, list(transports.values()))
+        if node is not None:
+            variables = shell_variables(stack, node, cloud=cloud.endpoint.name)
+            await write_shell_environment(transports[0], variables)
+    with step(emit, WATCH, "check", KEPT_BY_THEM) as check:
+        has_watch = has_limits(stack) or (stack.is_node and is_recovered(stack))
+        await settle_machines(transports, stack.bucket, check.report, has_watch=has_watch)
