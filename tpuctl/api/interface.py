@@ -143,7 +143,8 @@ class Tpuctl:
         """The objects of the stack's bucket."""
         return self.context.store
 
-    def _named(self, part: LogPart | None) -> LogPart:
+    def named(self, part: LogPart | None) -> LogPart:
+        """A part of a log, or all of it, with the names of workers or without."""
         from tpuctl.model.part import WHOLE
 
         return replace(part or WHOLE, is_named=self.names_workers)
@@ -302,7 +303,7 @@ class Tpuctl:
         from tpuctl.flows.recover import follow_to_the_end
 
         return await follow_to_the_end(
-            self.context, record, all_workers=all_workers, show=show, part=self._named(part)
+            self.context, record, all_workers=all_workers, show=show, part=self.named(part)
         )
 
     async def run(
@@ -320,7 +321,8 @@ class Tpuctl:
         """
         from tpuctl.flows.run import run
 
-        return await run(self.context, self.submission(script, arguments), up=up, down=down)
+        submission = self.submission(script, arguments)  # refused before a local cloud is started
+        return await run(self.context, submission, up=up, down=down, part=self.named(None))
 
     async def log(
         self, record: JobRecord, *, all_workers: bool = False, part: LogPart | None = None
@@ -328,7 +330,7 @@ class Tpuctl:
         """Emit what an attempt has logged until now, or a part of it."""
         from tpuctl.flows.log_output import log_so_far
 
-        await log_so_far(self.context, record, all_workers=all_workers, part=self._named(part))
+        await log_so_far(self.context, record, all_workers=all_workers, part=self.named(part))
 
     async def job(self, name: str = "", attempt: int | None = None) -> JobRecord:
         """A job by its id or its word; the latest when none is given. Raises NotFound.

@@ -106,7 +106,7 @@ def forward(
 
     Example: tpuctl forward 6006
     """
-    from tpuctl.cli.signals import until_interrupted
+    from tpuctl.flows.signals import until_interrupted
     from tpuctl.model.events import Event, PortForwarded
 
     state: State = context.obj
@@ -133,7 +133,7 @@ def forward(
             tell(Note("Ctrl-C ends it."))
             await asyncio.Event().wait()
 
-    until_interrupted(state, work())
+    state.wait_for(until_interrupted(work()))
 
 
 def _exec_ssh(state: State, line: str, worker: int) -> int:

@@ -42,7 +42,7 @@ def show_moment(moment: Moment, commands: Mapping[str, str], *, is_free: bool) -
 def watch_here(state: State, tpuctl: Tpuctl, interval: float, commands: Mapping[str, str]) -> None:
     """Show one moment after the other; in JSON a line for each, whether events were asked for
     or not, and the last one in the envelope."""
-    from tpuctl.cli.signals import until_interrupted
+    from tpuctl.flows.signals import until_interrupted
     from tpuctl.model.events import StatusSeen
 
     state.events = state.events or state.json
@@ -61,4 +61,4 @@ def watch_here(state: State, tpuctl: Tpuctl, interval: float, commands: Mapping[
             async for moment in tpuctl.watch(interval):
                 watching.show(moment)
 
-    until_interrupted(state, in_json() if state.json else for_people())
+    state.wait_for(until_interrupted(in_json() if state.json else for_people()))

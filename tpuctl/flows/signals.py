@@ -6,12 +6,9 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
-if TYPE_CHECKING:
-    from tpuctl.cli.state import State
-
-__all__ = ["Pressed", "Presses", "until_interrupted"]
+__all__ = ["Pressed", "Presses", "Unheard", "until_interrupted"]
 
 T = TypeVar("T")
 ONE_PRESS = 1.0  # seconds in which several signals are one: `timeout` and shells send two
@@ -108,26 +105,40 @@ class Presses:
             await asyncio.gather(working, pressing, return_exceptions=True)
 
 
-def until_interrupted(state: State, work: Coroutine[Any, Any, None]) -> None:
+class Unheard:
+    """As `Presses`, where nobody sits: what interrupts the program interrupts the work."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def hear(self, number: signal.Signals) -> None:
+        pass
+
+    def forget(self) -> None:
+        pass
+
+    async def unless(self, work: Coroutine[Any, Any, T]) -> T:
+        return await work
+
+
+async def until_interrupted(work: Coroutine[Any, Any, None]) -> None:
     """Run it until it ends or Ctrl-C cancels it; a second one ends the program at once."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(work)
+    pressed: float | None = None
 
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        task = asyncio.ensure_future(work)
+    def interrupt() -> None:
+        nonlocal pressed
+        if pressed is None:
+            pressed = loop.time()
+            task.cancel()
+        elif loop.time() - pressed > ONE_PRESS:
+            raise KeyboardInterrupt
 
-        pressed: float | None = None
-
-        def interrupt() -> None:
-            nonlocal pressed
-            if pressed is None:
-                pressed = loop.time()
-                task.cancel()
-            elif loop.time() - pressed > ONE_PRESS:
-                raise KeyboardInterrupt
-
-        loop.add_signal_handler(signal.SIGINT, interrupt)
-        await asyncio.wait({task})
-        if not task.cancelled():
-            task.result()
-
-    state.wait_for(main())
+    loop.add_signal_handler(signal.SIGINT, interrupt)
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.result()
