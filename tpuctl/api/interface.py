@@ -15,11 +15,10 @@ if TYPE_CHECKING:
     from tpuctl.cloud.clients import Cloud
     from tpuctl.cloud.endpoints import Endpoint
     from tpuctl.cloud.objects import ObjectStore
-    from tpuctl.flows.context import Context
+    from tpuctl.flows.context import Context, Keys
     from tpuctl.flows.cp import Copied
     from tpuctl.flows.down import Teardown
     from tpuctl.flows.forward import WantedPort
-    from tpuctl.flows.keys import Keys
     from tpuctl.flows.plan import Prepared
     from tpuctl.flows.submission import Submission
     from tpuctl.flows.workers import Ending
@@ -109,7 +108,7 @@ class Tpuctl:
 
     @cached_property
     def keys(self) -> Keys:
-        from tpuctl.flows.keys import Keys
+        from tpuctl.flows.context import Keys
 
         return Keys(self.stack)
 

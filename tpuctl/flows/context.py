@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.objects import ObjectStore
-from tpuctl.flows.keys import Keys
+from tpuctl.files import private_folder
 from tpuctl.model.events import Emit, ignore
 from tpuctl.model.stack import Stack
+from tpuctl.remote.keys import KeyPair, config_home, load_key, own_key
 from tpuctl.waiting import Clock
 
-__all__ = ["Context", "PrepareImage"]
+__all__ = ["Context", "Keys", "PrepareImage", "known_hosts"]
 
 PrepareImage = Callable[[str | None, Emit], Awaitable[None]]
 
@@ -45,3 +48,41 @@ class Context:
     @property
     def clock(self) -> Clock:
         return self.cloud.clock
+
+
+class Keys:
+    """The keys of one stack. Nothing is read, or made, before it is needed."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._named = stack.file.access.ssh_key
+        self._controllers = config_home() / "controllers" / f"{stack.project}-{stack.name}.pub"
+
+    @cached_property
+    def pair(self) -> KeyPair:
+        """The key that the stack file names, else tpuctl's own, made when missing."""
+        return own_key() if self._named == "auto" else load_key(Path(self._named).expanduser())
+
+    @property
+    def is_made(self) -> bool:
+        """Whether `pair` would make no key."""
+        return self._named != "auto" or (config_home() / "ssh" / "id_ed25519").exists()
+
+    def controllers(self) -> list[str]:
+        """With which the stack's controller logs in, as far as it is known here."""
+        path = self._controllers
+        return path.read_text("utf-8").splitlines() if path.exists() else []
+
+    def remember_controllers(self, line: str) -> None:
+        """Have the next `up` from here know the controller's key."""
+        if self.controllers() != [line]:
+            private_folder(self._controllers.parent)
+            self._controllers.write_text(line + "\n", "utf-8")
+
+    def public_lines(self) -> str:
+        """The keys that machines let in, a line each."""
+        return "\n".join([self.pair.public_line, *self.controllers()])
+
+
+def known_hosts() -> Path:
+    """The folder of host keys that were taken on trust."""
+    return config_home() / "known_hosts"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tpuctl.flows.context import Context
-from tpuctl.flows.keys import known_hosts
+from tpuctl.flows.context import Context, known_hosts
 from tpuctl.flows.workers import chosen, transports
 from tpuctl.remote.ssh import program
 

@@ -14,10 +14,9 @@ from typing import Any
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Diagnostic, NotFound, TpuctlError, Unreachable, Usage
 from tpuctl.files import private_folder
-from tpuctl.flows.context import Context
+from tpuctl.flows.context import Context, known_hosts
 from tpuctl.flows.controller import find_controller
 from tpuctl.flows.inventory import look_for_nodes
-from tpuctl.flows.keys import known_hosts
 from tpuctl.model.events import CommandOutput, Emit, Warned
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus

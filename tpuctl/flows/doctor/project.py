@@ -15,9 +15,8 @@ from tpuctl.errors import Conflict, Denied, NotFound, QuotaExceeded, TpuctlError
 from tpuctl.flows.doctor.checks import Check
 from tpuctl.flows.doctor.policies import policies_finding
 from tpuctl.flows.permissions import Missing, missing_permissions, told_and_granted
-from tpuctl.flows.plan import Prepared, prepare_up
+from tpuctl.flows.plan import Prepared, access_warnings, prepare_up, sources_of
 from tpuctl.flows.role import path_of
-from tpuctl.flows.ssh_access import access_warnings, sources_of
 from tpuctl.model.diagnosis import DENIED, Finding, State, failed
 from tpuctl.model.stack import Stack
 from tpuctl.resources.network import Network
