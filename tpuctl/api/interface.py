@@ -121,8 +121,7 @@ class Tpuctl:
     def context(self) -> Context:
         """What flows are handed. Starts the local cloud where that is spoken to."""
         from tpuctl.api.local_cloud import prepare_image
-        from tpuctl.flows.context import Context
-        from tpuctl.flows.controller_recovery import cloud_of_jobs, controller_name
+        from tpuctl.flows.context import Context, cloud_of_jobs, controller_name
 
         context = Context(
             self.stack,

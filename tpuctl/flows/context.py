@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import os
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +16,19 @@ from tpuctl.model.stack import Stack
 from tpuctl.remote.keys import KeyPair, config_home, load_key, own_key
 from tpuctl.waiting import Clock
 
-__all__ = ["Context", "Keys", "PrepareImage", "known_hosts"]
+__all__ = [
+    "CLOUD",
+    "CONTROLLER",
+    "Context",
+    "Keys",
+    "PrepareImage",
+    "cloud_of_jobs",
+    "controller_name",
+    "known_hosts",
+]
+
+# What a program on a controller is told by its environment.
+CONTROLLER, CLOUD = "TPUCTL_CONTROLLER", "TPUCTL_CONTROLLER_CLOUD"
 
 PrepareImage = Callable[[str | None, Emit], Awaitable[None]]
 
@@ -86,3 +99,16 @@ class Keys:
 def known_hosts() -> Path:
     """The folder of host keys that were taken on trust."""
     return config_home() / "known_hosts"
+
+
+def controller_name(environment: Mapping[str, str] = os.environ) -> str | None:
+    """The controller that this program runs on, working for its stack; None anywhere else."""
+    return environment.get(CONTROLLER) or None
+
+
+def cloud_of_jobs(name: str, environment: Mapping[str, str] = os.environ) -> str:
+    """The cloud that jobs are in, for a program that speaks to the one of this name.
+
+    On a controller the local cloud goes by Google's name, and answers at Google's addresses.
+    """
+    return environment.get(CLOUD) or name

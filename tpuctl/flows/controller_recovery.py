@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.planner import observe, plan_up
@@ -14,30 +13,11 @@ from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.model.stack import Stack
 
 __all__ = [
-    "CLOUD",
-    "CONTROLLER",
-    "cloud_of_jobs",
-    "controller_name",
     "plan_of_controller",
     "tpu_resources",
 ]
 
-# What a program on a controller is told by its environment.
-CONTROLLER, CLOUD = "TPUCTL_CONTROLLER", "TPUCTL_CONTROLLER_CLOUD"
 WAITING = ("wait",)  # what an update names that goes on with what was asked for
-
-
-def controller_name(environment: Mapping[str, str] = os.environ) -> str | None:
-    """The controller that this program runs on, working for its stack; None anywhere else."""
-    return environment.get(CONTROLLER) or None
-
-
-def cloud_of_jobs(name: str, environment: Mapping[str, str] = os.environ) -> str:
-    """The cloud that jobs are in, for a program that speaks to the one of this name.
-
-    On a controller the local cloud goes by Google's name, and answers at Google's addresses.
-    """
-    return environment.get(CLOUD) or name
 
 
 async def plan_of_controller(

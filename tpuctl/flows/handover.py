@@ -18,8 +18,7 @@ from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.step import Step, step
 from tpuctl.errors import Diagnostic, RemoteFailed, TpuctlError
 from tpuctl.flows.composition import resources_of
-from tpuctl.flows.context import Keys, known_hosts
-from tpuctl.flows.controller_recovery import CLOUD, CONTROLLER
+from tpuctl.flows.context import CLOUD, CONTROLLER, Keys, known_hosts
 from tpuctl.flows.workers import connect_workers, controller_transport
 from tpuctl.jobs.launch import parcel
 from tpuctl.jobs.wheel import own_wheel

@@ -7,20 +7,22 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from tpuctl.cloud.objects import ObjectInfo, ObjectStore
 from tpuctl.errors import NotFound, TpuctlError
 from tpuctl.flows.context import Context
 from tpuctl.flows.inventory import look
 from tpuctl.flows.jobs import considered, load
-from tpuctl.flows.workers import transports
 from tpuctl.jobs.launch import command
 from tpuctl.model.inventory import with_requests
 from tpuctl.model.job import JobRecord, JobStatus, WorkerRecord, job_status
 from tpuctl.model.moment import JobNow, Moment, StackStatus
 from tpuctl.model.names import JOBS
 from tpuctl.model.progress import LINES, TAIL, Progress, progress_of
-from tpuctl.remote.ssh import SshTransport
+
+if TYPE_CHECKING:
+    from tpuctl.remote.ssh import SshTransport
 
 __all__ = ["JobWatch", "moment", "status", "watch"]
 
@@ -227,6 +229,8 @@ class _Machine:
         self._connecting = loop.create_task(self._reached(self._context, worker))
 
     async def _reached(self, context: Context, worker: int) -> None:
+        from tpuctl.flows.workers import transports
+
         with suppress(TpuctlError):
             found = await transports(context)
             if worker in found:
