@@ -62,7 +62,7 @@ def _answered_at_once(arguments: list[str]) -> int | None:
 
         text = f"tpuctl {__version__}"
     elif arguments in ([], ["--help"], ["-h"], ["help"]):
-        from tpuctl.cli.pages import root_page
+        from tpuctl.cli.help_pages import root_page
 
         text = root_page()
     else:

@@ -19,7 +19,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 from figures import Figure, sized
 from job_environment import JOB
 
-from tpuctl.api.compiling import compile_script
+from tpuctl.api.compile import compile_script
 from tpuctl.model.events import Event, StepFinished
 from tpuctl.preflight.compile.report import CompileReport
 

@@ -20,7 +20,7 @@ from shells import GitLabLoader, require_shell, scripts_of
 
 from tpuctl import __version__
 from tpuctl.errors import Conflict, Usage
-from tpuctl.flows.checkout import Checkout, checkout_of
+from tpuctl.flows.git_checkout import Checkout, checkout_of
 from tpuctl.flows.pipeline_setup import setup_steps
 from tpuctl.flows.pipelines import SYSTEMS, Pipeline, Wishes, place, render, write
 

@@ -31,7 +31,7 @@ __all__ = ["ACCOUNT", "bring_up", "content", "differences", "take_down"]
 ACCOUNT = "010CA1-010CA1-010CA1"  # the local cloud's open billing account
 for one in RPC.values():
     importlib.import_module(one[0])
-for one in ("google.cloud.storage", "tpuctl.flows.provision", "tpuctl.flows.bring_up"):
+for one in ("google.cloud.storage", "tpuctl.flows.up", "tpuctl.flows.down"):
     importlib.import_module(one)
 for one in (known_errors.table, accelerator_types, machine_types):
     one()  # what is read once

@@ -9,7 +9,7 @@ from tpuctl.cloud.operations import long_operation
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Conflict, NoCapacity
-from tpuctl.flows.provision import prepare_down
+from tpuctl.flows.down import prepare_down
 from tpuctl.model.inventory import Found
 
 OTHER = "us-central1-a"

@@ -20,7 +20,7 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import GOOGLE
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
-from tpuctl.flows.diagnosis import ProjectChecks
+from tpuctl.flows.doctor import ProjectChecks
 from tpuctl.model.diagnosis import State
 
 CHECKS = [

@@ -17,7 +17,7 @@ from members import OWNER, Member, grant, make_role, revoke
 from projects import Project
 
 from tpuctl.api import Tpuctl
-from tpuctl.api.diagnosing import role_of
+from tpuctl.api.doctor import role_of
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import TpuctlError

@@ -107,7 +107,7 @@ def test_a_jobs_own_code_is_told_from_ours(
 
 async def test_a_lost_job_ends_with_69(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, for that the cloud may tell of a preemption late is waited for."""
-    monkeypatch.setattr("tpuctl.flows.witness.SETTLE_SECONDS", 1.0)
+    monkeypatch.setattr("tpuctl.flows.attempt_outcome.SETTLE_SECONDS", 1.0)
     events: list[Event] = []
     stack = Tpuctl(shell.folder / "tpuctl.yaml", cloud="local", emit=events.append)
     job = shell.folder / shell.script("losing.py", LOSING)

@@ -23,7 +23,7 @@ from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NotFound, TpuctlError
 from tpuctl.flows.controller import find_controller
 from tpuctl.flows.handover import stack_file
-from tpuctl.flows.nodes import nodes_of
+from tpuctl.flows.workers import nodes_of
 from tpuctl.model.events import ignore
 from tpuctl.resources.iam import USER
 from tpuctl.resources.record import Record

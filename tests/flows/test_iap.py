@@ -17,7 +17,7 @@ from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, Unreachable
 from tpuctl.flows import workers
-from tpuctl.flows.forwarding import WantedPort
+from tpuctl.flows.forward import WantedPort
 from tpuctl.model.events import CommandOutput, Event, LogChunk, PortForwarded, Warned
 from tpuctl.model.place import copying
 

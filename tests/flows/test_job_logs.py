@@ -19,7 +19,7 @@ from tpuctl.api import Tpuctl
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import NotFound
 from tpuctl.flows.follow import follow
-from tpuctl.flows.showing import first_bytes, lines_of, show_log
+from tpuctl.flows.log_output import first_bytes, lines_of, show_log
 from tpuctl.flows.submission import Submission
 from tpuctl.flows.submit import submit
 from tpuctl.jobs import launch

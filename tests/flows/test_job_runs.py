@@ -17,7 +17,8 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NotFound, RemoteFailed
-from tpuctl.flows.follow import follow, latest, list_jobs, load, status, stop
+from tpuctl.flows.follow import follow, stop
+from tpuctl.flows.jobs import latest, list_jobs, load, status
 from tpuctl.flows.submission import Submission
 from tpuctl.flows.submit import submit
 from tpuctl.model.events import Event, LogChunk, Note, StepFinished, Warned

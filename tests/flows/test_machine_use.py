@@ -18,7 +18,7 @@ from tpuctl.cli.commands import COMMANDS
 from tpuctl.cli.main import run
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
-from tpuctl.view.answers import ANSWERS
+from tpuctl.view.response_models import ANSWERS
 from tpuctl.view.schemas import envelope_schema, events_schema
 
 SCRIPT = """

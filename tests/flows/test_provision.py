@@ -13,7 +13,7 @@ from tpuctl.api import Down, Tpuctl
 from tpuctl.cloud.operations import compute_operation, long_operation
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, NotFound
-from tpuctl.flows.provision import prepare_down, prove_down
+from tpuctl.flows.down import prepare_down, prove_down
 from tpuctl.model.events import Event, Outcome, StepFinished
 from tpuctl.resources.iam import ROLES
 

@@ -11,7 +11,7 @@ from projects import Bench, Project
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import QuotaExceeded
-from tpuctl.flows.provision import Prepared
+from tpuctl.flows.plan import Prepared
 from tpuctl.model.events import Warned
 from tpuctl.model.quota import QuotaLine
 

@@ -19,7 +19,7 @@ from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NoCapacity, Usage
-from tpuctl.flows import follow, recover, restart, witness, workers
+from tpuctl.flows import attempt_outcome, jobs, recover, workers
 from tpuctl.flows.attempts import announce, attempts_of
 from tpuctl.model.attempt import Attempt, Verdict
 from tpuctl.model.events import Event, LogChunk, Warned
@@ -51,8 +51,8 @@ async def faults(local_cloud: LocalCloud) -> AsyncIterator[LocalCloud]:
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recover, "PAUSE", Backoff(0.01, 0.01))
-    monkeypatch.setattr(restart, "CAPACITY", Backoff(0.05, 0.05))
-    monkeypatch.setattr(witness, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(recover, "CAPACITY", Backoff(0.05, 0.05))
+    monkeypatch.setattr(attempt_outcome, "SETTLE_SECONDS", 0.1)
 
 
 async def taken_down(stack: Tpuctl) -> None:
@@ -232,7 +232,7 @@ async def test_where_there_is_no_capacity_it_is_asked_for_again_and_elsewhere(
     assert await asyncio.wait_for(following, 120) == 0
     (attempt,) = await attempts_of(stack.store, record)
     assert attempt.footing.zone == "us-central1-c"
-    monkeypatch.setattr(restart, "CAPACITY_SECONDS", 0.0)
+    monkeypatch.setattr(recover, "CAPACITY_SECONDS", 0.0)
     again = await stack.submit(script(stack, FOR_EVER))
     await befall(faults, "stockout", zone="us-central1-c", times="unlimited")
     await befall(faults, "preempt", node=(await stack.node()).name)
@@ -294,7 +294,7 @@ async def test_an_attempt_that_was_announced_and_never_begun_is_followed_by_anot
 
 async def until_ended(stack: Tpuctl, record: JobRecord) -> None:
     async with asyncio.timeout(60):
-        while (await follow.status(stack.store, record)).exit_code is None:
+        while (await jobs.status(stack.store, record)).exit_code is None:
             await asyncio.sleep(0.05)
 
 
@@ -352,7 +352,7 @@ async def test_a_limit_of_the_watch_ends_the_job_for_good(
     events: list[Event],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(witness, "SETTLE_SECONDS", 60.0)
+    monkeypatch.setattr(attempt_outcome, "SETTLE_SECONDS", 60.0)
     if not local_cloud.runs_startup_scripts:
         pytest.skip("machines have no startup scripts here")
     hourly = cost_of(make_stack(runtime=SPOT).stack).per_hour

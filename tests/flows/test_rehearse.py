@@ -201,7 +201,7 @@ def test_a_command_is_refused(typed: Typed) -> None:
 async def test_run_offers_a_rehearsal_until_there_was_one(
     make_stack: Callable[..., Tpuctl], events: list[Event]
 ) -> None:
-    from tpuctl.api.rehearsal import Wish, rehearse
+    from tpuctl.api.rehearse import Wish, rehearse
 
     stack = make_stack(runtime=RUNTIME)
     script = stack.stack_file.parent / "job" / "train.py"

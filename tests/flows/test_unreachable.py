@@ -91,7 +91,7 @@ async def test_run_ends_when_the_local_cloud_is_killed(
 ) -> None:
     home = tmp_path / "cloud"
     monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(home))
-    monkeypatch.setattr("tpuctl.api.local.GONE_SECONDS", 1.0)
+    monkeypatch.setattr("tpuctl.flows.local_liveness.GONE_SECONDS", 1.0)
     running = server_process.start(home, pace="instant")
     try:
 

@@ -15,7 +15,7 @@ from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Denied, NotFound
 from tpuctl.flows.inventory import look
-from tpuctl.flows.watch import ensure_watch, prove_access, settle_machines
+from tpuctl.flows.up import ensure_watch, prove_access, settle_machines
 from tpuctl.remote.transport import Transport
 from tpuctl.waiting import Backoff, wait_until
 

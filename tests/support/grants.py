@@ -9,7 +9,7 @@ from members import Member, grant, make_role
 from projects import Project
 
 from tpuctl.api import Tpuctl
-from tpuctl.api.diagnosing import role_of
+from tpuctl.api.doctor import role_of
 from tpuctl.emulator import server
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud

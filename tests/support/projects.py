@@ -26,7 +26,7 @@ import pytest
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud, status
-from tpuctl.flows.provision import Prepared
+from tpuctl.flows.plan import Prepared
 from tpuctl.model.events import Event
 from tpuctl.waiting import Backoff, wait_until
 

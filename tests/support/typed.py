@@ -22,7 +22,7 @@ for _package, *_ in RPC.values():
     importlib.import_module(_package)
 for _name in (
     *("google.cloud.storage", "tpuctl.cli.main", "tpuctl.cli.stack", "tpuctl.cli.run"),
-    *("tpuctl.api", "tpuctl.flows.provision", "tpuctl.flows.inventory", "tpuctl.view"),
+    *("tpuctl.api", "tpuctl.flows.up", "tpuctl.flows.inventory", "tpuctl.view"),
 ):
     importlib.import_module(_name)
 for _name in ("networks", "firewalls", "instances", "disks", "images", "addresses", "subnetworks"):

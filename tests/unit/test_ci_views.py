@@ -24,7 +24,7 @@ from tpuctl.model.report import AttemptReport, RunReport
 from tpuctl.preflight.findings import Finding, Report, Severity
 from tpuctl.view.annotations import run_annotation
 from tpuctl.view.code_quality import code_quality
-from tpuctl.view.places import base_folder
+from tpuctl.view.file_locations import base_folder
 from tpuctl.view.summary import markdown, sparkline
 
 BEGIN = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)

@@ -17,7 +17,7 @@ import pytest
 
 from tpuctl.cli.arguments import hoist
 from tpuctl.cli.main import run
-from tpuctl.flows.scaffold import likely_script
+from tpuctl.flows.init import likely_script
 
 HEAVY = ("google", "grpc", "asyncssh", "aiohttp", "yaml", "requests", "cryptography")
 MINIMAL = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-8}\n"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.cli.following import going_on
 from tpuctl.cli.main import run
 from tpuctl.errors import Usage
+from tpuctl.flows.attended import going_on
 from tpuctl.model.part import LogPart, moment, pattern
 
 NOW = datetime(2026, 3, 2, 12, 30, tzinfo=UTC)

@@ -13,7 +13,7 @@ from tpuctl.preflight.compile.report import (
     Refusal,
     Sizes,
 )
-from tpuctl.view.compiling import compiled_lines
+from tpuctl.view.compilation import compiled_lines
 
 LINE = Place("/home/u/train.py", 15, 'tf.print("loss", loss)')
 FITS = Answer(32, Sizes(500_000_000, 0, 0, 2_000_000_000, 100_000_000), "", "", 20.0)

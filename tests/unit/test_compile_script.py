@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.support.processes import await_end
-from tpuctl.api.compiling import compile_script
+from tpuctl.api.compile import compile_script
 from tpuctl.errors import OperationFailed, Refused, Usage
 from tpuctl.model.events import Event
 from tpuctl.preflight.compile.compilation import Wanted, compile_step, settings_of

@@ -15,7 +15,7 @@ from terminal import Terminal
 from tpuctl.api import Tpuctl
 from tpuctl.catalog import accelerator_types, zones
 from tpuctl.cli.commands import COMMANDS
-from tpuctl.cli.completion import seen, tab
+from tpuctl.cli.completion import seen_names, tab
 
 STACK = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-32, zones: [europe-west4-a]}\n"
 AT_TERMINAL = (
@@ -53,7 +53,7 @@ def learn(command: str, data: object, text: str = STACK, cloud: str = "google") 
     made = Tpuctl(path, cloud=cloud)
     assert made.stack.name
     path.unlink()
-    seen.note(SimpleNamespace(made=[made], command=command, data=data))  # type: ignore[arg-type]
+    seen_names.note(SimpleNamespace(made=[made], command=command, data=data))  # type: ignore[arg-type]
 
 
 def words(line: str) -> list[str]:
@@ -122,7 +122,7 @@ def test_stacks_of_files_nearby_and_of_commands() -> None:
 
 @pytest.mark.parametrize("damage", [b"", b"\xff\xfe", b"[]", b'{"version": 1}', b"null"])
 def test_what_is_damaged_is_as_if_it_were_not_there(damage: bytes) -> None:
-    path = seen.seen_file()
+    path = seen_names.seen_file()
     path.parent.mkdir(parents=True)
     path.write_bytes(damage)
     Path("tpuctl.yaml").write_bytes(b"\xff\xfe: [")
@@ -134,8 +134,8 @@ def test_what_is_damaged_is_as_if_it_were_not_there(damage: bytes) -> None:
 
 
 def test_what_cannot_be_written_is_no_problem() -> None:
-    seen.seen_file().parent.parent.mkdir(parents=True)
-    seen.seen_file().parent.write_text("", "utf-8")
+    seen_names.seen_file().parent.parent.mkdir(parents=True)
+    seen_names.seen_file().parent.write_text("", "utf-8")
     learn("run", {"job": JOBS[0]})
     assert words("logs ") == []
 

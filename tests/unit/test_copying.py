@@ -12,7 +12,7 @@ import pytest
 from ssh_server import FileServer, serving_files
 
 from tpuctl.errors import NotFound, RemoteFailed, TpuctlError, Unreachable, Usage
-from tpuctl.flows.copying import Copied, copy
+from tpuctl.flows.cp import Copied, copy
 from tpuctl.model.events import Event, StepFinished, StepProgress, Warned
 from tpuctl.model.place import copying
 from tpuctl.remote.ssh import SshTransport

@@ -14,8 +14,8 @@ from rich.console import Console
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import GOOGLE
 from tpuctl.errors import Denied, NotFound, QuotaExceeded, TpuctlError, Transient
-from tpuctl.flows.diagnosis import Check, examine, machine_finding
-from tpuctl.flows.diagnosis.policies import JUDGES, _is_allowed
+from tpuctl.flows.doctor import Check, examine, machine_finding
+from tpuctl.flows.doctor.policies import JUDGES, _is_allowed
 from tpuctl.flows.permissions import TABLE, needs
 from tpuctl.flows.role import PATHS, PURPOSES, custom_role
 from tpuctl.model.diagnosis import Diagnosis, Finding, State, failed

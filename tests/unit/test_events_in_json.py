@@ -13,7 +13,7 @@ import pytest
 from tpuctl.errors import Diagnostic
 from tpuctl.model import events
 from tpuctl.model.events import CommandOutput, LogChunk, Note, Outcome, StepFinished, Warned
-from tpuctl.view.machine import Machine
+from tpuctl.view.json_lines import Machine
 
 # What programs rely on: a name or key may be added, none may go.
 PINNED = {

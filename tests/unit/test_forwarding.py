@@ -14,7 +14,7 @@ import pytest
 from ssh_server import FileServer, serving_files
 
 from tpuctl.errors import Unreachable, Usage
-from tpuctl.flows.forwarding import WantedPort, forwarding
+from tpuctl.flows.forward import WantedPort, forwarding
 from tpuctl.model.events import Event, PortForwarded, Warned
 from tpuctl.remote.ssh import SshTransport
 

@@ -19,8 +19,8 @@ import tpuctl.cli
 from tpuctl.cli.app import command_line
 from tpuctl.cli.arguments import hoist
 from tpuctl.cli.commands import COMMANDS, GROUPS, LEFT, SYNONYMS
+from tpuctl.cli.help_pages import example_of
 from tpuctl.cli.main import run
-from tpuctl.cli.pages import example_of
 
 COLUMNS = 80
 ROOT_ROWS = 23  # the prompt below it is the 24th

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from tpuctl.api import local
 from tpuctl.cloud.endpoints import GOOGLE, Endpoint
 from tpuctl.errors import Unreachable
+from tpuctl.flows import local_liveness
 
 
 async def serve(port: int = 0) -> tuple[asyncio.Server, Endpoint, asyncio.Queue[None]]:
@@ -25,11 +25,11 @@ async def serve(port: int = 0) -> tuple[asyncio.Server, Endpoint, asyncio.Queue[
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(local_liveness, "LOOK_SECONDS", 0.02)
 
 
 async def test_work_is_cancelled_once_nothing_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "GONE_SECONDS", 0.2)
+    monkeypatch.setattr(local_liveness, "GONE_SECONDS", 0.2)
     server, endpoint, looks = await serve()
     was_cancelled = False
 
@@ -40,7 +40,7 @@ async def test_work_is_cancelled_once_nothing_listens(monkeypatch: pytest.Monkey
         finally:
             was_cancelled = True
 
-    task = asyncio.ensure_future(local.unless_gone(work(), endpoint, "tpuctl wait acorn"))
+    task = asyncio.ensure_future(local_liveness.unless_gone(work(), endpoint, "tpuctl wait acorn"))
     async with asyncio.timeout(20):
         await looks.get()
         assert not task.done()
@@ -57,7 +57,7 @@ async def test_one_that_is_started_again_in_time_is_no_loss(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The time without it begins anew with each look that finds it."""
-    monkeypatch.setattr(local, "GONE_SECONDS", 3600.0)
+    monkeypatch.setattr(local_liveness, "GONE_SECONDS", 3600.0)
     server, endpoint, looks = await serve()
     done = asyncio.Event()
 
@@ -65,7 +65,7 @@ async def test_one_that_is_started_again_in_time_is_no_loss(
         await done.wait()
         return "done"
 
-    task = asyncio.ensure_future(local.unless_gone(work(), endpoint, ""))
+    task = asyncio.ensure_future(local_liveness.unless_gone(work(), endpoint, ""))
     async with asyncio.timeout(20):
         await looks.get()
         port = int(endpoint.authority.rpartition(":")[2])
@@ -79,13 +79,13 @@ async def test_one_that_is_started_again_in_time_is_no_loss(
 
 
 async def test_google_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "GONE_SECONDS", 0.0)
+    monkeypatch.setattr(local_liveness, "GONE_SECONDS", 0.0)
 
     async def work() -> str:
         await asyncio.sleep(0.1)
         return "done"
 
-    assert await local.unless_gone(work(), GOOGLE, "") == "done"
+    assert await local_liveness.unless_gone(work(), GOOGLE, "") == "done"
 
 
 async def test_what_the_work_raises_is_raised() -> None:
@@ -95,5 +95,5 @@ async def test_what_the_work_raises_is_raised() -> None:
         raise ValueError("its own")
 
     with pytest.raises(ValueError, match="its own"):
-        await local.unless_gone(work(), endpoint, "")
+        await local_liveness.unless_gone(work(), endpoint, "")
     server.close()

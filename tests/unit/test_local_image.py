@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prerequisites import hide_interpreters
 
-from tpuctl.api.local import prepare_image
+from tpuctl.api.local_cloud import prepare_image
 from tpuctl.emulator.machines.images import ImageStore
 from tpuctl.errors import TpuctlError
 from tpuctl.interpreters import own

@@ -20,10 +20,10 @@ from tpuctl.model.events import (
     StepProgress,
     StepStarted,
 )
+from tpuctl.view.live_region import Region
+from tpuctl.view.progress_state import Standing, Story
+from tpuctl.view.progress_tree import Look, Tree
 from tpuctl.view.rate import Rate, bar, clock_time, size, transfer_words
-from tpuctl.view.region import Region
-from tpuctl.view.story import Standing, Story
-from tpuctl.view.tree import Look, Tree
 
 WIDE = Look(80, 24)
 
@@ -263,7 +263,7 @@ def test_a_region_in_a_terminal_that_became_narrower() -> None:
 
 def test_standings_have_marks_of_their_own() -> None:
     """What colours say is said without them."""
-    from tpuctl.view.tree import MARKS, PLAIN_MARKS, STYLES
+    from tpuctl.view.progress_tree import MARKS, PLAIN_MARKS, STYLES
 
     for marks in (MARKS, PLAIN_MARKS):
         assert set(marks) == set(STYLES) == set(Standing)

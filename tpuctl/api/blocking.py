@@ -13,13 +13,13 @@ from tpuctl.model.events import Emit, LogChunk, Note, Warned
 
 if TYPE_CHECKING:
     from tpuctl.api import Tpuctl
-    from tpuctl.api.answers import Down
-    from tpuctl.flows.provision import Prepared
+    from tpuctl.flows.plan import Prepared
     from tpuctl.model.events import Event
     from tpuctl.model.explanation import Explanation
     from tpuctl.model.job import JobRecord, JobStatus, JobSummary
     from tpuctl.model.moment import StackStatus
     from tpuctl.model.report import RunReport
+    from tpuctl.model.status import Down
 
 __all__ = ["BlockingTpuctl", "print_log"]
 

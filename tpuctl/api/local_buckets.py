@@ -64,7 +64,7 @@ async def open_cloud(
     """
     import os
 
-    from tpuctl.api.local import running_endpoint
+    from tpuctl.api.local_cloud import running_endpoint
     from tpuctl.cloud.clients import Cloud
     from tpuctl.emulator.client import server_process
     from tpuctl.emulator.client.shell_env import environment_for

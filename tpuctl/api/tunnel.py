@@ -15,17 +15,17 @@ __all__ = ["command", "main"]
 CHUNK = 1 << 16
 
 
-def command(cloud: str, project: str, zone: str, instance: str) -> list[str]:
-    """The command line of this program."""
+def command(cloud: str) -> list[str]:
+    """The command line of this program, before project, zone and instance."""
     # -P: what lies in the folder where `ssh` is typed is not taken for a module.
-    return [sys.executable, "-P", "-m", __spec__.name, cloud, project, zone, instance]
+    return [sys.executable, "-P", "-m", __spec__.name, cloud]
 
 
 async def _carry(cloud: str, project: str, zone: str, instance: str) -> None:
-    from tpuctl.api.stack import StackApi
+    from tpuctl.api import Tpuctl
     from tpuctl.remote.iap import Destination, IapWay, Relay, carry
 
-    stack = StackApi(name="any", project=project, cloud=cloud)
+    stack = Tpuctl(name="any", project=project, cloud=cloud)
     endpoint = stack.endpoint
     relay = Relay(endpoint.relay, stack.cloud.access_token, is_local=endpoint.is_local)
     loop = asyncio.get_running_loop()

@@ -10,9 +10,9 @@ import typer
 from typer.core import TyperCommand
 
 from tpuctl.cli.commands import COMMANDS
+from tpuctl.cli.fast_parameters import use_fast_parameters
 from tpuctl.cli.help import Command, Group
-from tpuctl.cli.pages import root_page
-from tpuctl.cli.quick import hasten
+from tpuctl.cli.help_pages import root_page
 from tpuctl.cli.state import CloudName, Interrupted, State
 from tpuctl.version import __version__
 
@@ -48,7 +48,7 @@ def _made_by(module: str) -> dict[str, Any]:
     _dress(holder)
     made: Any = typer.main.get_command(holder)
     for one in made.commands.values():
-        hasten(one)
+        use_fast_parameters(one)
     commands: dict[str, Any] = made.commands
     return commands
 
@@ -79,7 +79,7 @@ app = typer.Typer(
 def command_line() -> Any:
     """The root as click has it: what parses arguments."""
     root = typer.main.get_command(app)
-    hasten(root)
+    use_fast_parameters(root)
     return root
 
 

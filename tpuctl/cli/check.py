@@ -211,14 +211,14 @@ class _Checked:
             lines = report_lines(report, self.what, paper, fix)
         elif format is Format.github:
             from tpuctl.view.annotations import annotation_lines
-            from tpuctl.view.places import base_folder
+            from tpuctl.view.file_locations import base_folder
 
             lines = annotation_lines(report, base_folder())
         else:
             import json
 
             from tpuctl.view.code_quality import code_quality
-            from tpuctl.view.places import base_folder
+            from tpuctl.view.file_locations import base_folder
             from tpuctl.view.sarif import sarif
 
             told = {Format.gitlab: code_quality, Format.sarif: sarif}[format]

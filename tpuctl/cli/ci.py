@@ -219,7 +219,7 @@ def _wishes(
 def _write(
     context: typer.Context, name: str, wishes: Wishes, output: Path | None, to_stdout: bool
 ) -> None:
-    from tpuctl.flows.checkout import checkout_of
+    from tpuctl.flows.git_checkout import checkout_of
     from tpuctl.flows.pipeline_setup import setup_steps
     from tpuctl.flows.pipelines import SYSTEMS, place, render, write
 

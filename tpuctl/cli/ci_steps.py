@@ -97,7 +97,7 @@ def follow(
     """
     import asyncio
 
-    from tpuctl.cli.following import remember
+    from tpuctl.cli.follow import remember
     from tpuctl.cloud.signing import is_signed_out
     from tpuctl.errors import Diagnostic, TpuctlError
     from tpuctl.model.events import Event, LogChunk, Note, Warned

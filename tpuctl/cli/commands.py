@@ -46,11 +46,11 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = {
         "forward": Entry("machine", "reach a worker's port"),
     },
     "Catalogue": {
-        "types": Entry("catalogue", "TPU types"),
-        "zones": Entry("catalogue", "where they are offered"),
-        "runtimes": Entry("catalogue", "what they run"),
-        "prices": Entry("catalogue", "what an hour costs"),
-        "quota": Entry("catalogue", "how many you may have"),
+        "types": Entry("catalog", "TPU types"),
+        "zones": Entry("catalog", "where they are offered"),
+        "runtimes": Entry("catalog", "what they run"),
+        "prices": Entry("catalog", "what an hour costs"),
+        "quota": Entry("catalog", "how many you may have"),
     },
     "More": {
         "local": Entry("local", "a cloud of your own, here"),

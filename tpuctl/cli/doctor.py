@@ -37,7 +37,7 @@ def doctor(
     state: State = context.obj
     if role:
         return _role(state, project)
-    from tpuctl.api.diagnosing import diagnose
+    from tpuctl.api.doctor import diagnose
     from tpuctl.view.diagnosis import diagnosis_data, ending, paper, show_finding
 
     out = paper(no_color=state.no_color)
@@ -78,7 +78,7 @@ def _following(state: State, diagnosis: Diagnosis, project: str, *, is_up: bool)
 
 
 def _role(state: State, project: str) -> int:
-    from tpuctl.api.diagnosing import role_of
+    from tpuctl.api.doctor import role_of
     from tpuctl.errors import Usage
     from tpuctl.view.diagnosis import role_data, role_text
 

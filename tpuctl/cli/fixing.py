@@ -75,7 +75,7 @@ def fix_once(state: State, report: Report) -> bool:
 def _difference_lines(fixes: Fixes, paper: Paper) -> Iterator[str]:
     from tpuctl.preflight.fixes import difference
     from tpuctl.preflight.refusing import shown_path
-    from tpuctl.view.wrapping import plain
+    from tpuctl.view.text_wrapping import plain
 
     colors = {"+": "32", "-": "31", "@": "36"}
     for rewrite in fixes.rewrites:

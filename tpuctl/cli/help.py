@@ -6,8 +6,8 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-from tpuctl.cli.pages import command_page
-from tpuctl.cli.quick import hasten_parameter
+from tpuctl.cli.fast_parameters import use_fast_values
+from tpuctl.cli.help_pages import command_page
 
 __all__ = ["Command", "Group"]
 
@@ -21,7 +21,7 @@ class _Ours:
     def get_help_option(self, ctx: Any) -> Any:
         option = super().get_help_option(ctx)  # type: ignore[misc]
         if option is not None:
-            hasten_parameter(option)  # made for each command when it is asked for
+            use_fast_values(option)  # made for each command when it is asked for
         return option
 
 

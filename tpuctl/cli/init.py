@@ -34,10 +34,10 @@ def init(
     Example: tpuctl init bert-pretraining --project my-project
     """
     state: State = context.obj
-    from tpuctl.flows import scaffold
+    from tpuctl.flows.init import describe_templates, write
 
     if listing:
-        known = scaffold.describe_templates()
+        known = describe_templates()
 
         def show_list() -> None:
             from tpuctl.view.tables import print_facts
@@ -47,7 +47,7 @@ def init(
 
         state.answer(list(known), show_list)
         return
-    written = scaffold.write(
+    written = write(
         template, folder, name=name, project=project, local=state.cloud.value == "local"
     )
 

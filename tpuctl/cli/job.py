@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpuctl.cli.arguments import duration
-from tpuctl.cli.following import PANEL, AllWorkers, follow_here, remember
+from tpuctl.cli.follow import PANEL, AllWorkers, remember
 from tpuctl.cli.options import Job
 from tpuctl.cli.report import show
 from tpuctl.cli.state import State
@@ -65,6 +65,9 @@ def logs(
 
     Example: tpuctl logs -f --tail 20
     """
+    from tpuctl.flows.attended import follow_attended
+    from tpuctl.flows.signals import Presses
+
     state: State = context.obj
     part = _part(tail, since, grep, offset, all_workers=all_workers)
     if tail == 0 and not follow:
@@ -80,7 +83,15 @@ def logs(
         record = await tpuctl.job(job, attempt)
         state.data = {"job": record.id, "attempt": record.attempt, "output": record.output}
         if follow:
-            followed = await follow_here(state, tpuctl, record, all_workers=all_workers, part=part)
+            tpuctl.emit = remember(state, record, tpuctl.emit)
+            with Presses() as presses:
+                followed = await follow_attended(
+                    tpuctl.context,
+                    record,
+                    presses,
+                    all_workers=all_workers,
+                    part=tpuctl.named(part),
+                )
             return followed.exit_code
         await tpuctl.log(record, all_workers=all_workers, part=part)
         return 0

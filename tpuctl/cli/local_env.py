@@ -113,7 +113,7 @@ def _shell_around() -> Shell:
 
 
 def _environment(state: State, project: str | None) -> dict[str, str | None]:
-    from tpuctl.api.local import running_endpoint
+    from tpuctl.api.local_cloud import running_endpoint
     from tpuctl.emulator.client import server_process
     from tpuctl.emulator.client.shell_env import environment_for
     from tpuctl.model.stack import bare_stack

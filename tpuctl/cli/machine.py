@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpuctl.cli.following import PANEL
+from tpuctl.cli.follow import PANEL
 from tpuctl.cli.options import Worker
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
-    from tpuctl.flows.forwarding import WantedPort
+    from tpuctl.flows.forward import WantedPort
 
 __all__ = ["register"]
 
@@ -106,7 +106,7 @@ def forward(
 
     Example: tpuctl forward 6006
     """
-    from tpuctl.cli.interrupting import until_interrupted
+    from tpuctl.flows.signals import until_interrupted
     from tpuctl.model.events import Event, PortForwarded
 
     state: State = context.obj
@@ -133,7 +133,7 @@ def forward(
             tell(Note("Ctrl-C ends it."))
             await asyncio.Event().wait()
 
-    until_interrupted(state, work())
+    state.wait_for(until_interrupted(work()))
 
 
 def _exec_ssh(state: State, line: str, worker: int) -> int:
@@ -210,7 +210,7 @@ def _worker(text: str) -> int:
 
 def _port(text: str) -> WantedPort:
     from tpuctl.errors import Usage
-    from tpuctl.flows.forwarding import WantedPort
+    from tpuctl.flows.forward import WantedPort
 
     match = re.fullmatch(r"([0-9]+)(?::([0-9]+))?", text)
     numbers = [int(one) for one in match.groups() if one is not None] if match else []

@@ -15,8 +15,8 @@ import typer
 
 from tpuctl.cli.app import command_line
 from tpuctl.cli.arguments import hoist, require_text
-from tpuctl.cli.mistakes import usage_problem
 from tpuctl.cli.state import AFTER_INTERRUPT, Declined, Interrupted, State
+from tpuctl.cli.suggestions import usage_problem
 from tpuctl.errors import Diagnostic, TpuctlError, Usage
 from tpuctl.slim import leave_out_async_rest
 
@@ -94,7 +94,7 @@ def _in_data(state: State) -> Iterator[None]:
 def _note_names(state: State) -> None:
     """Keep for completion what the command came across."""
     if state.made:
-        from tpuctl.cli.completion.seen import note
+        from tpuctl.cli.completion.seen_names import note
 
         note(state)
 

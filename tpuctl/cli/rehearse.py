@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpuctl.cli.arguments import duration
-from tpuctl.cli.following import PANEL
+from tpuctl.cli.follow import PANEL
 from tpuctl.cli.options import type_option
 from tpuctl.cli.run import AFTER_DASHES, AfterDashes, what_to_run
 from tpuctl.cli.state import Interrupted, State
@@ -131,7 +131,7 @@ def _run(
     tensorflow: str,
 ) -> int:
     from tpuctl.api.local_buckets import parse_sample
-    from tpuctl.api.rehearsal import SECONDS, STEPS, Wish, rehearse
+    from tpuctl.api.rehearse import SECONDS, STEPS, Wish, rehearse
     from tpuctl.view.findings import Paper
     from tpuctl.view.rehearsal import rehearsal_data, rehearsal_lines
 
@@ -178,9 +178,9 @@ def _compile(
 ) -> int:
     from pathlib import Path
 
-    from tpuctl.api.compiling import compile_script
+    from tpuctl.api.compile import compile_script
     from tpuctl.api.local_buckets import parse_sample
-    from tpuctl.view.compiling import compiled_lines
+    from tpuctl.view.compilation import compiled_lines
 
     if form != "script":
         raise Usage(

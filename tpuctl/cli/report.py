@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpuctl.cli.following import PANEL
+from tpuctl.cli.follow import PANEL
 from tpuctl.cli.options import Job
 from tpuctl.cli.state import State
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tpuctl.cli.arguments import duration
-from tpuctl.cli.following import PANEL, AllWorkers
+from tpuctl.cli.follow import PANEL, AllWorkers, job_data
 from tpuctl.cli.help import Command
-from tpuctl.cli.running import Running, require_sense
 from tpuctl.cli.stack import confirm_up
-from tpuctl.cli.state import State
+from tpuctl.cli.state import AFTER_INTERRUPT, Interrupted, State
 from tpuctl.errors import Usage
 
 if TYPE_CHECKING:
-    from tpuctl.model.job import Form
+    from tpuctl.api import Tpuctl
+    from tpuctl.flows.run import Ran
+    from tpuctl.flows.submission import Submission
+    from tpuctl.model.job import Form, JobRecord
 
 __all__ = ["AFTER_DASHES", "AfterDashes", "register", "what_to_run"]
 
@@ -130,41 +133,140 @@ def run(
     from tpuctl.model.secrets import parse_option
 
     state: State = context.obj
-    require_sense(down=down, detach=detach)
+    _require_sense(down=down, detach=detach)
     seconds = duration(timeout, "--timeout")
     what, form, words = what_to_run(script, module, arguments or (), context.meta[AFTER_DASHES])
     tpuctl = state.tpuctl()
 
-    running = Running(
-        state,
-        tpuctl,
-        lambda: tpuctl.submission(
+    def check() -> Submission:
+        return tpuctl.submission(
             what,
             words,
             form=form,
             check=not no_check,
             timeout=seconds,
             secrets=dict(map(parse_option, secret or ())),
-        ),
-        lambda prepared: confirm_up(state, prepared),
-        up=up,
-        all_workers=all_workers,
-        seconds=seconds,
-        checks=not no_check,
+        )
+
+    submission = check() if no_check else _as_phase(tpuctl, check, up=up)
+    if detach:
+        return state.wait_for(_detached(state, tpuctl, submission, up=up))
+    return _attended(
+        state, tpuctl, submission, up=up, down=down, all_workers=all_workers, seconds=seconds
     )
 
-    async def detached() -> int:
-        record = await running.start()
-        state.data = {"job": record.id, "output": record.output}
-        failed = await tpuctl.begin(record)
-        if failed is not None:
-            return failed
-        state.answer(
-            state.data,
-            lambda: print(f"{record.id}\n\nNext:\n    {state.typed} logs -f {record.id}"),
-        )
-        return 0
 
-    if detach:
-        return state.wait_for(detached())
-    return state.wait_for(running.follow_and_take_down() if down else running.follow())
+def _require_sense(*, down: bool, detach: bool) -> None:
+    """Raises Usage for options that contradict each other."""
+    if down and detach:
+        raise Usage(
+            "Options contradict",
+            "with --detach nobody waits for the job's end, after which --down takes the stack away",
+            hint="Leave --detach out. Or leave --down out: with limits.idle in the stack file the "
+            "machines delete themselves some time after the job.",
+            where="--down",
+        )
+
+
+def _as_phase(tpuctl: Tpuctl, check: Callable[[], Submission], *, up: bool) -> Submission:
+    """The check as a step of the story: the first of all that come, unless `up` comes between."""
+    from tpuctl.engine.step import step
+    from tpuctl.flows.run import PHASES, planned_phases
+
+    if not up:
+        tpuctl.emit(planned_phases(PHASES))
+    with step(tpuctl.emit, "job/check", "check") as checking:
+        submission = check()
+        checking.result = "nothing stands in the way"
+    return submission
+
+
+async def _detached(state: State, tpuctl: Tpuctl, submission: Submission, *, up: bool) -> int:
+    from tpuctl.flows.run import Ran, up_and_start
+
+    ran = Ran()
+    with _telling(state, ran):
+        record = await up_and_start(
+            tpuctl.context, submission, ran, up=up, confirm=lambda plan: confirm_up(state, plan)
+        )
+    state.data = {"job": record.id, "output": record.output}
+    failed = await tpuctl.begin(record)
+    if failed is not None:
+        return failed
+    state.answer(
+        state.data,
+        lambda: print(f"{record.id}\n\nNext:\n    {state.typed} logs -f {record.id}"),
+    )
+    return 0
+
+
+def _attended(
+    state: State,
+    tpuctl: Tpuctl,
+    submission: Submission,
+    *,
+    up: bool,
+    down: bool,
+    all_workers: bool,
+    seconds: float | None,
+) -> int:
+    """The run to its end, and what can be typed after it."""
+    from tpuctl.flows import run as flow
+    from tpuctl.flows.signals import Pressed
+
+    ran = flow.Ran()
+    with _telling(state, ran):
+        try:
+            exit_code = state.wait_for(
+                flow.run(
+                    tpuctl.context,
+                    submission,
+                    ran,
+                    up=up,
+                    down=down,
+                    confirm=lambda plan: confirm_up(state, plan),
+                    all_workers=all_workers,
+                    part=tpuctl.named(None),
+                    seconds=seconds,
+                    attended=True,
+                )
+            )
+        except Pressed:  # before anything was begun
+            raise Interrupted from None
+    followed = ran.followed
+    if ran.record is not None and followed and not (followed.goes_on or followed.in_a_hurry):
+        _tell_next(state, tpuctl, ran, ran.record)
+    return exit_code
+
+
+@contextmanager
+def _telling(state: State, ran: Ran) -> Iterator[None]:
+    """Within, a run's state becomes what the command answers, also where it raises."""
+    from tpuctl.view.stack import remaining_data
+
+    try:
+        yield
+    finally:
+        if ran.is_coming_up:
+            state.after_interrupt = AFTER_INTERRUPT["up"]
+        data: dict[str, Any] = {}
+        if ran.record is not None:
+            data = job_data(ran.record, ran.ended)
+        if ran.left is not None:
+            data["remaining"] = remaining_data(ran.left.remaining)
+        state.data = data or None
+
+
+def _tell_next(state: State, tpuctl: Tpuctl, ran: Ran, record: JobRecord) -> None:
+    """What can be typed after the job's end."""
+    from tpuctl.model.events import Note
+
+    commands = [f"jobs show {record.id}", f"report {record.id}"]
+    if ran.ended is None or ran.ended.state != "succeeded":
+        commands = [f"explain {record.id}"]
+    if ran.down_code != 0:
+        commands.append("down")
+    if not state.json:
+        tpuctl.emit(
+            Note("\n".join(["", "Next:", *(f"    {state.typed} {one}" for one in commands)]))
+        )

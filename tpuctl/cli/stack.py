@@ -13,7 +13,8 @@ from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
     from tpuctl.api import Tpuctl
-    from tpuctl.flows.provision import Prepared, Teardown
+    from tpuctl.flows.down import Teardown
+    from tpuctl.flows.plan import Prepared
     from tpuctl.model.moment import Moment
 
 __all__ = ["confirm_up", "register"]
@@ -46,7 +47,7 @@ def up(context: typer.Context) -> None:
 
     Example: tpuctl up --yes
     """
-    from tpuctl.flows.scaffold import likely_script
+    from tpuctl.flows.init import likely_script
     from tpuctl.view.cost import cost_sentence
 
     state: State = context.obj
@@ -95,7 +96,7 @@ def status(
 
     Example: tpuctl status --watch
     """
-    from tpuctl.cli.watching import moment_data, show_moment, watch_here
+    from tpuctl.cli.status import moment_data, show_moment, watch_here
     from tpuctl.model.events import Note, Warned
 
     state: State = context.obj
@@ -129,7 +130,7 @@ def status(
 
 def _about_jobs(state: State, moment: Moment) -> str:
     """What can be typed about the job that runs, else to run one."""
-    from tpuctl.flows.scaffold import likely_script
+    from tpuctl.flows.init import likely_script
 
     running = [one.record.id for one in moment.jobs if one.status.exit_code is None]
     if running:

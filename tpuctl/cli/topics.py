@@ -45,7 +45,7 @@ def show_help(
 
     Example: tpuctl help run
     """
-    from tpuctl.cli.pages import options_page
+    from tpuctl.cli.help_pages import options_page
 
     state: State = context.obj
     root = context.find_root()

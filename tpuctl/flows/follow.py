@@ -4,41 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tpuctl.cloud.objects import ObjectStore
-from tpuctl.errors import Conflict, Diagnostic, NotFound, Usage
-from tpuctl.flows.attempts import attempts_of, latest_of, want_stop, was_stopped
+from tpuctl.errors import Diagnostic
+from tpuctl.flows.attempts import attempts_of, latest_of, want_stop
+from tpuctl.flows.context import Context
+from tpuctl.flows.jobs import as_stopped
 from tpuctl.flows.submission import own_name
+from tpuctl.flows.workers import connections
 from tpuctl.jobs import launch
 from tpuctl.jobs.beginning import begin
 from tpuctl.jobs.logs import GIVE_UP_SECONDS, WorkerLog, worker_records
 from tpuctl.model.events import Emit, JobEnded, LogChunk, Note, Warned
 from tpuctl.model.job import (
     ENDED,
-    EXIT_LOST,
-    EXIT_STOPPED,
     JobRecord,
     JobStatus,
-    JobSummary,
     WorkerRecord,
     job_status,
 )
-from tpuctl.model.names import JOBS
 from tpuctl.remote.transport import Transport
-from tpuctl.resources.record import read_contents
 
 __all__ = [
     "Ending",
-    "as_stopped",
-    "considered",
     "follow",
     "follow_attempt",
-    "latest",
-    "list_jobs",
-    "load",
-    "status",
     "stop",
+    "stop_job",
     "tell_ending",
 ]
 
@@ -193,6 +186,14 @@ def _verdict(ending: Ending) -> Diagnostic:
     )
 
 
+async def stop_job(
+    context: Context, record: JobRecord, *, grace: float = launch.GRACE_SECONDS
+) -> JobStatus:
+    """End the job on every worker: SIGTERM, then SIGKILL after so many seconds."""
+    async with connections(context, required=False) as transports:
+        return await stop(record, context.store, transports, context.emit, grace=grace)
+
+
 async def stop(
     record: JobRecord,
     store: ObjectStore,
@@ -219,112 +220,3 @@ async def stop(
         names = ", ".join(map(str, unheard))
         emit(Note(f"worker {names} could not be reached; it is asked through the bucket"))
     return as_stopped(job_status(record, records))
-
-
-async def load(store: ObjectStore, job: str, attempt: int | None = None) -> JobRecord:
-    """The record of a job by its id, or by its word when only one job has it.
-
-    As the last attempt runs it, or the attempt of that number.
-    """
-    try:
-        return await _at_attempt(store, await _read(store, f"{JOBS}/{job}/job.json"), attempt)
-    except NotFound:
-        ids = [known for known in await _ids(store) if known.endswith(f"-{job}")]
-    if len(ids) == 1:
-        return await _at_attempt(store, await _read(store, f"{JOBS}/{ids[0]}/job.json"), attempt)
-    if ids:
-        raise Conflict("Several jobs of that name", ", ".join(ids), hint="Give the whole id.")
-    raise NotFound(
-        "No such job", f"{job} is not in gs://{store.name}", hint="See them with\n    tpuctl jobs"
-    )
-
-
-async def latest(store: ObjectStore, attempt: int | None = None) -> JobRecord | None:
-    """The job submitted last; None when there is none."""
-    ids = await _ids(store)
-    if not ids:
-        return None
-    return await _at_attempt(store, await _read(store, f"{JOBS}/{ids[-1]}/job.json"), attempt)
-
-
-async def _at_attempt(store: ObjectStore, record: JobRecord, number: int | None) -> JobRecord:
-    if number == 1:
-        return record
-    attempts = await attempts_of(store, record)
-    if number is None:
-        return latest_of(record, attempts)
-    wanted = [one for one in attempts if one.number == number]
-    if not wanted:
-        raise Usage(
-            "No such attempt",
-            f"job {record.id} has made {len(attempts) + 1}",
-            hint=f"Read the last one's log with\n    tpuctl logs {record.id}",
-            where="--attempt",
-        )
-    return record.of(wanted[0])
-
-
-async def list_jobs(store: ObjectStore) -> list[JobSummary]:
-    """All jobs of the bucket, the latest first."""
-    turn = asyncio.Semaphore(READERS)
-
-    async def one(job: str) -> JobSummary:
-        async with turn:
-            first = await _read(store, f"{JOBS}/{job}/job.json")
-            attempts = await attempts_of(store, first)
-            record = latest_of(first, attempts)
-            return JobSummary(record, await status(store, record), tuple(attempts))
-
-    ids = await _ids(store)
-    return list(await asyncio.gather(*(one(job) for job in reversed(ids))))
-
-
-async def status(store: ObjectStore, record: JobRecord) -> JobStatus:
-    """How the attempt fares as far as the bucket knows."""
-    return await considered(store, record, job_status(record, await worker_records(store, record)))
-
-
-async def considered(store: ObjectStore, record: JobRecord, found: JobStatus) -> JobStatus:
-    """What its workers said last, unless the bucket knows better: they went with the stack, or
-    nobody will try again what was lost."""
-    if found.exit_code is None and await _is_taken_down(store, record):
-        found = replace(found, state="lost", exit_code=EXIT_LOST, detail="the stack was taken down")
-    is_open = found.state in ("submitted", "lost")
-    return as_stopped(found) if is_open and await was_stopped(store, record) else found
-
-
-async def _is_taken_down(store: ObjectStore, record: JobRecord) -> bool:
-    """Whether there was a `down` since the attempt began, or is one under way."""
-    if record.footing is None:
-        return False
-    known = await read_contents(store, record.stack)
-    return known is not None and known.downs != record.footing.downs
-
-
-def as_stopped(found: JobStatus) -> JobStatus:
-    """How a job stands that is not tried again: nobody will hear of what was lost."""
-    if found.state not in ("submitted", "lost"):
-        return found
-    return replace(found, state="stopped", exit_code=EXIT_STOPPED, detail="stopped on request")
-
-
-async def _ids(store: ObjectStore) -> list[str]:
-    """Ids of all jobs; they sort by time."""
-    found = await store.list(f"{JOBS}/")
-    return sorted(
-        entry.name.removesuffix("/job.json").removeprefix(f"{JOBS}/")
-        for entry in found
-        if entry.name.endswith("/job.json") and entry.name.count("/") == JOBS.count("/") + 2
-    )
-
-
-async def _read(store: ObjectStore, name: str) -> JobRecord:
-    text = await store.get_bytes(name)
-    try:
-        return JobRecord.model_validate_json(text)
-    except ValueError as error:
-        raise Conflict(
-            "Job record cannot be read",
-            store.uri(name),
-            hint="A newer tpuctl may have written it: try again with the newest one.",
-        ) from error

@@ -11,16 +11,14 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.step import Step, step
 from tpuctl.errors import Diagnostic, RemoteFailed, TpuctlError
-from tpuctl.files import private_folder
 from tpuctl.flows.composition import resources_of
-from tpuctl.flows.renewal import CLOUD, CONTROLLER
+from tpuctl.flows.context import CLOUD, CONTROLLER, Keys, known_hosts
 from tpuctl.flows.workers import connect_workers, controller_transport
 from tpuctl.jobs.launch import parcel
 from tpuctl.jobs.wheel import own_wheel
@@ -29,7 +27,6 @@ from tpuctl.model.inventory import MACHINES
 from tpuctl.model.job import JobRecord
 from tpuctl.model.secrets import source_of
 from tpuctl.model.stack import Stack
-from tpuctl.remote.keys import KeyPair, config_home
 from tpuctl.remote.ssh import SshTransport
 from tpuctl.remote.transport import Result, Transport
 from tpuctl.resources.image import USUAL
@@ -38,7 +35,7 @@ from tpuctl.resources.network import Network
 from tpuctl.resources.roles import is_recovered
 from tpuctl.waiting import all_ended
 
-__all__ = ["controllers_key", "equip_controller", "hand_over", "installed", "stack_file"]
+__all__ = ["equip_controller", "hand_over", "installed", "stack_file"]
 
 TOOLS = ".tpuctl/controller"  # on the controller, as all of these
 CONFIG = ".tpuctl/config"
@@ -64,27 +61,17 @@ class _Equipment:
     node_range: str  # where the stack's TPU node is; empty where that is nobody's to know
 
 
-def controllers_key(stack: Stack) -> list[str]:
-    """The public key with which the stack's controller logs in, as far as it is known here."""
-    path = _key_file(stack)
-    return path.read_text("utf-8").splitlines() if path.exists() else []
-
-
-def _key_file(stack: Stack) -> Path:
-    return config_home() / "controllers" / f"{stack.project}-{stack.name}.pub"
-
-
-async def equip_controller(stack: Stack, cloud: Cloud, key: KeyPair, emit: Emit) -> None:
+async def equip_controller(stack: Stack, cloud: Cloud, keys: Keys, emit: Emit) -> None:
     """Have the controller ready for jobs, where it is to go on with them. Warns, never raises."""
     if not is_recovered(stack):
         return
     because = "it goes on with jobs when their machines are taken away"
     try:
-        transport = await _transport(stack, cloud, key, emit)
+        transport = await _transport(stack, cloud, keys, emit)
         try:
             await connect_workers(cloud, [transport])
             with step(emit, f"controller/{stack.names.controller}", "update", because) as one:
-                await _equip(stack, cloud, transport, key, one)
+                await _equip(stack, cloud, transport, keys, one)
         finally:
             await transport.close()
     except TpuctlError as error:
@@ -95,7 +82,7 @@ async def hand_over(
     stack: Stack,
     cloud: Cloud,
     record: JobRecord,
-    key: KeyPair,
+    keys: Keys,
     emit: Emit,
 ) -> bool:
     """Have the controller go on with the job; whether it does. Warns, never raises.
@@ -109,10 +96,10 @@ async def hand_over(
     name = here.names.controller
     because = f"{name} recovers it without you"
     try:
-        transport = await _transport(here, cloud, key, emit)
+        transport = await _transport(here, cloud, keys, emit)
         try:
             with step(emit, "job/recovery", "start", because) as one:
-                equipment = await _equip(here, cloud, transport, key, one)
+                equipment = await _equip(here, cloud, transport, keys, one)
                 network = await Network(here, cloud).chosen()
                 order = {
                     "job": record.id,
@@ -186,15 +173,14 @@ def _startup_script(stack: Stack) -> dict[str, bytes]:
     return {} if script is None else {STARTUP: (stack.folder / script).read_bytes()}
 
 
-async def _transport(stack: Stack, cloud: Cloud, key: KeyPair, emit: Emit) -> SshTransport:
-    known_hosts = config_home() / "known_hosts"
+async def _transport(stack: Stack, cloud: Cloud, keys: Keys, emit: Emit) -> SshTransport:
     return await controller_transport(
-        stack, cloud, key=key.path, known_hosts=known_hosts, emit=emit
+        stack, cloud, key=keys.pair.path, known_hosts=known_hosts(), emit=emit
     )
 
 
 async def _equip(
-    stack: Stack, cloud: Cloud, transport: Transport, key: KeyPair, one: Step
+    stack: Stack, cloud: Cloud, transport: Transport, keys: Keys, one: Step
 ) -> _Equipment:
     """Give the controller this tpuctl, and a key that the stack's machines let in."""
     wheel = own_wheel()
@@ -209,8 +195,10 @@ async def _equip(
         program = installed(
             await transport.run([*installer, "make", wheel.version, wheel.digest]), stack
         )
-    keys = "\n".join([key.public_line, public["key"]])
-    return _Equipment(program["program"], *await _let_in(stack, cloud, keys, public["key"], one))
+    # The next `up` from here knows the controller's key as well.
+    keys.remember_controllers(public["key"])
+    lines = "\n".join([keys.pair.public_line, public["key"]])
+    return _Equipment(program["program"], *await _let_in(stack, cloud, lines, one))
 
 
 def installed(done: Result, stack: Stack) -> dict[str, Any]:
@@ -235,17 +223,8 @@ def installed(done: Result, stack: Stack) -> dict[str, Any]:
     return found
 
 
-async def _let_in(
-    stack: Stack, cloud: Cloud, keys: str, controllers: str, one: Step
-) -> tuple[str, str]:
-    """Have the machines that run jobs let these keys in; what the controller is to keep of them.
-
-    The controller's key is remembered, so that the next `up` from here knows it as well.
-    """
-    if controllers_key(stack) != [controllers]:
-        path = _key_file(stack)
-        private_folder(path.parent)
-        path.write_text(controllers + "\n", "utf-8")
+async def _let_in(stack: Stack, cloud: Cloud, keys: str, one: Step) -> tuple[str, str]:
+    """Have the machines that run jobs let these keys in; what the controller is to keep of them."""
     resources = [
         each
         for each in resources_of(stack, cloud, public_key=lambda: keys)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from tpuctl.flows.checkout import Checkout
+from tpuctl.flows.git_checkout import Checkout
 from tpuctl.flows.pipelines import Pipeline, Wishes
 
 __all__ = ["Step", "setup_steps"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tpuctl.errors import Conflict, TpuctlError, Usage
-from tpuctl.flows.checkout import Checkout
+from tpuctl.flows.git_checkout import Checkout
 from tpuctl.flows.pipeline_text import BUILD_HOURS, Draft, plain, text_of, yaml_scalar
 from tpuctl.model.stack import Stack, load_stack
 from tpuctl.version import __version__

@@ -12,7 +12,7 @@ from pathlib import Path
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Conflict, Usage
 from tpuctl.flows.controller import first_access, node_variables
-from tpuctl.flows.secrets import require_secrets
+from tpuctl.flows.secret_versions import require_secrets
 from tpuctl.jobs.installation import must_be_shipped, read_installation
 from tpuctl.jobs.launch import FirstAccess
 from tpuctl.model.attempt import Footing, Retries

@@ -1,10 +1,12 @@
-"""Reaching a node's workers: addresses, host keys, connections."""
+"""A stack's nodes and their workers: found, reached over SSH, and given a command all at once."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,15 +14,27 @@ from typing import Any
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Diagnostic, NotFound, TpuctlError, Unreachable, Usage
 from tpuctl.files import private_folder
+from tpuctl.flows.context import Context, known_hosts
 from tpuctl.flows.controller import find_controller
-from tpuctl.model.events import Emit, Warned
+from tpuctl.flows.inventory import look_for_nodes
+from tpuctl.model.events import CommandOutput, Emit, Warned
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
 from tpuctl.remote.iap import Destination, IapWay, Relay
 from tpuctl.remote.ssh import Address, SshTransport, ask_host_key
 from tpuctl.waiting import Backoff, all_ended, wait_until
 
-__all__ = ["connect_workers", "controller_transport", "transports_of"]
+__all__ = [
+    "Ending",
+    "chosen",
+    "connect_workers",
+    "connections",
+    "controller_transport",
+    "nodes_of",
+    "reached",
+    "run_everywhere",
+    "transports",
+]
 
 BOOT_SECONDS = 300.0
 SSH_PORT = 22  # of machines as the relay knows them
@@ -47,40 +61,69 @@ class _Machines:
     instance: str = ""  # where there is one machine of a known name
 
 
-async def transports_of(
-    stack: Stack,
-    cloud: Cloud,
-    nodes: Sequence[NodeStatus],
-    *,
-    key: Path,
-    known_hosts: Path,
-    emit: Emit,
-    is_inside: bool = False,
-) -> dict[int, SshTransport]:
+async def transports(context: Context) -> dict[int, SshTransport]:
     """A transport for each worker of READY nodes, not connected yet, numbered through all nodes.
 
-    `is_inside` of a program in the stack's network: firewalls let it in by internal addresses.
-    A TPU node has one: its controller. Host keys come from the machines' guest attributes. A
-    project or policy may forbid those: the key then seen at the first connection is kept in
-    `known_hosts` and demanded from there on.
+    A TPU node has one: its controller. A program on a controller is let in by internal addresses.
+    Host keys come from the machines' guest attributes. A project or policy may forbid those: the
+    key then seen at the first connection is kept, and demanded from there on.
     """
+    nodes = await nodes_of(context.stack, context.cloud)
     found = await all_ended(
-        _transports_of_one(stack, cloud, node, key, known_hosts, emit, number, is_inside)
-        for number, node in enumerate(nodes)
+        _transports_of_node(context, node, number) for number, node in enumerate(nodes)
     )
     return {one.worker: one for each in found for one in each}
 
 
-async def _transports_of_one(
-    stack: Stack,
-    cloud: Cloud,
-    node: NodeStatus,
-    key: Path,
-    known_hosts: Path,
-    emit: Emit,
-    number: int,
-    is_inside: bool,
+@asynccontextmanager
+async def connections(
+    context: Context, *, required: bool = True
+) -> AsyncIterator[dict[int, SshTransport]]:
+    """Transports to the stack's workers, closed at the end.
+
+    Where there is no node, or none is ready: none, unless they are required.
+    """
+    try:
+        found = await transports(context)
+    except (NotFound, Unreachable):
+        if required:
+            raise
+        found = {}
+    try:
+        yield found
+    finally:
+        await asyncio.gather(*(one.close() for one in found.values()), return_exceptions=True)
+
+
+@asynccontextmanager
+async def reached(
+    context: Context, worker: int | None = None
+) -> AsyncIterator[dict[int, SshTransport]]:
+    """Connections to every worker, or to one. Raises Usage where there is no such worker."""
+    async with connections(context) as found:
+        yield chosen(found, worker)
+
+
+def chosen(found: Mapping[int, SshTransport], worker: int | None) -> dict[int, SshTransport]:
+    """All of these, or the one of this number. Raises Usage where there is none."""
+    if worker is None:
+        return dict(found)
+    if worker not in found:
+        last = len(found) - 1
+        there = f"there are workers 0 to {last}" if last else "there is worker 0 alone"
+        raise Usage(
+            "No such worker",
+            f"{there}, not {worker}",
+            hint="See the workers with\n    tpuctl status",
+        )
+    return {worker: found[worker]}
+
+
+async def _transports_of_node(
+    context: Context, node: NodeStatus, number: int
 ) -> list[SshTransport]:
+    stack, cloud = context.stack, context.cloud
+    is_inside = context.controller is not None  # of the stack's network
     if node.state != "READY":
         raise Unreachable(
             "Node is not ready",
@@ -93,7 +136,10 @@ async def _transports_of_one(
         machines = _workers(stack, cloud, node, is_inside=is_inside)
     first = number * len(machines.places)  # nodes are alike
     relay = None if is_inside else _relay(stack, cloud)
-    return await _to_machines(machines, stack, cloud, key, known_hosts, emit, relay, first)
+    key = context.keys.pair.path
+    return await _to_machines(
+        machines, stack, cloud, key, known_hosts(), context.emit, relay, first
+    )
 
 
 async def controller_transport(
@@ -303,3 +349,66 @@ async def _remembered_key(
         )
     )
     return (seen,)
+
+
+async def nodes_of(stack: Stack, cloud: Cloud) -> list[NodeStatus]:
+    """All of them in the zone where the stack is at work, in their order.
+
+    Raises NotFound when there is none, or when one of several is gone.
+    """
+    found = await look_for_nodes(cloud, stack.project, stack.name)
+    if not found:
+        raise NotFound(
+            "No node",
+            f"stack {stack.name} has no node",
+            hint="Bring it up with\n    tpuctl up",
+        )
+    first = min(found, key=lambda node: (node.zone != stack.zone, node.state != "READY"))
+    if len(stack.nodes) == 1:
+        return [first]
+    there = {node.name: node for node in found if node.zone == first.zone}
+    gone = [name for name in stack.nodes if name not in there]
+    if gone:
+        raise NotFound(
+            "Node is gone",
+            f"stack {stack.name} has no {', '.join(gone)} in {first.zone}",
+            hint="Bring it up again with\n    tpuctl up",
+        )
+    return [there[name] for name in stack.nodes]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a command ended on one worker."""
+
+    worker: int
+    exit_code: int
+
+
+async def run_everywhere(
+    line: str, transports: Mapping[int, SshTransport], emit: Emit
+) -> list[Ending]:
+    """Run a shell's line on all of them, emitting what it writes; the endings in their order.
+
+    A worker that cannot be reached is told and counts with the exit code of that error, while the
+    others go on. Cancelling interrupts the command everywhere.
+    """
+    endings: list[Ending] = []
+
+    async def one(worker: int, transport: SshTransport) -> None:
+        try:
+            code = await transport.pour(
+                line,
+                lambda data: emit(CommandOutput(worker, data)),
+                lambda data: emit(CommandOutput(worker, data, is_error=True)),
+            )
+        except TpuctlError as error:
+            for diagnostic in error.diagnostics:
+                emit(Warned(diagnostic, is_error=True))
+            code = error.exit_code
+        endings.append(Ending(worker, code))
+
+    async with asyncio.TaskGroup() as group:
+        for worker, transport in transports.items():
+            group.create_task(one(worker, transport))
+    return endings

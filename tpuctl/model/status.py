@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-__all__ = ["Holding", "MachineStatus", "NodeStatus", "Remaining"]
+__all__ = ["Down", "Holding", "MachineStatus", "NodeStatus", "Remaining"]
 
 
 @dataclass(frozen=True)
@@ -75,3 +75,20 @@ def _hours(created: datetime | None, now: datetime | None) -> float:
     if created is None:
         return 0.0
     return max(0.0, ((now or datetime.now(UTC)) - created).total_seconds() / 3600)
+
+
+@dataclass(frozen=True)
+class Down:
+    """What `down` did: the proof that it ends with."""
+
+    remaining: tuple[Remaining, ...]
+
+    @property
+    def leaks(self) -> tuple[Remaining, ...]:
+        """What still costs money and was not asked to stay."""
+        return tuple(one for one in self.remaining if one.state == "remains" and one.is_billable)
+
+    @property
+    def kept(self) -> tuple[Remaining, ...]:
+        """What costs money and was asked to stay."""
+        return tuple(one for one in self.remaining if one.state == "kept" and one.is_billable)

@@ -1,7 +1,7 @@
 """Events and results, shown: in a terminal, as plain lines, as JSON."""
 
 from tpuctl.view.base import DUMB, View
-from tpuctl.view.machine import Machine, envelope
+from tpuctl.view.json_lines import Machine, envelope
 
 __all__ = ["Machine", "View", "choose", "envelope"]
 

@@ -12,7 +12,7 @@ from tpuctl.model.report import RunReport
 from tpuctl.preflight.findings import Report, Severity
 from tpuctl.preflight.rules import RULES
 from tpuctl.view.cost import run_cost
-from tpuctl.view.places import relative_to
+from tpuctl.view.file_locations import relative_to
 
 __all__ = ["annotation_lines", "run_annotation"]
 

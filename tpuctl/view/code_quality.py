@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tpuctl.preflight.findings import Report, Severity
-from tpuctl.view.places import relative_to
-from tpuctl.view.sources import Sources
+from tpuctl.view.file_locations import relative_to
+from tpuctl.view.source_lines import Sources
 
 __all__ = ["code_quality"]
 

@@ -23,10 +23,10 @@ from tpuctl.model.events import (
     Warned,
 )
 from tpuctl.view.base import indent, port_sentence
+from tpuctl.view.live_region import Region
 from tpuctl.view.output import Output
-from tpuctl.view.region import Region
-from tpuctl.view.story import Story
-from tpuctl.view.tree import Look, Tree
+from tpuctl.view.progress_state import Story
+from tpuctl.view.progress_tree import Look, Tree
 
 __all__ = ["Console"]
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tpuctl.model.diagnosis import Diagnosis, Finding, State
 from tpuctl.model.role import CustomRole
-from tpuctl.view.wrapping import wrapped
+from tpuctl.view.text_wrapping import wrapped
 
 __all__ = ["diagnosis_data", "ending", "paper", "role_data", "role_text", "show_finding"]
 

@@ -10,8 +10,8 @@ from typing import TextIO
 
 from tpuctl.preflight.findings import Finding, Report, Severity
 from tpuctl.preflight.refusing import counted, shown_path
-from tpuctl.view.sources import Sources
-from tpuctl.view.wrapping import columns, cut, plain, wrapped
+from tpuctl.view.source_lines import Sources
+from tpuctl.view.text_wrapping import columns, cut, plain, wrapped
 
 __all__ = ["Paper", "report_lines"]
 

@@ -24,8 +24,8 @@ from tpuctl.model.events import (
 )
 from tpuctl.view.base import ended, indent, port_sentence
 from tpuctl.view.output import Output
+from tpuctl.view.progress_state import STAYS
 from tpuctl.view.rate import Rate, clock_time, transfer_words
-from tpuctl.view.story import STAYS
 
 __all__ = ["Plain"]
 

@@ -12,7 +12,7 @@ from tpuctl.preflight.findings import Severity
 from tpuctl.preflight.refusing import shown_path
 from tpuctl.view.findings import COLORS, INDENT, Paper
 from tpuctl.view.tables import money
-from tpuctl.view.wrapping import columns, cut, plain, wrapped
+from tpuctl.view.text_wrapping import columns, cut, plain, wrapped
 
 if TYPE_CHECKING:
     from tpuctl.preflight.rehearsal.finding import Finding, Target

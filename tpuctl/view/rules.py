@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpuctl.view.wrapping import wrapped
+from tpuctl.view.text_wrapping import wrapped
 
 if TYPE_CHECKING:
     from tpuctl.preflight.findings import Rule, Target

@@ -14,9 +14,9 @@ from typing import Any
 from tpuctl.preflight.findings import Edit, Finding, Remark, Report, Severity
 from tpuctl.preflight.rules import RULES
 from tpuctl.version import __version__
-from tpuctl.view.places import uri
+from tpuctl.view.file_locations import uri
 from tpuctl.view.rules import rule_markdown, rule_text, sentence
-from tpuctl.view.sources import Sources
+from tpuctl.view.source_lines import Sources
 
 __all__ = ["sarif"]
 

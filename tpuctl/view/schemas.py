@@ -6,8 +6,8 @@ import dataclasses
 import typing
 from typing import Any
 
-from tpuctl.view.answers import ANSWERS
-from tpuctl.view.machine import ENVELOPE_VERSION
+from tpuctl.view.json_lines import ENVELOPE_VERSION
+from tpuctl.view.response_models import ANSWERS
 
 __all__ = ["envelope_schema", "events_schema"]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from tpuctl.cli.completion.seen import SeenStack
+    from tpuctl.cli.completion.seen_names import SeenStack
 
 __all__ = [
     "complete_capacities",
@@ -82,7 +82,7 @@ _TYPES = ("type", "tpu_type", "accelerator")  # what parameters of TPU types are
 
 @_never_failing
 def complete_regions(ctx: typer.Context, incomplete: str) -> Iterable[Offer]:
-    from tpuctl.cli.known import regions
+    from tpuctl.cli.suggestions import regions
 
     return regions()
 
@@ -148,7 +148,7 @@ def complete_workers(ctx: typer.Context, incomplete: str) -> Iterable[Offer]:
 
 def _seen(ctx: typer.Context) -> Iterator[SeenStack]:
     """Those of the cloud that is spoken to."""
-    from tpuctl.cli.completion.seen import seen_stacks
+    from tpuctl.cli.completion.seen_names import seen_stacks
 
     cloud: Any = ctx.find_root().params.get("cloud") or "google"
     cloud = getattr(cloud, "value", cloud)

@@ -112,7 +112,7 @@ def _after(words: list[str], incomplete: str) -> Iterator[Offer]:
     elif command is root:
         yield from (Offer(name, one.summary) for name, one in COMMANDS.items())
     elif hasattr(command, "list_commands"):
-        from tpuctl.cli.pages import summary_of
+        from tpuctl.cli.help_pages import summary_of
 
         yield from (Offer(name, summary_of(one)) for name, one in command.commands.items())
     else:

@@ -1,0 +1,21 @@
+"""The commands of the catalogue: types, zones, runtimes, prices, quota; offline, or asked live."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import typer
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    from tpuctl.cli.catalog.prices import prices
+    from tpuctl.cli.catalog.quota import quota
+    from tpuctl.cli.catalog.runtimes import runtimes
+    from tpuctl.cli.catalog.types import types
+    from tpuctl.cli.catalog.zones import zones
+
+    for command in (types, zones, runtimes, prices, quota):
+        app.command(rich_help_panel="Catalogue")(command)

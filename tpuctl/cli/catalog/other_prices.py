@@ -1,0 +1,173 @@
+"""What `prices` shows of all that stands beside a TPU: machines, disks, storage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tpuctl.cli.catalog.selection import field, in_order, natural
+from tpuctl.cli.state import State
+from tpuctl.cli.suggestions import regions
+
+__all__ = ["disk_prices", "machine_prices", "storage_prices"]
+
+
+def machine_prices(state: State, region: str, sort: str, limit: int | None) -> None:
+    """Of one region, or in the cheapest one each."""
+    from tpuctl.catalog import machine_price, machine_types
+    from tpuctl.view.tables import print_table
+
+    rows: list[dict[str, Any]] = []
+    read = ""
+    for machine in machine_types().values():
+        offers = [
+            (price, one)
+            for one in ([region] if region else regions())
+            if (price := machine_price(machine, one)) is not None
+        ]
+        if not offers:
+            continue
+        demand, where = min(offers, key=lambda offer: (offer[0].per_hour, offer[1]))
+        spot = machine_price(machine, where, spot=True)
+        read = demand.read
+        rows.append(
+            {
+                "machine_type": machine.name,
+                "vcpus": machine.vcpus,
+                "memory_gb": machine.memory_gb,
+                "region": where,
+                "on_demand": demand.per_hour,
+                "spot": spot.per_hour if spot else None,
+            }
+        )
+    rows.sort(key=lambda row: (row["machine_type"].split("-")[0], row["on_demand"]))
+    rows = in_order(
+        rows,
+        sort,
+        limit,
+        {
+            "machine-type": lambda row: natural(row["machine_type"]),
+            "vcpus": field("vcpus"),
+            "memory-gb": field("memory_gb"),
+            "region": field("region"),
+            "price": field("on_demand"),
+            "spot": field("spot"),
+        },
+    )
+    columns = ("machine type", "vCPUs", "GB", "region", "on demand", "spot")
+
+    def show() -> None:
+        if not rows:
+            print(f"No prices of machines are published for {region}.")
+            return
+        print_table(
+            columns,
+            [
+                (
+                    row["machine_type"],
+                    str(row["vcpus"]),
+                    f"{row['memory_gb']:g}",
+                    row["region"],
+                    _money(row["on_demand"]),
+                    _money(row["spot"]),
+                )
+                for row in rows
+            ],
+            numbers=("vCPUs", "GB", "on demand", "spot"),
+        )
+        cheapest = "" if region else ", where each is cheapest"
+        print(f"US dollars an hour without disks{cheapest}, prices of {read}; spot floats.")
+
+    state.answer({"read": read, "machines": rows}, show)
+
+
+def disk_prices(state: State, region: str, sort: str, limit: int | None) -> None:
+    from tpuctl.catalog import disk_price, disk_types
+    from tpuctl.view.tables import print_table
+
+    rates = {
+        one: {kind: disk_price(kind, one) for kind in disk_types()}
+        for one in ([region] if region else regions())
+    }
+    rows = [
+        {"region": one, **{kind: rate.amount if rate else None for kind, rate in found.items()}}
+        for one, found in rates.items()
+    ]
+    rows = in_order(rows, sort, limit, {name: field(name) for name in ("region", *disk_types())})
+    known = [rate for found in rates.values() for rate in found.values() if rate is not None]
+    read = known[0].read if known else ""
+    general = sorted(
+        {
+            kind
+            for found in rates.values()
+            for kind, rate in found.items()
+            if rate and rate.is_general
+        }
+    )
+
+    def show() -> None:
+        if not known:
+            print(f"No prices of disks are published for {region}.")
+            return
+        print_table(
+            ("region", *disk_types()),
+            [(str(row["region"]), *(_money(row[kind]) for kind in disk_types())) for row in rows],
+            numbers=disk_types(),
+        )
+        print(f"US dollars a GB and month, prices of {read}.")
+        if general:
+            print(f"Of {', '.join(general)} one general figure is public, of us-central1.")
+
+    state.answer({"read": read, "general": general, "disks": rows}, show)
+
+
+def storage_prices(state: State, region: str, sort: str, limit: int | None) -> None:
+    """Of buckets where TPUs are, and in dual- and multi-regions; with traffic to one region."""
+    from tpuctl.catalog import read_date, storage_locations, storage_price, traffic_price
+    from tpuctl.view.tables import print_table
+
+    joint = [one for one in storage_locations() if "-" not in one]
+    rows = []
+    for one in [*regions(), *joint]:
+        kept, traffic = storage_price(one), traffic_price(one, region) if region else None
+        rows.append(
+            {
+                "location": one,
+                "gb_month": kept.amount if kept else None,
+                "traffic_gb": traffic.amount if traffic else None,
+            }
+        )
+    columns = ["location", "a GB and month"]
+    if region:
+        rows.sort(key=lambda row: (row["traffic_gb"] is None, row["traffic_gb"], row["location"]))
+        columns.append(f"a GB read from {region}")
+    rows = in_order(
+        rows,
+        sort,
+        limit,
+        {
+            "location": field("location"),
+            "price": field("gb_month"),
+            **({"traffic": field("traffic_gb")} if region else {}),
+        },
+    )
+
+    def show() -> None:
+        print_table(
+            columns,
+            [
+                (str(row["location"]), _money(row["gb_month"]), _money(row["traffic_gb"]))[
+                    : len(columns)
+                ]
+                for row in rows
+            ],
+            numbers=columns[1:],
+        )
+        print(f"US dollars for the Standard class, prices of {read_date()}.")
+
+    state.answer({"read": read_date(), "region": region or None, "storage": rows}, show)
+
+
+def _money(amount: Any) -> str:
+    from tpuctl.catalog import dollars
+
+    return "-" if amount is None else dollars(float(amount))

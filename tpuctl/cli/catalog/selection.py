@@ -1,0 +1,322 @@
+"""Options by which the commands of the catalogue choose, sort and cut what they show."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from tpuctl.cli.completion.names import complete_capacities, complete_types
+from tpuctl.cli.options import project_option, region_option, type_option, zone_option
+from tpuctl.cli.suggestions import (
+    require_generations,
+    require_regions,
+    require_types,
+    require_zones,
+)
+
+if TYPE_CHECKING:
+    from tpuctl.api import Tpuctl
+    from tpuctl.catalog import Capacity, Choice
+    from tpuctl.cli.state import State
+
+__all__ = [
+    "CapacityName",
+    "Generation",
+    "Limit",
+    "Live",
+    "LiveProject",
+    "MaxChips",
+    "MinChips",
+    "Regions",
+    "Sort",
+    "TypeToo",
+    "Types",
+    "Zones",
+    "asked_live",
+    "capacities",
+    "chosen",
+    "field",
+    "finish",
+    "in_order",
+    "is_meant",
+    "natural",
+    "places",
+    "then",
+]
+
+T = TypeVar("T")
+
+Types = Annotated[
+    str,
+    type_option("A type, a generation (v5e), a pattern ('v6e-*'), or several with commas."),
+]
+TypeToo = Annotated[
+    str,
+    typer.Option("--type", metavar="TYPE", hidden=True, autocompletion=complete_types),
+]
+"""Of commands that take the type as their argument: what is typed from habit is understood."""
+Zones = Annotated[str, zone_option("Only in these zones: a name, a pattern ('us-*'), or several.")]
+Regions = Annotated[str, region_option("Only in these regions.")]
+Generation = Annotated[
+    str,
+    typer.Option(
+        "--generation", metavar="GENERATION", help="Only of this one, such as v5e; or several."
+    ),
+]
+CapacityName = Annotated[
+    str,
+    typer.Option(
+        "--capacity",
+        metavar="CAPACITY",
+        help="Only on-demand, spot or flex-start.",
+        autocompletion=complete_capacities,
+    ),
+]
+MinChips = Annotated[
+    int, typer.Option("--min-chips", min=1, show_default=False, help="With so many chips or more.")
+]
+MaxChips = Annotated[
+    int | None, typer.Option("--max-chips", min=1, help="With so many chips or fewer.")
+]
+Sort = Annotated[
+    str,
+    typer.Option("--sort", metavar="KEY", help="Sort by a column; -KEY puts the greatest first."),
+]
+Limit = Annotated[
+    int | None, typer.Option("--limit", min=1, metavar="N", help="Show the first N only.")
+]
+Live = Annotated[bool, typer.Option("--live", help="Ask Google, and tell what differs from this.")]
+LiveProject = Annotated[
+    str, project_option("The project that --live asks in, instead of the stack file's.")
+]
+
+
+def chosen(
+    *,
+    types: str = "",
+    generation: str = "",
+    zone: str = "",
+    region: str = "",
+    min_chips: int = 1,
+    max_chips: int | None = None,
+    is_live: bool = False,
+) -> Choice:
+    """What the options name. Raises Usage for names that the catalogue does not know.
+
+    With `is_live` zones and regions may be new: the API knows better.
+    """
+    from tpuctl.catalog import choose
+    from tpuctl.errors import Usage
+
+    if max_chips is not None and max_chips < min_chips:
+        raise Usage(
+            "Options contradict",
+            f"no type has {min_chips} chips or more and {max_chips} or fewer",
+            hint="Leave one of them out.",
+            where="--max-chips",
+        )
+    return choose(
+        types=require_types(types),
+        generations=require_generations(generation),
+        zones=None if is_live else places(zone, region),
+        chips=(min_chips, max_chips),
+    )
+
+
+def capacities(text: str) -> tuple[Capacity, ...]:
+    """The capacity that --capacity names, as it is charged; all for no text. Raises Usage."""
+    from tpuctl.catalog import CHARGED, nearest
+    from tpuctl.errors import Usage
+
+    if not text:
+        return CHARGED
+    name = text.lower().replace("_", "-").replace(" ", "-")
+    name = {"preemptible": "spot", "reserved": "on-demand"}.get(name, name)
+    found = tuple(one for one in CHARGED if one == name)
+    if not found:
+        like = nearest(name, CHARGED, count=1) or ["on-demand, spot or flex-start"]
+        raise Usage(
+            "Invalid value",
+            f"--capacity cannot be {text}",
+            hint=f"Did you mean {like[0]}?",
+            where="--capacity",
+        )
+    return found
+
+
+def places(zone: str, region: str, also: Collection[str] = ()) -> tuple[str, ...]:
+    """The zones that the options name; without any, all. `also` is known beside the catalogue's."""
+    from tpuctl.catalog import region_of
+    from tpuctl.catalog import zones as every_zone
+    from tpuctl.errors import Usage
+
+    known = sorted({*every_zone(), *also})
+    zones, regions = require_zones(zone, known), require_regions(region, known)
+    found = tuple(
+        one
+        for one in (zones if zones is not None else known)
+        if regions is None or region_of(one) in regions
+    )
+    if not found:
+        raise Usage(
+            "Options contradict",
+            f"{zone} does not lie in {region}",
+            hint="Give one.",
+            where="--region",
+        )
+    return found
+
+
+def in_order(
+    rows: Iterable[T],
+    sort: str,
+    limit: int | None,
+    keys: Mapping[str, Callable[[T], Any]],
+) -> list[T]:
+    """The rows by the key that `sort` names, as they come without one, and no more than `limit`.
+
+    What has no value stands last either way. Raises Usage for a key that is none.
+    """
+    found = list(rows)
+    name = sort.removeprefix("-").replace("_", "-").lower()
+    if name:
+        value = keys.get(name) or _unknown_key(sort, keys)
+        # Two passes: the rows without a value stay behind whichever way the others go.
+        found.sort(key=_comparable(value), reverse=sort.startswith("-"))
+        found.sort(key=lambda row: value(row) is None)
+    return found[:limit]
+
+
+def field(name: str) -> Callable[[Mapping[str, Any]], Any]:
+    """A column of rows that are mappings, to sort by."""
+    return lambda row: row[name]
+
+
+def natural(text: str) -> list[tuple[int, int, str]]:
+    """Names in the order that people expect: v3-8 before v3-32, 2.9 before 2.18."""
+    return [
+        (0, int(part), "") if part.isdigit() else (1, 0, part)
+        for part in re.split(r"(\d+)", text)
+        if part
+    ]
+
+
+def _comparable(value: Callable[[T], Any]) -> Callable[[T], Any]:
+    """Values that compare: those that are missing are all alike."""
+
+    def comparable(row: T) -> tuple[bool, Any]:
+        told = value(row)
+        return (told is not None, 0 if told is None else told)
+
+    return comparable
+
+
+def _unknown_key(sort: str, keys: Mapping[str, Any]) -> Any:
+    from tpuctl.catalog import nearest
+    from tpuctl.errors import Usage
+
+    like = nearest(sort.removeprefix("-"), keys, count=1)
+    meant = f"Did you mean {like[0]}? " if like else ""
+    raise Usage(
+        "Unknown sort key",
+        f"nothing here can be sorted by {sort.removeprefix('-') or 'nothing'}",
+        hint=f"{meant}There are {', '.join(keys)}.",
+        where="--sort",
+    )
+
+
+def then(state: State, text: str, *commands: str) -> None:
+    """What to type next, for a person at a terminal: on stderr, and nowhere else."""
+    if state.json or state.quiet or not (sys.stdout.isatty() and sys.stderr.isatty()):
+        return
+    lines = "".join(f"\n    {one}" for one in commands)
+    typer.echo(f"\n{text}{lines}", err=True)
+
+
+def asked_live(state: State, project: str) -> Tpuctl:
+    """Whom `--live` asks: in the project that was named, else in that of the stack file."""
+    if not project and not state.stack_file.exists():
+        from tpuctl.errors import Usage
+
+        raise Usage(
+            "Which project?",
+            f"--live asks in a project: none is named, and there is no {state.stack_file}",
+            hint="Name it, or leave --live out to see the catalogue:\n"
+            f"    {state.typed_anywhere} {state.command} --live --project my-project",
+            where="--live",
+        )
+    return state.tpuctl(project=project)
+
+
+def is_meant(choice: Choice, types: str, generation: str) -> Callable[[str], bool]:
+    """Whether a type that the API lists was asked for: of the choice, or new and fitting by name.
+
+    How many chips a new one has nobody knows: options about them do not leave it out.
+    """
+    import fnmatch
+
+    from tpuctl.catalog import accelerator_types
+
+    known = accelerator_types()
+    names = {one.name for one in choice.types}
+    conditions = [
+        [_prefix(word.strip()) for word in text.lower().split(",") if word.strip()]
+        for text in (types, generation)
+    ]
+
+    def meant(name: str) -> bool:
+        if name in known:
+            return name in names
+        return all(
+            not words or any(fnmatch.fnmatchcase(name, word) for word in words)
+            for words in conditions
+        )
+
+    return meant
+
+
+def _prefix(word: str) -> str:
+    """The pattern of a generation's names: `v5litepod-*` for v5e."""
+    from tpuctl.catalog import accelerator_types, generations
+
+    if word not in generations():
+        return word
+    first = next(one for one in accelerator_types() if accelerator_types()[one].generation == word)
+    return f"{first.rpartition('-')[0]}-*"
+
+
+def finish(
+    state: State,
+    name: str,
+    rows: list[dict[str, Any]],
+    columns: Mapping[str, str],
+    told: Any,
+    *,
+    more: tuple[str, str],
+    note: str = "",
+    counted: Sequence[str] = (),
+) -> None:
+    """The answer of a list: a table of these columns, what --live found, what to type next."""
+    from tpuctl.catalog import read_date
+    from tpuctl.view.tables import print_rows
+
+    def show() -> None:
+        if rows:
+            print_rows(rows, columns, counted=counted)
+        if rows and note:
+            print(note.format(read=read_date()))
+        for sentence in told.sentences() if told is not None else ():
+            print(sentence)
+        if not rows:
+            typer.echo("Nothing in the catalogue is like that.", err=True)
+        elif more:
+            text, command = more
+            then(state, text, command.format(**rows[0]))
+
+    state.answer(
+        {"read": read_date(), name: rows, "live": told.data if told is not None else None}, show
+    )

@@ -1,0 +1,160 @@
+"""The command `types`: offline, or held against the API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tpuctl.cli.catalog.selection import (
+    Generation,
+    Limit,
+    Live,
+    LiveProject,
+    MaxChips,
+    MinChips,
+    Regions,
+    Sort,
+    Types,
+    Zones,
+    chosen,
+    field,
+    finish,
+    in_order,
+    is_meant,
+    natural,
+)
+from tpuctl.cli.state import State
+
+if TYPE_CHECKING:
+    from tpuctl.catalog import AcceleratorType, Choice
+
+__all__ = ["types"]
+
+Row = dict[str, Any]
+
+
+def types(
+    context: typer.Context,
+    accelerator: Types = "",
+    generation: Generation = "",
+    zone: Zones = "",
+    region: Regions = "",
+    min_chips: MinChips = 1,
+    max_chips: MaxChips = None,
+    sort: Sort = "",
+    limit: Limit = None,
+    live: Live = False,
+    project: LiveProject = "",
+) -> None:
+    """List TPU types: chips, workers, memory, and what the cheapest zone asks for an hour.
+
+    Example: tpuctl types --zone europe-west4-a --max-chips 16 --sort price
+    """
+    state: State = context.obj
+    is_live = live or bool(project)
+    choice = chosen(
+        types=accelerator,
+        generation=generation,
+        zone=zone,
+        region=region,
+        min_chips=min_chips,
+        max_chips=max_chips,
+        is_live=is_live,
+    )
+    told = None
+    rows = [_row(one, choice) for one in choice.types]
+    if is_live:
+        from tpuctl.cli.catalog.live_comparison import ask
+
+        told = ask(
+            state,
+            project,
+            "types",
+            lambda place: (
+                one.name for one in choice.types if one.in_tpu_api and place in one.zones
+            ),
+            is_meant(choice, accelerator, generation),
+            zone=zone,
+            region=region,
+        )
+        rows = [row for row in rows if set(row["zones"]) & set(told.compared.zones)]
+        rows += [
+            _unknown(name)
+            for name in sorted({name for name, _ in told.compared.new})
+            if name not in {row["type"] for row in rows}
+        ]
+        for row in rows:
+            is_asked = row["tpu_api"] is not False
+            row["live"] = told.compared.of_name(row["type"]) if is_asked else "-"
+            if is_asked:
+                row["zones"] = list(told.compared.zones_of(row["type"]))
+    rows = in_order(
+        rows,
+        sort,
+        limit,
+        {
+            "type": lambda row: natural(row["type"]),
+            "generation": field("generation"),
+            "chips": field("chips"),
+            "workers": field("workers"),
+            "devices": field("devices"),
+            "hbm-gb": field("hbm_gb"),
+            "zones": lambda row: len(row["zones"]),
+            "price": field("on_demand"),
+            "spot": field("spot"),
+        },
+    )
+    columns = {
+        "type": "type",
+        "chips": "chips",
+        "workers": "workers",
+        "devices": "devices",
+        "topology": "topology",
+        "hbm_gb": "HBM GB",
+        "zones": "zones",
+        "on_demand": "from",
+        "live": "live",
+    }
+    for name in ["live"] if told is None else ["devices", "topology"]:
+        del columns[name]
+    finish(
+        state,
+        "types",
+        rows,
+        columns,
+        told,
+        more=("Zones of a type, and prices:", "tpuctl prices {type}"),
+        note="From: US dollars an hour on demand in the cheapest zone; prices of {read}.",
+        counted=("zones",),
+    )
+
+
+def _row(one: AcceleratorType, choice: Choice) -> Row:
+    from tpuctl.catalog import Choice, cheapest, offers_of
+
+    here = choice.zones_of(one)
+    best = {each.capacity: each for each in cheapest(offers_of(Choice((one,), here)))}
+    demand, spot = best.get("on-demand"), best.get("spot")
+    return {
+        "type": one.name,
+        "generation": one.generation,
+        "chips": one.chips,
+        "workers": one.workers,
+        "devices": one.devices,
+        "topology": one.topology or None,
+        "hbm_gb": one.chips * one.hbm_gb_per_chip,
+        "tpu_api": one.in_tpu_api,
+        "zones": list(here),
+        "on_demand": demand.per_hour if demand else None,
+        "on_demand_zone": demand.zone if demand else None,
+        "spot": spot.per_hour if spot else None,
+        "spot_zone": spot.zone if spot else None,
+    }
+
+
+def _unknown(name: str) -> Row:
+    """A type that the API lists and the catalogue does not know."""
+    names = ("generation", "chips", "workers", "devices", "topology", "hbm_gb")
+    prices = ("on_demand", "on_demand_zone", "spot", "spot_zone")
+    return {"type": name, "zones": [], "tpu_api": True, **dict.fromkeys((*names, *prices))}

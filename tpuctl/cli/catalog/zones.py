@@ -1,0 +1,149 @@
+"""The command `zones`: what each offers, and with one type what it costs there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tpuctl.cli.catalog.selection import (
+    Generation,
+    Limit,
+    Live,
+    LiveProject,
+    MaxChips,
+    MinChips,
+    Regions,
+    Sort,
+    Types,
+    Zones,
+    chosen,
+    field,
+    finish,
+    in_order,
+    is_meant,
+)
+from tpuctl.cli.state import State
+
+if TYPE_CHECKING:
+    from tpuctl.catalog import AcceleratorType, Choice
+
+__all__ = ["zones"]
+
+Row = dict[str, Any]
+
+
+def zones(
+    context: typer.Context,
+    accelerator: Types = "",
+    generation: Generation = "",
+    zone: Zones = "",
+    region: Regions = "",
+    min_chips: MinChips = 1,
+    max_chips: MaxChips = None,
+    sort: Sort = "",
+    limit: Limit = None,
+    live: Live = False,
+    project: LiveProject = "",
+) -> None:
+    """List zones and what they offer; of a single type also what it costs in each.
+
+    Example: tpuctl zones --type v3-8 --sort price
+    """
+    state: State = context.obj
+    is_live = live or bool(project)
+    choice = chosen(
+        types=accelerator,
+        generation=generation,
+        zone=zone,
+        region=region,
+        min_chips=min_chips,
+        max_chips=max_chips,
+        is_live=is_live,
+    )
+    told = None
+    rows = [row for one in choice.zones if (row := _row(one, choice))]
+    if is_live:
+        from tpuctl.cli.catalog.live_comparison import ask
+
+        told = ask(
+            state,
+            project,
+            "types",
+            lambda place: (
+                one.name for one in choice.types if one.in_tpu_api and place in one.zones
+            ),
+            is_meant(choice, accelerator, generation),
+            zone=zone,
+            region=region,
+        )
+        asked = {*told.compared.zones, *told.compared.listed.unread}
+        rows = [row for row in rows if row["zone"] in asked]
+        known = {row["zone"] for row in rows}
+        rows += [
+            _unknown(place)
+            for place, names in told.compared.listed.by_zone.items()
+            if names and place not in known
+        ]
+        for row in rows:
+            row["live"] = told.compared.of_zone(row["zone"])
+    is_priced = len(choice.types) == 1
+    prices = {"price": field("on_demand"), "spot": field("spot")}
+    rows = in_order(
+        rows,
+        sort,
+        limit,
+        {
+            "zone": field("zone"),
+            "region": field("region"),
+            "types": field("types"),
+            "chips": field("most_chips"),
+            **(prices if is_priced else {}),
+        },
+    )
+    numbers = (
+        {"on_demand": "on demand", "spot": "spot"}
+        if is_priced
+        else {"types": "types", "most_chips": "most chips"}
+    )
+    columns = {"zone": "zone", **numbers, "generations": "generations"}
+    if told is not None:
+        columns["live"] = "live"
+    finish(
+        state,
+        "zones",
+        rows,
+        columns,
+        told,
+        more=("What one of them offers:", "tpuctl types --zone {zone}"),
+        note="US dollars an hour, prices of {read}; spot floats." if is_priced else "",
+    )
+
+
+def _row(zone: str, choice: Choice) -> Row | None:
+    """None for a zone that offers nothing of the choice."""
+    from tpuctl.catalog import node_price, region_of
+
+    offered: list[AcceleratorType] = [one for one in choice.types if zone in one.zones]
+    if not offered:
+        return None
+    single = choice.types[0] if len(choice.types) == 1 else None
+    demand = node_price(single, zone) if single else None
+    spot = node_price(single, zone, spot=True) if single else None
+    return {
+        "zone": zone,
+        "region": region_of(zone),
+        "generations": list(dict.fromkeys(one.generation for one in offered)),
+        "types": len(offered),
+        "most_chips": max(one.chips for one in offered),
+        "on_demand": demand.per_hour if demand else None,
+        "spot": spot.per_hour if spot else None,
+    }
+
+
+def _unknown(zone: str) -> Row:
+    """A zone that the API lists types in and the catalogue does not."""
+    from tpuctl.catalog import region_of
+
+    names = ("types", "most_chips", "on_demand", "spot")
+    return {"zone": zone, "region": region_of(zone), "generations": [], **dict.fromkeys(names)}

@@ -1,0 +1,60 @@
+"""Values of options and arguments made without pydantic, where they are plain.
+
+Typer builds a validator of pydantic for each parameter, which takes a third of a second before
+the first one: a command that needs no more than words, paths and choices starts without it.
+Whatever is not plain goes the usual way, and so do its errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+__all__ = ["use_fast_parameters", "use_fast_values"]
+
+CHECKED = ("exists", "resolve_path", "path_type", "parser", "allow_dash")
+
+
+def use_fast_parameters(command: Any) -> None:
+    """Have the parameters of a command, and of all in it, take plain values as they are."""
+    for parameter in command.params:
+        use_fast_values(parameter)
+    for inner in getattr(command, "commands", {}).values():
+        use_fast_parameters(inner)
+
+
+def use_fast_values(parameter: Any) -> None:
+    usual = getattr(parameter, "get_runtime_param", None)
+    if usual is None or isinstance(getattr(usual, "__self__", None), _Quick):
+        return
+    described = parameter.type_descriptor
+    if not any(getattr(described.parameter_info, name, None) for name in CHECKED):
+        parameter.get_runtime_param = _Quick(described.annotation, usual).get
+
+
+class _Quick:
+    def __init__(self, annotation: Any, usual: Callable[[], Any]) -> None:
+        self._annotation, self._usual = annotation, usual
+
+    def get(self) -> _Quick:
+        return self
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        wanted = self._annotation
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        if wanted is str and isinstance(value, str):
+            return value
+        if wanted is Path and isinstance(value, str | Path):
+            return Path(value)
+        if isinstance(wanted, type) and issubclass(wanted, Enum):
+            for one in wanted:
+                if value is one or value == one.value:
+                    return one
+        if isinstance(wanted, type) and type(value) is wanted and not param.multiple:
+            return value  # a default
+        if wanted in (list[str], list[Path]) and isinstance(value, list | tuple):
+            return [Path(one) for one in value] if wanted == list[Path] else list(value)
+        return self._usual().coerce(value, param=param, ctx=ctx)

@@ -1,0 +1,45 @@
+"""What the commands that follow jobs share: an option, and what they answer of a job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tpuctl.cli.state import State
+
+if TYPE_CHECKING:
+    from tpuctl.model.events import Emit, Event, JobEnded
+    from tpuctl.model.job import JobRecord
+
+__all__ = ["PANEL", "AllWorkers", "job_data", "remember"]
+
+PANEL = "Jobs"
+
+AllWorkers = Annotated[
+    bool, typer.Option("--all-workers", help="All workers' logs, with their names.")
+]
+
+
+def job_data(record: JobRecord, ended: JobEnded | None) -> dict[str, Any]:
+    """The envelope's data of a job that was followed.
+
+    `job_exit_code` is the job's own: the envelope's `exit_code` may be one of tpuctl's.
+    """
+    own = ended.exit_code if ended is not None and ended.is_own else None
+    state = ended.state if ended is not None else None
+    return {"job": record.id, "output": record.output, "state": state, "job_exit_code": own}
+
+
+def remember(state: State, record: JobRecord, emit: Emit) -> Emit:
+    """`emit`, with the envelope's data told of the job, and how it ends when it does."""
+    from tpuctl.model.events import JobEnded
+
+    state.data = job_data(record, None)
+
+    def emit_and_note(event: Event) -> None:
+        if isinstance(event, JobEnded):
+            state.data = job_data(record, event)
+        emit(event)
+
+    return emit_and_note

@@ -1,0 +1,33 @@
+"""`check`: what would fail on a TPU, found in a script before it is sent anywhere."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from tpuctl.model.events import Emit, Warned
+from tpuctl.model.job import Form, as_argument
+from tpuctl.model.stack import Stack
+from tpuctl.preflight.checking import check_wanted, target_of
+from tpuctl.preflight.command import Runnable, runnable
+from tpuctl.preflight.findings import Report
+from tpuctl.preflight.refusing import require_no_errors, warning_of
+
+__all__ = ["check", "refuse_errors"]
+
+
+def check(stack: Stack, script: str | Path, form: Form, folder: Path | None) -> Report:
+    """What the static check finds in a script or module, for the stack's TPU. Runs nothing."""
+    stack.require_makeable()
+    return check_wanted(runnable(str(script), form, folder), target_of(stack))
+
+
+def refuse_errors(stack: Stack, wanted: Runnable, emit: Emit) -> None:
+    """Raise Refused for errors; tell of the rest in short."""
+    report = check_wanted(wanted, target_of(stack))
+    require_no_errors(report)
+    file = as_argument(str(wanted.file))
+    words = ["-m", wanted.program] if wanted.form == "module" else [file]
+    warning = warning_of(report, f"tpuctl check {shlex.join(words)}")
+    if warning is not None:
+        emit(Warned(warning))

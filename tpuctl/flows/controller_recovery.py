@@ -1,0 +1,46 @@
+"""Making a stack's TPU anew with the few rights that its own controller has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tpuctl.cloud.clients import Cloud
+from tpuctl.engine.planner import observe, plan_up
+from tpuctl.engine.resource import Resource
+from tpuctl.flows.composition import resources_of
+from tpuctl.model.inventory import TPU_KINDS
+from tpuctl.model.plan import Action, Change, Plan
+from tpuctl.model.stack import Stack
+
+__all__ = [
+    "plan_of_controller",
+    "tpu_resources",
+]
+
+WAITING = ("wait",)  # what an update names that goes on with what was asked for
+
+
+async def plan_of_controller(
+    stack: Stack, cloud: Cloud, public_keys: Callable[[], str]
+) -> tuple[Plan, list[Resource]]:
+    """The part of a plan for `up` that makes the TPU, in the controller's zone; its resources.
+
+    Everything else is there and stays as it is; changes of a TPU that is there are its owner's.
+    """
+    resources = tpu_resources(stack, cloud, public_keys)
+    whole = plan_up(resources, await observe(resources))
+    return Plan(tuple(_of_making(change) for change in whole), whole.after), resources
+
+
+def tpu_resources(
+    stack: Stack, cloud: Cloud, public_keys: Callable[[], str] = str
+) -> list[Resource]:
+    """The stack's TPU alone, which is all that its controller may make and take away."""
+    everything = resources_of(stack, cloud, public_key=public_keys)
+    return [one for one in everything if one.address.partition("/")[0] in TPU_KINDS]
+
+
+def _of_making(change: Change) -> Change:
+    if change.action is not Action.UPDATE or change.fields == WAITING:
+        return change
+    return Change(change.address, Action.NOTHING, f"it is there; left as it is: {change.because}")

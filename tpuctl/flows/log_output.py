@@ -1,0 +1,143 @@
+"""Logs as they are shown: a part of them, only some lines, with the names of several workers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from tpuctl.cloud.objects import ObjectStore
+from tpuctl.flows.context import Context
+from tpuctl.flows.workers import connections
+from tpuctl.jobs.lines import LineFilter, LineNames
+from tpuctl.jobs.logplace import first_byte
+from tpuctl.jobs.logs import WorkerLog
+from tpuctl.model.events import Emit, Event, LogChunk, Note
+from tpuctl.model.job import JobRecord
+from tpuctl.model.part import WHOLE, LogPart
+from tpuctl.remote.transport import Transport
+from tpuctl.waiting import all_ended
+
+__all__ = ["first_bytes", "lines_of", "log_so_far", "show_log"]
+
+UNFINISHED = 0.3  # seconds until a line of several workers' that has no end is shown without
+
+
+async def first_bytes(
+    part: LogPart,
+    record: JobRecord,
+    workers: Sequence[int],
+    store: ObjectStore,
+    transports: Mapping[int, Transport],
+) -> dict[int, int]:
+    """The byte of each worker's log at which the part begins."""
+    found = await all_ended(
+        first_byte(part, record, worker, transports.get(worker), store) for worker in workers
+    )
+    return dict(zip(workers, found, strict=True))
+
+
+async def log_so_far(
+    context: Context, record: JobRecord, *, all_workers: bool = False, part: LogPart = WHOLE
+) -> None:
+    """Emit what an attempt has logged until now on the first worker, or on all; or a part of it."""
+    workers = record.workers if all_workers else record.workers[:1]
+    async with connections(context, required=False) as transports:
+        await show_log(record, workers, context.store, transports, context.emit, part=part)
+
+
+async def show_log(
+    record: JobRecord,
+    workers: Sequence[int],
+    store: ObjectStore,
+    transports: Mapping[int, Transport],
+    emit: Emit,
+    *,
+    part: LogPart = WHOLE,
+) -> None:
+    """Emit what these workers have logged until now, one after the other."""
+    begins = await first_bytes(part, record, workers, store, transports)
+    with lines_of(emit, workers, part) as emit_lines:
+        for worker in workers:
+            log = WorkerLog(
+                record,
+                worker,
+                transport=transports.get(worker),
+                store=store,
+                offset=begins[worker],
+                tell=lambda text: emit(Note(text)),
+            )
+            async for data in log.so_far():
+                emit_lines(LogChunk(worker, data, log.offset - len(data), record.attempt))
+
+
+@contextmanager
+def lines_of(emit: Emit, workers: Sequence[int], part: LogPart) -> Iterator[Emit]:
+    """`emit` for the lines of the part alone, and with the worker's name before each where there
+    are several workers and the part wants it. Otherwise bytes pass as they are."""
+    several = workers if part.is_named else ()
+    with _named(emit, several) as named, _matching(named, workers, part) as matching:
+        yield matching
+
+
+@contextmanager
+def _matching(emit: Emit, workers: Sequence[int], part: LogPart) -> Iterator[Emit]:
+    if part.pattern is None:
+        yield emit
+        return
+    filters = {one: LineFilter(part.pattern) for one in workers}
+    ends = dict.fromkeys(workers, 0)
+
+    def emit_matching(event: Event) -> None:
+        if not isinstance(event, LogChunk):
+            emit(event)
+            return
+        ends[event.worker] = event.offset + len(event.data)
+        if data := filters[event.worker].feed(event.data):
+            # Whoever comes back later comes back to what was not looked at yet.
+            end = ends[event.worker] - filters[event.worker].held
+            emit(replace(event, data=data, offset=end - len(data)))
+
+    try:
+        yield emit_matching
+    finally:
+        for worker, one in filters.items():
+            if data := one.finish():
+                emit(LogChunk(worker, data, ends[worker] - len(data)))
+
+
+@contextmanager
+def _named(emit: Emit, workers: Sequence[int]) -> Iterator[Emit]:
+    if len(workers) <= 1:
+        yield emit
+        return
+    names = LineNames(workers)
+    waiting: dict[int, asyncio.TimerHandle] = {}
+
+    def flush(worker: int) -> None:
+        del waiting[worker]
+        if data := names.flush(worker):
+            emit(LogChunk(worker, data, 0))
+
+    def emit_named(event: Event) -> None:
+        if not isinstance(event, LogChunk):
+            emit(event)
+            return
+        worker = event.worker
+        if data := names.feed(worker, event.data):
+            emit(replace(event, data=data))
+        if worker in waiting and (data or not names.holds(worker)):
+            waiting.pop(worker).cancel()
+        if names.holds(worker) and worker not in waiting:
+            loop = asyncio.get_running_loop()
+            waiting[worker] = loop.call_later(UNFINISHED, flush, worker)
+
+    try:
+        yield emit_named
+    finally:
+        for timer in waiting.values():
+            timer.cancel()
+        for worker in workers:
+            if data := names.finish(worker):
+                emit(LogChunk(worker, data, 0))

@@ -1,0 +1,23 @@
+"""`orphans`: everything in a project that stacks made, whichever they are."""
+
+from __future__ import annotations
+
+from tpuctl.cloud.clients import Cloud
+from tpuctl.errors import TpuctlError
+from tpuctl.flows.inventory import look
+from tpuctl.model.events import Emit, Warned
+from tpuctl.model.inventory import Found, with_requests
+
+__all__ = ["orphans"]
+
+
+async def orphans(cloud: Cloud, emit: Emit) -> list[Found]:
+    """What any stack made in the cloud's project, in every zone.
+
+    What may not be looked at, and costs nothing, is warned of.
+    """
+
+    def warn(error: TpuctlError) -> None:
+        emit(Warned(error.diagnostics[0]))
+
+    return with_requests(await look(cloud, cloud.project, must_exist=True, unseen=warn))

@@ -1,0 +1,83 @@
+"""Reading a whole run back out of the bucket: attempts, cost, and the numbers in its logs."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from tpuctl.cloud.objects import ObjectStore
+from tpuctl.errors import NotFound
+from tpuctl.flows.context import Context
+from tpuctl.flows.explain import explain
+from tpuctl.flows.jobs import load
+from tpuctl.jobs.logs import WorkerLog, worker_records
+from tpuctl.model.attempt import Attempt
+from tpuctl.model.curves import Curves
+from tpuctl.model.explanation import CONTROL
+from tpuctl.model.job import JobRecord
+from tpuctl.model.report import AttemptReport, RunReport
+from tpuctl.model.stack import Stack
+from tpuctl.model.stack_cost import cost_of
+
+__all__ = ["report"]
+
+LOG_END = 1 << 14  # bytes of the last log that are shown
+LOG_LINES = 40
+
+
+async def report(context: Context, record: JobRecord) -> RunReport:
+    """All that is known of a job, from its bucket; machines are asked for nothing but whether
+    they are there. Curves are those of each attempt's first worker, one after the other.
+    """
+    stack, store = context.stack, context.store
+    explanation = await explain(context, record)
+    curves, end = Curves(), b""
+    attempts = []
+    whys: list[Attempt | None] = [None, *explanation.attempts]
+    for why in whys:
+        one = await load(store, record.id, 1 if why is None else why.number)
+        attempts.append(await _attempt(stack, store, one, why))
+        end = await _read_log(store, one, curves)
+    return RunReport(
+        explanation,
+        stack.file.tpu.type,
+        stack.runtime.version,
+        tuple(attempts),
+        curves.found(),
+        datetime.now(UTC),
+        _last_lines(end),
+        is_free=context.cloud.endpoint.is_local,
+    )
+
+
+async def _attempt(
+    stack: Stack, store: ObjectStore, record: JobRecord, why: Attempt | None
+) -> AttemptReport:
+    workers = await worker_records(store, record)
+    own = [workers[number] for number in record.workers if number in workers]
+    ended = [one.finished for one in own]
+    return AttemptReport(
+        record,
+        workers,
+        why,
+        min((one.started for one in own), default=record.submitted),
+        max((one for one in ended if one is not None), default=None) if None not in ended else None,
+        cost_of(stack.in_zone(record.zone)).per_hour,
+    )
+
+
+async def _read_log(store: ObjectStore, record: JobRecord, curves: Curves) -> bytes:
+    """Feed the first worker's log to the curves; its end."""
+    end = b""
+    log = WorkerLog(record, record.workers[0], transport=None, store=store)
+    with suppress(NotFound):
+        async for data in log.so_far():
+            curves.feed(data)
+            end = (end + data)[-LOG_END:]
+    curves.end()
+    return end
+
+
+def _last_lines(end: bytes) -> str:
+    text = CONTROL.sub("", end.decode("utf-8", "replace").replace("\r", "\n"))
+    return "\n".join(line.rstrip() for line in text.split("\n")[-LOG_LINES:]).strip("\n")

@@ -1,0 +1,27 @@
+"""`ssh`: the command line of the `ssh` program that reaches a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tpuctl.flows.context import Context, known_hosts
+from tpuctl.flows.workers import chosen, transports
+from tpuctl.remote.ssh import program
+
+__all__ = ["ssh_command"]
+
+
+async def ssh_command(
+    context: Context, worker: int, line: str = "", *, tunnel: Sequence[str] = ()
+) -> list[str]:
+    """Opens a shell on a worker, or runs a line.
+
+    `tunnel` is the command that, with project, zone and instance after it, leads through IAP.
+    """
+    (transport,) = chosen(await transports(context), worker).values()
+    known = known_hosts() / f"{context.stack.name}-{worker}"
+    proxy: list[str] = []
+    if transport.address.way is not None:
+        to = transport.address.way.destination
+        proxy = [*tunnel, to.project, to.zone, to.instance]
+    return program(transport.address, context.keys.pair.path, known, line, proxy)

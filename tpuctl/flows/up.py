@@ -1,0 +1,377 @@
+"""`up`: bring a stack up, in one zone after the other, until its machines are ready for jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from tpuctl.cloud.classification import NodesClosed
+from tpuctl.cloud.clients import Cloud
+from tpuctl.engine.planner import observe, plan_down
+from tpuctl.engine.step import step
+from tpuctl.errors import Conflict, Denied, Scope, TpuctlError
+from tpuctl.flows.apply import apply_plan
+from tpuctl.flows.context import Context
+from tpuctl.flows.controller import shell_variables, write_shell_environment
+from tpuctl.flows.controller_recovery import tpu_resources
+from tpuctl.flows.down import down
+from tpuctl.flows.handover import equip_controller
+from tpuctl.flows.local_liveness import unless_gone
+from tpuctl.flows.plan import Prepared, plan
+from tpuctl.flows.workers import connect_workers, connections, nodes_of
+from tpuctl.flows.zones import Refusal, exhausted, next_zone, zones_to_try
+from tpuctl.jobs.launch import parcel
+from tpuctl.model.events import Emit, Event, Note, Outcome, Planned, PlannedStep, StepFinished
+from tpuctl.model.inventory import MACHINES, TPU_KINDS
+from tpuctl.model.plan import Action
+from tpuctl.model.stack import Stack
+from tpuctl.model.status import NodeStatus
+from tpuctl.remote.ssh import SshTransport
+from tpuctl.remote.transport import Result, Transport, retried
+from tpuctl.resources.bucket import Bucket
+from tpuctl.resources.record import Contents, Record
+from tpuctl.resources.roles import has_limits, is_recovered
+from tpuctl.waiting import all_ended
+
+__all__ = [
+    "DownWatch",
+    "TakenDown",
+    "WatchState",
+    "ensure_watch",
+    "prove_access",
+    "provision",
+    "settle",
+    "settle_machines",
+    "up",
+]
+
+WORKERS, WATCH = "ssh/workers", "ssh/watch"
+JOBS_BY_SSH = "jobs are sent over SSH"
+KEPT_BY_THEM = "they keep the limits, and use the bucket with their own account"
+ZONAL = (*TPU_KINDS, "controller", "disk")
+T = TypeVar("T")
+Say = Callable[[str], None]
+LOOK_SECONDS = 5.0  # between looks for a `down` beside it
+FOLDER = ".tpuctl/watch"
+PROGRAMS = ("watch.py", "attend.py", "probe.py")
+PATIENCE = 420.0  # seconds that Google's identity changes were seen to take
+NO_PROOF = 91  # exit code of our own: everything else was well
+# Renamed into place: another `up` may be running the very same files.
+UNPACK = (
+    'mkdir -p "$1" && new=$(mktemp -d "$1.XXXXXX") && tar -xf - -C "$new" '
+    '&& mv -f "$new"/* "$1" && rmdir "$new" || { rm -rf "$new"; false; }'
+)
+ENSURE = 'python3 -S -I "$1/attend.py"'
+PROVE = 'python3 -S -I "$1/probe.py" "$2" 0 >&2'
+# At the same time: each of the two takes a moment to start.
+BOTH = f"{{ {PROVE} & {ENSURE}; ensured=$?; wait $! || proved=no; }}"
+BOTH += f"; [ $ensured = 0 ] || exit $ensured; [ -z $proved ] || exit {NO_PROOF}"
+
+
+async def up(
+    context: Context,
+    confirm: Callable[[Prepared], None] | None = None,
+    *,
+    prepared: Prepared | None = None,
+) -> Prepared:
+    """Bring the stack up, until every machine is ready for jobs.
+
+    `confirm` sees a plan with work in it first, and raises to refuse it. A plan that was made
+    before, `prepared`, is carried out as it is.
+    """
+    stack, cloud, emit = context.stack, context.cloud, context.emit
+    prepared = prepared or await plan(context)
+    if confirm is not None and not prepared.plan.is_empty:
+        confirm(prepared)
+    emit(_planned_settling(prepared))
+    if not prepared.plan.is_empty:
+        _ = context.keys.pair  # where it cannot be had, nothing is made
+        await context.prepare_image(stack.runtime.tensorflow, emit)
+        prepared = await provision(context, prepared)
+    async with connections(context) as transports:
+        node = (await nodes_of(stack, cloud))[0] if stack.is_node else None
+        await settle(prepared.stack, cloud, node, transports, emit)
+    if context.controller is None:
+        await equip_controller(prepared.stack, cloud, context.keys, emit)
+    return prepared
+
+
+async def provision(context: Context, prepared: Prepared) -> Prepared:
+    """Carry a plan out, in other zones if need be. The machines may not answer yet after it.
+
+    Raises Conflict, with everything taken away again, when the stack was taken down meanwhile.
+    """
+    downs = DownWatch(context.stack, context.cloud, context.emit)
+    await downs.begin()
+    applying = downs.unless_counted(_apply_in_zones(replace(context, emit=downs.emit), prepared))
+    try:
+        return await unless_gone(applying, context.cloud.endpoint, "tpuctl up")
+    except TakenDown as taken:
+        raise await _undo(context) from taken
+
+
+async def _apply_in_zones(context: Context, prepared: Prepared) -> Prepared:
+    """Carry the plan out, in the next zone when one refuses for itself or its region alone.
+
+    What the zone before has goes with the plan for the next. The one that succeeded is returned.
+    """
+    zones = zones_to_try(prepared.stack, prepared.plan)
+    refusals: list[Refusal] = []
+    while True:
+        zone = prepared.stack.zone
+        try:
+            await apply_plan(prepared.plan, prepared.resources, context.emit)
+        except TpuctlError as error:
+            if isinstance(error, NodesClosed):  # no zone will have it: nothing waits for it
+                await _give_up_zone(prepared, context.emit)
+            if error.scope not in (Scope.ZONE, Scope.REGION):
+                raise
+            refusals.append(Refusal(zone, error))
+            following = next_zone(zones, refusals)
+            if following is None:
+                await _give_up_zone(prepared, context.emit)
+                last = exhausted(refusals, prepared.stack, zones)
+                if last is error:  # which keeps what it came from
+                    raise
+                raise last from error
+            context.emit(Note(f"{refusals[-1]}. Trying {following}."))
+            prepared = await plan(context, following)
+            continue
+        if refusals:
+            context.emit(Note(f"Made in {zone}, for {'; '.join(str(one) for one in refusals)}."))
+        return prepared
+
+
+async def _give_up_zone(prepared: Prepared, emit: Emit) -> None:
+    """Take away what this plan has made in its zone, and what of it is still on its way."""
+    made = [
+        one
+        for one in prepared.resources
+        if one.address.partition("/")[0] in ZONAL
+        and prepared.plan.change(one.address).action is Action.CREATE
+    ]
+    plan = plan_down(made, await observe(made))
+    if not plan.is_empty:
+        await apply_plan(plan, made, emit)
+
+
+async def _undo(context: Context) -> TpuctlError:
+    """Take away what was made beside a `down`; the error that tells of it."""
+    stack = context.stack
+    context.emit(Note("The stack is being taken down by somebody else: undoing what was made."))
+    if context.controller is not None:
+        resources = tpu_resources(stack, context.cloud)
+        await apply_plan(plan_down(resources, await observe(resources)), resources, context.emit)
+    else:
+        await down(context)
+    return Conflict(
+        "Taken down meanwhile",
+        f"somebody took stack {stack.name} down while it was brought up; "
+        "what was made has been taken away again",
+        hint="Bring it up anew with\n    tpuctl up",
+    )
+
+
+def _planned_settling(prepared: Prepared) -> Planned:
+    """What `settle` does once the plan has been carried out."""
+    addresses = (one.address for one in prepared.plan)
+    machines = sorted(one for one in addresses if one.partition("/")[0] in MACHINES)
+    return Planned(
+        (
+            PlannedStep(WORKERS, "connect", JOBS_BY_SSH, tuple(machines)),
+            PlannedStep(WATCH, "check", KEPT_BY_THEM, (WORKERS,)),
+        )
+    )
+
+
+async def settle(
+    stack: Stack,
+    cloud: Cloud,
+    node: NodeStatus | None,
+    transports: Mapping[int, SshTransport],
+    emit: Emit,
+) -> None:
+    """Wait until every machine answers, and is as it is to be before a job.
+
+    `node` is the TPU node that a controller has to know of; None on TPU VMs.
+    """
+    with step(emit, WORKERS, "connect", JOBS_BY_SSH):
+        await connect_workers(cloud, list(transports.values()))
+        if node is not None:
+            variables = shell_variables(stack, node, cloud=cloud.endpoint.name)
+            await write_shell_environment(transports[0], variables)
+    with step(emit, WATCH, "check", KEPT_BY_THEM) as check:
+        has_watch = has_limits(stack) or (stack.is_node and is_recovered(stack))
+        await settle_machines(transports, stack.bucket, check.report, has_watch=has_watch)
+
+
+# A `down` by somebody else, meanwhile ------------------------------------------------------
+
+
+class TakenDown(Exception):
+    """A `down` began after the work that was to be done."""
+
+
+class DownWatch:
+    """Whether the stack was taken down since `begin`: its record counts that.
+
+    Nothing but the project and its APIs is made before the bucket, so whoever takes a stack down
+    finds a bucket to say so in.
+    """
+
+    def __init__(self, stack: Stack, cloud: Cloud, emit: Emit) -> None:
+        self._bucket = Bucket(stack, cloud)
+        self._record = Record(stack, cloud)
+        self._emit = emit
+        self._before: Contents | None = None
+        self._has_record = self._has_bucket = False
+
+    async def begin(self) -> None:
+        self._before = await self._record.read()
+        self._has_record = self._before is not None
+
+    def emit(self, event: Event) -> None:
+        """Pass an event on, and learn from it that the bucket is there."""
+        if isinstance(event, StepFinished) and event.address == self._bucket.address:
+            self._has_bucket = event.outcome in (Outcome.DONE, Outcome.UNCHANGED)
+        self._emit(event)
+
+    async def unless_counted(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await it. Raises TakenDown, the work cancelled, once there was a `down` beside it."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not (await asyncio.wait({task}, timeout=LOOK_SECONDS))[0]:
+                if await self._quietly(self._was_counted):
+                    raise TakenDown
+            if task.exception() is not None:
+                if await self._quietly(self._was_counted) or await self._quietly(self._lost_bucket):
+                    raise TakenDown from task.exception()
+            elif await self._was_counted() or not self._has_record:
+                raise TakenDown  # the record was written on the way: it went with its bucket
+            return task.result()
+        finally:
+            if not task.done():
+                task.cancel()
+                with suppress(asyncio.CancelledError, Exception):
+                    await task
+
+    async def _was_counted(self) -> bool:
+        now = await self._record.read()
+        if now is None:
+            was_there, self._has_record = self._has_record, False
+            return was_there
+        self._has_record = True
+        return now.downs != (self._before.downs if self._before is not None else 0)
+
+    async def _lost_bucket(self) -> bool:
+        return self._has_bucket and await self._bucket.observe() is None
+
+    async def _quietly(self, look: Callable[[], Awaitable[bool]]) -> bool:
+        """A look that fails tells nothing: the work itself goes on, or tells its own failure."""
+        try:
+            return await look()
+        except TpuctlError:
+            return False
+
+
+# Before a machine is called ready: its watch lives, its account may use the bucket ---------
+
+
+@dataclass(frozen=True)
+class WatchState:
+    """The watch of one machine. `failure` is what kept it from deleting the last time it tried."""
+
+    worker: int
+    was_started: bool  # just now, over SSH: it had not started with the machine
+    doing: str
+    failure: str
+
+
+async def ensure_watch(transports: Mapping[int, Transport]) -> dict[int, WatchState]:
+    """See to it that a watch lives on each machine, all at once."""
+    states = await all_ended(_ensure(one, f"{UNPACK} && {ENSURE}") for one in transports.values())
+    return dict(zip(transports, states, strict=True))
+
+
+async def prove_access(
+    transport: Transport, bucket: str, say: Say, *, seconds: float = PATIENCE
+) -> None:
+    """Wait until the machine's account may read and write the bucket, asked as that account.
+
+    Raises Denied with the last refusal when that does not come to pass.
+    """
+    sent = await transport.run(["sh", "-c", UNPACK, "sh", FOLDER], input=parcel(PROGRAMS, {}))
+    sent.checked(f"worker {transport.worker}: sending the probe")
+    await _wait_for_access(transport, bucket, say, seconds)
+
+
+async def settle_machines(
+    transports: Mapping[int, Transport], bucket: str, say: Say, *, has_watch: bool
+) -> dict[int, WatchState]:
+    """Both at once: a watch on each machine where there are limits, and proof on the first one.
+
+    One command each, where there is nothing to wait for.
+    """
+    first, *others = transports
+
+    async def settle_first() -> WatchState | None:
+        script = f"{UNPACK} && {BOTH if has_watch else f'{{ {PROVE} || exit {NO_PROOF}; }}'}"
+        transport = transports[first]
+        argv = ["sh", "-c", script, "sh", FOLDER, bucket]
+        done = await transport.run(argv, input=parcel(PROGRAMS, {}))
+        if done.exit_code == NO_PROOF:
+            say(done.stderr.decode(errors="replace").strip())
+            await _wait_for_access(transport, bucket, say, PATIENCE)
+        else:
+            done.checked(f"worker {transport.worker}: starting the watch")
+        return _state(transport.worker, done.stdout) if has_watch else None
+
+    work = [settle_first()]
+    if has_watch:
+        work += [_ensure(transports[one], f"{UNPACK} && {ENSURE}") for one in others]
+    states = await all_ended(work)
+    return {state.worker: state for state in states if state is not None}
+
+
+async def _ensure(transport: Transport, script: str) -> WatchState:
+    done = await transport.run(["sh", "-c", script, "sh", FOLDER], input=parcel(PROGRAMS, {}))
+    done.checked(f"worker {transport.worker}: starting the watch")
+    return _state(transport.worker, done.stdout)
+
+
+def _state(worker: int, text: bytes) -> WatchState:
+    found = json.loads(text)
+    return WatchState(
+        worker=worker,
+        was_started=bool(found["was_started"]),
+        doing=str(found.get("doing", "")),
+        failure=str(found.get("failure", "")),
+    )
+
+
+async def _wait_for_access(transport: Transport, bucket: str, say: Say, seconds: float) -> None:
+    last = ""
+    argv = ["python3", "-S", "-I", f"{FOLDER}/probe.py", bucket, str(seconds)]
+
+    async def probe() -> Result:
+        nonlocal last
+        async with transport.stream(argv) as stream:
+            async for chunk in stream.chunks():
+                lines = chunk.decode(errors="replace").splitlines()
+                last = lines[-1] if lines else last
+                say(f"waiting until the machine may use the bucket: {last}")
+            return await stream.result()
+
+    done = await retried(probe)
+    if done.exit_code in (1, 2):
+        raise Denied(
+            "Machine may not use the bucket",
+            f"worker {transport.worker}, gs://{bucket}: {last}",
+            hint="Something takes the grants away, or forbids their use: look at the bucket's "
+            "policy and at the organisation's policies.",
+        )
+    done.checked(f"worker {transport.worker}: asking for gs://{bucket}")

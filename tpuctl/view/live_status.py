@@ -1,0 +1,148 @@
+"""A stack watched: a table that stays in its place on a terminal, else a line each time."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from tpuctl.model.charges import hourly, so_far
+from tpuctl.model.cost import dollars
+from tpuctl.view.base import DUMB
+from tpuctl.view.cost import on_google
+from tpuctl.view.job_progress import job_facts, job_sentence
+from tpuctl.view.live_region import Region
+from tpuctl.view.status import charges_table, status_facts
+from tpuctl.view.tables import console, facts_table
+
+if TYPE_CHECKING:
+    from tpuctl.model.moment import Moment
+
+__all__ = ["Watching", "fitting", "moment_line"]
+
+HEAD = 2  # lines of a table's head
+
+
+class Watching:
+    """Shows one moment after the other on stdout; a context, which leaves the last one there.
+
+    On a terminal it stays in its place and never needs more than its rows; what does not fit is
+    counted until the end, when all of it is left as lines.
+    """
+
+    def __init__(self, seconds: float, commands: Mapping[str, str], *, is_free: bool) -> None:
+        """`commands` are the lines to type for what the advice says."""
+        self._seconds = seconds
+        self._commands = commands
+        self._is_free = is_free
+        self._moment: Moment | None = None
+        self._console = console()
+        self._region: Region | None = None
+        self._is_live = sys.stdout.isatty() and os.environ.get("TERM", "") not in DUMB
+
+    def __enter__(self) -> Watching:
+        if self._is_live:
+            self._region = Region(self._console, self._draw, pause=0.3)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._region is not None:
+            self._region.stop()
+            if self._moment is not None:
+                for line in self._lines(self._moment, self._console.width):
+                    self._console.print(line, soft_wrap=True)
+
+    def show(self, moment: Moment) -> None:
+        self._moment = moment
+        if self._region is None:
+            print(moment_line(moment, is_free=self._is_free), flush=True)
+        else:
+            self._region.draw_now()
+
+    def _draw(self, width: int, height: int) -> list[Text]:
+        if self._moment is None:
+            return [Text("Looking…", style="dim")]
+        footer = self._footer(self._moment, width)
+        lines = self._lines(self._moment, width, most=max(1, height - 1 - len(footer)))
+        return [*lines, *footer]
+
+    def _lines(self, moment: Moment, width: int, most: int = 1_000_000) -> list[Text]:
+        status = moment.status
+        facts = status_facts(status.stack, status.found, status.charges)
+        for job in moment.jobs:
+            facts += job_facts(job, moment.at)
+        charges = charges_table(status.found, status.charges, is_free=self._is_free)
+        advice = [Text(f"{one.text}\n    {self._commands[one.command]}") for one in status.advice]
+        return fitting(
+            self._rendered(facts_table(facts), width),
+            self._rendered(charges, width) if charges is not None else [],
+            [line for one in advice for line in [Text(), *self._rendered(one, width)]],
+            most,
+        )
+
+    def _footer(self, moment: Moment, width: int) -> list[Text]:
+        parts: list[Text] = [Text()]
+        if moment.problem is not None:
+            said = f"{moment.problem.summary}: {moment.problem.detail}"
+            said = f"{said}\nTrying again; above is what was seen last."
+            parts += self._rendered(Text(said, style="bold"), width)
+        when = f"{_time(moment.at)}, every {self._seconds:g} s; Ctrl-C ends it."
+        return [*parts, *self._rendered(Text(when, style="dim"), width)]
+
+    def _rendered(self, what: RenderableType, width: int) -> list[Text]:
+        """As lines of that width."""
+        options = self._console.options.update(width=max(1, width - 1), height=None)
+        lines = self._console.render_lines(what, options, pad=False)
+        return [Text.assemble(*((one.text, one.style or "") for one in line)) for line in lines]
+
+
+def fitting(facts: list[Text], table: list[Text], advice: list[Text], most: int) -> list[Text]:
+    """Facts, a table with a head of two lines and its sum at the end, and advice, in so many lines.
+
+    What costs money goes last: first the advice is left out, then rows of the table are counted,
+    then facts.
+    """
+    between = [Text()] if table else []
+    everything = [*facts, *between, *table, *advice]
+    if len(everything) <= most:
+        return everything
+    shortest = min(len(table), HEAD + 2)
+    facts = _counted(facts, max(1, most - len(between) - shortest))
+    room = most - len(facts) - len(between)
+    if len(table) > room and len(table) > HEAD + 1:
+        rows = _counted(table[HEAD:-1], max(1, room - HEAD - 1))
+        table = [*table[:HEAD], *rows, table[-1]]
+    return [*facts, *between, *table][: max(1, most)]
+
+
+def _counted(lines: list[Text], most: int) -> list[Text]:
+    if len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], Text(f"… {len(lines) - most + 1} more lines", style="dim")]
+
+
+def moment_line(moment: Moment, *, is_free: bool) -> str:
+    """Everything in one line, for logs and pipes."""
+    status = moment.status
+    if moment.problem is not None:
+        return f"{_time(moment.at)} {moment.problem.summary}: {moment.problem.detail}"
+    parts = [f"{one.kind} {one.name} {one.state}" for one in status.found if one.node is not None]
+    parts += [f"request {one.name} {one.state}" for one in status.found if one.kind == "queued"]
+    parts += [job_sentence(one, moment.at) for one in moment.jobs]
+    per_hour, knows_prices = hourly(status.charges)
+    spent, knows_all = so_far(status.charges)
+    costs = (
+        f"{'' if knows_prices else 'at least '}{dollars(per_hour)}/h, "
+        f"{'' if knows_all else 'at least '}{dollars(spent)} so far"
+    )
+    parts.append(on_google(costs, is_free=is_free))
+    return f"{_time(moment.at)} {'; '.join(parts)}"
+
+
+def _time(at: datetime) -> str:
+    return f"{at.astimezone():%H:%M:%S}"
