@@ -25,7 +25,7 @@ from tpuctl.model.attempt import Attempt, Verdict
 from tpuctl.model.events import Event, LogChunk, Warned
 from tpuctl.model.job import JobRecord
 from tpuctl.model.stack_cost import cost_of
-from tpuctl.waiting import Backoff
+from tpuctl.polling import Backoff
 
 MakeStack = Callable[..., Tpuctl]
 SPOT = "tpu-ubuntu2204-base, capacity: spot"

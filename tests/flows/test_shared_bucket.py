@@ -11,8 +11,8 @@ from projects import Bench, Project
 
 from tpuctl.emulator import control, steering
 from tpuctl.model.plan import Action
-from tpuctl.resources.iam import ROLES
-from tpuctl.resources.record import Record
+from tpuctl.resources.iam_grants import ROLES
+from tpuctl.resources.stack_record import Record
 
 SET_POLICY = "storage.buckets.setIamPolicy"
 

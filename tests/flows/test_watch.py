@@ -16,8 +16,8 @@ from tpuctl.emulator import control, steering
 from tpuctl.errors import Denied, NotFound
 from tpuctl.flows.inventory import look
 from tpuctl.flows.watch import ensure_watch, prove_access, settle_machines
+from tpuctl.polling import Backoff, wait_until
 from tpuctl.remote.transport import Transport
-from tpuctl.waiting import Backoff, wait_until
 
 MakeStack = Callable[..., Tpuctl]
 STATE = "../root/.tpuctl/watch/watch.json"  # of a watch that root started, from another's home

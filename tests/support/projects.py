@@ -28,7 +28,7 @@ from tpuctl.emulator import steering
 from tpuctl.emulator.control import LocalCloud, status
 from tpuctl.flows.provision import Prepared
 from tpuctl.model.events import Event
-from tpuctl.waiting import Backoff, wait_until
+from tpuctl.polling import Backoff, wait_until
 
 __all__ = ["Bench", "Project", "serving"]
 

@@ -26,7 +26,7 @@ from tpuctl.errors import (
     Transient,
     Usage,
 )
-from tpuctl.slim import compute_types
+from tpuctl.google_imports import compute_types
 
 CASES = [
     (

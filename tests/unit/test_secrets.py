@@ -15,7 +15,7 @@ import pytest
 
 from tpuctl.errors import InvalidStack, Usage
 from tpuctl.jobs import shipped
-from tpuctl.model.secrets import Secrets, parse_option
+from tpuctl.model.secret_sources import Secrets, parse_option
 from tpuctl.model.stack import load_stack
 
 VAULT = Path(shipped.__file__).with_name("vault.py")

@@ -13,7 +13,7 @@ import pytest
 import tpuctl.jobs.shipped
 from tpuctl.jobs.shipped.watch import Process, activity, seconds_of, tick, too_idle, too_old
 from tpuctl.model.stack import Stack, load_stack
-from tpuctl.resources.machine import metadata_differs, metadata_of, watch_metadata
+from tpuctl.resources.instance_metadata import metadata_differs, metadata_of, watch_metadata
 
 PROGRAMS = [
     Path(tpuctl.jobs.shipped.__file__).with_name(name)

@@ -18,7 +18,7 @@ from tpuctl.api.blocking import BlockingTpuctl, print_log
 from tpuctl.api.insight import InsightApi
 from tpuctl.api.jobs import JobApi
 from tpuctl.api.machines import MachineApi
-from tpuctl.model.moment import Moment, StackStatus
+from tpuctl.model.snapshot import Moment, StackStatus
 
 __all__ = ["BlockingTpuctl", "Down", "Moment", "StackStatus", "Tpuctl", "print_log"]
 

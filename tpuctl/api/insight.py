@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tpuctl.api.stack import StackApi
 from tpuctl.errors import TpuctlError
-from tpuctl.model.moment import JobNow, Moment
+from tpuctl.model.snapshot import JobNow, Moment
 
 if TYPE_CHECKING:
     from tpuctl.flows.watching import JobWatch

@@ -15,7 +15,7 @@ from tpuctl.model.events import Note, Warned
 if TYPE_CHECKING:
     from tpuctl.flows.submission import Submission
     from tpuctl.model.job import Form, JobRecord, JobStatus, JobSummary
-    from tpuctl.model.part import LogPart
+    from tpuctl.model.log_range import LogPart
     from tpuctl.preflight.command import Runnable
     from tpuctl.preflight.findings import Report
 
@@ -153,7 +153,7 @@ class JobApi(StackApi):
         """Wait until the job runs on all its workers. Where it has failed on one instead, its log
         and what went wrong are emitted, and its exit code is the answer."""
         from tpuctl.flows.follow import follow
-        from tpuctl.jobs.beginning import begin
+        from tpuctl.jobs.start_barrier import begin
 
         async with self.connections() as transports:
             chosen = {worker: transports[worker] for worker in record.workers}
@@ -243,7 +243,7 @@ class JobApi(StackApi):
             await show_log(record, workers, self.store, transports, self.emit, part=shown)
 
     def _shown(self, part: LogPart | None) -> LogPart:
-        from tpuctl.model.part import WHOLE
+        from tpuctl.model.log_range import WHOLE
 
         return replace(part or WHOLE, is_named=self.names_workers)
 

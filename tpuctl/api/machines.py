@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tpuctl.flows.copying import Copied
     from tpuctl.flows.everywhere import Ending
     from tpuctl.flows.forwarding import WantedPort
-    from tpuctl.model.place import Copying
+    from tpuctl.model.copy_path import Copying
     from tpuctl.remote.ssh import SshTransport
 
 __all__ = ["MachineApi"]

@@ -115,7 +115,7 @@ def new_name() -> str:
 
 
 def _memory() -> Rehearsed:
-    from tpuctl.jobs.indexes import cache_home
+    from tpuctl.jobs.pack_index_cache import cache_home
     from tpuctl.preflight.rehearsal.record import Rehearsed
 
     return Rehearsed(cache_home() / "rehearsals")
@@ -184,7 +184,7 @@ async def _require_image(stack_api: StackApi, version: str | None, *, is_asked: 
 async def _bundle(wanted: Submission, scratch: Path) -> Bundle:
     from tpuctl.cloud.threads import in_thread
     from tpuctl.jobs.bundle import build_bundle
-    from tpuctl.jobs.indexes import cache_home
+    from tpuctl.jobs.pack_index_cache import cache_home
 
     return await in_thread(
         build_bundle,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tpuctl.flows.provision import Prepared, Teardown
     from tpuctl.model.inventory import Found
     from tpuctl.model.job import JobRecord
-    from tpuctl.model.moment import StackStatus
+    from tpuctl.model.snapshot import StackStatus
     from tpuctl.model.stack import Stack
     from tpuctl.model.status import NodeStatus
     from tpuctl.remote.keys import KeyPair
@@ -231,7 +231,7 @@ class StackApi:
         """What exists, asked of the cloud."""
         from tpuctl.flows.inventory import look
         from tpuctl.model.inventory import with_requests
-        from tpuctl.model.moment import StackStatus
+        from tpuctl.model.snapshot import StackStatus
 
         stack = self.stack
         kinds = ("node", "tpu", "queued", "controller", "disk", "address", "bucket")
@@ -283,7 +283,7 @@ class StackApi:
     ) -> Down:
         """Take the stack away, then ask the cloud what is left of it."""
         from tpuctl.flows.provision import apply_plan, prepare_down, prove_down
-        from tpuctl.resources.record import Record
+        from tpuctl.resources.stack_record import Record
 
         teardown = await prepare_down(
             self.stack, self.cloud, delete_bucket=delete_bucket, must_exist=self.bare is not None

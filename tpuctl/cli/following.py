@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tpuctl.cli.presses import Pressed, Presses
     from tpuctl.model.events import Emit, Event
     from tpuctl.model.job import JobRecord
-    from tpuctl.model.part import LogPart
+    from tpuctl.model.log_range import LogPart
 
 __all__ = ["PANEL", "AllWorkers", "Followed", "follow_here", "remember"]
 

@@ -127,7 +127,7 @@ def run(
 
     Example: tpuctl run train.py -- --steps 1000
     """
-    from tpuctl.model.secrets import parse_option
+    from tpuctl.model.secret_sources import parse_option
 
     state: State = context.obj
     require_sense(down=down, detach=detach)

@@ -14,7 +14,7 @@ from tpuctl.cli.state import State
 if TYPE_CHECKING:
     from tpuctl.api import Tpuctl
     from tpuctl.flows.provision import Prepared, Teardown
-    from tpuctl.model.moment import Moment
+    from tpuctl.model.snapshot import Moment
 
 __all__ = ["confirm_up", "register"]
 

@@ -17,7 +17,7 @@ from tpuctl.model.events import Emit, Note, Planned, PlannedStep
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
 from tpuctl.remote.ssh import SshTransport
-from tpuctl.resources.roles import has_limits, is_recovered
+from tpuctl.resources.custom_roles import has_limits, is_recovered
 
 __all__ = ["apply_somewhere", "plan_settling", "settle"]
 

@@ -12,18 +12,18 @@ from tpuctl.model.inventory import Found
 from tpuctl.model.schema import ControllerSection
 from tpuctl.model.stack import Stack
 from tpuctl.resources.bucket import Bucket
-from tpuctl.resources.closing import Closing
 from tpuctl.resources.controller import Controller
+from tpuctl.resources.custom_roles import RecoveryRole, WatchRole, has_limits, is_recovered
 from tpuctl.resources.disk import DataDisk
-from tpuctl.resources.elsewhere import Elsewhere
-from tpuctl.resources.iam import AccountGrants, BucketGrants, NodeGrants, ProjectGrants
-from tpuctl.resources.identity import ServiceAccount
+from tpuctl.resources.enabled_apis import Services
+from tpuctl.resources.iam_grants import AccountGrants, BucketGrants, NodeGrants, ProjectGrants
+from tpuctl.resources.leftover import Elsewhere
 from tpuctl.resources.network import Firewall, Network
 from tpuctl.resources.private_access import PrivateAccess
 from tpuctl.resources.project import Project
-from tpuctl.resources.roles import RecoveryRole, WatchRole, has_limits, is_recovered
-from tpuctl.resources.secrets import SecretGrants
-from tpuctl.resources.services import Services
+from tpuctl.resources.secret_grants import SecretGrants
+from tpuctl.resources.service_account import ServiceAccount
+from tpuctl.resources.ssh_deny_rule import Closing
 from tpuctl.resources.tpu_node import TpuNode
 from tpuctl.resources.tpu_node_v1 import RemoteNode
 from tpuctl.resources.tpu_queued import QueuedNodes

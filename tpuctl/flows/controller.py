@@ -14,7 +14,7 @@ from tpuctl.model.stack import Stack
 from tpuctl.model.status import MachineStatus, NodeStatus
 from tpuctl.remote.transport import Transport
 from tpuctl.resources.base import SETTLING
-from tpuctl.resources.record import Record
+from tpuctl.resources.stack_record import Record
 
 __all__ = [
     "controller_status",

@@ -11,8 +11,8 @@ from tpuctl.errors import Conflict, Diagnostic, NotFound, Usage
 from tpuctl.flows.attempts import attempts_of, latest_of, want_stop, was_stopped
 from tpuctl.flows.submission import own_name
 from tpuctl.jobs import launch
-from tpuctl.jobs.beginning import begin
 from tpuctl.jobs.logs import GIVE_UP_SECONDS, WorkerLog, worker_records
+from tpuctl.jobs.start_barrier import begin
 from tpuctl.model.events import Emit, JobEnded, LogChunk, Note, Warned
 from tpuctl.model.job import (
     ENDED,
@@ -26,7 +26,7 @@ from tpuctl.model.job import (
 )
 from tpuctl.model.names import JOBS
 from tpuctl.remote.transport import Transport
-from tpuctl.resources.record import read_contents
+from tpuctl.resources.stack_record import read_contents
 
 __all__ = [
     "Ending",

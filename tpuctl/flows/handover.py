@@ -27,16 +27,16 @@ from tpuctl.jobs.wheel import own_wheel
 from tpuctl.model.events import Emit, Warned
 from tpuctl.model.inventory import MACHINES
 from tpuctl.model.job import JobRecord
-from tpuctl.model.secrets import source_of
+from tpuctl.model.secret_sources import source_of
 from tpuctl.model.stack import Stack
+from tpuctl.polling import all_ended
 from tpuctl.remote.keys import KeyPair, config_home
 from tpuctl.remote.ssh import SshTransport
 from tpuctl.remote.transport import Result, Transport
-from tpuctl.resources.image import USUAL
-from tpuctl.resources.machine import public_key_line, ssh_keys_with
+from tpuctl.resources.boot_image import USUAL
+from tpuctl.resources.custom_roles import is_recovered
+from tpuctl.resources.instance_metadata import public_key_line, ssh_keys_with
 from tpuctl.resources.network import Network
-from tpuctl.resources.roles import is_recovered
-from tpuctl.waiting import all_ended
 
 __all__ = ["controllers_key", "equip_controller", "hand_over", "installed", "stack_file"]
 

@@ -12,7 +12,7 @@ from tpuctl.errors import TpuctlError
 from tpuctl.model.events import Emit, Event, Outcome, StepFinished
 from tpuctl.model.stack import Stack
 from tpuctl.resources.bucket import Bucket
-from tpuctl.resources.record import Contents, Record
+from tpuctl.resources.stack_record import Contents, Record
 
 __all__ = ["Meanwhile", "TakenDown"]
 

@@ -25,7 +25,7 @@ from tpuctl.model.quota import QuotaReport
 from tpuctl.model.stack import Stack
 from tpuctl.model.stack_cost import cost_of, costs_elsewhere
 from tpuctl.model.status import Remaining
-from tpuctl.resources.secrets import forgotten_secrets
+from tpuctl.resources.secret_grants import forgotten_secrets
 
 __all__ = [
     "Prepared",

@@ -26,9 +26,9 @@ from tpuctl.model.attempt import Attempt, Retry, Verdict, retries_left
 from tpuctl.model.events import Note, Warned
 from tpuctl.model.failures import Failure
 from tpuctl.model.job import EXIT_LOST, EXIT_TIMED_OUT, JobRecord
-from tpuctl.model.part import WHOLE, LogPart
+from tpuctl.model.log_range import WHOLE, LogPart
+from tpuctl.polling import Backoff, wait_until
 from tpuctl.remote.transport import Transport
-from tpuctl.waiting import Backoff, wait_until
 
 __all__ = ["follow_to_the_end"]
 

@@ -25,8 +25,8 @@ from tpuctl.model.events import Emit, Note, Warned
 from tpuctl.model.inventory import TPU_KINDS
 from tpuctl.model.job import JobRecord
 from tpuctl.model.stack import Stack
+from tpuctl.polling import Backoff, wait_until
 from tpuctl.remote.transport import Transport
-from tpuctl.waiting import Backoff, wait_until
 
 __all__ = ["GivenUp", "Means", "bring_back", "remove_nodes", "start_next", "submission_of"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from tpuctl.errors import Denied
 from tpuctl.jobs.launch import parcel
+from tpuctl.polling import all_ended
 from tpuctl.remote.transport import Result, Transport, retried
-from tpuctl.waiting import all_ended
 
 __all__ = ["WatchState", "ensure_watch", "prove_access", "settle_machines"]
 

@@ -12,9 +12,9 @@ from tpuctl.errors import NotFound, TpuctlError
 from tpuctl.flows import follow
 from tpuctl.jobs.launch import command
 from tpuctl.model.job import JobRecord, JobStatus, WorkerRecord, job_status
-from tpuctl.model.moment import JobNow
 from tpuctl.model.names import JOBS
 from tpuctl.model.progress import LINES, TAIL, Progress, progress_of
+from tpuctl.model.snapshot import JobNow
 from tpuctl.remote.ssh import SshTransport
 
 __all__ = ["JobWatch"]

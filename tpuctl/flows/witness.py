@@ -19,8 +19,8 @@ from tpuctl.model.inventory import Found
 from tpuctl.model.job import JobRecord, WorkerRecord
 from tpuctl.model.stack import Stack
 from tpuctl.model.stack_cost import cost_of
-from tpuctl.resources.record import Record
-from tpuctl.waiting import Backoff
+from tpuctl.polling import Backoff
+from tpuctl.resources.stack_record import Record
 
 __all__ = ["log_ends", "machines_of", "reached_limit", "why_ended"]
 

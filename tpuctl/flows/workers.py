@@ -16,9 +16,9 @@ from tpuctl.flows.controller import find_controller
 from tpuctl.model.events import Emit, Warned
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
+from tpuctl.polling import Backoff, all_ended, wait_until
 from tpuctl.remote.iap import Destination, IapWay, Relay
 from tpuctl.remote.ssh import Address, SshTransport, ask_host_key
-from tpuctl.waiting import Backoff, all_ended, wait_until
 
 __all__ = ["connect_workers", "controller_transport", "transports_of"]
 

@@ -17,9 +17,9 @@ from tpuctl.assets import program
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, RemoteFailed, TpuctlError, Unreachable
 from tpuctl.model.job import JobRecord, WorkerRecord
-from tpuctl.model.secrets import Secrets
+from tpuctl.model.secret_sources import Secrets
+from tpuctl.polling import all_ended
 from tpuctl.remote.transport import Transport
-from tpuctl.waiting import all_ended
 
 __all__ = [
     "SHIPPED",

@@ -25,7 +25,7 @@ from tpuctl.errors import Diagnostic, InvalidStack, Usage
 from tpuctl.model.machine_rules import usual_machine_type
 from tpuctl.model.names import STACK_NAME, USER_NAME, Names, refused_bucket
 from tpuctl.model.schema import ControllerSection, QueueSection, StackFile
-from tpuctl.model.secrets import Source, source_of
+from tpuctl.model.secret_sources import Source, source_of
 from tpuctl.model.stack_rules import chosen_zones, problems_of
 from tpuctl.model.stack_text import FORMATS, StackText, read_stack_text
 

@@ -11,7 +11,7 @@ from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound, OperationFailed, TimedOut, TpuctlError, Usage
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
-from tpuctl.waiting import Backoff, Clock, wait_until
+from tpuctl.polling import Backoff, Clock, wait_until
 
 __all__ = [
     "SETTLING",

@@ -13,10 +13,12 @@ from tpuctl.errors import Conflict, NotFound, OperationFailed, TpuctlError, Usag
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.schema import ControllerSection
+from tpuctl.polling import Backoff, wait_until
 from tpuctl.resources.base import StackResource, create_or_adopt, name_taken, once_visible
+from tpuctl.resources.boot_image import find_image
+from tpuctl.resources.custom_roles import is_recovered
 from tpuctl.resources.disk import disk_name, disk_path
-from tpuctl.resources.image import find_image
-from tpuctl.resources.machine import (
+from tpuctl.resources.instance_metadata import (
     SCOPE,
     metadata_differs,
     metadata_of,
@@ -26,8 +28,6 @@ from tpuctl.resources.machine import (
     watch_metadata,
 )
 from tpuctl.resources.network import Network
-from tpuctl.resources.roles import is_recovered
-from tpuctl.waiting import Backoff, wait_until
 
 __all__ = ["Controller"]
 

@@ -13,8 +13,8 @@ from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.schema import DataDisk as Wanted
 from tpuctl.model.stack import Stack
+from tpuctl.polling import Backoff, wait_until
 from tpuctl.resources.base import StackResource, create_or_adopt
-from tpuctl.waiting import Backoff, wait_until
 
 __all__ = ["DataDisk", "disk_name", "disk_path"]
 

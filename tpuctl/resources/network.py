@@ -11,7 +11,7 @@ from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound, Transient
 from tpuctl.model.plan import Action, Change
 from tpuctl.resources.base import StackResource, create_or_adopt
-from tpuctl.resources.roles import is_recovered
+from tpuctl.resources.custom_roles import is_recovered
 
 __all__ = ["Firewall", "Network", "Networks"]
 

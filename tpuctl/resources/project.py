@@ -10,8 +10,8 @@ from tpuctl.cloud.operations import long_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, Denied, NotFound
 from tpuctl.model.plan import Action, Change
+from tpuctl.polling import wait_until
 from tpuctl.resources.base import StackResource, create_or_adopt
-from tpuctl.waiting import wait_until
 
 __all__ = ["Project", "ProjectFound"]
 

@@ -9,15 +9,15 @@ from tpuctl.engine.resource import Report
 from tpuctl.errors import NotFound
 from tpuctl.model.plan import Action, Change
 from tpuctl.resources.base import create_or_adopt, once_visible
-from tpuctl.resources.machine import (
+from tpuctl.resources.instance_metadata import (
     metadata_of,
     prerequisites,
     public_key_line,
     ssh_keys_with,
 )
 from tpuctl.resources.network import Network
-from tpuctl.resources.node_life import BEYOND_USE, CREATE_SECONDS, NodeLife
-from tpuctl.resources.tpu_body import (
+from tpuctl.resources.node_lifecycle import BEYOND_USE, CREATE_SECONDS, NodeLife
+from tpuctl.resources.tpu_node_spec import (
     capacity_differences,
     disk_addresses,
     node_body,

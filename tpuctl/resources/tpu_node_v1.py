@@ -12,9 +12,9 @@ from tpuctl.errors import Diagnostic, TpuctlError
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
 from tpuctl.resources.base import create_or_adopt
+from tpuctl.resources.cidr import free_range, ranges_in_use
 from tpuctl.resources.network import Network
-from tpuctl.resources.node_life import BEYOND_USE, CREATE_SECONDS, NodeLife
-from tpuctl.resources.ranges import free_range, ranges_in_use
+from tpuctl.resources.node_lifecycle import BEYOND_USE, CREATE_SECONDS, NodeLife
 
 __all__ = ["RemoteNode", "announcement", "vm_runtime"]
 

@@ -26,6 +26,7 @@ from tpuctl.errors import (
 )
 from tpuctl.model.duration import DURATION
 from tpuctl.model.plan import Action, Change
+from tpuctl.polling import Backoff, all_ended, wait_until
 from tpuctl.resources.base import (
     StackResource,
     create_or_adopt,
@@ -33,11 +34,9 @@ from tpuctl.resources.base import (
     once_visible,
     until_gone,
 )
-from tpuctl.resources.machine import prerequisites
+from tpuctl.resources.instance_metadata import prerequisites
 from tpuctl.resources.network import Network
-from tpuctl.resources.tpu_body import disk_addresses, node_body
-from tpuctl.resources.tpu_node import TpuNode
-from tpuctl.resources.tpu_request import (
+from tpuctl.resources.queued_resource_spec import (
     Asking,
     deadline,
     owner,
@@ -45,7 +44,8 @@ from tpuctl.resources.tpu_request import (
     request_differences,
     waiting,
 )
-from tpuctl.waiting import Backoff, all_ended, wait_until
+from tpuctl.resources.tpu_node import TpuNode
+from tpuctl.resources.tpu_node_spec import disk_addresses, node_body
 
 __all__ = ["QueuedNodes", "Request"]
 

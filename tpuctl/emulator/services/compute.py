@@ -25,7 +25,7 @@ from tpuctl.emulator.services.compute_snapshots import Snapshots
 from tpuctl.emulator.services.compute_subnetworks import Routes, Subnetworks
 from tpuctl.emulator.services.compute_wire import message_of
 from tpuctl.emulator.world import Caller, World
-from tpuctl.slim import compute_types
+from tpuctl.google_imports import compute_types
 
 __all__ = ["ComputeService"]
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from ipaddress import IPv4Network
 
 from tpuctl.catalog import node_cidr_prefix
+from tpuctl.cloud.caller_identity import Identity, identity_of
 from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
-from tpuctl.cloud.identity import Identity, identity_of
 from tpuctl.errors import Conflict, Denied, NotFound, QuotaExceeded, TpuctlError
 from tpuctl.flows.access import access_warnings, sources_of
 from tpuctl.flows.diagnosis.checks import Check
@@ -20,10 +20,10 @@ from tpuctl.flows.provision import Prepared, prepare_up
 from tpuctl.flows.role import path_of
 from tpuctl.model.diagnosis import DENIED, Finding, State, failed
 from tpuctl.model.stack import Stack
+from tpuctl.resources.cidr import free_range, ranges_in_use
+from tpuctl.resources.enabled_apis import Services, needed
 from tpuctl.resources.network import Network
 from tpuctl.resources.project import Project
-from tpuctl.resources.ranges import free_range, ranges_in_use
-from tpuctl.resources.services import Services, needed
 
 __all__ = ["ProjectChecks"]
 

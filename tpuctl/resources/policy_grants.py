@@ -15,8 +15,8 @@ from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.names import RECOVERY_ROLE, WATCH_ROLE
 from tpuctl.model.plan import Action, Change
 from tpuctl.resources.base import StackResource, once_visible
-from tpuctl.resources.policy import Pair, edit, held, with_pairs, without_pairs
-from tpuctl.resources.record import Contents, Grant, Record
+from tpuctl.resources.iam_policy import Pair, edit, held, with_pairs, without_pairs
+from tpuctl.resources.stack_record import Contents, Grant, Record
 
 __all__ = ["Grants", "PolicyGrants"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpuctl.errors import Usage
-from tpuctl.model.place import Copying, Place, copying, place, worker_number
+from tpuctl.model.copy_path import Copying, Place, copying, place, worker_number
 
 
 @pytest.mark.parametrize(

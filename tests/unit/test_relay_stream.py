@@ -15,10 +15,10 @@ import pytest
 from aiohttp import WSMsgType, web
 
 from tpuctl.errors import Unreachable
+from tpuctl.polling import Backoff
 from tpuctl.remote import relay_frames as frames
 from tpuctl.remote.iap import Destination, IapWay, Relay, _Lines
-from tpuctl.remote.tunnel import WINDOW, Tunnel
-from tpuctl.waiting import Backoff
+from tpuctl.remote.relay_stream import WINDOW, Tunnel
 
 GREETING = struct.pack(">HI", 1, 3) + b"sid"
 Script = Callable[[web.WebSocketResponse, web.Request], Awaitable[None]]

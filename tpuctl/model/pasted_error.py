@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tpuctl.errors import NotFound
 from tpuctl.model.explanation import CONTROL
 from tpuctl.model.known_errors import Fault, Known, facts_of, table
-from tpuctl.model.last_words import final_message, last_words
+from tpuctl.model.log_tail_signatures import final_message, last_words
 
 __all__ = ["Pasted", "explain_text"]
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from tpuctl.cloud.objects import ObjectStore, Progress
 from tpuctl.errors import Conflict, NotFound
-from tpuctl.jobs.packs import index_bytes, is_pack
+from tpuctl.jobs.pack_format import index_bytes, is_pack
 from tpuctl.model.names import BUNDLES
 from tpuctl.remote.transport import Transport
 

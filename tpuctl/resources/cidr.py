@@ -9,7 +9,7 @@ from typing import Any
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Conflict, Denied, Usage
 from tpuctl.model.stack import Stack
-from tpuctl.waiting import all_ended
+from tpuctl.polling import all_ended
 
 __all__ = ["POOL", "free_range", "ranges_in_use"]
 

@@ -19,7 +19,7 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, Denied, NotFound
 from tpuctl.model.names import RECORDS, record_name
 from tpuctl.model.stack import Stack
-from tpuctl.waiting import Backoff, all_ended
+from tpuctl.polling import Backoff, all_ended
 
 __all__ = ["Contents", "Grant", "Record", "read_contents"]
 

@@ -17,9 +17,9 @@ from typing import Any, Protocol
 from aiohttp import ClientError, WSMsgType
 
 from tpuctl.errors import TimedOut, TpuctlError, Unreachable
+from tpuctl.polling import Backoff, wait_until
 from tpuctl.remote import relay_frames as frames
 from tpuctl.remote.relay_frames import Broken
-from tpuctl.waiting import Backoff, wait_until
 
 __all__ = ["Line", "Lines", "Tunnel"]
 

@@ -13,7 +13,7 @@ from tpuctl.jobs.launch import command
 from tpuctl.jobs.logs import Store
 from tpuctl.jobs.shipped.logindex import BLOCK, LastLines, Moments, line_begin
 from tpuctl.model.job import JobRecord
-from tpuctl.model.part import LogPart
+from tpuctl.model.log_range import LogPart
 from tpuctl.remote.transport import Transport
 
 __all__ = ["first_byte"]

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tpuctl.files import private_folder
-from tpuctl.jobs.packs import Index, read_index
+from tpuctl.jobs.pack_format import Index, read_index
 
 __all__ = ["Indexes", "cache_home"]
 

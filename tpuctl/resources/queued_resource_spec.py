@@ -15,7 +15,7 @@ from tpuctl.model.duration import DURATION, seconds_of, shown
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.schema import QueueSection
 from tpuctl.model.stack import Stack
-from tpuctl.resources.tpu_body import capacity_differences, node_differences
+from tpuctl.resources.tpu_node_spec import capacity_differences, node_differences
 
 __all__ = ["Asking", "deadline", "owner", "request_body", "request_differences", "waiting"]
 

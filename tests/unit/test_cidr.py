@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpuctl.errors import Conflict
-from tpuctl.resources.ranges import POOL, free_range
+from tpuctl.resources.cidr import POOL, free_range
 
 AUTO = IPv4Network("10.128.0.0/9")  # where networks of auto mode have their subnetworks
 

@@ -14,8 +14,8 @@ from typing import Literal
 from tpuctl.errors import Unreachable
 from tpuctl.jobs.launch import SIGN, are_ready, command, give_sign
 from tpuctl.model.job import JobRecord, WorkerRecord
+from tpuctl.polling import Backoff
 from tpuctl.remote.transport import Transport
-from tpuctl.waiting import Backoff
 
 __all__ = ["begin"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Conflict
-from tpuctl.waiting import Backoff
+from tpuctl.polling import Backoff
 
 __all__ = ["Binding", "Pair", "edit", "held", "with_pairs", "without_pairs"]
 

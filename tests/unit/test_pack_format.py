@@ -22,9 +22,9 @@ from supervised import PYTHONS
 import tpuctl.jobs.shipped
 from tpuctl.errors import Conflict
 from tpuctl.jobs.bundle import Bundle, Source, build_bundle
-from tpuctl.jobs.cutting import LARGEST
+from tpuctl.jobs.chunking import LARGEST
 from tpuctl.jobs.launch import SHIPPED
-from tpuctl.jobs.packs import (
+from tpuctl.jobs.pack_format import (
     MOST_SMALL,
     PACK_BYTES,
     SMALL,

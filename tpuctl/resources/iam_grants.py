@@ -8,9 +8,9 @@ from typing import Any
 from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.errors import NotFound
 from tpuctl.model.names import RECOVERY_ROLE, WATCH_ROLE
-from tpuctl.resources.grants import PolicyGrants
-from tpuctl.resources.record import Contents, Record
-from tpuctl.resources.roles import has_limits, is_recovered
+from tpuctl.resources.custom_roles import has_limits, is_recovered
+from tpuctl.resources.policy_grants import PolicyGrants
+from tpuctl.resources.stack_record import Contents, Record
 
 __all__ = ["ROLES", "WRITERS", "AccountGrants", "BucketGrants", "NodeGrants", "ProjectGrants"]
 

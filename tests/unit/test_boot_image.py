@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.resources.image import USUAL_FOR_NODES, images_wanted
+from tpuctl.resources.boot_image import USUAL_FOR_NODES, images_wanted
 
 
 # As gcloud's execution_groups chooses them, and as ml-images names its families.

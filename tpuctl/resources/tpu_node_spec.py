@@ -8,7 +8,7 @@ from typing import Any
 from tpuctl.model.schema import DataDisk
 from tpuctl.model.stack import Stack
 from tpuctl.resources.disk import disk_name, disk_path
-from tpuctl.resources.machine import SCOPE, metadata_differs, metadata_of
+from tpuctl.resources.instance_metadata import SCOPE, metadata_differs, metadata_of
 from tpuctl.resources.network import Network
 
 __all__ = [

@@ -13,8 +13,8 @@ from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.names import RECOVERY_ROLE, WATCH_ROLE
 from tpuctl.model.plan import Change
 from tpuctl.model.stack import Stack
+from tpuctl.polling import Backoff, wait_until
 from tpuctl.resources.base import StackResource
-from tpuctl.waiting import Backoff, wait_until
 
 __all__ = [
     "RecoveryRole",

@@ -14,7 +14,7 @@ import pytest
 
 PROGRAM = """
 import sys
-from tpuctl.slim import compute_service
+from tpuctl.google_imports import compute_service
 compute_service("networks").NetworksClient
 assert "google.cloud.compute_v1.services.instances" not in sys.modules  # that was all
 from concurrent.futures import ThreadPoolExecutor
@@ -65,7 +65,7 @@ def _copied(proto):
 """
 SINGLE = """
 import sys
-from tpuctl.slim import compute_types
+from tpuctl.google_imports import compute_types
 types = compute_types()
 assert not {"Firewall", "Allowed", "Instance", "UrlMap"} & {*vars(types)}
 from google.cloud.compute_v1.types import Firewall
@@ -89,7 +89,7 @@ else:
 AT_ONCE = """
 import random, sys
 from concurrent.futures import ThreadPoolExecutor
-from tpuctl.slim import compute_types
+from tpuctl.google_imports import compute_types
 sys.setswitchinterval(1e-5)
 names = list(compute_types().__all__)[::9] * 8
 random.Random(5).shuffle(names)
@@ -99,7 +99,7 @@ assert all(type(one).__name__ == name for name, one in made.items())
 """
 ASYNC_REST = """
 import sys
-from tpuctl.slim import leave_out_async_rest
+from tpuctl.google_imports import leave_out_async_rest
 leave_out_async_rest()
 from google.api_core import operations_v1
 from google.cloud.tpu_v2 import TpuClient
@@ -116,7 +116,9 @@ def told(program: str) -> Any:
 
 
 def test_every_message_is_as_in_the_real_package() -> None:
-    ours = told(f"from tpuctl.slim import compute_types\ncompute_types(){COPIED}{DESCRIBED}")
+    ours = told(
+        f"from tpuctl.google_imports import compute_types\ncompute_types(){COPIED}{DESCRIBED}"
+    )
     theirs = told(COPIED + DESCRIBED)
     assert len(theirs) > 2000
     assert {name for name in theirs if ours[name] != theirs[name]} == set()

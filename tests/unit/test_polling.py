@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tpuctl.errors import TimedOut
-from tpuctl.waiting import Backoff, all_ended, wait_until
+from tpuctl.polling import Backoff, all_ended, wait_until
 
 
 class FakeClock:

@@ -19,7 +19,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from tpuctl.deferring import deferred_messages
+from tpuctl.lazy_proto import deferred_messages
 
 __all__ = ["compute_service", "compute_types", "leave_out_async_rest"]
 

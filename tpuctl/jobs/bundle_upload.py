@@ -12,8 +12,7 @@ from tpuctl.cloud.objects import ObjectStore, Progress
 from tpuctl.cloud.threads import in_thread
 from tpuctl.errors import Denied, Unreachable
 from tpuctl.jobs.bundle import Bundle
-from tpuctl.jobs.indexes import Indexes
-from tpuctl.jobs.packs import (
+from tpuctl.jobs.pack_format import (
     Index,
     groups,
     index_of,
@@ -22,9 +21,10 @@ from tpuctl.jobs.packs import (
     read_index,
     write_pack,
 )
-from tpuctl.jobs.shelves import BucketShelf, Shelf, WorkerShelf
+from tpuctl.jobs.pack_index_cache import Indexes
+from tpuctl.jobs.pack_store import BucketShelf, Shelf, WorkerShelf
+from tpuctl.polling import all_ended
 from tpuctl.remote.transport import Transport
-from tpuctl.waiting import all_ended
 
 __all__ = ["Shipped", "renew_bundle", "ship_bundle"]
 

@@ -13,8 +13,8 @@ from tpuctl.engine.resource import Report
 from tpuctl.errors import Denied, NotFound, TpuctlError
 from tpuctl.model.plan import Change
 from tpuctl.model.stack import Stack
+from tpuctl.polling import Backoff, wait_until
 from tpuctl.resources.base import StackResource
-from tpuctl.waiting import Backoff, wait_until
 
 __all__ = ["NEEDED", "Services", "needed"]
 

@@ -11,7 +11,7 @@ from tpuctl.catalog import dollars
 from tpuctl.model.duration import seconds_of
 from tpuctl.model.stack import Stack
 from tpuctl.model.stack_cost import cost_of
-from tpuctl.resources.roles import has_limits, is_recovered
+from tpuctl.resources.custom_roles import has_limits, is_recovered
 
 __all__ = [
     "SCOPE",

@@ -13,8 +13,8 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.model.stack import Stack, load_stack
 from tpuctl.resources.network import Network
+from tpuctl.resources.queued_resource_spec import request_body, waiting
 from tpuctl.resources.tpu_queued import QueuedNodes
-from tpuctl.resources.tpu_request import request_body, waiting
 
 NODE = {"accelerator_type": "v3-8", "scheduling_config": {"spot": True}, "labels": {"a": "b"}}
 PLACE = "projects/my-project/locations/europe-west4-a"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tpuctl.jobs.cutting import LARGEST, SMALLEST, cut
+from tpuctl.jobs.chunking import LARGEST, SMALLEST, cut
 
 
 def chunks(data: bytes) -> list[bytes]:

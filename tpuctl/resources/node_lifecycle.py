@@ -10,8 +10,8 @@ from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NoCapacity, NotFound, OperationFailed, Scope, Usage
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Change
+from tpuctl.polling import Backoff, wait_until
 from tpuctl.resources.base import StackResource, name_taken, until_gone
-from tpuctl.waiting import Backoff, wait_until
 
 __all__ = ["BEYOND_USE", "CREATE_SECONDS", "DELETE_SECONDS", "ON_ITS_WAY", "NodeLife"]
 

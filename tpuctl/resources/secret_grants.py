@@ -10,12 +10,12 @@ from typing import Any
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Resource
 from tpuctl.model.plan import Change
-from tpuctl.model.secrets import no_such_secret
+from tpuctl.model.secret_sources import no_such_secret
 from tpuctl.model.stack import Stack
 from tpuctl.resources.base import SETTLING
-from tpuctl.resources.elsewhere import Elsewhere
-from tpuctl.resources.grants import Grants, PolicyGrants
-from tpuctl.resources.record import Contents, Record
+from tpuctl.resources.leftover import Elsewhere
+from tpuctl.resources.policy_grants import Grants, PolicyGrants
+from tpuctl.resources.stack_record import Contents, Record
 
 __all__ = ["ABSENT", "ACCESSOR", "SecretGrants", "forgotten_secrets", "settling_seconds"]
 
