@@ -16,7 +16,7 @@ __all__ = ["WatchState", "ensure_watch", "prove_access", "settle_machines"]
 Say = Callable[[str], None]
 
 FOLDER = ".tpuctl/watch"
-PROGRAMS = ("watch.py", "attend.py", "probe.py")
+PROGRAMS = ("watchdog.py", "ensure_watchdog.py", "probe.py")
 PATIENCE = 420.0  # seconds that Google's identity changes were seen to take
 NO_PROOF = 91  # exit code of our own: everything else was well
 # Renamed into place: another `up` may be running the very same files.
@@ -24,7 +24,7 @@ UNPACK = (
     'mkdir -p "$1" && new=$(mktemp -d "$1.XXXXXX") && tar -xf - -C "$new" '
     '&& mv -f "$new"/* "$1" && rmdir "$new" || { rm -rf "$new"; false; }'
 )
-ENSURE = 'python3 -S -I "$1/attend.py"'
+ENSURE = 'python3 -S -I "$1/ensure_watchdog.py"'
 PROVE = 'python3 -S -I "$1/probe.py" "$2" 0 >&2'
 # At the same time: each of the two takes a moment to start.
 BOTH = f"{{ {PROVE} & {ENSURE}; ensured=$?; wait $! || proved=no; }}"

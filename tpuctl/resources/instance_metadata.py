@@ -74,7 +74,7 @@ def watch_metadata(stack: Stack, *, on_controller: bool, startup: bool = True) -
     is_needed = has_limits(stack) or (on_controller and is_recovered(stack))
     orders = _orders(stack, on_controller=on_controller) if is_needed else {}
     found = {ORDERS: json.dumps(orders, sort_keys=True)}
-    return {**found, STARTUP: program("watch.py")} if startup and orders else found
+    return {**found, STARTUP: program("watchdog.py")} if startup and orders else found
 
 
 def metadata_differs(observed: Mapping[str, str], wanted: Mapping[str, str]) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ def metadata_differs(observed: Mapping[str, str], wanted: Mapping[str, str]) -> 
 
 
 def _orders(stack: Stack, *, on_controller: bool) -> dict[str, Any]:
-    """What the watch reads: its names are those of `jobs/shipped/watch.py`.
+    """What the watch reads: its names are those of `jobs/shipped/watchdog.py`.
 
     Nothing in it depends on when it is written, so that the same stack has the same metadata.
     """

@@ -167,7 +167,7 @@ class Attempt:
         if self.is_news and time.monotonic() >= self.tell_at:
             self.is_news = not self.tell_keeper(signal.SIGUSR2)
         if self.has_to_send() and (self.courier is None or self.courier.poll() is not None):
-            self.courier = subprocess.Popen(tool("courier.py", self.folder.path))
+            self.courier = subprocess.Popen(tool("uploader.py", self.folder.path))
         select.select([self.wakeup], [], [], TICK)
         with contextlib.suppress(BlockingIOError):
             os.read(self.wakeup, 512)
@@ -240,7 +240,7 @@ class Attempt:
         return "keeper" not in begun
 
     def launch(self, command: Command) -> None:
-        keeper = tool("keeper.py", self.folder.path, command.cwd, *command.argv)
+        keeper = tool("job_parent.py", self.folder.path, command.cwd, *command.argv)
         environment = {**command.environment, FOLDER: self.folder.path}
         self.keeper = subprocess.Popen(keeper, env=environment, start_new_session=True)
 

@@ -1,6 +1,6 @@
 """The folder of a job's attempt on a worker: files written whole or not at all, and locks.
 
-Like `supervisor.py` and `keeper.py`, which import it, this file is sent to workers as it is:
+Like `supervisor.py` and `job_parent.py`, which import it, this file is sent to workers as it is:
 standard library only, Python 3.8 and later.
 """
 

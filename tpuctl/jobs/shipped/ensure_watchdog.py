@@ -1,8 +1,8 @@
 """Sees to it over SSH that the machine's watch lives, and prints what it says of itself as JSON.
 
-This file is sent to machines beside `watch.py`, as it is, and runs there as
-`python3 -S -I attend.py`: standard library only, Python 3.8 and later. A watch starts with its
-machine; where startup scripts are forbidden, or when it was killed, this starts one.
+This file is sent to machines beside `watchdog.py`, as it is, and runs there as
+`python3 -S -I ensure_watchdog.py`: standard library only, Python 3.8 and later. A watch starts with
+its machine; where startup scripts are forbidden, or when it was killed, this starts one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 __all__ = ["main"]
 
-WATCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "watch.py")
+WATCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "watchdog.py")
 
 
 def folders() -> list[str]:

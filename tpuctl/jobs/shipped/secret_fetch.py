@@ -1,7 +1,7 @@
 """Fetches a job's secrets from Secret Manager, with the machine's own account.
 
 Like `supervisor.py`, which starts it, this file is sent to workers as it is and runs there as
-`python3 -S -I vault.py FOLDER`: standard library only, Python 3.8 and later.
+`python3 -S -I secret_fetch.py FOLDER`: standard library only, Python 3.8 and later.
 
     secrets.json: values that came along, and references -> opened.json: values by name
 

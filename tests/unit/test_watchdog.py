@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import tpuctl.jobs.shipped
-from tpuctl.jobs.shipped.watch import Process, activity, seconds_of, tick, too_idle, too_old
+from tpuctl.jobs.shipped.watchdog import Process, activity, seconds_of, tick, too_idle, too_old
 from tpuctl.model.stack import Stack, load_stack
 from tpuctl.resources.instance_metadata import metadata_differs, metadata_of, watch_metadata
 
 PROGRAMS = [
     Path(tpuctl.jobs.shipped.__file__).with_name(name)
-    for name in ("watch.py", "attend.py", "probe.py")
+    for name in ("watchdog.py", "ensure_watchdog.py", "probe.py")
 ]
 OLDEST = Path("~/.pyenv/versions/3.8.18/bin/python3.8").expanduser()
 PYTHONS = [sys.executable, str(OLDEST)] if OLDEST.exists() else [sys.executable]
@@ -52,7 +52,7 @@ SYSTEM = [
     Process(50, 1, 50, ["sshd: /usr/sbin/sshd -D [listener] 0 of 10-100 startups"]),
     Process(60, 1, 60, ["/usr/bin/google_guest_agent"]),
 ]
-LOCAL = [Process(1, 0, 1, ["/usr/bin/python3", "sandbox.py"]), Process(5, 1, 4, ["watch.py"])]
+LOCAL = [Process(1, 0, 1, ["/usr/bin/python3", "sandbox.py"]), Process(5, 1, 4, ["watchdog.py"])]
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,15 @@ LOCAL = [Process(1, 0, 1, ["/usr/bin/python3", "sandbox.py"]), Process(5, 1, 4, 
         (
             [
                 Process(
-                    70, 1, 70, ["python3", "-S", "-I", "/home/me/.tpuctl/jobs/a/1/keeper.py", "x"]
+                    70,
+                    1,
+                    70,
+                    ["python3", "-S", "-I", "/home/me/.tpuctl/jobs/a/1/job_parent.py", "x"],
                 )
             ],
             "a job runs",
         ),
-        ([Process(70, 1, 70, ["python3", "/home/me/keeper.py"])], ""),
+        ([Process(70, 1, 70, ["python3", "/home/me/job_parent.py"])], ""),
         ([Process(70, 1, 70, ["vim", "/home/me/.tpuctl/jobs/a/1/log"])], ""),
     ],
 )
@@ -108,7 +111,7 @@ def test_other_machines_of_the_local_cloud_do_not_count() -> None:
         Process(30, 1, 30, ["sshd: me@pts/0"]),
         Process(40, 1, 40, ["python3", "sandbox.py"]),
         Process(41, 40, 41, ["bash"]),
-        Process(42, 41, 41, ["python3", "/m/home/me/.tpuctl/jobs/a/1/keeper.py"]),
+        Process(42, 41, 41, ["python3", "/m/home/me/.tpuctl/jobs/a/1/job_parent.py"]),
         Process(45, 1, 45, ["python3", "sandbox.py"]),
     ]
     assert activity(others, 45) == ""

@@ -1,8 +1,8 @@
 """The parent of a job: starts it once, waits for it, ends what it left, writes how it ended.
 
 Like `supervisor.py`, which starts it, this file is sent to workers as it is and runs there as
-`python3 -S -I keeper.py FOLDER CWD ARGV...`: standard library only, Python 3.8 and later. It does
-so little that it survives what may kill a supervisor. `job.lock` is held while it lives;
+`python3 -S -I job_parent.py FOLDER CWD ARGV...`: standard library only, Python 3.8 and later. It
+does so little that it survives what may kill a supervisor. `job.lock` is held while it lives;
 `begun.json` says that the job was started, never to be started again; `exit.json` says how it
 ended, and where in the log its output began. SIGUSR2 passes SIGTERM on to every process of the
 job, SIGUSR1 kills them all.

@@ -1,6 +1,6 @@
 """The sign by which the workers of one attempt start together, when nobody gives it over SSH.
 
-Like `courier.py`, whose work this is, this file is sent to workers as it is: standard library
+Like `uploader.py`, whose work this is, this file is sent to workers as it is: standard library
 only, Python 3.8 and later. In the bucket, below the attempt: `ready/<worker>` of each worker that
 waits, and `go` once the first of them, the one that gives the sign, has seen them all.
 """

@@ -3,8 +3,8 @@
 
 This file is the machines' startup script as it is: standard library only, Python 3.8 and later.
 Without arguments it starts the watch and then becomes the user's own startup script, from the
-metadata `tpuctl-startup-script`; `start` starts the watch alone, for `attend.py`. A watch holds
-`lock` in its folder and writes `watch.json` there at each look.
+metadata `tpuctl-startup-script`; `start` starts the watch alone, for `ensure_watchdog.py`. A watch
+holds `lock` in its folder and writes `watch.json` there at each look.
 
 The watch reads its orders from the metadata `tpuctl-watch`, anew each time, so that limits can be
 changed while it runs:
@@ -52,7 +52,8 @@ SLOWEST_RETRY = 300.0
 TURN = 60.0  # seconds that worker n waits longer than worker n - 1, should that one be dead
 ORDERS = "instance/attributes/tpuctl-watch"
 ATTRIBUTE = "instance/guest-attributes/tpuctl/busy"
-JOB = re.compile(r"(?:^|/)\.tpuctl/jobs/.+/(?:keeper|supervisor)\.py$")
+# Programs of tpuctl from before the job's parent had its name may run jobs here: `keeper.py`.
+JOB = re.compile(r"(?:^|/)\.tpuctl/jobs/.+/(?:job_parent|keeper|supervisor)\.py$")
 # What sshd calls the process of a login: `sshd: user@pts/0`; since OpenSSH 9.8 `sshd-session: …`.
 LOGIN = re.compile(r"sshd(?:-session)?: [^ ]+@")
 CHIP = re.compile(r"/dev/(?:accel|vfio/)\d+")  # as tpu-info tells who uses a chip
@@ -591,7 +592,7 @@ def main(arguments: list[str]) -> int:
         start(os.getpid())
         become_startup_script()
     else:
-        print("usage: watch.py [start]", file=sys.stderr)
+        print("usage: watchdog.py [start]", file=sys.stderr)
         return 2
     return 0
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.jobs.shipped import watch
+from tpuctl.jobs.shipped import watchdog
 
 HOUR, MONTH = 3600.0, 30 * 24 * 3600.0
 TIME = time.time
@@ -71,14 +71,14 @@ def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Google]]:
 
 
 def wrong_clock(monkeypatch: pytest.MonkeyPatch, ahead: float) -> None:
-    monkeypatch.setattr(watch.time, "time", lambda: TIME() + ahead)
+    monkeypatch.setattr(watchdog.time, "time", lambda: TIME() + ahead)
 
 
-def watching(folder: Path, **orders: Any) -> watch.Watch:
-    made = watch.Watch(str(folder), None)
+def watching(folder: Path, **orders: Any) -> watchdog.Watch:
+    made = watchdog.Watch(str(folder), None)
     url = f"http://{made.cloud.host}/node"
     made.orders = {"created": url, "peers": [f"{url}:getGuestAttributes"], "why": "old", **orders}
-    made.cloud.metadata(watch.ORDERS)
+    made.cloud.metadata(watchdog.ORDERS)
     return made
 
 
@@ -135,7 +135,7 @@ def test_what_a_peer_did_counts_from_when_it_was(
 
 @pytest.mark.parametrize("date", ["", "yesterday", "Sat, 99 Nov 2026 07:00:00 GMT"])
 def test_a_date_that_cannot_be_read_does_not_stop_the_watch(date: str) -> None:
-    clock = watch.Clock()
+    clock = watchdog.Clock()
     before = clock.now()
     clock.hear(date)
     assert clock.now() - before < HOUR

@@ -1,7 +1,7 @@
 """Runs a job's setup command, once for each machine and content.
 
 Like `preparation.py`, which starts it, this file is sent to workers as it is and runs there as
-`python3 -S -I groundwork.py FOLDER`: standard library only, Python 3.8 and later. The command
+`python3 -S -I setup_command.py FOLDER`: standard library only, Python 3.8 and later. The command
 stands in FOLDER/spec.json, at `install.setup`. It runs in the bundle's folder, as the user that
 the job runs as, and again when its text changes or a file of the bundle that its text names.
 """
@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
     from tpuctl.jobs.shipped.folder import Folder
-    from tpuctl.jobs.shipped.once import Failure, Once
+    from tpuctl.jobs.shipped.run_once import Failure, Once
 else:
     from folder import Folder
-    from once import Failure, Once
+    from run_once import Failure, Once
 
 __all__ = ["main"]
 

@@ -1,7 +1,7 @@
 """Carries a job's log and record from a worker to the bucket.
 
 Like `supervisor.py`, which starts it, this file is sent to workers as it is and runs there as
-`python3 -S -I courier.py FOLDER`: standard library only, Python 3.8 and later. It is a process of
+`python3 -S -I uploader.py FOLDER`: standard library only, Python 3.8 and later. It is a process of
 its own, so that no network trouble ever reaches the job or its supervision; the two speak through
 files of the attempt's folder.
 
@@ -30,13 +30,13 @@ sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
     from tpuctl.jobs.shipped.folder import Folder
     from tpuctl.jobs.shipped.logfile import Freed, Log
+    from tpuctl.jobs.shipped.start_barrier import Together
     from tpuctl.jobs.shipped.storage import Bucket, load, private
-    from tpuctl.jobs.shipped.together import Together
 else:
     from folder import Folder
     from logfile import Freed, Log
+    from start_barrier import Together
     from storage import Bucket, load, private
-    from together import Together
 
 __all__ = ["main"]
 
