@@ -14,8 +14,8 @@ import pytest
 from tpuctl.api import Tpuctl
 from tpuctl.emulator import control
 from tpuctl.errors import Conflict, Denied, NotFound
-from tpuctl.flows.composition import resources_of
 from tpuctl.model.plan import Action
+from tpuctl.resources.composition import resources_of
 from tpuctl.resources.iam_grants import ROLES, WRITERS
 from tpuctl.resources.stack_record import Contents, Grant, Record
 

@@ -14,9 +14,9 @@ from tpuctl.emulator import steering
 from tpuctl.emulator.control import LocalCloud
 from tpuctl.emulator.permissions.rows import row_of
 from tpuctl.flows import permissions
-from tpuctl.flows.composition import resources_of
 from tpuctl.flows.permissions import ACT_AS, LOOK, needs
 from tpuctl.model.role import CustomRole
+from tpuctl.resources.composition import resources_of
 
 __all__ = ["ANN", "KINDS", "Bench", "Pipeline", "needed_by", "was_refused"]
 

@@ -22,10 +22,10 @@ from tpuctl import errors
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.engine.resource import Resource
-from tpuctl.flows.composition import resources_of
 from tpuctl.google_imports import compute_types
 from tpuctl.model.plan import Change
 from tpuctl.model.stack import load_stack
+from tpuctl.resources.composition import resources_of
 from tpuctl.resources.network import Networks
 from tpuctl.resources.policy_grants import Grants
 from tpuctl.resources.project import ProjectFound

@@ -19,7 +19,6 @@ from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.step import Step, step
 from tpuctl.errors import Diagnostic, RemoteFailed, TpuctlError
 from tpuctl.files import private_folder
-from tpuctl.flows.composition import resources_of
 from tpuctl.flows.renewal import CLOUD, CONTROLLER
 from tpuctl.flows.workers import connect_workers, controller_transport
 from tpuctl.jobs.launch import parcel
@@ -34,6 +33,7 @@ from tpuctl.remote.keys import KeyPair, config_home
 from tpuctl.remote.ssh import SshTransport
 from tpuctl.remote.transport import Result, Transport
 from tpuctl.resources.boot_image import USUAL
+from tpuctl.resources.composition import resources_of
 from tpuctl.resources.custom_roles import is_recovered
 from tpuctl.resources.instance_metadata import public_key_line, ssh_keys_with
 from tpuctl.resources.network import Network

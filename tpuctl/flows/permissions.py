@@ -14,9 +14,9 @@ from typing import Protocol, TypeVar
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Denied, NotFound, Scope, TpuctlError
-from tpuctl.flows.composition import resources_of
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
+from tpuctl.resources.composition import resources_of
 
 __all__ = [
     "Missing",

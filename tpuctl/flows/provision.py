@@ -12,7 +12,6 @@ from tpuctl.engine.apply import apply
 from tpuctl.engine.planner import Snapshot, observe, plan_down, plan_up
 from tpuctl.engine.resource import Resource
 from tpuctl.errors import TpuctlError
-from tpuctl.flows.composition import in_other_zones, resources_of
 from tpuctl.flows.holding import holding_of
 from tpuctl.flows.inventory import look
 from tpuctl.flows.quota import read_limits, read_region, report_of
@@ -25,6 +24,7 @@ from tpuctl.model.quota import QuotaReport
 from tpuctl.model.stack import Stack
 from tpuctl.model.stack_cost import cost_of, costs_elsewhere
 from tpuctl.model.status import Remaining
+from tpuctl.resources.composition import in_other_zones, resources_of
 from tpuctl.resources.secret_grants import forgotten_secrets
 
 __all__ = [

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.planner import observe, plan_down, plan_up
 from tpuctl.engine.resource import Resource
-from tpuctl.flows.composition import resources_of
 from tpuctl.flows.provision import Prepared, apply_plan
 from tpuctl.model.events import Emit
 from tpuctl.model.inventory import TPU_KINDS
 from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.model.stack import Stack
+from tpuctl.resources.composition import resources_of
 
 __all__ = [
     "CLOUD",
