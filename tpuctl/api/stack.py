@@ -234,13 +234,12 @@ class StackApi:
         from tpuctl.model.snapshot import StackStatus
 
         stack = self.stack
-        kinds = ("node", "tpu", "queued", "controller", "disk", "address", "bucket")
         found = with_requests(
             await look(
                 self.cloud,
                 stack.project,
                 stack=stack.name,
-                kinds=kinds,
+                of=lambda kind: kind.is_billable,
                 must_exist=self.bare is not None,
             ),
             None if self.bare else stack.file.tpu.capacity,

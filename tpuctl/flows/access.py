@@ -10,12 +10,12 @@ from tpuctl.errors import Diagnostic, TpuctlError
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
 from tpuctl.remote.iap import RANGE
+from tpuctl.resources.composition import kind_of
 
 __all__ = ["access_warnings", "sources_of"]
 
 TUNNEL = "iap.tunnelInstances.accessViaIAP"
 ROLE = "roles/iap.tunnelResourceAccessor"
-MACHINES = ("node/", "queued/", "controller/")
 
 
 async def sources_of(stack: Stack, cloud: Cloud) -> tuple[str, ...]:
@@ -31,7 +31,7 @@ async def sources_of(stack: Stack, cloud: Cloud) -> tuple[str, ...]:
 
 async def access_warnings(stack: Stack, cloud: Cloud, plan: Plan) -> Sequence[Diagnostic]:
     """What a plan that makes machines without external addresses should be known to mean."""
-    makes = any(one.action is Action.CREATE and one.address.startswith(MACHINES) for one in plan)
+    makes = any(one.action is Action.CREATE and kind_of(one.address).has_ssh for one in plan)
     if stack.file.network.ssh == "external" or not makes:
         return ()
     found = [_without_addresses(stack)]

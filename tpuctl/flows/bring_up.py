@@ -17,6 +17,7 @@ from tpuctl.model.events import Emit, Note, Planned, PlannedStep
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
 from tpuctl.remote.ssh import SshTransport
+from tpuctl.resources.composition import kind_of
 from tpuctl.resources.custom_roles import has_limits, is_recovered
 
 __all__ = ["apply_somewhere", "plan_settling", "settle"]
@@ -24,13 +25,12 @@ __all__ = ["apply_somewhere", "plan_settling", "settle"]
 WORKERS, WATCH = "ssh/workers", "ssh/watch"
 JOBS_BY_SSH = "jobs are sent over SSH"
 KEPT_BY_THEM = "they keep the limits, and use the bucket with their own account"
-MACHINES = ("node", "tpu", "queued", "controller")
 
 
 def plan_settling(prepared: Prepared) -> Planned:
     """What `settle` does once the plan has been carried out."""
     addresses = (one.address for one in prepared.plan)
-    machines = sorted(one for one in addresses if one.partition("/")[0] in MACHINES)
+    machines = sorted(one for one in addresses if kind_of(one).is_machine)
     return Planned(
         (
             PlannedStep(WORKERS, "connect", JOBS_BY_SSH, tuple(machines)),

@@ -24,7 +24,6 @@ from tpuctl.flows.workers import connect_workers, controller_transport
 from tpuctl.jobs.launch import parcel
 from tpuctl.jobs.wheel import own_wheel
 from tpuctl.model.events import Emit, Warned
-from tpuctl.model.inventory import MACHINES
 from tpuctl.model.job import JobRecord
 from tpuctl.model.secret_sources import source_of
 from tpuctl.model.stack import Stack
@@ -33,7 +32,7 @@ from tpuctl.remote.keys import KeyPair, config_home
 from tpuctl.remote.ssh import SshTransport
 from tpuctl.remote.transport import Result, Transport
 from tpuctl.resources.boot_image import USUAL
-from tpuctl.resources.composition import resources_of
+from tpuctl.resources.composition import kind_of, resources_of
 from tpuctl.resources.custom_roles import is_recovered
 from tpuctl.resources.instance_metadata import public_key_line, ssh_keys_with
 from tpuctl.resources.network import Network
@@ -249,7 +248,7 @@ async def _let_in(
     resources = [
         each
         for each in resources_of(stack, cloud, public_key=lambda: keys)
-        if each.address.partition("/")[0] in MACHINES
+        if kind_of(each.address).is_machine
     ]
     there = await observe(resources)
     changes = [change for change in plan_up(resources, there) if "ssh-keys" in change.fields]

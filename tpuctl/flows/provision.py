@@ -18,13 +18,15 @@ from tpuctl.flows.quota import read_limits, read_region, report_of
 from tpuctl.flows.zones import home_zone, zone_error
 from tpuctl.model.cost import Cost, storage_cost
 from tpuctl.model.events import Emit, Outcome
-from tpuctl.model.inventory import Found
+from tpuctl.model.inventory import Found, Kind
 from tpuctl.model.plan import Action, Plan, Result
 from tpuctl.model.quota import QuotaReport
 from tpuctl.model.stack import Stack
 from tpuctl.model.stack_cost import cost_of, costs_elsewhere
 from tpuctl.model.status import Remaining
-from tpuctl.resources.composition import in_other_zones, resources_of
+from tpuctl.resources.composition import in_other_zones, kind_of, resources_of
+from tpuctl.resources.controller import Controller
+from tpuctl.resources.disk import DataDisk
 from tpuctl.resources.secret_grants import forgotten_secrets
 
 __all__ = [
@@ -36,9 +38,6 @@ __all__ = [
     "prepare_up",
     "prove_down",
 ]
-
-TPU_KINDS = ("node", "queued", "tpu")
-ZONAL = (*TPU_KINDS, "controller", "disk")
 
 
 @dataclass(frozen=True)
@@ -82,13 +81,19 @@ async def prepare_up(
 
     What the stack has in other zones is from tries that were given up, and goes.
     """
-    kinds = {*TPU_KINDS, *(("controller",) if stack.controller else ())}
-    kinds |= {"disk"} if stack.file.tpu.data_disks else set()
+
+    def may_have(kind: type[Kind]) -> bool:
+        if kind is Controller:
+            return stack.controller is not None
+        if kind is DataDisk:
+            return bool(stack.file.tpu.data_disks)
+        return kind.is_zonal
+
     limits = asyncio.create_task(read_limits(stack, cloud)) if zone is None else None
     region = None
     try:
         everyones = await look(
-            cloud, stack.project, stack=stack.name, kinds=sorted(kinds), others=zone is None
+            cloud, stack.project, stack=stack.name, of=may_have, others=zone is None
         )
         found = [one for one in everyones if one.stack == stack.name]
         here = stack.in_zone(zone or home_zone(stack, found))
@@ -118,7 +123,7 @@ async def give_up_zone(prepared: Prepared, emit: Emit) -> None:
     made = [
         one
         for one in prepared.resources
-        if one.address.partition("/")[0] in ZONAL
+        if kind_of(one.address).is_zonal
         and prepared.plan.change(one.address).action is Action.CREATE
     ]
     plan = plan_down(made, await observe(made))

@@ -10,10 +10,9 @@ from tpuctl.engine.planner import observe, plan_down, plan_up
 from tpuctl.engine.resource import Resource
 from tpuctl.flows.provision import Prepared, apply_plan
 from tpuctl.model.events import Emit
-from tpuctl.model.inventory import TPU_KINDS
 from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.model.stack import Stack
-from tpuctl.resources.composition import resources_of
+from tpuctl.resources.composition import kind_of, resources_of
 
 __all__ = [
     "CLOUD",
@@ -63,7 +62,7 @@ async def undo_renewal(stack: Stack, cloud: Cloud, emit: Emit) -> None:
 
 def _tpu(stack: Stack, cloud: Cloud, public_keys: Callable[[], str]) -> list[Resource]:
     everything = resources_of(stack, cloud, public_key=public_keys)
-    return [one for one in everything if one.address.partition("/")[0] in TPU_KINDS]
+    return [one for one in everything if kind_of(one.address).is_tpu]
 
 
 def _of_making(change: Change) -> Change:

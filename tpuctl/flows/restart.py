@@ -22,11 +22,11 @@ from tpuctl.flows.witness import machines_of
 from tpuctl.jobs import launch
 from tpuctl.model.attempt import Attempt, Verdict
 from tpuctl.model.events import Emit, Note, Warned
-from tpuctl.model.inventory import TPU_KINDS
 from tpuctl.model.job import JobRecord
 from tpuctl.model.stack import Stack
 from tpuctl.polling import Backoff, wait_until
 from tpuctl.remote.transport import Transport
+from tpuctl.resources.composition import kind_of
 
 __all__ = ["GivenUp", "Means", "bring_back", "remove_nodes", "start_next", "submission_of"]
 
@@ -154,7 +154,7 @@ async def _copies(means: Means, record: JobRecord) -> dict[str, int]:
 
 async def remove_nodes(prepared: Prepared, emit: Emit) -> None:
     """Delete the nodes of a plan, or their request."""
-    tpus = [one for one in prepared.resources if one.address.partition("/")[0] in TPU_KINDS]
+    tpus = [one for one in prepared.resources if kind_of(one.address).is_tpu]
     plan = plan_down(tpus, await observe(tpus))
     if not plan.is_empty:
         await apply_plan(plan, tpus, emit)

@@ -95,7 +95,7 @@ async def machines_of(stack: Stack, cloud: Cloud, record: JobRecord) -> Machines
     They are known by their ids: others of the same names have been made since.
     """
     found, known = await asyncio.gather(
-        look(cloud, stack.project, stack=stack.name, kinds=("node", "tpu", "queued")),
+        look(cloud, stack.project, stack=stack.name, of=lambda kind: kind.is_tpu),
         Record(stack, cloud).read(),
     )
     footing = record.footing

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
+from tpuctl.catalog import storage_price
 from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound
+from tpuctl.model.cost import CostLine, storage_cost
+from tpuctl.model.inventory import Found
 from tpuctl.model.names import BUNDLES, STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack_options import egress_note
 from tpuctl.resources.base import StackResource, create_or_adopt
+from tpuctl.resources.kind import Query
 
 __all__ = ["Bucket"]
 
@@ -24,7 +29,25 @@ class Bucket(StackResource):
     """Uniform access, never public; `down` leaves it unless told otherwise."""
 
     kind = "bucket"
+    group = "bucket"
+    label = "the bucket, and the bundles, logs and records in it"
     is_billable = True
+
+    @classmethod
+    def list_all(cls, query: Query) -> Iterator[Found]:
+        storage = query.cloud.client("storage")
+        for one in storage.list_buckets(project=query.project, **query.options):
+            if owner := one.labels.get(STACK_LABEL):
+                where = str(one.location).lower()
+                yield Found(cls, one.name, owner, detail=where, created=one.time_created)
+
+    @classmethod
+    def cost(cls, found: Found) -> CostLine:
+        """Its rate alone: what it holds is not asked."""
+        rate = storage_price(found.detail)
+        if rate is None:
+            return storage_cost(found.detail)
+        return CostLine(found.address, None, f"{rate} of what it holds", rate.read)
 
     def __init__(self, *handed: Any, delete: bool = False) -> None:
         super().__init__(*handed)

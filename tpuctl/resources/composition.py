@@ -11,12 +11,21 @@ from tpuctl.engine.resource import Resource
 from tpuctl.model.inventory import Found
 from tpuctl.model.schema import ControllerSection
 from tpuctl.model.stack import Stack
+from tpuctl.resources.address import Address
 from tpuctl.resources.bucket import Bucket
 from tpuctl.resources.controller import Controller
-from tpuctl.resources.custom_roles import RecoveryRole, WatchRole, has_limits, is_recovered
+from tpuctl.resources.custom_roles import (
+    ProjectRole,
+    RecoveryRole,
+    WatchRole,
+    has_limits,
+    is_recovered,
+)
 from tpuctl.resources.disk import DataDisk
 from tpuctl.resources.enabled_apis import Services
 from tpuctl.resources.iam_grants import AccountGrants, BucketGrants, NodeGrants, ProjectGrants
+from tpuctl.resources.iap_tunnel import IapTunnel
+from tpuctl.resources.kind import CloudKind
 from tpuctl.resources.leftover import Elsewhere
 from tpuctl.resources.network import Firewall, Network
 from tpuctl.resources.private_access import PrivateAccess
@@ -28,7 +37,37 @@ from tpuctl.resources.tpu_node import TpuNode
 from tpuctl.resources.tpu_node_v1 import RemoteNode
 from tpuctl.resources.tpu_queued import QueuedNodes
 
-__all__ = ["in_other_zones", "resources_of"]
+__all__ = ["KINDS", "in_other_zones", "kind_of", "resources_of"]
+
+# Every kind there is, in the order in which `status` and `orphans` ask and tell of them.
+KINDS: tuple[type[CloudKind], ...] = (
+    TpuNode,
+    RemoteNode,
+    QueuedNodes,
+    Controller,
+    DataDisk,
+    Address,
+    Bucket,
+    ServiceAccount,
+    Firewall,
+    Network,
+    ProjectGrants,
+    Project,
+    Services,
+    ProjectRole,
+    PrivateAccess,
+    IapTunnel,
+    BucketGrants,
+    NodeGrants,
+    AccountGrants,
+    SecretGrants,
+)
+BY_NAME = {one.kind: one for one in KINDS}
+
+
+def kind_of(address: str) -> type[CloudKind]:
+    """The kind of an address, such as `node/bert-tpu`; or the one of that name."""
+    return BY_NAME[address.partition("/")[0]]
 
 
 def resources_of(

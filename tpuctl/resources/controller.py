@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound, OperationFailed, TpuctlError, Usage
+from tpuctl.model.cost import CostLine, machine_cost, with_addresses
+from tpuctl.model.inventory import Found
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.schema import ControllerSection
@@ -27,6 +29,7 @@ from tpuctl.resources.instance_metadata import (
     ssh_keys_with,
     watch_metadata,
 )
+from tpuctl.resources.kind import Query, time_of
 from tpuctl.resources.network import Network
 
 __all__ = ["Controller"]
@@ -43,7 +46,35 @@ class Controller(StackResource):
     """Made in the node's zone with the stack's label, tag, account, key and data disks."""
 
     kind = "controller"
+    group = "TPU"
+    label = "the controller"
+    is_machine = True
+    has_ssh = True
+    is_zonal = True
     is_billable = True
+    charged_later = ("PENDING", "PROVISIONING", "STAGING")
+    charged_no_more = ("STOPPED", "SUSPENDED", "TERMINATED")
+
+    @classmethod
+    def list_all(cls, query: Query) -> Iterator[Found]:
+        for zone, one in query.aggregated("instances"):
+            accesses = [each for face in one.network_interfaces for each in face.access_configs]
+            yield Found(
+                cls,
+                one.name,
+                one.labels[STACK_LABEL],
+                zone,
+                one.status,
+                one.machine_type.rpartition("/")[2],
+                time_of(one.creation_timestamp),
+                capacity="spot" if one.scheduling.preemptible else "on-demand",
+                external_addresses=sum(1 for each in accesses if each.nat_i_p),
+            )
+
+    @classmethod
+    def cost(cls, found: Found) -> CostLine:
+        line = machine_cost(found.detail, found.zone, what=found.address, spot=found.is_spot)
+        return with_addresses(line, found.external_addresses, spot=found.is_spot)
 
     def __init__(self, network: Network, public_key: Callable[[], str]) -> None:
         super().__init__(network.stack, network.cloud)

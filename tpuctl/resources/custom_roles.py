@@ -71,7 +71,7 @@ def recovery_permissions(stack: Stack) -> tuple[str, ...]:
     return RECOVERY + LOOK if stack.is_node else RECOVERY
 
 
-class _ProjectRole(StackResource):
+class ProjectRole(StackResource):
     """Shared by all stacks of the project, so that it only ever gains permissions.
 
     Never deleted: a deleted role's id cannot be used again for weeks, and a role that nobody is
@@ -79,6 +79,9 @@ class _ProjectRole(StackResource):
     """
 
     kind = "role"
+    group = "project"
+    label = "the custom roles by which machines delete and make TPUs"
+    unlisted = "all stacks of a project share them"
     role: ClassVar[str]  # its id
     title: ClassVar[str]
     lets: ClassVar[str]  # whom do what
@@ -180,7 +183,7 @@ class _ProjectRole(StackResource):
         return tuple(one for one in self.permissions if one not in have)
 
 
-class WatchRole(_ProjectRole):
+class WatchRole(ProjectRole):
     """For all machines of stacks with limits."""
 
     role = WATCH_ROLE
@@ -193,7 +196,7 @@ class WatchRole(_ProjectRole):
         return watch_permissions(self.stack)
 
 
-class RecoveryRole(_ProjectRole):
+class RecoveryRole(ProjectRole):
     """For the machines of stacks whose controller recovers their jobs."""
 
     role = RECOVERY_ROLE

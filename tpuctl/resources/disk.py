@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Self
 
 from tpuctl.cloud.classification import ApiDisabled
@@ -9,12 +10,15 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound, Usage
+from tpuctl.model.cost import CostLine, disk_cost
+from tpuctl.model.inventory import Found
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.schema import DataDisk as Wanted
 from tpuctl.model.stack import Stack
 from tpuctl.polling import Backoff, wait_until
 from tpuctl.resources.base import StackResource, create_or_adopt
+from tpuctl.resources.kind import Query, time_of
 
 __all__ = ["DataDisk", "disk_name", "disk_path"]
 
@@ -35,6 +39,28 @@ class DataDisk(StackResource):
     """One of `tpu.data_disks`, in the node's zone."""
 
     kind = "disk"
+    group = "TPU"
+    label = "data disks"
+    is_zonal = True
+    is_billable = True
+
+    @classmethod
+    def list_all(cls, query: Query) -> Iterator[Found]:
+        for zone, one in query.aggregated("disks"):
+            yield Found(
+                cls,
+                one.name,
+                one.labels[STACK_LABEL],
+                zone,
+                "in use" if one.users else one.status,
+                one.type_.rpartition("/")[2],
+                time_of(one.creation_timestamp),
+                size_gb=one.size_gb,
+            )
+
+    @classmethod
+    def cost(cls, found: Found) -> CostLine:
+        return disk_cost(found.detail, found.size_gb, found.zone)
 
     def __init__(self, stack: Stack, cloud: Cloud, name: str, wanted: Wanted | None) -> None:
         super().__init__(stack, cloud)

@@ -41,6 +41,9 @@ class Services(StackResource):
     """Enabled when missing, never disabled: other things of the project may need them."""
 
     kind = "apis"
+    group = "project"
+    label = "the APIs that the stack needs"
+    unlisted = "they stay enabled"
 
     @property
     def name(self) -> str:

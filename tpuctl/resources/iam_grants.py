@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.errors import NotFound
-from tpuctl.model.names import RECOVERY_ROLE, WATCH_ROLE
+from tpuctl.model.inventory import Found, Group
+from tpuctl.model.names import RECOVERY_ROLE, WATCH_ROLE, stack_of_account
 from tpuctl.resources.custom_roles import has_limits, is_recovered
+from tpuctl.resources.kind import Query
 from tpuctl.resources.policy_grants import PolicyGrants
 from tpuctl.resources.stack_record import Contents, Record
 
@@ -24,6 +28,9 @@ class BucketGrants(PolicyGrants):
     """Reading and writing of the stack's bucket, granted on the bucket itself."""
 
     kind = "grants"
+    group: ClassVar[Group] = "bucket"
+    label = "what the machines may do in the bucket"
+    unlisted = "they go with the bucket"
 
     @property
     def name(self) -> str:
@@ -67,6 +74,9 @@ class NodeGrants(BucketGrants):
     """The same for a TPU node's service agent, which reads and writes gs:// for its TensorFlow."""
 
     kind = "node-grants"
+    group = "TPU"
+    label = "what the TPU node may do in the bucket"
+    unlisted = "they go with the bucket"
 
     @property
     def after(self) -> frozenset[str]:
@@ -124,6 +134,22 @@ class ProjectGrants(PolicyGrants):
     """What cannot be granted on less than the project: writing logs and metrics, the watch."""
 
     kind = "project-grants"
+    group = "project"
+    label = "what the machines may do in the project"
+
+    @classmethod
+    def list_all(cls, query: Query) -> Iterator[Found]:
+        """Who may delete or make machines by our roles, though their account may be gone."""
+        project = query.project
+        policy = query.cloud.client("projects").get_iam_policy(
+            request={"resource": f"projects/{project}"}, **query.options
+        )
+        account = re.compile(rf"(?:deleted:)?serviceAccount:([^@]+)@{re.escape(project)}\.iam\.g")
+        ours = {f"projects/{project}/roles/{name}" for name in (WATCH_ROLE, RECOVERY_ROLE)}
+        members = (one for each in policy.bindings if each.role in ours for one in each.members)
+        matches = (match for member in members if (match := account.match(member)))
+        for owner in sorted({stack for match in matches if (stack := stack_of_account(match[1]))}):
+            yield Found(cls, project, owner)
 
     @property
     def name(self) -> str:
@@ -190,6 +216,9 @@ class AccountGrants(PolicyGrants):
     """
 
     kind = "account-grants"
+    group = "account"
+    label = "who may act as that account"
+    unlisted = "they go with the account"
 
     @property
     def name(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +10,11 @@ from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound, Transient
+from tpuctl.model.inventory import Found, stack_of_description
 from tpuctl.model.plan import Action, Change
 from tpuctl.resources.base import StackResource, create_or_adopt
 from tpuctl.resources.custom_roles import is_recovered
+from tpuctl.resources.kind import Query
 
 __all__ = ["Firewall", "Network", "Networks"]
 
@@ -30,6 +33,15 @@ class Network(StackResource):
     """`default` where the project has it, else one made for the stack."""
 
     kind = "network"
+    group = "network"
+    label = "the network of the machines"
+
+    @classmethod
+    def list_all(cls, query: Query) -> Iterator[Found]:
+        client = query.cloud.client("networks")
+        for one in client.list(request={"project": query.project}, **query.options):
+            if owner := stack_of_description(one.description):
+                yield Found(cls, one.name, owner)
 
     @property
     def name(self) -> str:
@@ -140,6 +152,15 @@ class Firewall(StackResource):
     """
 
     kind = "firewall"
+    group = "network"
+    label = "the firewall rule that lets SSH in"
+
+    @classmethod
+    def list_all(cls, query: Query) -> Iterator[Found]:
+        client = query.cloud.client("firewalls")
+        for one in client.list(request={"project": query.project}, **query.options):
+            if owner := stack_of_description(one.description):
+                yield Found(cls, one.name, owner)
 
     def __init__(self, network: Network, sources: tuple[str, ...]) -> None:
         super().__init__(network.stack, network.cloud)

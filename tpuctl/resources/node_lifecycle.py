@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from tpuctl.catalog import Capacity
 from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.operations import long_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NoCapacity, NotFound, OperationFailed, Scope, Usage
+from tpuctl.model.cost import CostLine, node_cost, with_addresses
+from tpuctl.model.inventory import Found
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Change
 from tpuctl.polling import Backoff, wait_until
 from tpuctl.resources.base import StackResource, name_taken, until_gone
 
-__all__ = ["BEYOND_USE", "CREATE_SECONDS", "DELETE_SECONDS", "ON_ITS_WAY", "NodeLife"]
+__all__ = [
+    "BEYOND_USE",
+    "CREATE_SECONDS",
+    "DELETE_SECONDS",
+    "ON_ITS_WAY",
+    "NodeLife",
+    "capacity_of",
+]
 
 CREATE_SECONDS = 1800.0
 DELETE_SECONDS = 900.0
@@ -25,9 +35,22 @@ POLL = Backoff(first=0.1, most=5.0, factor=1.15)  # late by at most 15 % of what
 class NodeLife(StackResource):
     """A node in the stack's zone, found by its name and owned by its label."""
 
+    group = "TPU"
+    is_tpu = True
+    is_machine = True
+    is_zonal = True
     is_billable = True
+    # Charged while READY, idle or not (cloud.google.com/tpu/docs, "Pricing"); states on the way
+    # there and after the end are not. What is unclear counts as charged.
+    charged_later = ("CREATING",)
+    charged_no_more = ("PREEMPTED", "STOPPED", "TERMINATED", "HIDDEN")
     api: ClassVar[str]  # the client of the version that the node is made with
     noun: ClassVar[str] = "node"
+
+    @classmethod
+    def cost(cls, found: Found) -> CostLine:
+        line = node_cost(found.detail, found.zone, capacity=found.capacity)
+        return with_addresses(line, found.external_addresses, spot=found.is_spot)
 
     @property
     def parent(self) -> str:
@@ -158,3 +181,12 @@ class NodeLife(StackResource):
             backoff=POLL,
             clock=self.cloud.clock,
         )
+
+
+def capacity_of(scheduling: Any) -> Capacity:
+    """How a node was asked for. API v1 knows no spot nodes."""
+    if getattr(scheduling, "spot", False):
+        return "spot"
+    if scheduling.preemptible:
+        return "preemptible"
+    return "reserved" if scheduling.reserved else "on-demand"

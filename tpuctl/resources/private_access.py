@@ -25,6 +25,9 @@ class PrivateAccess(StackResource):
     """
 
     kind = "private-access"
+    group = "network"
+    label = "Google's APIs for machines without external addresses"
+    unlisted = "it is a setting of a subnetwork"
 
     def __init__(self, network: Network) -> None:
         super().__init__(network.stack, network.cloud)

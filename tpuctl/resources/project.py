@@ -34,6 +34,9 @@ class Project(StackResource):
     """Made when the stack file says so; never deleted, and its billing never unlinked."""
 
     kind = "project"
+    group = "project"
+    label = "the project"
+    unlisted = "it is what is looked through"
 
     @property
     def name(self) -> str:

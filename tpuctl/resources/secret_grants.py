@@ -39,6 +39,9 @@ class SecretGrants(PolicyGrants):
     """One secret of Secret Manager, which is somebody else's: the stack is let in, no more."""
 
     kind = "secret"
+    group = "bucket"
+    label = "who may read the stack's secrets"
+    unlisted = "the stack's record names them"
 
     def __init__(self, stack: Stack, cloud: Cloud, secret: str) -> None:
         """`secret` is its name in full, `projects/P/secrets/NAME`."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound
+from tpuctl.model.inventory import Found, stack_of_description
 from tpuctl.model.plan import Action, Change
 from tpuctl.resources.base import StackResource, create_or_adopt
+from tpuctl.resources.kind import Query
 
 __all__ = ["ServiceAccount"]
 
@@ -18,6 +21,15 @@ class ServiceAccount(StackResource):
     """Made for the stack and owned by it: its description says so."""
 
     kind = "account"
+    group = "account"
+    label = "the account that the machines act as"
+
+    @classmethod
+    def list_all(cls, query: Query) -> Iterator[Found]:
+        request = {"name": f"projects/{query.project}", "page_size": 100}
+        for one in query.cloud.client("iam").list_service_accounts(request, **query.options):
+            if owner := stack_of_description(one.description):
+                yield Found(cls, one.email.partition("@")[0], owner)
 
     @property
     def name(self) -> str:

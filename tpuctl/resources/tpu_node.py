@@ -7,7 +7,10 @@ from typing import Any
 
 from tpuctl.engine.resource import Report
 from tpuctl.errors import NotFound
+from tpuctl.model.inventory import Found
+from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
+from tpuctl.model.status import NodeStatus
 from tpuctl.resources.base import create_or_adopt, once_visible
 from tpuctl.resources.instance_metadata import (
     metadata_of,
@@ -15,8 +18,9 @@ from tpuctl.resources.instance_metadata import (
     public_key_line,
     ssh_keys_with,
 )
+from tpuctl.resources.kind import Query, time_of
 from tpuctl.resources.network import Network
-from tpuctl.resources.node_lifecycle import BEYOND_USE, CREATE_SECONDS, NodeLife
+from tpuctl.resources.node_lifecycle import BEYOND_USE, CREATE_SECONDS, NodeLife, capacity_of
 from tpuctl.resources.tpu_node_spec import (
     capacity_differences,
     disk_addresses,
@@ -36,7 +40,30 @@ class TpuNode(NodeLife):
     """Made with the stack's label, tag, account and key; replaced when it was preempted."""
 
     kind = "node"
+    label = "TPU VMs"
+    has_ssh = True
     api = "tpu"
+
+    @classmethod
+    def list_all(cls, query: Query) -> Iterator[Found]:
+        for node in query.cloud.client("tpu").list_nodes(query.every_location, **query.options):
+            if not node.api_version.name.startswith("V1"):
+                status = _status(node)
+                yield Found(
+                    cls,
+                    status.name,
+                    node.labels.get(STACK_LABEL, ""),
+                    status.zone,
+                    status.state,
+                    status.accelerator_type,
+                    status.created,
+                    capacity=capacity_of(node.scheduling_config),
+                    request=node.queued_resource.rpartition("/")[2],
+                    external_addresses=sum(
+                        1 for one in node.network_endpoints if one.access_config.external_ip
+                    ),
+                    node=status,
+                )
 
     def __init__(self, network: Network, public_key: Callable[[], str], *, name: str = "") -> None:
         super().__init__(network.stack, network.cloud)
@@ -194,3 +221,25 @@ async def update_node(node: TpuNode, fields: Iterable[str]) -> None:
         {"node": changed, "update_mask": {"paths": paths}},
     )
     await node.until_done(operation, UPDATE_SECONDS)
+
+
+def _status(node: Any) -> NodeStatus:
+    """Our view of an API node."""
+    parts = node.name.split("/")
+    endpoints = list(node.network_endpoints)
+    ports = [one for one in node.metadata.get("tpuctl-ssh-port", "").split(",") if one]
+    if len(ports) < len(endpoints):
+        ports = [ports[0] if ports else "22"] * len(endpoints)
+    return NodeStatus(
+        name=parts[-1],
+        id=str(node.id),
+        zone=parts[3],
+        state=node.state.name,
+        health=node.health.name,
+        accelerator_type=node.accelerator_type,
+        runtime=node.runtime_version,
+        created=time_of(node.create_time),
+        addresses=tuple(one.access_config.external_ip or one.ip_address for one in endpoints),
+        ssh_ports=tuple(int(port) for port in ports),
+        inner_addresses=tuple(one.ip_address for one in endpoints),
+    )
