@@ -16,10 +16,11 @@ from tpuctl.cloud.endpoints import GOOGLE
 from tpuctl.errors import Denied, NotFound, QuotaExceeded, TpuctlError, Transient
 from tpuctl.flows.diagnosis import Check, examine, machine_finding
 from tpuctl.flows.diagnosis.policies import JUDGES, _is_allowed
-from tpuctl.flows.permissions import TABLE, needs
-from tpuctl.flows.role import PATHS, PURPOSES, custom_role
+from tpuctl.flows.permissions import needs
+from tpuctl.flows.role import custom_role
 from tpuctl.model.diagnosis import Diagnosis, Finding, State, failed
 from tpuctl.model.stack import Stack, load_stack
+from tpuctl.resources.composition import KINDS
 from tpuctl.view.diagnosis import ending, role_text, show_finding
 
 
@@ -222,9 +223,9 @@ def test_one_zone_of_several_that_is_closed_is_a_warning(tmp_path: Path) -> None
 
 
 def test_the_role_says_of_each_group_what_it_is_for(tmp_path: Path) -> None:
-    kinds = {line.split()[0] for line in TABLE.strip().splitlines()}
-    assert kinds == {*PURPOSES}
-    assert {(one.kind, one.action) for one in needs(kinds)} >= {*PATHS}
+    assert {(one.kind, one.action) for one in needs(KINDS)} >= {
+        (kind.kind, kind.optional[0]) for kind in KINDS if kind.optional[0]
+    }
     stack = stack_of(
         tmp_path,
         "tpu: {type: v3-8, kind: node, zones: [europe-west4-a]}\n"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from tpuctl.catalog import Capacity, region_of
 from tpuctl.model.cost import CostLine
@@ -16,6 +16,7 @@ from tpuctl.model.status import NodeStatus
 
 __all__ = [
     "GONE_BAD",
+    "GROUPS",
     "Found",
     "Group",
     "Kind",
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 Group = Literal["project", "network", "bucket", "account", "TPU"]
+GROUPS: tuple[Group, ...] = get_args(Group)
 GONE_BAD = ("PREEMPTED", "TERMINATED", "FAILED", "SUSPENDED")  # of TPUs
 STOPPED = ("STOPPED", "SUSPENDED", "TERMINATED")  # of controllers, which can be started again
 BEGINNING = ("CREATING", "PENDING", "PROVISIONING", "STAGING")  # `up` makes both of a pair at once

@@ -32,6 +32,13 @@ class Bucket(StackResource):
     group = "bucket"
     label = "the bucket, and the bundles, logs and records in it"
     is_billable = True
+    permissions = """
+        look storage.admin storage.buckets.get storage.objects.get storage.objects.list
+        create storage.admin storage.buckets.create storage.buckets.list
+        create storage.admin storage.objects.create storage.objects.delete
+        delete storage.admin storage.buckets.delete
+    """
+    optional = ("delete", "`down --delete-bucket`")
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[Found]:

@@ -37,7 +37,7 @@ from tpuctl.resources.tpu_node import TpuNode
 from tpuctl.resources.tpu_node_v1 import RemoteNode
 from tpuctl.resources.tpu_queued import QueuedNodes
 
-__all__ = ["KINDS", "in_other_zones", "kind_of", "resources_of"]
+__all__ = ["BY_NAME", "KINDS", "in_other_zones", "kind_of", "resources_of"]
 
 # Every kind there is, in the order in which `status` and `orphans` ask and tell of them.
 KINDS: tuple[type[CloudKind], ...] = (
@@ -48,19 +48,19 @@ KINDS: tuple[type[CloudKind], ...] = (
     DataDisk,
     Address,
     Bucket,
+    BucketGrants,
+    NodeGrants,
+    SecretGrants,
     ServiceAccount,
-    Firewall,
+    AccountGrants,
     Network,
-    ProjectGrants,
+    Firewall,
+    PrivateAccess,
+    IapTunnel,
     Project,
     Services,
     ProjectRole,
-    PrivateAccess,
-    IapTunnel,
-    BucketGrants,
-    NodeGrants,
-    AccountGrants,
-    SecretGrants,
+    ProjectGrants,
 )
 BY_NAME = {one.kind: one for one in KINDS}
 

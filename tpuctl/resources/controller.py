@@ -29,7 +29,7 @@ from tpuctl.resources.instance_metadata import (
     ssh_keys_with,
     watch_metadata,
 )
-from tpuctl.resources.kind import Query, time_of
+from tpuctl.resources.kind import CHANGES, Query, time_of
 from tpuctl.resources.network import Network
 
 __all__ = ["Controller"]
@@ -54,6 +54,26 @@ class Controller(StackResource):
     is_billable = True
     charged_later = ("PENDING", "PROVISIONING", "STAGING")
     charged_no_more = ("STOPPED", "SUSPENDED", "TERMINATED")
+    permissions = """
+        look compute.viewer compute.instances.get compute.instances.list
+        create compute.instanceAdmin.v1 compute.instances.create compute.instances.setLabels
+        create compute.instanceAdmin.v1 compute.instances.setMetadata
+        create compute.instanceAdmin.v1 compute.instances.setServiceAccount
+        create compute.instanceAdmin.v1 compute.instances.setTags compute.disks.create
+        create compute.instanceAdmin.v1 compute.subnetworks.use compute.zoneOperations.get
+        create compute.instanceAdmin.v1 compute.subnetworks.useExternalIp
+        create compute.instanceAdmin.v1 compute.instances.delete compute.disks.delete
+        create compute.instanceAdmin.v1 compute.disks.setLabels
+        create compute.viewer compute.disks.get
+        create iam.serviceAccountUser iam.serviceAccounts.actAs
+        update:status compute.instanceAdmin.v1 compute.instances.start
+        update:disks compute.instanceAdmin.v1 compute.instances.attachDisk compute.disks.use
+        update:status,disks compute.instanceAdmin.v1 compute.zoneOperations.get
+        update:ssh-keys,limits,metadata compute.instanceAdmin.v1 compute.instances.setMetadata
+        update:ssh-keys,limits,metadata compute.instanceAdmin.v1 compute.zoneOperations.get
+        update:ssh-keys,limits,metadata iam.serviceAccountUser iam.serviceAccounts.actAs
+    """
+    optional = ("update", CHANGES)
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[Found]:

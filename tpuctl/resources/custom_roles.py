@@ -82,6 +82,17 @@ class ProjectRole(StackResource):
     group = "project"
     label = "the custom roles by which machines delete and make TPUs"
     unlisted = "all stacks of a project share them"
+    permissions = """
+        look iam.roleAdmin iam.roles.get
+        create iam.roleAdmin iam.roles.create
+        update iam.roleAdmin iam.roles.update
+        update:deleted iam.roleAdmin iam.roles.undelete
+    """
+    optional = (
+        "update",
+        "extending a custom role that another stack made, or one that was deleted",
+    )
+
     role: ClassVar[str]  # its id
     title: ClassVar[str]
     lets: ClassVar[str]  # whom do what
@@ -96,7 +107,7 @@ class ProjectRole(StackResource):
         return f"projects/{self.stack.project}/roles/{self.role}"
 
     @property
-    def permissions(self) -> tuple[str, ...]:
+    def included(self) -> tuple[str, ...]:
         raise NotImplementedError
 
     @property
@@ -158,7 +169,7 @@ class ProjectRole(StackResource):
             "role": {
                 "title": self.title,
                 "description": f"Made by tpuctl: lets {self.lets}.",
-                "included_permissions": list(self.permissions),
+                "included_permissions": list(self.included),
                 "stage": "GA",
             },
         }
@@ -180,7 +191,7 @@ class ProjectRole(StackResource):
 
     def _missing(self, found: Any) -> tuple[str, ...]:
         have = {*found.included_permissions}
-        return tuple(one for one in self.permissions if one not in have)
+        return tuple(one for one in self.included if one not in have)
 
 
 class WatchRole(ProjectRole):
@@ -192,7 +203,7 @@ class WatchRole(ProjectRole):
     needs_more = "the watch"
 
     @property
-    def permissions(self) -> tuple[str, ...]:
+    def included(self) -> tuple[str, ...]:
         return watch_permissions(self.stack)
 
 
@@ -205,5 +216,5 @@ class RecoveryRole(ProjectRole):
     needs_more = "the controller"
 
     @property
-    def permissions(self) -> tuple[str, ...]:
+    def included(self) -> tuple[str, ...]:
         return recovery_permissions(self.stack)

@@ -43,6 +43,11 @@ class DataDisk(StackResource):
     label = "data disks"
     is_zonal = True
     is_billable = True
+    permissions = """
+        look compute.viewer compute.disks.get compute.disks.list
+        create compute.instanceAdmin.v1 compute.disks.create compute.disks.setLabels
+        create compute.instanceAdmin.v1 compute.disks.delete compute.zoneOperations.get
+    """
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[Found]:

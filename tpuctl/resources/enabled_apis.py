@@ -44,6 +44,12 @@ class Services(StackResource):
     group = "project"
     label = "the APIs that the stack needs"
     unlisted = "they stay enabled"
+    permissions = """
+        look serviceusage.serviceUsageConsumer serviceusage.services.list
+        update serviceusage.serviceUsageAdmin serviceusage.services.enable
+        update serviceusage.serviceUsageAdmin serviceusage.operations.get
+    """
+    optional = ("update", "enabling APIs that are off")
 
     @property
     def name(self) -> str:

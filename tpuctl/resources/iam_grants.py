@@ -31,6 +31,11 @@ class BucketGrants(PolicyGrants):
     group: ClassVar[Group] = "bucket"
     label = "what the machines may do in the bucket"
     unlisted = "they go with the bucket"
+    permissions = """
+        look storage.admin storage.buckets.getIamPolicy
+        update storage.admin storage.buckets.setIamPolicy storage.objects.create
+        update storage.admin storage.objects.delete
+    """
 
     @property
     def name(self) -> str:
@@ -77,6 +82,11 @@ class NodeGrants(BucketGrants):
     group = "TPU"
     label = "what the TPU node may do in the bucket"
     unlisted = "they go with the bucket"
+    permissions = """
+        look storage.admin storage.buckets.getIamPolicy
+        update storage.admin storage.buckets.setIamPolicy storage.objects.create
+        update storage.admin storage.objects.delete
+    """
 
     @property
     def after(self) -> frozenset[str]:
@@ -136,6 +146,10 @@ class ProjectGrants(PolicyGrants):
     kind = "project-grants"
     group = "project"
     label = "what the machines may do in the project"
+    permissions = """
+        look resourcemanager.projectIamAdmin resourcemanager.projects.getIamPolicy
+        update resourcemanager.projectIamAdmin resourcemanager.projects.setIamPolicy
+    """
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[Found]:
@@ -219,6 +233,11 @@ class AccountGrants(PolicyGrants):
     group = "account"
     label = "who may act as that account"
     unlisted = "they go with the account"
+    permissions = """
+        look iam.serviceAccountAdmin iam.serviceAccounts.getIamPolicy
+        update iam.serviceAccountAdmin iam.serviceAccounts.setIamPolicy
+        update storage.admin storage.objects.create storage.objects.delete
+    """
 
     @property
     def name(self) -> str:

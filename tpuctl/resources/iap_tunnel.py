@@ -14,3 +14,6 @@ class IapTunnel(CloudKind):
     group = "network"
     label = "SSH through Identity-Aware Proxy"
     unlisted = "nothing is made for it"
+    permissions = """
+        connect iap.tunnelResourceAccessor iap.tunnelInstances.accessViaIAP
+    """

@@ -10,8 +10,11 @@ from typing import Any, ClassVar
 from tpuctl.cloud.clients import Cloud
 from tpuctl.model.inventory import Found, Kind
 from tpuctl.model.names import STACK_LABEL
+from tpuctl.model.stack import Stack
 
-__all__ = ["CloudKind", "Query", "time_of"]
+__all__ = ["CHANGES", "CloudKind", "Query", "time_of"]
+
+CHANGES = "changing a stack that is up"
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,21 @@ class CloudKind(Kind):
     """A kind of resource. Who adds one says all of this, or why there is nothing to be said."""
 
     unlisted: ClassVar[str] = ""  # why nobody looks for things of it
+    # What bringing it up may need, a line for each: what is done to it (`look` for a plan, or an
+    # action of one, `update:state` for some fields alone), a predefined role without `roles/`, and
+    # permissions that this role has. What is created is also found again and deleted: who could
+    # not do that would be left with it. The names are those of IAM's own record of permissions and
+    # predefined roles (github.com/iann0036/iam-dataset, gcp/); what each call needs is from the
+    # reference of that call ("IAM Permissions" on cloud.google.com/compute/docs/reference and its
+    # siblings).
+    permissions: ClassVar[str] = ""
+    # The action that a first `up` in an ordinary project does without, and what it is for.
+    optional: ClassVar[tuple[str, str]] = ("", "")
+
+    @classmethod
+    def may_need(cls, action: str, stack: Stack) -> bool:
+        """Whether the stack can ever come to need what is there for an action."""
+        return True
 
     @classmethod
     def list_all(cls, query: Query) -> Iterable[Found]:

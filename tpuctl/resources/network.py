@@ -12,6 +12,7 @@ from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound, Transient
 from tpuctl.model.inventory import Found, stack_of_description
 from tpuctl.model.plan import Action, Change
+from tpuctl.model.stack import Stack
 from tpuctl.resources.base import StackResource, create_or_adopt
 from tpuctl.resources.custom_roles import is_recovered
 from tpuctl.resources.kind import Query
@@ -35,6 +36,16 @@ class Network(StackResource):
     kind = "network"
     group = "network"
     label = "the network of the machines"
+    permissions = """
+        look compute.viewer compute.networks.get compute.networks.list
+        create compute.networkAdmin compute.networks.create compute.networks.delete
+        create compute.networkAdmin compute.globalOperations.get
+    """
+    optional = ("create", "making a network where the project has no `default`")
+
+    @classmethod
+    def may_need(cls, action: str, stack: Stack) -> bool:
+        return action != "create" or stack.file.network.name == "auto"
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[Found]:
@@ -154,6 +165,14 @@ class Firewall(StackResource):
     kind = "firewall"
     group = "network"
     label = "the firewall rule that lets SSH in"
+    permissions = """
+        look compute.viewer compute.firewalls.get compute.firewalls.list
+        create compute.securityAdmin compute.firewalls.create compute.firewalls.delete
+        create compute.securityAdmin compute.networks.updatePolicy compute.globalOperations.get
+        update compute.securityAdmin compute.firewalls.update compute.networks.updatePolicy
+        update compute.securityAdmin compute.firewalls.get compute.globalOperations.get
+    """
+    optional = ("update", "letting in another address than last time")
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[Found]:

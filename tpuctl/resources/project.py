@@ -10,6 +10,7 @@ from tpuctl.cloud.operations import long_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, Denied, NotFound
 from tpuctl.model.plan import Action, Change
+from tpuctl.model.stack import Stack
 from tpuctl.polling import wait_until
 from tpuctl.resources.base import StackResource, create_or_adopt
 
@@ -37,6 +38,15 @@ class Project(StackResource):
     group = "project"
     label = "the project"
     unlisted = "it is what is looked through"
+    permissions = """
+        look browser resourcemanager.projects.get
+        update billing.projectManager resourcemanager.projects.createBillingAssignment
+    """
+    optional = ("update", "linking the billing account")
+
+    @classmethod
+    def may_need(cls, action: str, stack: Stack) -> bool:
+        return action != "update" or stack.file.project.billing_account is not None
 
     @property
     def name(self) -> str:

@@ -42,6 +42,10 @@ class SecretGrants(PolicyGrants):
     group = "bucket"
     label = "who may read the stack's secrets"
     unlisted = "the stack's record names them"
+    permissions = """
+        look secretmanager.viewer secretmanager.secrets.getIamPolicy
+        update secretmanager.admin secretmanager.secrets.setIamPolicy
+    """
 
     def __init__(self, stack: Stack, cloud: Cloud, secret: str) -> None:
         """`secret` is its name in full, `projects/P/secrets/NAME`."""

@@ -23,6 +23,11 @@ class ServiceAccount(StackResource):
     kind = "account"
     group = "account"
     label = "the account that the machines act as"
+    permissions = """
+        look iam.serviceAccountAdmin iam.serviceAccounts.get
+        create iam.serviceAccountAdmin iam.serviceAccounts.create iam.serviceAccounts.delete
+        create iam.serviceAccountAdmin iam.serviceAccounts.list
+    """
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[Found]:

@@ -18,7 +18,7 @@ from tpuctl.resources.instance_metadata import (
     public_key_line,
     ssh_keys_with,
 )
-from tpuctl.resources.kind import Query, time_of
+from tpuctl.resources.kind import CHANGES, Query, time_of
 from tpuctl.resources.network import Network
 from tpuctl.resources.node_lifecycle import BEYOND_USE, CREATE_SECONDS, NodeLife, capacity_of
 from tpuctl.resources.tpu_node_spec import (
@@ -43,6 +43,16 @@ class TpuNode(NodeLife):
     label = "TPU VMs"
     has_ssh = True
     api = "tpu"
+    permissions = """
+        look tpu.viewer tpu.nodes.get tpu.nodes.list
+        create tpu.admin tpu.nodes.create tpu.nodes.delete tpu.operations.get
+        create compute.viewer compute.addresses.list compute.disks.list compute.instances.list
+        create iam.serviceAccountAdmin iam.serviceAccounts.list
+        create iam.serviceAccountUser iam.serviceAccounts.actAs
+        update:labels,tags,ssh-keys,limits,metadata tpu.admin tpu.nodes.update tpu.operations.get
+        update:state tpu.admin tpu.nodes.start tpu.operations.get
+    """
+    optional = ("update", CHANGES)
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[Found]:

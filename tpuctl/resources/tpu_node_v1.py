@@ -35,6 +35,13 @@ class RemoteNode(NodeLife):
     shown_as = "node"
     api = "tpu_v1"
     noun = "TPU node"
+    permissions = """
+        look tpu.viewer tpu.nodes.get tpu.nodes.list
+        create tpu.admin tpu.nodes.create tpu.nodes.delete tpu.operations.get
+        create compute.viewer compute.addresses.list compute.disks.list compute.instances.list
+        create iam.serviceAccountAdmin iam.serviceAccounts.list
+        create compute.viewer compute.subnetworks.list
+    """
 
     def __init__(self, network: Network) -> None:
         super().__init__(network.stack, network.cloud)

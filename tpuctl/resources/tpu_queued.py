@@ -38,7 +38,7 @@ from tpuctl.resources.base import (
     until_gone,
 )
 from tpuctl.resources.instance_metadata import prerequisites
-from tpuctl.resources.kind import Query, time_of
+from tpuctl.resources.kind import CHANGES, Query, time_of
 from tpuctl.resources.network import Network
 from tpuctl.resources.queued_resource_spec import (
     Asking,
@@ -88,6 +88,15 @@ class QueuedNodes(StackResource):
     has_ssh = True
     is_zonal = True
     is_billable = True
+    permissions = """
+        look tpu.viewer tpu.nodes.get tpu.nodes.list
+        create tpu.admin tpu.nodes.create tpu.nodes.delete tpu.operations.get
+        create compute.viewer compute.addresses.list compute.disks.list compute.instances.list
+        create iam.serviceAccountAdmin iam.serviceAccounts.list
+        create iam.serviceAccountUser iam.serviceAccounts.actAs
+        update:labels,tags,ssh-keys,limits,metadata tpu.admin tpu.nodes.update tpu.operations.get
+    """
+    optional = ("update", CHANGES)
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[Found]:
