@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Any, Self
 
 from tpuctl.catalog import storage_price
 from tpuctl.cloud.classification import ApiDisabled
+from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.cost import CostLine, storage_cost
 from tpuctl.model.inventory import Found
 from tpuctl.model.names import BUNDLES, STACK_LABEL
 from tpuctl.model.plan import Action, Change
+from tpuctl.model.stack import Stack
 from tpuctl.model.stack_options import egress_note
 from tpuctl.resources.base import StackResource, create_or_adopt
 from tpuctl.resources.kind import Query
@@ -39,6 +42,10 @@ class Bucket(StackResource):
         delete storage.admin storage.buckets.delete
     """
     optional = ("delete", "`down --delete-bucket`")
+
+    @classmethod
+    def of_found(cls, found: Found, stack: Stack, cloud: Cloud, *, delete_bucket: bool) -> Self:
+        return cls(replace(stack, bucket=found.name), cloud, delete=delete_bucket)
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[Found]:

@@ -132,12 +132,12 @@ def in_other_zones(
     and those of a plan that creates (`beside_creation`) are turned here.
     """
     addresses = {one.address for one in known}
-    leftovers = [
-        (one, resource)
-        for one in found
-        if (resource := _resource_for(one, stack, cloud, delete_bucket)) is not None
-        and not (one.serves(stack.zone) and resource.address in addresses)
-    ]
+    leftovers = []
+    for one in found:
+        there = _there(stack, one.zone)
+        resource = kind_of(one.kind).of_found(one, there, cloud, delete_bucket=delete_bucket)
+        if resource is not None and not (one.serves(stack.zone) and resource.address in addresses):
+            leftovers.append((one, resource))
     after = {}
     for one, resource in leftovers:
         # Resources name what they follow as in the zone in use.
@@ -149,23 +149,12 @@ def in_other_zones(
     return [Elsewhere(resource, one.address, after[one.address]) for one, resource in leftovers]
 
 
-def _resource_for(found: Found, stack: Stack, cloud: Cloud, delete_bucket: bool) -> Resource | None:
-    """The resource that can take a found thing away; None for what has no zone of its own."""
-    there = stack.in_zone(found.zone)
+def _there(stack: Stack, zone: str) -> Stack:
+    """As it would be in a zone, with a controller: one may have been left there."""
+    if not zone:
+        return stack
+    there = stack.in_zone(zone)
     if there.controller is None:
         controller = ControllerSection()
         there = replace(there, file=there.file.model_copy(update={"controller": controller}))
-    network = Network(there, cloud)
-    if found.kind == "node":
-        return TpuNode(network, str, name=found.name)
-    if found.kind == "queued":
-        return QueuedNodes(network, str)
-    if found.kind == "tpu":
-        return RemoteNode(network)
-    if found.kind == "controller":
-        return Controller(network, str)
-    if found.kind == "disk":
-        return DataDisk.left(there, cloud, found.name)
-    if found.kind == "bucket":
-        return Bucket(replace(stack, bucket=found.name), cloud, delete=delete_bucket)
-    return None
+    return there

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Self
 
 from tpuctl.cloud.classification import ApiDisabled
+from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound, OperationFailed, TpuctlError, Usage
@@ -15,6 +16,7 @@ from tpuctl.model.inventory import Found
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.schema import ControllerSection
+from tpuctl.model.stack import Stack
 from tpuctl.polling import Backoff, wait_until
 from tpuctl.resources.base import StackResource, create_or_adopt, name_taken, once_visible
 from tpuctl.resources.boot_image import find_image
@@ -74,6 +76,10 @@ class Controller(StackResource):
         update:ssh-keys,limits,metadata iam.serviceAccountUser iam.serviceAccounts.actAs
     """
     optional = ("update", CHANGES)
+
+    @classmethod
+    def of_found(cls, found: Found, stack: Stack, cloud: Cloud, *, delete_bucket: bool) -> Self:
+        return cls(Network(stack, cloud), str)
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[Found]:

@@ -50,6 +50,10 @@ class DataDisk(StackResource):
     """
 
     @classmethod
+    def of_found(cls, found: Found, stack: Stack, cloud: Cloud, *, delete_bucket: bool) -> Self:
+        return cls(stack, cloud, found.name, None)
+
+    @classmethod
     def list_all(cls, query: Query) -> Iterator[Found]:
         for zone, one in query.aggregated("disks"):
             yield Found(
@@ -78,11 +82,6 @@ class DataDisk(StackResource):
     def at(cls, stack: Stack, cloud: Cloud, index: int) -> Self:
         """The disk at that place of the stack file's list."""
         return cls(stack, cloud, disk_name(stack, index), stack.file.tpu.data_disks[index])
-
-    @classmethod
-    def left(cls, stack: Stack, cloud: Cloud, name: str) -> Self:
-        """A disk of the stack that its file no longer names: it can be taken down."""
-        return cls(stack, cloud, name, None)
 
     @property
     def name(self) -> str:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from tpuctl.cloud.clients import Cloud
+from tpuctl.engine.resource import Resource
 from tpuctl.model.inventory import Found, Kind
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.stack import Stack
@@ -53,6 +54,17 @@ class CloudKind(Kind):
     """A kind of resource. Who adds one says all of this, or why there is nothing to be said."""
 
     unlisted: ClassVar[str] = ""  # why nobody looks for things of it
+
+    @classmethod
+    def of_found(
+        cls, found: Found, stack: Stack, cloud: Cloud, *, delete_bucket: bool
+    ) -> Resource | None:
+        """What can take a found thing away; None where that is no matter of one thing in one zone.
+
+        `stack` is as it would be there.
+        """
+        return None
+
     # What bringing it up may need, a line for each: what is done to it (`look` for a plan, or an
     # action of one, `update:state` for some fields alone), a predefined role without `roles/`, and
     # permissions that this role has. What is created is also found again and deleted: who could

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Self
 
+from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Report
 from tpuctl.errors import NotFound
 from tpuctl.model.inventory import Found
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
+from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
 from tpuctl.resources.base import create_or_adopt, once_visible
 from tpuctl.resources.instance_metadata import (
@@ -53,6 +55,10 @@ class TpuNode(NodeLife):
         update:state tpu.admin tpu.nodes.start tpu.operations.get
     """
     optional = ("update", CHANGES)
+
+    @classmethod
+    def of_found(cls, found: Found, stack: Stack, cloud: Cloud, *, delete_bucket: bool) -> Self:
+        return cls(Network(stack, cloud), str, name=found.name)
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[Found]:

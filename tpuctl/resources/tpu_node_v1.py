@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from ipaddress import IPv4Network
-from typing import Any
+from typing import Any, Self
 
 from tpuctl.catalog import AcceleratorType, Runtime, node_cidr_prefix, runtimes
 from tpuctl.cloud.classification import NodesClosed, RangeTaken
+from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Diagnostic, TpuctlError
 from tpuctl.model.inventory import Found
@@ -46,6 +47,10 @@ class RemoteNode(NodeLife):
     def __init__(self, network: Network) -> None:
         super().__init__(network.stack, network.cloud)
         self.network = network
+
+    @classmethod
+    def of_found(cls, found: Found, stack: Stack, cloud: Cloud, *, delete_bucket: bool) -> Self:
+        return cls(Network(stack, cloud))
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[Found]:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 from tpuctl.catalog import Capacity
 from tpuctl.cloud.classification import ApiDisabled
+from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.errors import from_status
 from tpuctl.cloud.operations import long_operation
 from tpuctl.engine.resource import Report
@@ -29,6 +30,7 @@ from tpuctl.model.duration import DURATION
 from tpuctl.model.inventory import Found
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
+from tpuctl.model.stack import Stack
 from tpuctl.polling import Backoff, all_ended, wait_until
 from tpuctl.resources.base import (
     StackResource,
@@ -97,6 +99,10 @@ class QueuedNodes(StackResource):
         update:labels,tags,ssh-keys,limits,metadata tpu.admin tpu.nodes.update tpu.operations.get
     """
     optional = ("update", CHANGES)
+
+    @classmethod
+    def of_found(cls, found: Found, stack: Stack, cloud: Cloud, *, delete_bucket: bool) -> Self:
+        return cls(Network(stack, cloud), str)
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[Found]:
