@@ -123,6 +123,10 @@ class QueuedNodes(StackResource):
                     count=sum(spec.multislice_params.node_count or 1 for spec in specs),
                 )
 
+    @classmethod
+    def cost(cls, found: Found) -> None:
+        """Nothing itself: its nodes are charged."""
+
     def __init__(self, network: Network, public_key: Callable[[], str]) -> None:
         super().__init__(network.stack, network.cloud)
         self.network = network
