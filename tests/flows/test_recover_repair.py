@@ -105,7 +105,7 @@ async def test_machines_that_no_longer_answer_are_made_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(recover, "PATIENCE", 0.5)
-    monkeypatch.setattr(workers, "BOOT_SECONDS", 0.5)
+    monkeypatch.setattr(workers, "SSH_RETRY_SECONDS", 0.5)
     stack = make_stack()
     await stack.up()
     before = (await stack.node()).id

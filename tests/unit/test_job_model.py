@@ -118,7 +118,7 @@ def test_a_secret_cannot_hide_in_a_record() -> None:
 
 
 def test_all_who_write_and_read_records_agree_on_what_has_ended() -> None:
-    """The shipped files import nothing of ours, so each has its own list."""
+    """The shipped files import nothing of ours, so they have a list of their own."""
     assert frozenset(supervisor.ENDED) == frozenset(uploader.ENDED) == ENDED
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from tpuctl.errors import TpuctlError
+from tpuctl.errors import NoCapacity, TpuctlError
 from tpuctl.flows.attempts import attempts_of, decide, was_stopped
 from tpuctl.flows.follow import Ending, as_stopped, follow_attempt, tell_ending
 from tpuctl.flows.restart import GivenUp, Means, bring_back, start_next, submission_of
@@ -32,7 +32,6 @@ from tpuctl.remote.transport import Transport
 
 __all__ = ["follow_to_the_end"]
 
-EXIT_NO_CAPACITY = 75
 PAUSE = Backoff(first=5.0, most=300.0, factor=4.0)  # before another try of what is broken
 PATIENCE = GIVE_UP_SECONDS  # with machines that do not answer
 BEGIN_SECONDS = 120.0  # after which an attempt that was announced has begun, or never will
@@ -308,7 +307,7 @@ def _spent(ending: Ending, failure: Failure) -> Ending:
     detail = failure.cause + (f"\n    {failure.detail}" if failure.detail else "")
     if failure.kind == "preemption":
         detail += f"\nAll {retries.preemption} of job.retries.preemption were used"
-        spent = replace(status, state="lost", exit_code=EXIT_NO_CAPACITY, detail=detail)
+        spent = replace(status, state="lost", exit_code=NoCapacity.exit_code, detail=detail)
         return replace(ending, status=spent)
     if failure.kind == "infrastructure":
         detail += f"\nAll {retries.infrastructure} of job.retries.infrastructure were used"

@@ -12,6 +12,7 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import NotFound
 from tpuctl.flows.controller import is_controller_gone
 from tpuctl.flows.inventory import look
+from tpuctl.model.cost import affordable_seconds
 from tpuctl.model.duration import seconds_of
 from tpuctl.model.events import Emit, Note, ignore
 from tpuctl.model.failures import LOG_TAIL, Failure, Machines, classify
@@ -139,7 +140,11 @@ def reached_limit(stack: Stack, created: datetime | None) -> str:
     limits, hourly = stack.file.limits, cost_of(stack).per_hour
     if limits.max_hours is not None and age >= limits.max_hours * 3600:
         return f"limits.max_hours, {limits.max_hours:g} hours"
-    if limits.max_cost is not None and hourly and age / 3600 * hourly >= limits.max_cost:
+    if (
+        limits.max_cost is not None
+        and hourly
+        and age >= affordable_seconds(limits.max_cost, hourly)
+    ):
         return f"limits.max_cost, ${limits.max_cost:g}"
     run_for = stack.queue.run_for if stack.queue is not None else None
     if run_for is not None and age >= seconds_of(run_for):

@@ -22,7 +22,7 @@ from tpuctl.remote.ssh import Address, SshTransport, ask_host_key
 
 __all__ = ["connect_workers", "controller_transport", "transports_of"]
 
-BOOT_SECONDS = 300.0
+SSH_RETRY_SECONDS = 300.0
 SSH_PORT = 22  # of machines as the relay knows them
 HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")  # RFC 1123
 HOST_KEY_SECONDS = 20.0  # the machines of a READY node have published theirs, if they ever do
@@ -226,7 +226,7 @@ async def connect_workers(cloud: Cloud, transports: Sequence[SshTransport]) -> N
             await wait_until(
                 probe,
                 what=f"worker {transport.worker} answering over SSH",
-                seconds=BOOT_SECONDS,
+                seconds=SSH_RETRY_SECONDS,
                 backoff=Backoff(0.2, 5.0),
                 clock=cloud.clock,
             )

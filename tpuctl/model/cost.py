@@ -32,6 +32,7 @@ __all__ = [
     "Cost",
     "CostLine",
     "address_cost",
+    "affordable_seconds",
     "controller_cost",
     "disk_cost",
     "dollars",
@@ -119,6 +120,11 @@ def spent(lines: Iterable[CostLine], hours: float) -> float | None:
     prices = [line.per_hour for line in lines]
     known = [price for price in prices if price is not None]
     return sum(known) * hours if known or not prices else None
+
+
+def affordable_seconds(limit: float, per_hour: float) -> float:
+    """How long something may exist until it has cost that much."""
+    return limit / per_hour * 3600
 
 
 def node_cost(

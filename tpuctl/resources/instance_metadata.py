@@ -8,6 +8,7 @@ from typing import Any
 
 from tpuctl.assets import program
 from tpuctl.catalog import dollars
+from tpuctl.model.cost import affordable_seconds
 from tpuctl.model.duration import seconds_of
 from tpuctl.model.stack import Stack
 from tpuctl.model.stack_cost import cost_of
@@ -136,6 +137,6 @@ def _age(stack: Stack) -> dict[str, Any]:
         ages.append((limits.max_hours * 3600, why))
     if limits.max_cost is not None and hourly:
         why = f"it has cost {dollars(limits.max_cost)} at {dollars(hourly)} an hour"
-        ages.append((limits.max_cost / hourly * 3600, f"{why} (limits.max_cost)"))
+        ages.append((affordable_seconds(limits.max_cost, hourly), f"{why} (limits.max_cost)"))
     seconds, why = min(ages, default=(None, ""))
     return {"max_seconds": seconds, "why": why}

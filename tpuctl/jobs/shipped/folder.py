@@ -14,8 +14,9 @@ import os
 import time
 from typing import Any
 
-__all__ = ["Folder", "private"]
+__all__ = ["ENDED", "Folder", "private"]
 
+ENDED = ("succeeded", "failed", "stopped", "timed_out", "lost")  # states of an attempt's record
 FULL = (errno.ENOSPC, errno.EDQUOT)
 SPARES, SPARE = 8, 1 << 13  # files set aside, and bytes of each, for a job that fills the disk
 

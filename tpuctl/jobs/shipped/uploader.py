@@ -28,19 +28,18 @@ from typing import TYPE_CHECKING, Any
 # in that folder too.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
-    from tpuctl.jobs.shipped.folder import Folder
+    from tpuctl.jobs.shipped.folder import ENDED, Folder
     from tpuctl.jobs.shipped.logfile import Freed, Log
     from tpuctl.jobs.shipped.start_barrier import Together
     from tpuctl.jobs.shipped.storage import Bucket, load, private
 else:
-    from folder import Folder
+    from folder import ENDED, Folder
     from logfile import Freed, Log
     from start_barrier import Together
     from storage import Bucket, load, private
 
 __all__ = ["main"]
 
-ENDED = ("succeeded", "failed", "stopped", "timed_out", "lost")
 CHUNK = 8 * 1024 * 1024  # most bytes of log held in memory
 ROOM = 1 << 30  # bytes that a log may take on the machine, once the bucket has them
 RARELY = 12  # turns in which the moments are sent once: some kilobytes, of a log that is there
