@@ -18,7 +18,7 @@ from tpuctl.model.inventory import Found
 from tpuctl.model.names import BUNDLES, STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
-from tpuctl.model.stack_options import egress_note
+from tpuctl.model.stack_rules import egress_note
 from tpuctl.resources.base import StackResource, create_or_adopt
 from tpuctl.resources.kind import Query
 
