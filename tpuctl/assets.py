@@ -38,5 +38,5 @@ def runtime_lock() -> Path:
 
 
 def program(name: str) -> str:
-    """The text of a program that runs on machines as it is, such as `watch.py`."""
+    """The text of a program that runs on machines as it is, such as `watchdog.py`."""
     return (PACKAGE / "jobs" / "shipped" / name).read_text("utf-8")

@@ -18,7 +18,7 @@ from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.emulator.client import server_process
 from tpuctl.jobs.bundle import build_bundle
-from tpuctl.jobs.ship import Shipped, ship_bundle
+from tpuctl.jobs.bundle_upload import Shipped, ship_bundle
 
 __all__ = ["second_bundle"]
 

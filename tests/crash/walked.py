@@ -23,8 +23,8 @@ from tpuctl.catalog.tpu import accelerator_types
 from tpuctl.cloud.clients import RPC, Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.errors import TpuctlError
+from tpuctl.google_imports import compute_service
 from tpuctl.model import known_errors
-from tpuctl.slim import compute_service
 
 __all__ = ["ACCOUNT", "bring_up", "content", "differences", "take_down"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.remote.iap import RANGE
-from tpuctl.resources.closing import PRIORITY
+from tpuctl.resources.ssh_deny_rule import PRIORITY
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "security.md").read_text("utf-8")

@@ -18,7 +18,7 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.flows.follow import follow
 from tpuctl.flows.submission import Submission
 from tpuctl.flows.submit import submit
-from tpuctl.jobs.packs import is_pack
+from tpuctl.jobs.pack_format import is_pack
 from tpuctl.model.events import Event, LogChunk, StepFinished
 from tpuctl.model.job import JobRecord
 from tpuctl.remote.transport import Transport

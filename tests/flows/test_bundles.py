@@ -16,10 +16,10 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.emulator.client.server_process import LocalCloud
-from tpuctl.jobs import shelves
+from tpuctl.jobs import pack_store
 from tpuctl.jobs.bundle import build_bundle
-from tpuctl.jobs.cutting import LARGEST
-from tpuctl.jobs.ship import Shipped, renew_bundle, ship_bundle
+from tpuctl.jobs.bundle_upload import Shipped, renew_bundle, ship_bundle
+from tpuctl.jobs.chunking import LARGEST
 from tpuctl.jobs.shipped.unpack import Failure, unpack
 
 BUNDLES = "tpuctl/bundles/"
@@ -186,7 +186,7 @@ async def test_what_would_soon_expire_is_made_new_without_being_sent(
     await shipper.ship()
     before = await shipper.written()
     (pack,) = (await shipper.root())["packs"]
-    monkeypatch.setattr(shelves, "RENEWED_AFTER", timedelta())
+    monkeypatch.setattr(pack_store, "RENEWED_AFTER", timedelta())
     again = await shipper.ship()
     assert not again.is_new and again.sent < 1000
     after = await shipper.written()
@@ -202,7 +202,7 @@ async def test_a_bundle_is_kept_for_another_attempt(
     await shipper.ship()
     before = await shipper.written()
     name = f"{BUNDLES}{shipper.digest}.json"
-    monkeypatch.setattr(shelves, "RENEWED_AFTER", timedelta())
+    monkeypatch.setattr(pack_store, "RENEWED_AFTER", timedelta())
     await renew_bundle(shipper.store, name)
     after = await shipper.written()
     assert len(before) == 3

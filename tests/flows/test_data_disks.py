@@ -11,6 +11,9 @@ from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Conflict, NoCapacity
 from tpuctl.flows.down import prepare_down
 from tpuctl.model.inventory import Found
+from tpuctl.resources.address import Address
+from tpuctl.resources.bucket import Bucket
+from tpuctl.resources.disk import DataDisk
 
 OTHER = "us-central1-a"
 BOTH = f"{ZONE}, {OTHER}"
@@ -96,12 +99,12 @@ async def test_what_an_abandoned_zone_has_goes_before_what_it_uses(project: Proj
 
 
 def test_what_a_region_has_serves_its_zones() -> None:
-    address = Found("address", "a", "s", zone="europe-west4")
+    address = Found(Address, "a", "s", zone="europe-west4")
     assert address.serves("europe-west4-a") and address.serves("europe-west4-b")
     assert not address.serves("us-central1-a")
-    disk = Found("disk", "d", "s", zone="europe-west4-a")
+    disk = Found(DataDisk, "d", "s", zone="europe-west4-a")
     assert disk.serves("europe-west4-a") and not disk.serves("europe-west4-b")
-    assert Found("bucket", "b", "s").serves("us-central1-a")
+    assert Found(Bucket, "b", "s").serves("us-central1-a")
 
 
 async def test_a_disk_let_go_just_after_a_refusal_is_tried_once_more(

@@ -21,7 +21,7 @@ from tpuctl.cloud.endpoints import GOOGLE
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.flows.doctor import ProjectChecks
-from tpuctl.model.diagnosis import State
+from tpuctl.model.diagnosis import CheckState
 
 CHECKS = [
     *("this machine", "local cloud", "stack file", "credentials", "project", "billing", "APIs"),
@@ -261,7 +261,7 @@ async def test_credentials_of_google_that_are_refused(
     made = Cloud(GOOGLE, ready.project)
     checks = ProjectChecks(ready.open().stack, lambda: made)
     found = await checks.credentials()
-    assert (found.state, found.exit_code) == (State.PROBLEM, 77)
+    assert (found.state, found.exit_code) == (CheckState.PROBLEM, 77)
     assert found.command == "gcloud auth application-default login"
     monkeypatch.setenv("CI", "true")
     assert (await checks.credentials()).command == "tpuctl ci github"

@@ -14,8 +14,8 @@ from projects import Project
 from tpuctl.api import Tpuctl
 from tpuctl.errors import InvalidStack
 from tpuctl.flows.forward import WantedPort
+from tpuctl.model.copy_path import copying
 from tpuctl.model.events import CommandOutput, Event, LogChunk
-from tpuctl.model.place import copying
 from tpuctl.model.stack import read_stack
 
 TYPE = "type: v3-8"

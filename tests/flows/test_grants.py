@@ -10,8 +10,8 @@ from members import Member, grant, make_role, revoke
 from projects import Bench, Project
 
 from tpuctl.emulator.client.server_process import LocalCloud
-from tpuctl.resources.iam import ROLES, WRITERS
-from tpuctl.resources.roles import watch_permissions
+from tpuctl.resources.custom_roles import watch_permissions
+from tpuctl.resources.iam_grants import ROLES, WRITERS
 
 OBJECTS, BUCKET = ROLES
 LOGS, METRICS = WRITERS

@@ -13,7 +13,7 @@ from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.model.events import Event, LogChunk
-from tpuctl.waiting import Backoff, wait_until
+from tpuctl.polling import Backoff, wait_until
 
 PLAIN = """
 import json, os, sys, urllib.error, urllib.request

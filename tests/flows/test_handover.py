@@ -18,9 +18,9 @@ from tpuctl.flows.attempts import attempts_of
 from tpuctl.flows.workers import controller_transport
 from tpuctl.model.events import Event, StepFinished, Warned
 from tpuctl.model.job import JobRecord
+from tpuctl.polling import Backoff, wait_until
 from tpuctl.remote.keys import config_home
 from tpuctl.remote.transport import Transport
-from tpuctl.waiting import Backoff, wait_until
 
 MakeStack = Callable[..., Tpuctl]
 TOKEN = "not-to-be-read-anywhere"

@@ -25,9 +25,9 @@ from tpuctl.flows.controller import find_controller
 from tpuctl.flows.handover import stack_file
 from tpuctl.flows.workers import nodes_of
 from tpuctl.model.events import ignore
-from tpuctl.resources.iam import USER
-from tpuctl.resources.record import Record
-from tpuctl.resources.roles import recovery_permissions
+from tpuctl.resources.custom_roles import recovery_permissions
+from tpuctl.resources.iam_grants import USER
+from tpuctl.resources.stack_record import Record
 
 SAMPLE = 2  # permissions that are taken away of each kind; `make soak` takes every one
 KINDS = {

@@ -18,8 +18,8 @@ from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, Unreachable
 from tpuctl.flows import workers
 from tpuctl.flows.forward import WantedPort
+from tpuctl.model.copy_path import copying
 from tpuctl.model.events import CommandOutput, Event, LogChunk, PortForwarded, Warned
-from tpuctl.model.place import copying
 
 TALKING = """
 for number in range(3000):

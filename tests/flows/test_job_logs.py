@@ -25,7 +25,7 @@ from tpuctl.flows.submit import submit
 from tpuctl.jobs import launch
 from tpuctl.model.events import Emit, Event, LogChunk, ignore
 from tpuctl.model.job import JobRecord
-from tpuctl.model.part import LogPart
+from tpuctl.model.log_range import LogPart
 from tpuctl.remote.transport import Transport
 
 MakeStack = Callable[..., Tpuctl]

@@ -17,9 +17,9 @@ from tpuctl.errors import Conflict, Denied, NotFound
 from tpuctl.flows.controller import is_controller_gone
 from tpuctl.model.events import Event, Warned
 from tpuctl.model.plan import Action
+from tpuctl.polling import wait_until
 from tpuctl.remote.transport import Transport
-from tpuctl.resources.iam import ROLES
-from tpuctl.waiting import wait_until
+from tpuctl.resources.iam_grants import ROLES
 
 MakeStack = Callable[..., Tpuctl]
 PROJECT, ZONE = "local-project", "us-central1-b"

@@ -14,10 +14,10 @@ import pytest
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import server_process
 from tpuctl.errors import Conflict, Denied, NotFound
-from tpuctl.flows.composition import resources_of
 from tpuctl.model.plan import Action
-from tpuctl.resources.iam import ROLES, WRITERS
-from tpuctl.resources.record import Contents, Grant, Record
+from tpuctl.resources.composition import resources_of
+from tpuctl.resources.iam_grants import ROLES, WRITERS
+from tpuctl.resources.stack_record import Contents, Grant, Record
 
 MakeStack = Callable[..., Tpuctl]
 FOLDER, ACCOUNT = "folders/500000000001", "010CA1-010CA1-010CA1"
@@ -361,7 +361,7 @@ def test_fields_of_a_newer_writer_are_kept() -> None:
 
 
 def test_only_unconditional_grants_are_ours(tmp_path: Path) -> None:
-    from tpuctl.resources.policy import held, with_pairs, without_pairs
+    from tpuctl.resources.iam_policy import held, with_pairs, without_pairs
 
     condition = {"title": "until monday", "expression": "false"}
     mine = ("roles/r", "serviceAccount:a@p.iam.gserviceaccount.com")

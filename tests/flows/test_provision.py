@@ -15,7 +15,7 @@ from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, NotFound
 from tpuctl.flows.down import prepare_down, prove_down
 from tpuctl.model.events import Event, Outcome, StepFinished
-from tpuctl.resources.iam import ROLES
+from tpuctl.resources.iam_grants import ROLES
 
 MakeStack = Callable[..., Tpuctl]
 
@@ -153,7 +153,7 @@ async def _with_apis(stack: Tpuctl) -> Tpuctl:
     from tpuctl.engine.apply import apply
     from tpuctl.engine.planner import observe, plan_up
     from tpuctl.model.events import ignore
-    from tpuctl.resources.services import Services
+    from tpuctl.resources.enabled_apis import Services
 
     wanted = [Services(stack.stack, stack.cloud)]
     await apply(plan_up(wanted, await observe(wanted)), wanted, ignore)

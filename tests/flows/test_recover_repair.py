@@ -25,7 +25,7 @@ from tpuctl.model.attempt import Attempt, Verdict
 from tpuctl.model.events import Event, LogChunk, Warned
 from tpuctl.model.job import JobRecord
 from tpuctl.model.stack_cost import cost_of
-from tpuctl.waiting import Backoff
+from tpuctl.polling import Backoff
 
 MakeStack = Callable[..., Tpuctl]
 SPOT = "tpu-ubuntu2204-base, capacity: spot"
@@ -105,7 +105,7 @@ async def test_machines_that_no_longer_answer_are_made_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(recover, "PATIENCE", 0.5)
-    monkeypatch.setattr(workers, "BOOT_SECONDS", 0.5)
+    monkeypatch.setattr(workers, "SSH_RETRY_SECONDS", 0.5)
     stack = make_stack()
     await stack.up()
     before = (await stack.node()).id

@@ -15,7 +15,7 @@ import pytest
 
 from tpuctl.api import Tpuctl
 from tpuctl.model.events import Event, Note
-from tpuctl.waiting import Backoff, wait_until
+from tpuctl.polling import Backoff, wait_until
 
 pytestmark = pytest.mark.tensorflow
 

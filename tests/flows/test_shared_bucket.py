@@ -11,8 +11,8 @@ from projects import Bench, Project
 
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.model.plan import Action
-from tpuctl.resources.iam import ROLES
-from tpuctl.resources.record import Record
+from tpuctl.resources.iam_grants import ROLES
+from tpuctl.resources.stack_record import Record
 
 SET_POLICY = "storage.buckets.setIamPolicy"
 

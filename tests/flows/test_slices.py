@@ -134,7 +134,7 @@ async def test_a_worker_that_dies_ends_the_job_and_is_named(
     if not local_cloud.runs_startup_scripts:
         pytest.skip(f"what is killed could be of other machines: {local_cloud.isolation}")
     one = slice_up
-    for worker, what in ((1, "keeper.py"), (2, "all"))[: 2 if alone else 1]:
+    for worker, what in ((1, "job_parent.py"), (2, "all"))[: 2 if alone else 1]:
         record = await one.start(WAITING)
         following = asyncio.ensure_future(one.follow(record))
         await one.until_begun()

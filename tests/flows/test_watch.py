@@ -16,8 +16,9 @@ from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Denied, NotFound
 from tpuctl.flows.inventory import look
 from tpuctl.flows.up import ensure_watch, prove_access, settle_machines
+from tpuctl.model.inventory import Kind
+from tpuctl.polling import Backoff, wait_until
 from tpuctl.remote.transport import Transport
-from tpuctl.waiting import Backoff, wait_until
 
 MakeStack = Callable[..., Tpuctl]
 STATE = "../root/.tpuctl/watch/watch.json"  # of a watch that root started, from another's home
@@ -110,8 +111,10 @@ async def test_a_controller_takes_its_node_with_it(make_stack: MakeStack) -> Non
 
 
 async def left(stack: Tpuctl) -> list[Any]:
-    kinds = ["tpu", "controller"]
-    return [*await look(stack.cloud, stack.stack.project, stack=stack.stack.name, kinds=kinds)]
+    def of(kind: type[Kind]) -> bool:
+        return kind.kind in ("tpu", "controller")
+
+    return [*await look(stack.cloud, stack.stack.project, stack=stack.stack.name, of=of)]
 
 
 async def test_a_node_without_limits_is_told_of_none(make_stack: MakeStack) -> None:

@@ -6,7 +6,7 @@ __all__ = ["FakeClock"]
 
 
 class FakeClock:
-    """A `tpuctl.waiting.Clock` that never sleeps, and keeps how long it was asked to."""
+    """A `tpuctl.polling.Clock` that never sleeps, and keeps how long it was asked to."""
 
     def __init__(self, time: float = 0.0) -> None:
         self.time = time

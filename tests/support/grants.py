@@ -15,9 +15,9 @@ from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.emulator.iam.method_permissions import MethodPermissions
 from tpuctl.flows import permissions
-from tpuctl.flows.composition import resources_of
 from tpuctl.flows.permissions import ACT_AS, LOOK, needs
 from tpuctl.model.role import CustomRole
+from tpuctl.resources.composition import kind_of, resources_of
 
 __all__ = ["ANN", "KINDS", "Bench", "Pipeline", "needed_by", "was_refused"]
 
@@ -35,7 +35,7 @@ KINDS = {
 async def needed_by(stack: Tpuctl) -> list[str]:
     """What a person is checked for who brings a stack up, as its owner's plan tells."""
     plan = (await stack.plan()).plan
-    kinds = {one.address.partition("/")[0] for one in resources_of(stack.stack, stack.cloud)}
+    kinds = {kind_of(one.address) for one in resources_of(stack.stack, stack.cloud)}
     return sorted(
         {
             one.name

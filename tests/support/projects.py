@@ -28,7 +28,7 @@ from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud, status
 from tpuctl.flows.plan import Prepared
 from tpuctl.model.events import Event
-from tpuctl.waiting import Backoff, wait_until
+from tpuctl.polling import Backoff, wait_until
 
 __all__ = ["Bench", "Project", "serving"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tpuctl.emulator.server import Server
-from tpuctl.slim import compute_service
+from tpuctl.google_imports import compute_service
 
 sys.path.append(str(Path(__file__).parents[1] / "emulator"))
 

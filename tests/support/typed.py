@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from tpuctl.__main__ import main
 from tpuctl.cloud.clients import RPC
-from tpuctl.slim import compute_service
+from tpuctl.google_imports import compute_service
 
 __all__ = ["typed"]
 

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpuctl.errors import Refused, Usage
 from tpuctl.jobs.bundle import LARGE_BYTES, Bundle, build_bundle
-from tpuctl.jobs.readings import SETTLED_NS, WORTH_BYTES
+from tpuctl.jobs.chunk_cache import SETTLED_NS, WORTH_BYTES
 
 
 def tree(root: Path, **files: str) -> Path:

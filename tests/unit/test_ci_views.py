@@ -15,7 +15,7 @@ from google.auth.exceptions import RefreshError
 from tpuctl.cloud.errors import convert
 from tpuctl.cloud.signing import is_signed_out
 from tpuctl.errors import TpuctlError
-from tpuctl.jobs.selection import selected
+from tpuctl.jobs.file_selection import selected
 from tpuctl.model.curves import Curve
 from tpuctl.model.explanation import Explanation
 from tpuctl.model.failures import Failure

@@ -11,7 +11,7 @@ import pytest
 from tpuctl.cli.main import run
 from tpuctl.errors import Usage
 from tpuctl.flows.attended import going_on
-from tpuctl.model.part import LogPart, moment, pattern
+from tpuctl.model.log_range import LogPart, moment, pattern
 
 NOW = datetime(2026, 3, 2, 12, 30, tzinfo=UTC)
 

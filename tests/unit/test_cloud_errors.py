@@ -27,7 +27,7 @@ from tpuctl.errors import (
     Transient,
     Usage,
 )
-from tpuctl.slim import compute_types
+from tpuctl.google_imports import compute_types
 
 CASES = [
     (

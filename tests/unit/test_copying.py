@@ -13,8 +13,8 @@ from ssh_server import FileServer, serving_files
 
 from tpuctl.errors import NotFound, RemoteFailed, TpuctlError, Unreachable, Usage
 from tpuctl.flows.cp import Copied, copy
+from tpuctl.model.copy_path import copying
 from tpuctl.model.events import Event, StepFinished, StepProgress, Warned
-from tpuctl.model.place import copying
 from tpuctl.remote.ssh import SshTransport
 
 ODD = (b"a b.txt", "é안녕".encode(), b"new\nline", b"bad\xff", b"-r", b"*", b"'quote\"", b"x" * 255)

@@ -16,10 +16,11 @@ from tpuctl.cloud.endpoints import GOOGLE
 from tpuctl.errors import Denied, NotFound, QuotaExceeded, TpuctlError, Transient
 from tpuctl.flows.doctor import Check, examine, machine_finding
 from tpuctl.flows.doctor.policies import JUDGES, _is_allowed
-from tpuctl.flows.permissions import TABLE, needs
-from tpuctl.flows.role import PATHS, PURPOSES, custom_role
-from tpuctl.model.diagnosis import Diagnosis, Finding, State, failed
+from tpuctl.flows.permissions import needs
+from tpuctl.flows.role import custom_role
+from tpuctl.model.diagnosis import CheckState, Diagnosis, Finding, failed
 from tpuctl.model.stack import Stack, load_stack
+from tpuctl.resources.composition import KINDS
 from tpuctl.view.diagnosis import ending, role_text, show_finding
 
 
@@ -31,7 +32,7 @@ def answers(finding: Finding) -> Callable[[], Awaitable[Finding]]:
 
 
 def ok(name: str) -> Check:
-    return Check(name, answers(Finding(name, State.OK, "well")))
+    return Check(name, answers(Finding(name, CheckState.OK, "well")))
 
 
 def stack_of(folder: Path, text: str) -> Stack:
@@ -52,7 +53,7 @@ def test_what_follows_a_failure_says_so_and_is_not_asked() -> None:
         Check("b", refuse, ("a",)),
         Check("c", never, ("b",)),
         Check("d", never, ("a", "c")),
-        Check("e", answers(Finding("e", State.OK, "well")), ("absent",), ("d",)),
+        Check("e", answers(Finding("e", CheckState.OK, "well")), ("absent",), ("d",)),
     ]
     found = asyncio.run(examine(checks, lambda finding: None))
     assert [one.state.value for one in found.findings] == [
@@ -68,13 +69,13 @@ def test_findings_are_told_in_order_each_as_soon_as_it_may_be() -> None:
 
     async def slow() -> Finding:
         await late.wait()
-        return Finding("b", State.OK, "well")
+        return Finding("b", CheckState.OK, "well")
 
     async def ends_all() -> Finding:
         while told != ["a"]:
             await asyncio.sleep(0)
         late.set()
-        return Finding("c", State.OK, "well")
+        return Finding("c", CheckState.OK, "well")
 
     checks = [ok("a"), Check("b", slow), Check("c", ends_all)]
     asyncio.run(examine(checks, lambda finding: told.append(finding.check)))
@@ -99,7 +100,7 @@ def test_an_error_that_is_no_answer_ends_it() -> None:
     ],
 )
 def test_the_most_basic_problem_decides(states: list[tuple[str, int]], code: int) -> None:
-    findings = [Finding("x", State(state), "", exit_code=number) for state, number in states]
+    findings = [Finding("x", CheckState(state), "", exit_code=number) for state, number in states]
     assert Diagnosis(tuple(findings)).exit_code == code
 
 
@@ -113,7 +114,7 @@ def test_words_are_wrapped_and_commands_are_not() -> None:
     command = "gcloud projects add-iam-policy-binding my-project --member=user:YOU --role=roles/a.b"
     finding = Finding(
         "permissions",
-        State.PROBLEM,
+        CheckState.PROBLEM,
         "missing " + " ".join(f"word{number}" for number in range(30)),
         "Somebody who may grants you with a rather long sentence that has to be wrapped\n"
         f"    {command}",
@@ -126,31 +127,31 @@ def test_words_are_wrapped_and_commands_are_not() -> None:
 
 
 def test_the_end_counts_what_was_found() -> None:
-    findings = [Finding("x", State(one), "") for one in ("ok", "warning", "not asked")]
+    findings = [Finding("x", CheckState(one), "") for one in ("ok", "warning", "not asked")]
     assert (
         ending(Diagnosis(tuple(findings))) == "Nothing is in the way, with 1 warning. 1 not asked."
     )
-    findings += [Finding("x", State.PROBLEM, "")] * 2
+    findings += [Finding("x", CheckState.PROBLEM, "")] * 2
     assert ending(Diagnosis(tuple(findings))) == "2 problems. 1 not asked."
 
 
 def test_a_key_that_cannot_be_used_or_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "config"))
     found = machine_finding(None)
-    assert found.state in (State.OK, State.WARNING)
+    assert found.state in (CheckState.OK, CheckState.WARNING)
     assert "made when it is first needed" in found.told
     assert not (tmp_path / "config").exists(), "nothing is changed"
     (tmp_path / "file").write_text("", "utf-8")
     monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "file" / "below"))
     found = machine_finding(None)
-    assert (found.state, found.exit_code) == (State.PROBLEM, 2)
+    assert (found.state, found.exit_code) == (CheckState.PROBLEM, 2)
     assert "TPUCTL_CONFIG_HOME" in found.command
     wrong = tmp_path / "key"
     wrong.write_text("no key", "utf-8")
     found = machine_finding(
         stack_of(tmp_path, f"tpu: {{type: v2-8}}\naccess: {{ssh_key: {wrong}}}")
     )
-    assert found.state is State.PROBLEM
+    assert found.state is CheckState.PROBLEM
     assert str(wrong) in found.told
 
 
@@ -222,9 +223,9 @@ def test_one_zone_of_several_that_is_closed_is_a_warning(tmp_path: Path) -> None
 
 
 def test_the_role_says_of_each_group_what_it_is_for(tmp_path: Path) -> None:
-    kinds = {line.split()[0] for line in TABLE.strip().splitlines()}
-    assert kinds == {*PURPOSES}
-    assert {(one.kind, one.action) for one in needs(kinds)} >= {*PATHS}
+    assert {(one.kind, one.action) for one in needs(KINDS)} >= {
+        (kind.kind, kind.optional[0]) for kind in KINDS if kind.optional[0]
+    }
     stack = stack_of(
         tmp_path,
         "tpu: {type: v3-8, kind: node, zones: [europe-west4-a]}\n"
@@ -270,8 +271,8 @@ def test_errors_keep_their_exit_codes(error: TpuctlError, code: int) -> None:
 
 def test_what_belongs_into_the_stack_file_is_no_command() -> None:
     hint = "Do this:\n    network: {ssh: iap}\nor\n    gcloud org-policies reset x"
-    assert Finding("a", State.PROBLEM, "", hint).command == "gcloud org-policies reset x"
-    assert Finding("a", State.PROBLEM, "", "    tpu: {kind: vm}").command == ""
+    assert Finding("a", CheckState.PROBLEM, "", hint).command == "gcloud org-policies reset x"
+    assert Finding("a", CheckState.PROBLEM, "", "    tpu: {kind: vm}").command == ""
 
 
 def test_a_check_that_fails_is_told_in_its_own_words() -> None:

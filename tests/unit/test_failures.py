@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tpuctl.model.failures import Failure, Machines, classify
 from tpuctl.model.job import WorkerRecord
 from tpuctl.model.known_errors import table
-from tpuctl.model.last_words import last_words
+from tpuctl.model.log_tail_signatures import last_words
 
 NOON = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)
 READY = Machines()

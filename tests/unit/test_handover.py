@@ -11,11 +11,11 @@ import pytest
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.errors import RemoteFailed
-from tpuctl.flows.composition import resources_of
 from tpuctl.flows.handover import installed, stack_file
 from tpuctl.model.stack import Stack, load_stack
 from tpuctl.remote.transport import Result
-from tpuctl.resources.machine import metadata_of
+from tpuctl.resources.composition import resources_of
+from tpuctl.resources.instance_metadata import metadata_of
 
 KEYS = "ann:ssh-ed25519 AAAA ann\nben:ssh-ed25519 BBBB ben"
 STACKS = {

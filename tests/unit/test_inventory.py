@@ -10,6 +10,7 @@ from tpuctl.model.advice import advice_on
 from tpuctl.model.charges import Charge, charge_of, charges_of, hourly, is_charged, so_far
 from tpuctl.model.inventory import Found, left_behind, stack_of_description, with_requests
 from tpuctl.model.names import ownership, stack_of_account
+from tpuctl.resources.composition import kind_of
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 A, B = "europe-west4-a", "europe-west4-b"
@@ -18,16 +19,14 @@ A, B = "europe-west4-a", "europe-west4-b"
 def found(kind: str, state: str = "", zone: str = A, hours: float = 2.0, **more: object) -> Found:
     details = {"node": "v3-8", "tpu": "v3-8", "queued": "v3-8", "controller": "n1-standard-1"}
     details |= {"disk": "pd-standard", "bucket": "europe-west4"}
-    billable = kind in ("node", "tpu", "controller", "disk", "address", "bucket")
     fields: dict[str, object] = {
-        "kind": kind,
+        "of": kind_of(kind),
         "name": f"bert-{kind}",
         "stack": "bert",
         "zone": "" if kind in ("bucket", "account", "firewall", "network") else zone,
         "state": state,
         "detail": details.get(kind, ""),
         "created": NOW - timedelta(hours=hours),
-        "is_billable": billable,
     }
     return Found(**(fields | more))  # type: ignore[arg-type]
 

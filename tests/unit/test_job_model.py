@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.jobs.shipped import courier, supervisor
+from tpuctl.jobs.shipped import supervisor, uploader
 from tpuctl.model.job import ENDED, JobRecord, WorkerRecord, job_status, new_job_id
 
 NOON = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)
@@ -118,8 +118,8 @@ def test_a_secret_cannot_hide_in_a_record() -> None:
 
 
 def test_all_who_write_and_read_records_agree_on_what_has_ended() -> None:
-    """The shipped files import nothing of ours, so each has its own list."""
-    assert frozenset(supervisor.ENDED) == frozenset(courier.ENDED) == ENDED
+    """The shipped files import nothing of ours, so they have a list of their own."""
+    assert frozenset(supervisor.ENDED) == frozenset(uploader.ENDED) == ENDED
 
 
 def test_a_machine_that_was_taken_down_is_not_the_scripts_failure() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpuctl.jobs.lines import LineFilter, LineNames
+from tpuctl.jobs.log_lines import LineFilter, LineNames
 
 CUTS = st.lists(st.integers(0, 60), max_size=5)
 

@@ -7,17 +7,16 @@ import pytest
 from tpuctl.emulator.iam.predefined_roles import known_permissions, predefined_roles
 from tpuctl.flows.permissions import needs
 from tpuctl.model.plan import Action, Change, Plan
+from tpuctl.resources import composition
+from tpuctl.resources.base import StackResource
+from tpuctl.resources.iap_tunnel import IapTunnel
+from tpuctl.resources.kind import CloudKind
 
-KINDS = (
-    *("project", "apis", "network", "firewall", "bucket", "account", "role", "project-grants"),
-    *("grants", "node-grants", "account-grants"),
-    *("node", "queued", "tpu", "disk", "controller"),
-    *("private-access", "iap"),
-)
+KINDS = [kind for kind in composition.KINDS if issubclass(kind, StackResource) or kind is IapTunnel]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_role_has_the_permissions_that_it_is_named_for(kind: str) -> None:
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+def test_each_role_has_the_permissions_that_it_is_named_for(kind: type[CloudKind]) -> None:
     found = needs([kind])
     assert found
     roles = predefined_roles()

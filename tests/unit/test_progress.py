@@ -11,8 +11,8 @@ import pytest
 
 from tpuctl.model.explanation import telling_lines
 from tpuctl.model.job import JobRecord, JobStatus, WorkerRecord
-from tpuctl.model.moment import JobNow
 from tpuctl.model.progress import Progress, progress_of
+from tpuctl.model.snapshot import JobNow
 from tpuctl.view.job_progress import job_facts, job_now_data, job_sentence
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 
 from tpuctl.catalog import accelerator_types, quota_limits
-from tpuctl.flows.quota import words_of
+from tpuctl.flows.quota import adds_nodes, words_of
 from tpuctl.model.inventory import Found
 from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.model.quota import QuotaLine, QuotaReport, Region, compute_lines, tpu_lines
 from tpuctl.model.stack import Stack, load_stack
+from tpuctl.resources.controller import Controller
+from tpuctl.resources.tpu_node import TpuNode
+from tpuctl.resources.tpu_node_v1 import RemoteNode
+from tpuctl.resources.tpu_queued import QueuedNodes
 
 ZONE, REGION = "europe-west4-a", "europe-west4"
 IN_ZONE, IN_REGION = "TPUV3sPerProjectPerZoneForTPUAPI", "TPUV3sPerProjectPerRegionForTPUAPI"
@@ -35,13 +39,26 @@ def plan(**changes: Action) -> Plan:
 
 
 def node(stack: str = "", zone: str = ZONE, **more: object) -> Found:
-    fields = {"kind": "node", "name": f"{stack or 'x'}-tpu", "detail": "v3-8", "state": "READY"}
+    fields: dict[str, object] = {
+        "of": TpuNode,
+        "name": f"{stack or 'x'}-tpu",
+        "detail": "v3-8",
+        "state": "READY",
+    }
     return Found(**(fields | {"stack": stack, "zone": zone} | more))  # type: ignore[arg-type]
 
 
 def lines(stack: Stack, what: Plan, found: list[Found], **limits: float | None) -> list[QuotaLine]:
     ids = {"zone": (IN_ZONE, ZONE), "region": (IN_REGION, REGION)}
-    return list(tpu_lines(stack, what, found, {ids[key]: at for key, at in limits.items()}))
+    return list(
+        tpu_lines(
+            stack,
+            what,
+            found,
+            {ids[key]: at for key, at in limits.items()},
+            adds_nodes=adds_nodes(what),
+        )
+    )
 
 
 def test_a_new_node_is_added_to_what_others_use(tmp_path: Path) -> None:
@@ -66,17 +83,17 @@ def test_a_node_that_is_there_adds_nothing(tmp_path: Path) -> None:
     ("kinds", "used"),
     [
         ({"state": "PREEMPTED"}, 8),  # until it is deleted
-        ({"kind": "tpu"}, 8),
+        ({"of": RemoteNode}, 8),
         ({"detail": "v3-32"}, 0),  # pods have a limit of their own
         ({"detail": "v2-8"}, 0),
         ({"detail": "from-the-future"}, 0),
         ({"capacity": "spot"}, 0),
         ({"capacity": "preemptible"}, 0),
         ({"capacity": "reserved"}, 8),
-        ({"kind": "queued", "state": "FAILED", "count": 3}, 24),
-        ({"kind": "queued", "state": "SUSPENDED"}, 8),
+        ({"of": QueuedNodes, "state": "FAILED", "count": 3}, 24),
+        ({"of": QueuedNodes, "state": "SUSPENDED"}, 8),
         ({"request": "a-request"}, 0),  # counted with its request
-        ({"kind": "controller"}, 0),
+        ({"of": Controller}, 0),
     ],
 )
 def test_what_counts_against_a_limit(tmp_path: Path, kinds: dict[str, object], used: int) -> None:
@@ -107,11 +124,12 @@ def test_a_request_that_is_made_again_frees_what_it_held(tmp_path: Path) -> None
     text = f"tpu: {{type: v3-8, zones: [{ZONE}], capacity: spot, queue: {{nodes: 2}}}}"
     stack = load(tmp_path, text)
     spot = "TPUV3sPreemptiblePerProjectPerZoneForTPUAPI"
-    held = node("bert", kind="queued", name="bert-queue", state="FAILED", count=2, capacity="spot")
+    held = node("bert", of=QueuedNodes, name="bert-queue", state="FAILED", count=2, capacity="spot")
     found = [held, node("bert", name="bert-tpu-0", request="bert-queue", capacity="spot")]
     for action, used, added in ((CREATE, 0, 16), (NOTHING, 16, 0)):
         limits = {(spot, ZONE): 20.0}
-        (line, *_) = tpu_lines(stack, plan(queued_bert_queue=action), found, limits)
+        what = plan(queued_bert_queue=action)
+        (line, *_) = tpu_lines(stack, what, found, limits, adds_nodes=adds_nodes(what))
         assert (line.limit, line.used, line.added) == (spot, used, added)
 
 
@@ -170,7 +188,9 @@ MUCH = dict.fromkeys(
 def test_what_is_made_of_compute_engine(
     tmp_path: Path, text: str, what: Plan, added: dict[str, float]
 ) -> None:
-    found = compute_lines(load(tmp_path, text), what, Region(REGION, MUCH))
+    found = compute_lines(
+        load(tmp_path, text), what, Region(REGION, MUCH), adds_nodes=adds_nodes(what)
+    )
     assert {line.limit: line.added for line in found} == added
     assert all(line.left == 990 - line.added for line in found)
     assert all(line.place == REGION for line in found)

@@ -8,6 +8,8 @@ from tpuctl.catalog import accelerator_type
 from tpuctl.model.inventory import Found
 from tpuctl.model.quota import Region
 from tpuctl.model.quota_room import Room, rooms_of
+from tpuctl.resources.tpu_node import TpuNode
+from tpuctl.resources.tpu_queued import QueuedNodes
 
 HERE, THERE, REGION = "europe-west4-a", "us-central1-a", "europe-west4"
 DEMAND, SPOT = "TPUV3sPerProjectPer{}ForTPUAPI", "TPUV3sPreemptiblePerProjectPer{}ForTPUAPI"
@@ -27,7 +29,7 @@ def rooms(
 
 
 def node(zone: str, name: str = "v3-8", capacity: str = "on-demand", count: int = 1) -> Found:
-    kind = "queued" if count > 1 else "node"
+    kind = QueuedNodes if count > 1 else TpuNode
     return Found(kind, "n", "", zone, "READY", name, capacity=capacity, count=count)  # type: ignore[arg-type]
 
 

@@ -18,7 +18,7 @@ import tpuctl
 from tpuctl.remote.keys import load_key
 
 PROGRAM = Path(tpuctl.__file__).parent / "jobs" / "shipped" / "recoverer.py"
-WATCH = Path(tpuctl.__file__).parent / "jobs" / "shipped" / "watch.py"
+WATCH = Path(tpuctl.__file__).parent / "jobs" / "shipped" / "watchdog.py"
 # In tpuctl's place: it counts its starts, says what it was given, waits to be told, and does it.
 PLAYER = """
 import json, os, pathlib, sys, time
@@ -156,8 +156,8 @@ def test_two_never_run_at_the_same_time(controller: Controller) -> None:
 def test_the_watch_starts_again_what_does_not_run(controller: Controller) -> None:
     """Its own function, as the watch of a controller calls it at each look."""
     look = (
-        f"import sys; sys.path.insert(0, {str(WATCH.parent)!r}); import watch; "
-        "watch.homes = lambda: [sys.argv[1]]; watch.revive()"
+        f"import sys; sys.path.insert(0, {str(WATCH.parent)!r}); import watchdog; "
+        "watchdog.homes = lambda: [sys.argv[1]]; watchdog.revive()"
     )
 
     def revive() -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tpuctl.polling import Backoff, wait_until
 from tpuctl.preflight.rehearsal.process import Command, Exit, last_lines, run
 from tpuctl.preflight.rehearsal.surroundings import script_variables, shell_variables
-from tpuctl.waiting import Backoff, wait_until
 
 # It starts a process of its own, in a session of its own, which writes its number and goes on.
 FAMILY = """

@@ -22,16 +22,16 @@ from tpuctl import errors
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.engine.resource import Resource
-from tpuctl.flows.composition import resources_of
+from tpuctl.google_imports import compute_types
 from tpuctl.model.plan import Change
 from tpuctl.model.stack import load_stack
-from tpuctl.resources.closing import Closed
-from tpuctl.resources.grants import Grants
+from tpuctl.resources.composition import resources_of
 from tpuctl.resources.network import Networks
+from tpuctl.resources.policy_grants import Grants
 from tpuctl.resources.project import ProjectFound
-from tpuctl.resources.secrets import ABSENT
+from tpuctl.resources.secret_grants import ABSENT
+from tpuctl.resources.ssh_deny_rule import Closed
 from tpuctl.resources.tpu_queued import Request
-from tpuctl.slim import compute_types
 
 CASES = Path(__file__).resolve().parents[1] / "cases"
 # Beside them stand those of the local cloud's storage, which are another test's.

@@ -15,10 +15,10 @@ import pytest
 
 from tpuctl.errors import InvalidStack, Usage
 from tpuctl.jobs import shipped
-from tpuctl.model.secrets import Secrets, parse_option
+from tpuctl.model.secret_sources import Secrets, parse_option
 from tpuctl.model.stack import load_stack
 
-VAULT = Path(shipped.__file__).with_name("vault.py")
+VAULT = Path(shipped.__file__).with_name("secret_fetch.py")
 STACK = "stack: s\nproject: {id: my-project}\ntpu: {type: v2-8}\n"
 TOKEN = "hf_FTzXbQVUmvnAKFxrBiW"  # looks like one
 
@@ -132,5 +132,5 @@ def test_a_worker_opens_what_came_along_for_its_user_alone(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("data", [b"", b"123456789", bytes(range(256)) * 3, "안녕".encode()])
 def test_the_checksum_is_googles(data: bytes) -> None:
-    vault = importlib.import_module("tpuctl.jobs.shipped.vault")
+    vault = importlib.import_module("tpuctl.jobs.shipped.secret_fetch")
     assert vault.crc32c(data) == google_crc32c.value(data)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tpuctl.errors import NotFound
-from tpuctl.model.pasted import explain_text
+from tpuctl.model.pasted_error import explain_text
 
 HERE = Path(__file__).parent
 

@@ -165,7 +165,7 @@ def test_a_job_that_vanished_is_lost_and_not_started_again(worker: Worker) -> No
     worker.give("import time\nprint('began')\ntime.sleep(600)")
     worker.record("start")
     worker.until_logged(b"began")
-    for part in ("supervisor.py", "keeper.py", "job.py"):
+    for part in ("supervisor.py", "job_parent.py", "job.py"):
         os.kill(worker.pid_of(part), signal.SIGKILL)
     worker.until(lambda: not worker.processes(), "the end of all processes")
     log, record = worker.follow()

@@ -66,7 +66,7 @@ def test_a_second_keeper_starts_nothing_and_spoils_nothing(worker: Worker) -> No
     worker.give(LONG)
     worker.record("start")
     worker.until_logged(b"began")
-    keeper = worker.pid_of("keeper.py")
+    keeper = worker.pid_of("job_parent.py")
     argv = worker.processes()[keeper]
     begun = worker.read("begun.json")
     with_variables = {**worker.environment, "TPUCTL_FOLDER": str(worker.folder)}
@@ -86,7 +86,7 @@ def test_what_a_killed_keeper_leaves_is_ended(worker: Worker) -> None:
     )
     worker.record("start")
     worker.until_logged(b"began")
-    worker.kill("keeper.py")
+    worker.kill("job_parent.py")
     _, record = worker.follow()
     assert (record.state, record.exit_code, record.first_cause) == ("lost", 69, "lost")
     worker.until(lambda: not worker.processes(), "the end of all processes")

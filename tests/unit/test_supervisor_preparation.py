@@ -18,7 +18,7 @@ from wheels import make_project, make_wheel
 
 import tpuctl.jobs.shipped
 
-GROUNDWORK = Path(tpuctl.jobs.shipped.__path__[0]) / "groundwork.py"
+GROUNDWORK = Path(tpuctl.jobs.shipped.__path__[0]) / "setup_command.py"
 WHICH = "import sys; print(sys.executable)"
 
 

@@ -96,7 +96,7 @@ def test_a_machine_that_ends_all_at_once_is_not_the_jobs_fault(worker: ClockedWo
     supervisor = worker.pid_of("supervisor.py")
     os.kill(supervisor, signal.SIGSTOP)
     os.kill(supervisor, signal.SIGTERM)
-    for part in ("keeper.py", "job.py"):
+    for part in ("job_parent.py", "job.py"):
         os.kill(worker.pid_of(part), signal.SIGKILL)
     os.kill(supervisor, signal.SIGCONT)
     _, record = worker.follow()

@@ -27,6 +27,9 @@ from tpuctl.flows.zones import (
 from tpuctl.model.inventory import Found
 from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.model.stack import Stack, load_stack
+from tpuctl.resources.disk import DataDisk
+from tpuctl.resources.tpu_node import TpuNode
+from tpuctl.resources.tpu_queued import QueuedNodes
 
 A, B, C = "us-west4-a", "us-west4-b", "europe-west4-b"
 
@@ -47,15 +50,15 @@ def load(folder: Path, tpu: str) -> Stack:
 
 
 def node(zone: str, state: str = "READY") -> Found:
-    return Found("node", "bert-tpu", "bert", zone, state)
+    return Found(TpuNode, "bert-tpu", "bert", zone, state)
 
 
 def request(zone: str, state: str) -> Found:
-    return Found("queued", "bert-queue", "bert", zone, state)
+    return Found(QueuedNodes, "bert-queue", "bert", zone, state)
 
 
 def disk(zone: str, name: str = "bert-data-0") -> Found:
-    return Found("disk", name, "bert", zone, "READY")
+    return Found(DataDisk, name, "bert", zone, "READY")
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from tpuctl.model.events import Event
     from tpuctl.model.explanation import Explanation
     from tpuctl.model.job import JobRecord, JobStatus, JobSummary
-    from tpuctl.model.moment import StackStatus
     from tpuctl.model.report import RunReport
+    from tpuctl.model.snapshot import StackStatus
     from tpuctl.model.status import Down
 
 __all__ = ["BlockingTpuctl", "print_log"]

@@ -196,7 +196,7 @@ async def _cloud(
     """What leads the script to the local cloud, with the buckets that it names; nothing where it
     names none."""
     from tpuctl.api.local_buckets import buckets_in, open_cloud
-    from tpuctl.jobs.selection import selected
+    from tpuctl.jobs.file_selection import selected
 
     chosen = stack.file.job if stack is not None else None
     entries = selected(

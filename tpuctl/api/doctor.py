@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tpuctl.errors import InvalidStack
-from tpuctl.model.diagnosis import Diagnosis, Finding, State, failed
+from tpuctl.model.diagnosis import CheckState, Diagnosis, Finding, failed
 
 if TYPE_CHECKING:
     from tpuctl.api import Tpuctl
@@ -32,7 +32,7 @@ async def diagnose(tpuctl: Tpuctl, tell: Callable[[Finding], None]) -> tuple[Dia
     from tpuctl.model.stack import bare_stack
 
     stack, file = _stack_file(tpuctl)
-    has_file = file.state is State.OK
+    has_file = file.state is CheckState.OK
 
     async def here() -> Finding:
         return machine_finding(stack if has_file else None)
@@ -74,22 +74,22 @@ def _stack_file(tpuctl: Tpuctl) -> tuple[Stack | None, Finding]:
     path = tpuctl.stack_file
     if tpuctl.bare is not None:
         detail = f"left out: a plain TPU VM in {tpuctl.project} is looked into"
-        return tpuctl.stack, Finding(FILE, State.UNASKED, detail, "Write one\n    tpuctl init")
+        return tpuctl.stack, Finding(FILE, CheckState.UNASKED, detail, "Write one\n    tpuctl init")
     if not path.exists():
         hint = "Write one\n    tpuctl init\nor look at a project alone\n"
         hint += "    tpuctl doctor --project PROJECT"
-        return None, Finding(FILE, State.PROBLEM, f"there is no {path}", hint, exit_code=2)
+        return None, Finding(FILE, CheckState.PROBLEM, f"there is no {path}", hint, exit_code=2)
     try:
         stack = tpuctl.stack
         stack.require_makeable()
     except InvalidStack as error:
         found = failed(FILE, error)
         hint = f"{found.hint}\nAll that is wrong with it:\n    tpuctl check".strip()
-        return None, Finding(FILE, State.PROBLEM, found.told, hint, error.exit_code)
+        return None, Finding(FILE, CheckState.PROBLEM, found.told, hint, error.exit_code)
     tpu = stack.file.tpu
     nodes = f"{len(stack.nodes)} x " if len(stack.nodes) > 1 else ""
     where = f"{', '.join(stack.zones)}, {tpu.capacity}"
-    return stack, Finding(FILE, State.OK, f"{stack.name}: {nodes}{tpu.type} in {where}")
+    return stack, Finding(FILE, CheckState.OK, f"{stack.name}: {nodes}{tpu.type} in {where}")
 
 
 def _public_keys(tpuctl: Tpuctl) -> str:
@@ -113,7 +113,7 @@ def _local_cloud(tpuctl: Tpuctl, stack: Stack | None) -> Finding:
     try:
         choice = images.choose(tensorflow)
     except NoImage as error:
-        return Finding(LOCAL, State.PROBLEM, str(error), error.hint, exit_code=1)
+        return Finding(LOCAL, CheckState.PROBLEM, str(error), error.hint, exit_code=1)
     if choice.note:
         facts.append(f"machines have {choice.note.removesuffix('.')}")
     is_made = stack is None or images.is_made(choice.tensorflow)
@@ -123,7 +123,7 @@ def _local_cloud(tpuctl: Tpuctl, stack: Stack | None) -> Finding:
     if free < wanted:
         return Finding(
             LOCAL,
-            State.PROBLEM,
+            CheckState.PROBLEM,
             f"{free / 2**30:.1f} GiB are free at {folder}, {wanted / 2**30:.1f} are needed",
             "Make room, or keep images elsewhere:\n    export TPUCTL_IMAGE_CACHE=FOLDER",
             exit_code=1,
@@ -133,10 +133,10 @@ def _local_cloud(tpuctl: Tpuctl, stack: Stack | None) -> Finding:
     if isolation.startswith("none") and "no machines" not in isolation:
         return Finding(
             LOCAL,
-            State.WARNING,
+            CheckState.WARNING,
             f"{'; '.join(facts)}; machines are not kept apart from this computer "
             f"({isolation.partition(': ')[2]}), so that startup scripts are refused",
             "On Linux, user namespaces are allowed with\n"
             "    sudo sysctl -w kernel.unprivileged_userns_clone=1",
         )
-    return Finding(LOCAL, State.OK, "; ".join(facts))
+    return Finding(LOCAL, CheckState.OK, "; ".join(facts))

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from tpuctl.flows.plan import Prepared
     from tpuctl.flows.submission import Submission
     from tpuctl.flows.workers import Ending
+    from tpuctl.model.copy_path import Copying
     from tpuctl.model.explanation import Explanation
     from tpuctl.model.inventory import Found
     from tpuctl.model.job import Form, JobRecord, JobStatus, JobSummary
-    from tpuctl.model.moment import Moment, StackStatus
-    from tpuctl.model.part import LogPart
-    from tpuctl.model.place import Copying
+    from tpuctl.model.log_range import LogPart
     from tpuctl.model.report import RunReport
+    from tpuctl.model.snapshot import Moment, StackStatus
     from tpuctl.model.stack import Stack
     from tpuctl.model.status import Down, NodeStatus
     from tpuctl.preflight.findings import Report
@@ -143,7 +143,7 @@ class Tpuctl:
 
     def named(self, part: LogPart | None) -> LogPart:
         """A part of a log, or all of it, with the names of workers or without."""
-        from tpuctl.model.part import WHOLE
+        from tpuctl.model.log_range import WHOLE
 
         return replace(part or WHOLE, is_named=self.names_workers)
 

@@ -260,7 +260,7 @@ class Rehearsing:
         )
 
     def _sources(self) -> list[Path]:
-        from tpuctl.jobs.selection import selected
+        from tpuctl.jobs.file_selection import selected
 
         entries = selected(self.root, self.wanted.include, self.wanted.exclude)
         return [one.path for one in entries if one.kind == "file" and one.name.endswith(".py")]
@@ -301,7 +301,7 @@ class Rehearsing:
             )
 
     def _copy(self, into: Path) -> None:
-        from tpuctl.jobs.selection import selected
+        from tpuctl.jobs.file_selection import selected
 
         into.mkdir()
         for entry in selected(self.root, self.wanted.include, self.wanted.exclude):

@@ -101,7 +101,7 @@ def follow(
     from tpuctl.cloud.signing import is_signed_out
     from tpuctl.errors import Diagnostic, TpuctlError
     from tpuctl.model.events import Event, LogChunk, Note, Warned
-    from tpuctl.model.part import LogPart
+    from tpuctl.model.log_range import LogPart
 
     state: State = context.obj
     state.command = "ci follow"

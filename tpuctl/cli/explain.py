@@ -67,7 +67,7 @@ def explain(
 
 def _explain_text(state: State, tpuctl: Tpuctl, job: str, error: str | None) -> None:
     from tpuctl.errors import Diagnostic, Usage
-    from tpuctl.model.pasted import explain_text
+    from tpuctl.model.pasted_error import explain_text
     from tpuctl.view.explanation import pasted_data, show_pasted
 
     if error is not None and job:

@@ -14,7 +14,7 @@ from tpuctl.cli.state import State
 from tpuctl.errors import TimedOut, Usage
 
 if TYPE_CHECKING:
-    from tpuctl.model.part import LogPart
+    from tpuctl.model.log_range import LogPart
 
 __all__ = ["register"]
 
@@ -105,7 +105,7 @@ def _part(
     """What the flags ask for. Raises Usage where they make no sense, or not together."""
     from datetime import UTC, datetime
 
-    from tpuctl.model.part import LogPart, moment, pattern
+    from tpuctl.model.log_range import LogPart, moment, pattern
 
     if offset is not None:
         others = {

@@ -79,7 +79,7 @@ def cp(
 
     Example: tpuctl cp -r data 0:
     """
-    from tpuctl.model.place import copying
+    from tpuctl.model.copy_path import copying
 
     state: State = context.obj
     wanted = copying(paths, all_workers=all_workers)
@@ -176,7 +176,7 @@ def _ssh_words(words: list[str], *, all_workers: bool) -> tuple[int, str]:
     import shlex
 
     from tpuctl.errors import Usage
-    from tpuctl.model.place import worker_number
+    from tpuctl.model.copy_path import worker_number
 
     worker = worker_number(words[0]) if words else None
     if worker is not None:
@@ -195,7 +195,7 @@ def _ssh_words(words: list[str], *, all_workers: bool) -> tuple[int, str]:
 
 def _worker(text: str) -> int:
     from tpuctl.errors import Usage
-    from tpuctl.model.place import worker_number
+    from tpuctl.model.copy_path import worker_number
 
     number = worker_number(text)
     if number is None:

@@ -18,7 +18,7 @@ from tpuctl.cli.arguments import hoist, require_text
 from tpuctl.cli.state import AFTER_INTERRUPT, Declined, Interrupted, State
 from tpuctl.cli.suggestions import usage_problem
 from tpuctl.errors import Diagnostic, TpuctlError, Usage
-from tpuctl.slim import leave_out_async_rest
+from tpuctl.google_imports import leave_out_async_rest
 
 __all__ = ["run"]
 

@@ -96,7 +96,7 @@ def rehearse(
 
     Example: tpuctl rehearse train.py -- --batch 64
     """
-    from tpuctl.model.secrets import parse_option
+    from tpuctl.model.secret_sources import parse_option
 
     state: State = context.obj
     seconds = duration(timeout, "--timeout")

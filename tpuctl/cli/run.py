@@ -130,7 +130,7 @@ def run(
 
     Example: tpuctl run train.py -- --steps 1000
     """
-    from tpuctl.model.secrets import parse_option
+    from tpuctl.model.secret_sources import parse_option
 
     state: State = context.obj
     _require_sense(down=down, detach=detach)

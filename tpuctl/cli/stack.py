@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tpuctl.api import Tpuctl
     from tpuctl.flows.down import Teardown
     from tpuctl.flows.plan import Prepared
-    from tpuctl.model.moment import Moment
+    from tpuctl.model.snapshot import Moment
 
 __all__ = ["confirm_up", "register"]
 

@@ -9,7 +9,7 @@ from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
     from tpuctl.api import Tpuctl
-    from tpuctl.model.moment import Moment
+    from tpuctl.model.snapshot import Moment
 
 __all__ = ["moment_data", "show_moment", "watch_here"]
 

@@ -18,9 +18,9 @@ from tpuctl.cloud.errors import convert, is_foreign
 from tpuctl.cloud.rest import Rest
 from tpuctl.cloud.threads import in_thread
 from tpuctl.errors import Transient
+from tpuctl.google_imports import compute_service
 from tpuctl.model.known_errors import facts_of
-from tpuctl.slim import compute_service
-from tpuctl.waiting import Backoff, Clock, SystemClock
+from tpuctl.polling import Backoff, Clock, SystemClock
 
 __all__ = ["Cloud"]
 

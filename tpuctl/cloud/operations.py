@@ -8,9 +8,9 @@ from tpuctl.cloud.classification import classify
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.errors import from_status
 from tpuctl.errors import NotFound
+from tpuctl.google_imports import compute_types
 from tpuctl.model.known_errors import facts_of
-from tpuctl.slim import compute_types
-from tpuctl.waiting import Backoff, wait_until
+from tpuctl.polling import Backoff, wait_until
 
 __all__ = ["compute_operation", "long_operation"]
 

@@ -10,7 +10,7 @@ from tpuctl.engine.step import step
 from tpuctl.errors import TpuctlError
 from tpuctl.model.events import Emit, Outcome, Planned, PlannedStep, StepFinished
 from tpuctl.model.plan import Change, Plan, Result
-from tpuctl.waiting import Clock
+from tpuctl.polling import Clock
 
 __all__ = ["apply"]
 

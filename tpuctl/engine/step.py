@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tpuctl.model.events import Emit, Outcome, StepFinished, StepProgress, StepStarted
-from tpuctl.waiting import Clock, SystemClock
+from tpuctl.polling import Clock, SystemClock
 
 __all__ = ["Step", "step"]
 

@@ -12,6 +12,7 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import NotFound
 from tpuctl.flows.controller import is_controller_gone
 from tpuctl.flows.inventory import look
+from tpuctl.model.cost import affordable_seconds
 from tpuctl.model.duration import seconds_of
 from tpuctl.model.events import Emit, Note, ignore
 from tpuctl.model.failures import LOG_TAIL, Failure, Machines, classify
@@ -19,8 +20,8 @@ from tpuctl.model.inventory import Found
 from tpuctl.model.job import JobRecord, WorkerRecord
 from tpuctl.model.stack import Stack
 from tpuctl.model.stack_cost import cost_of
-from tpuctl.resources.record import Record
-from tpuctl.waiting import Backoff
+from tpuctl.polling import Backoff
+from tpuctl.resources.stack_record import Record
 
 __all__ = ["log_ends", "machines_of", "reached_limit", "why_ended"]
 
@@ -95,7 +96,7 @@ async def machines_of(stack: Stack, cloud: Cloud, record: JobRecord) -> Machines
     They are known by their ids: others of the same names have been made since.
     """
     found, known = await asyncio.gather(
-        look(cloud, stack.project, stack=stack.name, kinds=("node", "tpu", "queued")),
+        look(cloud, stack.project, stack=stack.name, of=lambda kind: kind.is_tpu),
         Record(stack, cloud).read(),
     )
     footing = record.footing
@@ -139,7 +140,11 @@ def reached_limit(stack: Stack, created: datetime | None) -> str:
     limits, hourly = stack.file.limits, cost_of(stack).per_hour
     if limits.max_hours is not None and age >= limits.max_hours * 3600:
         return f"limits.max_hours, {limits.max_hours:g} hours"
-    if limits.max_cost is not None and hourly and age / 3600 * hourly >= limits.max_cost:
+    if (
+        limits.max_cost is not None
+        and hourly
+        and age >= affordable_seconds(limits.max_cost, hourly)
+    ):
         return f"limits.max_cost, ${limits.max_cost:g}"
     run_for = stack.queue.run_for if stack.queue is not None else None
     if run_for is not None and age >= seconds_of(run_for):

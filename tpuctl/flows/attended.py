@@ -11,7 +11,7 @@ from tpuctl.flows.recover import follow_to_the_end
 from tpuctl.flows.signals import Pressed, Presses
 from tpuctl.model.events import Event, LogChunk, Note
 from tpuctl.model.job import JobRecord
-from tpuctl.model.part import WHOLE, LogPart
+from tpuctl.model.log_range import WHOLE, LogPart
 
 __all__ = ["Followed", "follow_attended", "going_on"]
 

@@ -13,8 +13,8 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.files import private_folder
 from tpuctl.model.events import Emit, ignore
 from tpuctl.model.stack import Stack
+from tpuctl.polling import Clock
 from tpuctl.remote.keys import KeyPair, config_home, load_key, own_key
-from tpuctl.waiting import Clock
 
 __all__ = [
     "CLOUD",

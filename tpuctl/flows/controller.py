@@ -14,7 +14,7 @@ from tpuctl.model.stack import Stack
 from tpuctl.model.status import MachineStatus, NodeStatus
 from tpuctl.remote.transport import Transport
 from tpuctl.resources.base import SETTLING
-from tpuctl.resources.record import Record
+from tpuctl.resources.stack_record import Record
 
 __all__ = [
     "controller_status",
@@ -22,7 +22,6 @@ __all__ = [
     "first_access",
     "is_controller_gone",
     "node_variables",
-    "remote_node_status",
     "shell_variables",
     "with_sourcing",
     "write_shell_environment",
@@ -36,28 +35,6 @@ SOURCING = (
 # Read by login shells, and by bash for other shells and for commands over SSH. The last two keep
 # bash from reading the first, where they exist.
 PROFILES = {".profile": True, ".bashrc": True, ".bash_profile": False, ".bash_login": False}
-
-
-def remote_node_status(node: Any) -> NodeStatus:
-    """Our view of a node of API v1."""
-    parts = node.name.split("/")
-    endpoints = list(node.network_endpoints)
-    return NodeStatus(
-        name=parts[-1],
-        id="",  # API v1 tells none
-        zone=parts[3],
-        state=node.state.name,
-        health=node.health.name,
-        accelerator_type=node.accelerator_type,
-        runtime=node.tensorflow_version,
-        created=datetime.fromtimestamp(node.create_time.timestamp(), UTC)
-        if node.create_time
-        else None,
-        addresses=tuple(one.ip_address for one in endpoints),
-        ssh_ports=(),
-        endpoints=tuple(f"{one.ip_address}:{one.port}" for one in endpoints),
-        service_account=node.service_account,
-    )
 
 
 def controller_status(instance: Any) -> MachineStatus:

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.resource import Resource
-from tpuctl.flows.composition import resources_of
-from tpuctl.model.inventory import TPU_KINDS
 from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.model.stack import Stack
+from tpuctl.resources.composition import kind_of, resources_of
 
 __all__ = [
     "plan_of_controller",
@@ -37,7 +36,7 @@ def tpu_resources(
 ) -> list[Resource]:
     """The stack's TPU alone, which is all that its controller may make and take away."""
     everything = resources_of(stack, cloud, public_key=public_keys)
-    return [one for one in everything if one.address.partition("/")[0] in TPU_KINDS]
+    return [one for one in everything if kind_of(one.address).is_tpu]
 
 
 def _of_making(change: Change) -> Change:

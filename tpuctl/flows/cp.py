@@ -13,11 +13,11 @@ from typing import ParamSpec, TypeVar
 
 from tpuctl.engine.step import step
 from tpuctl.errors import Diagnostic, NotFound, RemoteFailed, TpuctlError, Transient, Usage
+from tpuctl.model.copy_path import FORMS, Copying
 from tpuctl.model.events import Emit, Warned
-from tpuctl.model.place import FORMS, Copying
+from tpuctl.polling import Backoff, Clock, SystemClock
 from tpuctl.remote.ssh import SshTransport
 from tpuctl.remote.trees import Entry, LocalTree, RemoteTree, Tree
-from tpuctl.waiting import Backoff, Clock, SystemClock
 
 __all__ = ["Copied", "copy"]
 

@@ -13,7 +13,6 @@ from tpuctl.engine.planner import Snapshot, observe, plan_down
 from tpuctl.engine.resource import Resource
 from tpuctl.errors import NotFound, TpuctlError
 from tpuctl.flows.apply import apply_plan
-from tpuctl.flows.composition import in_other_zones, resources_of
 from tpuctl.flows.context import Context
 from tpuctl.flows.inventory import look
 from tpuctl.model.cost import storage_cost
@@ -21,8 +20,9 @@ from tpuctl.model.inventory import Found
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import Down, Holding, Remaining
-from tpuctl.resources.record import Record
-from tpuctl.resources.secrets import forgotten_secrets
+from tpuctl.resources.composition import in_other_zones, resources_of
+from tpuctl.resources.secret_grants import forgotten_secrets
+from tpuctl.resources.stack_record import Record
 
 __all__ = ["Teardown", "bucket_holding", "down", "prepare_down", "prove_down"]
 

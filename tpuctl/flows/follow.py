@@ -14,8 +14,8 @@ from tpuctl.flows.jobs import as_stopped
 from tpuctl.flows.submission import own_name
 from tpuctl.flows.workers import connections
 from tpuctl.jobs import launch
-from tpuctl.jobs.beginning import begin
 from tpuctl.jobs.logs import GIVE_UP_SECONDS, WorkerLog, worker_records
+from tpuctl.jobs.start_barrier import begin
 from tpuctl.model.events import Emit, JobEnded, LogChunk, Note, Warned
 from tpuctl.model.job import (
     ENDED,

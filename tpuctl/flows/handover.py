@@ -17,23 +17,22 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.step import Step, step
 from tpuctl.errors import Diagnostic, RemoteFailed, TpuctlError
-from tpuctl.flows.composition import resources_of
 from tpuctl.flows.context import CLOUD, CONTROLLER, Keys, known_hosts
 from tpuctl.flows.workers import connect_workers, controller_transport
 from tpuctl.jobs.launch import parcel
 from tpuctl.jobs.wheel import own_wheel
 from tpuctl.model.events import Emit, Warned
-from tpuctl.model.inventory import MACHINES
 from tpuctl.model.job import JobRecord
-from tpuctl.model.secrets import source_of
+from tpuctl.model.secret_sources import source_of
 from tpuctl.model.stack import Stack
+from tpuctl.polling import all_ended
 from tpuctl.remote.ssh import SshTransport
 from tpuctl.remote.transport import Result, Transport
-from tpuctl.resources.image import USUAL
-from tpuctl.resources.machine import public_key_line, ssh_keys_with
+from tpuctl.resources.boot_image import USUAL
+from tpuctl.resources.composition import kind_of, resources_of
+from tpuctl.resources.custom_roles import is_recovered
+from tpuctl.resources.instance_metadata import public_key_line, ssh_keys_with
 from tpuctl.resources.network import Network
-from tpuctl.resources.roles import is_recovered
-from tpuctl.waiting import all_ended
 
 __all__ = ["equip_controller", "hand_over", "installed", "stack_file"]
 
@@ -228,7 +227,7 @@ async def _let_in(stack: Stack, cloud: Cloud, keys: str, one: Step) -> tuple[str
     resources = [
         each
         for each in resources_of(stack, cloud, public_key=lambda: keys)
-        if each.address.partition("/")[0] in MACHINES
+        if kind_of(each.address).is_machine
     ]
     there = await observe(resources)
     changes = [change for change in plan_up(resources, there) if "ssh-keys" in change.fields]

@@ -19,7 +19,7 @@ from tpuctl.model.job import (
     job_status,
 )
 from tpuctl.model.names import JOBS
-from tpuctl.resources.record import read_contents
+from tpuctl.resources.stack_record import read_contents
 
 __all__ = [
     "as_stopped",

@@ -11,7 +11,7 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.step import step
 from tpuctl.errors import TpuctlError
 from tpuctl.model.events import Emit
-from tpuctl.model.offered import Listed
+from tpuctl.model.live_catalog import Listed
 
 __all__ = ["What", "listed_in", "listed_zones"]
 

@@ -10,14 +10,14 @@ from dataclasses import replace
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.flows.context import Context
 from tpuctl.flows.workers import connections
-from tpuctl.jobs.lines import LineFilter, LineNames
-from tpuctl.jobs.logplace import first_byte
+from tpuctl.jobs.log_lines import LineFilter, LineNames
+from tpuctl.jobs.log_position import first_byte
 from tpuctl.jobs.logs import WorkerLog
 from tpuctl.model.events import Emit, Event, LogChunk, Note
 from tpuctl.model.job import JobRecord
-from tpuctl.model.part import WHOLE, LogPart
+from tpuctl.model.log_range import WHOLE, LogPart
+from tpuctl.polling import all_ended
 from tpuctl.remote.transport import Transport
-from tpuctl.waiting import all_ended
 
 __all__ = ["first_bytes", "lines_of", "log_so_far", "show_log"]
 

@@ -1,8 +1,6 @@
 """What the caller may not do, found out before anything is begun and told as one list.
 
-The names are those of IAM's own record of permissions and predefined roles
-(github.com/iann0036/iam-dataset, gcp/); what each call needs is from the reference of that call
-("IAM Permissions" on cloud.google.com/compute/docs/reference and its siblings).
+What each kind of resource needs stands with it.
 """
 
 from __future__ import annotations
@@ -14,9 +12,12 @@ from typing import Protocol, TypeVar
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Denied, NotFound, Scope, TpuctlError
-from tpuctl.flows.composition import resources_of
+from tpuctl.model.inventory import GROUPS
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
+from tpuctl.resources.composition import KINDS, kind_of, resources_of
+from tpuctl.resources.iap_tunnel import IapTunnel
+from tpuctl.resources.kind import CloudKind
 
 __all__ = [
     "Missing",
@@ -33,88 +34,6 @@ CREATE, UPDATE = Action.CREATE.value, Action.UPDATE.value
 ACT_AS = "iam.serviceAccounts.actAs"
 BILLING = "billing.resourceAssociations.create"
 
-# Kind of resource; what is done to it, and to which of its fields; a role, and permissions of it.
-# What is created is also found again and deleted: who could not do that would be left with it.
-TABLE = """
-project look browser resourcemanager.projects.get
-project update billing.projectManager resourcemanager.projects.createBillingAssignment
-apis look serviceusage.serviceUsageConsumer serviceusage.services.list
-apis update serviceusage.serviceUsageAdmin serviceusage.services.enable serviceusage.operations.get
-network look compute.viewer compute.networks.get compute.networks.list
-network create compute.networkAdmin compute.networks.create compute.networks.delete
-network create compute.networkAdmin compute.globalOperations.get
-firewall look compute.viewer compute.firewalls.get compute.firewalls.list
-firewall create compute.securityAdmin compute.firewalls.create compute.firewalls.delete
-firewall create compute.securityAdmin compute.networks.updatePolicy compute.globalOperations.get
-firewall update compute.securityAdmin compute.firewalls.update compute.networks.updatePolicy
-firewall update compute.securityAdmin compute.firewalls.get compute.globalOperations.get
-private-access look compute.viewer compute.subnetworks.get
-private-access update compute.networkAdmin compute.subnetworks.setPrivateIpGoogleAccess
-private-access update compute.networkAdmin compute.regionOperations.get
-iap connect iap.tunnelResourceAccessor iap.tunnelInstances.accessViaIAP
-bucket look storage.admin storage.buckets.get storage.objects.get storage.objects.list
-bucket create storage.admin storage.buckets.create storage.buckets.list
-bucket create storage.admin storage.objects.create storage.objects.delete
-bucket delete storage.admin storage.buckets.delete
-grants look storage.admin storage.buckets.getIamPolicy
-grants update storage.admin storage.buckets.setIamPolicy storage.objects.create
-grants update storage.admin storage.objects.delete
-secret look secretmanager.viewer secretmanager.secrets.getIamPolicy
-secret update secretmanager.admin secretmanager.secrets.setIamPolicy
-node-grants look storage.admin storage.buckets.getIamPolicy
-node-grants update storage.admin storage.buckets.setIamPolicy storage.objects.create
-node-grants update storage.admin storage.objects.delete
-account-grants look iam.serviceAccountAdmin iam.serviceAccounts.getIamPolicy
-account-grants update iam.serviceAccountAdmin iam.serviceAccounts.setIamPolicy
-account-grants update storage.admin storage.objects.create storage.objects.delete
-account look iam.serviceAccountAdmin iam.serviceAccounts.get
-account create iam.serviceAccountAdmin iam.serviceAccounts.create iam.serviceAccounts.delete
-account create iam.serviceAccountAdmin iam.serviceAccounts.list
-role look iam.roleAdmin iam.roles.get
-role create iam.roleAdmin iam.roles.create
-role update iam.roleAdmin iam.roles.update
-role update:deleted iam.roleAdmin iam.roles.undelete
-project-grants look resourcemanager.projectIamAdmin resourcemanager.projects.getIamPolicy
-project-grants update resourcemanager.projectIamAdmin resourcemanager.projects.setIamPolicy
-node look tpu.viewer tpu.nodes.get tpu.nodes.list
-node create tpu.admin tpu.nodes.create tpu.nodes.delete tpu.operations.get
-node create compute.viewer compute.addresses.list compute.disks.list compute.instances.list
-node create iam.serviceAccountAdmin iam.serviceAccounts.list
-node create iam.serviceAccountUser iam.serviceAccounts.actAs
-node update:labels,tags,ssh-keys,limits,metadata tpu.admin tpu.nodes.update tpu.operations.get
-node update:state tpu.admin tpu.nodes.start tpu.operations.get
-queued look tpu.viewer tpu.nodes.get tpu.nodes.list
-queued create tpu.admin tpu.nodes.create tpu.nodes.delete tpu.operations.get
-queued create compute.viewer compute.addresses.list compute.disks.list compute.instances.list
-queued create iam.serviceAccountAdmin iam.serviceAccounts.list
-queued create iam.serviceAccountUser iam.serviceAccounts.actAs
-queued update:labels,tags,ssh-keys,limits,metadata tpu.admin tpu.nodes.update tpu.operations.get
-tpu look tpu.viewer tpu.nodes.get tpu.nodes.list
-tpu create tpu.admin tpu.nodes.create tpu.nodes.delete tpu.operations.get
-tpu create compute.viewer compute.addresses.list compute.disks.list compute.instances.list
-tpu create iam.serviceAccountAdmin iam.serviceAccounts.list
-tpu create compute.viewer compute.subnetworks.list
-disk look compute.viewer compute.disks.get compute.disks.list
-disk create compute.instanceAdmin.v1 compute.disks.create compute.disks.setLabels
-disk create compute.instanceAdmin.v1 compute.disks.delete compute.zoneOperations.get
-controller look compute.viewer compute.instances.get compute.instances.list
-controller create compute.instanceAdmin.v1 compute.instances.create compute.instances.setLabels
-controller create compute.instanceAdmin.v1 compute.instances.setMetadata
-controller create compute.instanceAdmin.v1 compute.instances.setServiceAccount
-controller create compute.instanceAdmin.v1 compute.instances.setTags compute.disks.create
-controller create compute.instanceAdmin.v1 compute.subnetworks.use compute.zoneOperations.get
-controller create compute.instanceAdmin.v1 compute.subnetworks.useExternalIp
-controller create compute.instanceAdmin.v1 compute.instances.delete compute.disks.delete
-controller create compute.instanceAdmin.v1 compute.disks.setLabels
-controller create compute.viewer compute.disks.get
-controller create iam.serviceAccountUser iam.serviceAccounts.actAs
-controller update:status compute.instanceAdmin.v1 compute.instances.start
-controller update:disks compute.instanceAdmin.v1 compute.instances.attachDisk compute.disks.use
-controller update:status,disks compute.instanceAdmin.v1 compute.zoneOperations.get
-controller update:ssh-keys,limits,metadata compute.instanceAdmin.v1 compute.instances.setMetadata
-controller update:ssh-keys,limits,metadata compute.instanceAdmin.v1 compute.zoneOperations.get
-controller update:ssh-keys,limits,metadata iam.serviceAccountUser iam.serviceAccounts.actAs
-"""
 # Where both are to be given, the one is enough.
 ENOUGH = {
     "roles/compute.viewer": "roles/compute.instanceAdmin.v1",
@@ -162,15 +81,13 @@ class HasPlan(Protocol):
 P = TypeVar("P", bound=HasPlan)
 
 
-def needs(kinds: Iterable[str]) -> list[Permission]:
+def needs(kinds: Iterable[type[CloudKind]]) -> list[Permission]:
     """All that bringing up resources of these kinds may need."""
-    rows = (line.split() for line in TABLE.strip().splitlines())
-    known = {*kinds}
     return [
-        Permission(kind, *_action(what), f"roles/{role}", name)
-        for kind, what, role, *names in rows
+        Permission(kind.kind, *_action(what), f"roles/{role}", name)
+        for kind in sorted(kinds, key=lambda kind: (GROUPS.index(kind.group), KINDS.index(kind)))
+        for what, role, *names in map(str.split, kind.permissions.strip().splitlines())
         for name in names
-        if kind in known
     ]
 
 
@@ -209,10 +126,10 @@ def _is_needed(permission: Permission, plan: Plan) -> bool:
     return permission.is_for(plan)
 
 
-def kinds_of(stack: Stack, cloud: Cloud) -> set[str]:
+def kinds_of(stack: Stack, cloud: Cloud) -> set[type[CloudKind]]:
     """The kinds of all that a stack needs permissions for: its resources, and the way to them."""
-    kinds = {one.address.partition("/")[0] for one in resources_of(stack, cloud)}
-    return kinds | ({"iap"} if stack.file.network.ssh == "iap" else set())
+    kinds = {kind_of(one.address) for one in resources_of(stack, cloud)}
+    return kinds | ({IapTunnel} if stack.file.network.ssh == "iap" else set())
 
 
 async def missing_permissions(stack: Stack, cloud: Cloud) -> Sequence[Missing]:

@@ -11,7 +11,6 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.resource import Resource
 from tpuctl.errors import Diagnostic, TpuctlError
-from tpuctl.flows.composition import in_other_zones, resources_of
 from tpuctl.flows.context import Context
 from tpuctl.flows.controller_recovery import plan_of_controller
 from tpuctl.flows.inventory import look
@@ -20,20 +19,22 @@ from tpuctl.flows.quota import read_limits, read_region, report_of
 from tpuctl.flows.zones import home_zone
 from tpuctl.model.cost import Cost
 from tpuctl.model.events import Warned
-from tpuctl.model.inventory import TPU_KINDS
+from tpuctl.model.inventory import Kind
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.quota import QuotaReport
 from tpuctl.model.stack import Stack
 from tpuctl.model.stack_cost import cost_of, costs_elsewhere
 from tpuctl.remote.iap import RANGE
-from tpuctl.resources.secrets import forgotten_secrets
+from tpuctl.resources.composition import in_other_zones, kind_of, resources_of
+from tpuctl.resources.controller import Controller
+from tpuctl.resources.disk import DataDisk
+from tpuctl.resources.secret_grants import forgotten_secrets
 from tpuctl.resources.tpu_node_v1 import announcement
 
 __all__ = ["Prepared", "access_warnings", "plan", "prepare_up", "sources_of"]
 
 TUNNEL = "iap.tunnelInstances.accessViaIAP"
 ROLE = "roles/iap.tunnelResourceAccessor"
-MACHINES = ("node/", "queued/", "controller/")
 
 
 @dataclass(frozen=True)
@@ -98,13 +99,19 @@ async def prepare_up(
 
     What the stack has in other zones is from tries that were given up, and goes.
     """
-    kinds = {*TPU_KINDS, *(("controller",) if stack.controller else ())}
-    kinds |= {"disk"} if stack.file.tpu.data_disks else set()
+
+    def may_have(kind: type[Kind]) -> bool:
+        if kind is Controller:
+            return stack.controller is not None
+        if kind is DataDisk:
+            return bool(stack.file.tpu.data_disks)
+        return kind.is_zonal
+
     limits = asyncio.create_task(read_limits(stack, cloud)) if zone is None else None
     region = None
     try:
         everyones = await look(
-            cloud, stack.project, stack=stack.name, kinds=sorted(kinds), others=zone is None
+            cloud, stack.project, stack=stack.name, of=may_have, others=zone is None
         )
         found = [item for item in everyones if item.stack == stack.name]
         here = stack.in_zone(zone or home_zone(stack, found))
@@ -142,7 +149,7 @@ async def sources_of(stack: Stack, cloud: Cloud) -> tuple[str, ...]:
 
 async def access_warnings(stack: Stack, cloud: Cloud, plan: Plan) -> Sequence[Diagnostic]:
     """What a plan that makes machines without external addresses should be known to mean."""
-    makes = any(one.action is Action.CREATE and one.address.startswith(MACHINES) for one in plan)
+    makes = any(one.action is Action.CREATE and kind_of(one.address).has_ssh for one in plan)
     if stack.file.network.ssh == "external" or not makes:
         return ()
     found = [_without_addresses(stack)]

@@ -23,12 +23,21 @@ from tpuctl.errors import Conflict, NotFound, TpuctlError
 from tpuctl.flows.inventory import look
 from tpuctl.model.events import Emit
 from tpuctl.model.inventory import Found, with_requests
-from tpuctl.model.plan import Plan
+from tpuctl.model.plan import Action, Plan
 from tpuctl.model.quota import QuotaReport, Region, compute_lines, tpu_lines
 from tpuctl.model.quota_room import Room, rooms_of
 from tpuctl.model.stack import Stack
+from tpuctl.resources.composition import kind_of
 
-__all__ = ["Limits", "read_limits", "read_region", "read_room", "report_of", "words_of"]
+__all__ = [
+    "Limits",
+    "adds_nodes",
+    "read_limits",
+    "read_region",
+    "read_room",
+    "report_of",
+    "words_of",
+]
 
 SECONDS = 15.0  # a plan waits no longer for what only informs
 MOST_PAGES = 20
@@ -103,7 +112,7 @@ async def read_room(
             look(
                 cloud,
                 cloud.project,
-                kinds=("node", "tpu", "queued"),
+                of=lambda kind: kind.is_tpu,
                 others=True,
                 must_exist=True,
             ),
@@ -151,12 +160,18 @@ def report_of(
 ) -> QuotaReport:
     """What the plan counts against. `found` has every node and request of the project."""
     unread = [limits.problem] if limits.problem else []
-    lines = list(tpu_lines(stack, plan, found, limits.allowed))
+    adds = adds_nodes(plan)
+    lines = list(tpu_lines(stack, plan, found, limits.allowed, adds_nodes=adds))
     if isinstance(region, str):
         unread.append(region)
     else:
-        lines += compute_lines(stack, plan, region)
+        lines += compute_lines(stack, plan, region, adds_nodes=adds)
     return QuotaReport(tuple(lines), tuple(unread))
+
+
+def adds_nodes(plan: Plan) -> bool:
+    """Whether the plan makes nodes, or asks for some."""
+    return any(one.action is Action.CREATE and kind_of(one.address).is_tpu for one in plan)
 
 
 def words_of(name: str) -> frozenset[str]:

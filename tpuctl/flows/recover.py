@@ -34,11 +34,11 @@ from tpuctl.jobs.logs import GIVE_UP_SECONDS, worker_records
 from tpuctl.model.attempt import Attempt, Retry, Verdict, retries_left
 from tpuctl.model.events import Emit, Note, Warned
 from tpuctl.model.failures import Failure
-from tpuctl.model.inventory import TPU_KINDS
 from tpuctl.model.job import EXIT_LOST, EXIT_TIMED_OUT, JobRecord
-from tpuctl.model.part import WHOLE, LogPart
+from tpuctl.model.log_range import WHOLE, LogPart
+from tpuctl.polling import Backoff, wait_until
 from tpuctl.remote.transport import Transport
-from tpuctl.waiting import Backoff, wait_until
+from tpuctl.resources.composition import kind_of
 
 __all__ = [
     "RecoveryAborted",
@@ -49,7 +49,6 @@ __all__ = [
     "submission_of",
 ]
 
-EXIT_NO_CAPACITY = 75
 PAUSE = Backoff(first=5.0, most=300.0, factor=4.0)  # before another try of what is broken
 PATIENCE = GIVE_UP_SECONDS  # with machines that do not answer
 BEGIN_SECONDS = 120.0  # after which an attempt that was announced has begun, or never will
@@ -339,7 +338,7 @@ def _spent(ending: Ending, failure: Failure) -> Ending:
     detail = failure.cause + (f"\n    {failure.detail}" if failure.detail else "")
     if failure.kind == "preemption":
         detail += f"\nAll {retries.preemption} of job.retries.preemption were used"
-        spent = replace(status, state="lost", exit_code=EXIT_NO_CAPACITY, detail=detail)
+        spent = replace(status, state="lost", exit_code=NoCapacity.exit_code, detail=detail)
         return replace(ending, status=spent)
     if failure.kind == "infrastructure":
         detail += f"\nAll {retries.infrastructure} of job.retries.infrastructure were used"
@@ -446,7 +445,7 @@ async def _copies(context: Context, record: JobRecord) -> dict[str, int]:
 
 async def remove_nodes(prepared: Prepared, emit: Emit) -> None:
     """Delete the nodes of a plan, or their request."""
-    tpus = [one for one in prepared.resources if one.address.partition("/")[0] in TPU_KINDS]
+    tpus = [one for one in prepared.resources if kind_of(one.address).is_tpu]
     plan = plan_down(tpus, await observe(tpus))
     if not plan.is_empty:
         await apply_plan(plan, tpus, emit)

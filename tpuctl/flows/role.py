@@ -1,66 +1,35 @@
 """The custom role of whoever brings a stack up, runs jobs on it and takes it down, and no more.
 
-Made of the table of permissions: what a plan is checked for is what the role has.
+Made of what each kind of resource needs: what a plan is checked for is what the role has.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.flows.permissions import ACT_AS, BILLING, Permission, kinds_of, needs
 from tpuctl.model.role import CustomRole, Grant, RoleGroup
 from tpuctl.model.stack import Stack
+from tpuctl.resources.composition import kind_of
 
-__all__ = ["PURPOSES", "custom_role", "path_of"]
+__all__ = ["custom_role", "path_of"]
 
-PURPOSES: Mapping[str, str] = {
-    "project": "the project",
-    "apis": "the APIs that the stack needs",
-    "network": "the network of the machines",
-    "private-access": "Google's APIs for machines without external addresses",
-    "firewall": "the firewall rule that lets SSH in",
-    "iap": "SSH through Identity-Aware Proxy",
-    "bucket": "the bucket, and the bundles, logs and records in it",
-    "grants": "what the machines may do in the bucket",
-    "node-grants": "what the TPU node may do in the bucket",
-    "secret": "who may read the stack's secrets",
-    "account": "the account that the machines act as",
-    "account-grants": "who may act as that account",
-    "role": "the custom roles by which machines delete and make TPUs",
-    "project-grants": "what the machines may do in the project",
-    "node": "TPU VMs",
-    "queued": "requests for TPU VMs, and what they bring",
-    "tpu": "the TPU node",
-    "disk": "data disks",
-    "controller": "the controller",
-}
 ACTING = "making machines that act as an account: of this project, any one"
-CHANGES = "changing a stack that is up"
-# What a first `up` in an ordinary project does without, by kind and action of the table.
-PATHS: Mapping[tuple[str, str], str] = {
-    ("project", "update"): "linking the billing account",
-    ("apis", "update"): "enabling APIs that are off",
-    ("network", "create"): "making a network where the project has no `default`",
-    ("private-access", "update"): "switching Private Google Access on",
-    ("firewall", "update"): "letting in another address than last time",
-    ("role", "update"): "extending a custom role that another stack made, or one that was deleted",
-    ("node", "update"): CHANGES,
-    ("queued", "update"): CHANGES,
-    ("controller", "update"): CHANGES,
-    ("bucket", "delete"): "`down --delete-bucket`",
-}
 SHOWN = ("compute.regions.get", "orgpolicy.policy.get", "serviceusage.quotas.get")
 
 
 def path_of(permission: Permission) -> str:
     """The optional path that a permission is for; "" where every first `up` needs it."""
-    return PATHS.get((permission.kind, permission.action), "")
+    action, path = kind_of(permission.kind).optional
+    return path if permission.action == action else ""
 
 
 def custom_role(stack: Stack, cloud: Cloud) -> CustomRole:
     """The role for this stack. Asks nothing: `cloud` only says which one is meant."""
-    wanted = [one for one in needs(kinds_of(stack, cloud)) if _is_for(one, stack)]
+    wanted = [
+        one
+        for one in needs(kinds_of(stack, cloud))
+        if kind_of(one.kind).may_need(one.action, stack)
+    ]
     always = {one.name for one in wanted if not path_of(one)}
     groups: dict[tuple[str, str], dict[str, None]] = {}
     seen: set[str] = set()
@@ -69,7 +38,7 @@ def custom_role(stack: Stack, cloud: Cloud) -> CustomRole:
         if one.name in seen or (one.name == ACT_AS and not stack.makes_service_account):
             continue
         seen.add(one.name)
-        purpose = ACTING if one.name == ACT_AS else PURPOSES.get(one.kind, one.kind)
+        purpose = ACTING if one.name == ACT_AS else kind_of(one.kind).label
         groups.setdefault((purpose, path), {})[one.name] = None
     name = f"tpuctl_{stack.name.replace('-', '_')}"
     return CustomRole(
@@ -84,15 +53,6 @@ def custom_role(stack: Stack, cloud: Cloud) -> CustomRole:
         tuple(_grants(stack, name)),
         SHOWN,
     )
-
-
-def _is_for(permission: Permission, stack: Stack) -> bool:
-    """Whether the stack can come to need it at all."""
-    if permission.kind == "project" and permission.action == "update":
-        return stack.file.project.billing_account is not None
-    if permission.kind == "network" and permission.action == "create":
-        return stack.file.network.name == "auto"
-    return True
 
 
 def _grants(stack: Stack, role: str) -> list[Grant]:

@@ -25,7 +25,7 @@ from tpuctl.flows.submission import Submission, placed
 from tpuctl.flows.submit import submit
 from tpuctl.flows.up import up as bring_up
 from tpuctl.flows.workers import connections, nodes_of
-from tpuctl.jobs.beginning import begin
+from tpuctl.jobs.start_barrier import begin
 from tpuctl.model.events import (
     Emit,
     Event,
@@ -40,7 +40,7 @@ from tpuctl.model.events import (
     Warned,
 )
 from tpuctl.model.job import Form, JobRecord, as_argument
-from tpuctl.model.part import WHOLE, LogPart
+from tpuctl.model.log_range import WHOLE, LogPart
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import Down
 from tpuctl.preflight.command import check_runnable, check_setup, runnable

@@ -7,7 +7,7 @@ import asyncio
 from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Conflict, Denied, NotFound
-from tpuctl.model.secrets import Secrets, Source, no_such_secret
+from tpuctl.model.secret_sources import Secrets, Source, no_such_secret
 
 __all__ = ["require_secrets"]
 

@@ -17,9 +17,9 @@ from tpuctl.flows.jobs import considered, load
 from tpuctl.jobs.launch import command
 from tpuctl.model.inventory import with_requests
 from tpuctl.model.job import JobRecord, JobStatus, WorkerRecord, job_status
-from tpuctl.model.moment import JobNow, Moment, StackStatus
 from tpuctl.model.names import JOBS
 from tpuctl.model.progress import LINES, TAIL, Progress, progress_of
+from tpuctl.model.snapshot import JobNow, Moment, StackStatus
 
 if TYPE_CHECKING:
     from tpuctl.remote.ssh import SshTransport
@@ -30,7 +30,6 @@ RECENT = 8  # jobs, the latest, among which the running ones are looked for
 READERS = 16
 ASK_SECONDS = 5.0  # that a machine may take to say how far a job is
 SHUN_SECONDS = 60.0  # that one which did not is left alone
-KINDS = ("node", "tpu", "queued", "controller", "disk", "address", "bucket")
 
 
 async def status(context: Context) -> StackStatus:
@@ -41,7 +40,7 @@ async def status(context: Context) -> StackStatus:
             context.cloud,
             stack.project,
             stack=stack.name,
-            kinds=KINDS,
+            of=lambda kind: kind.is_billable,
             must_exist=not context.has_file,
         ),
         stack.file.tpu.capacity if context.has_file else None,

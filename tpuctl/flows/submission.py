@@ -18,11 +18,11 @@ from tpuctl.jobs.launch import FirstAccess
 from tpuctl.model.attempt import Footing, Retries
 from tpuctl.model.installation import Installation
 from tpuctl.model.job import Form, JobRecord
-from tpuctl.model.secrets import Secrets
+from tpuctl.model.secret_sources import Secrets
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
-from tpuctl.resources.record import Record
-from tpuctl.resources.secrets import settling_seconds
+from tpuctl.resources.secret_grants import settling_seconds
+from tpuctl.resources.stack_record import Record
 
 __all__ = ["Submission", "own_name", "placed", "worker_environment"]
 

@@ -18,9 +18,9 @@ from tpuctl.engine.step import Step, step
 from tpuctl.errors import Conflict, Diagnostic, TpuctlError
 from tpuctl.flows.submission import Submission, worker_environment
 from tpuctl.jobs.bundle import Bundle, build_bundle
-from tpuctl.jobs.indexes import cache_home
+from tpuctl.jobs.bundle_upload import Shipped, renew_bundle, ship_bundle
 from tpuctl.jobs.launch import Launch, start, stop_through_bucket
-from tpuctl.jobs.ship import Shipped, renew_bundle, ship_bundle
+from tpuctl.jobs.pack_index_cache import cache_home
 from tpuctl.model.events import Emit, Warned
 from tpuctl.model.job import JobRecord, lost_worker, new_job_id
 from tpuctl.remote.transport import Transport

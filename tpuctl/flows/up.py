@@ -26,16 +26,16 @@ from tpuctl.flows.workers import connect_workers, connections, nodes_of
 from tpuctl.flows.zones import Refusal, exhausted, next_zone, zones_to_try
 from tpuctl.jobs.launch import parcel
 from tpuctl.model.events import Emit, Event, Note, Outcome, Planned, PlannedStep, StepFinished
-from tpuctl.model.inventory import MACHINES, TPU_KINDS
 from tpuctl.model.plan import Action
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
+from tpuctl.polling import all_ended
 from tpuctl.remote.ssh import SshTransport
 from tpuctl.remote.transport import Result, Transport, retried
 from tpuctl.resources.bucket import Bucket
-from tpuctl.resources.record import Contents, Record
-from tpuctl.resources.roles import has_limits, is_recovered
-from tpuctl.waiting import all_ended
+from tpuctl.resources.composition import kind_of
+from tpuctl.resources.custom_roles import has_limits, is_recovered
+from tpuctl.resources.stack_record import Contents, Record
 
 __all__ = [
     "DownWatch",
@@ -52,12 +52,11 @@ __all__ = [
 WORKERS, WATCH = "ssh/workers", "ssh/watch"
 JOBS_BY_SSH = "jobs are sent over SSH"
 KEPT_BY_THEM = "they keep the limits, and use the bucket with their own account"
-ZONAL = (*TPU_KINDS, "controller", "disk")
 T = TypeVar("T")
 Say = Callable[[str], None]
 LOOK_SECONDS = 5.0  # between looks for a `down` beside it
 FOLDER = ".tpuctl/watch"
-PROGRAMS = ("watch.py", "attend.py", "probe.py")
+PROGRAMS = ("watchdog.py", "ensure_watchdog.py", "probe.py")
 PATIENCE = 420.0  # seconds that Google's identity changes were seen to take
 NO_PROOF = 91  # exit code of our own: everything else was well
 # Renamed into place: another `up` may be running the very same files.
@@ -65,7 +64,7 @@ UNPACK = (
     'mkdir -p "$1" && new=$(mktemp -d "$1.XXXXXX") && tar -xf - -C "$new" '
     '&& mv -f "$new"/* "$1" && rmdir "$new" || { rm -rf "$new"; false; }'
 )
-ENSURE = 'python3 -S -I "$1/attend.py"'
+ENSURE = 'python3 -S -I "$1/ensure_watchdog.py"'
 PROVE = 'python3 -S -I "$1/probe.py" "$2" 0 >&2'
 # At the same time: each of the two takes a moment to start.
 BOTH = f"{{ {PROVE} & {ENSURE}; ensured=$?; wait $! || proved=no; }}"
@@ -151,7 +150,7 @@ async def _give_up_zone(prepared: Prepared, emit: Emit) -> None:
     made = [
         one
         for one in prepared.resources
-        if one.address.partition("/")[0] in ZONAL
+        if kind_of(one.address).is_zonal
         and prepared.plan.change(one.address).action is Action.CREATE
     ]
     plan = plan_down(made, await observe(made))
@@ -179,7 +178,7 @@ async def _undo(context: Context) -> TpuctlError:
 def _planned_settling(prepared: Prepared) -> Planned:
     """What `settle` does once the plan has been carried out."""
     addresses = (one.address for one in prepared.plan)
-    machines = sorted(one for one in addresses if one.partition("/")[0] in MACHINES)
+    machines = sorted(one for one in addresses if kind_of(one).is_machine)
     return Planned(
         (
             PlannedStep(WORKERS, "connect", JOBS_BY_SSH, tuple(machines)),

@@ -20,9 +20,9 @@ from tpuctl.flows.inventory import look_for_nodes
 from tpuctl.model.events import CommandOutput, Emit, Warned
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
+from tpuctl.polling import Backoff, all_ended, wait_until
 from tpuctl.remote.iap import Destination, IapWay, Relay
 from tpuctl.remote.ssh import Address, SshTransport, ask_host_key
-from tpuctl.waiting import Backoff, all_ended, wait_until
 
 __all__ = [
     "Ending",
@@ -36,7 +36,7 @@ __all__ = [
     "transports",
 ]
 
-BOOT_SECONDS = 300.0
+SSH_RETRY_SECONDS = 300.0
 SSH_PORT = 22  # of machines as the relay knows them
 HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")  # RFC 1123
 HOST_KEY_SECONDS = 20.0  # the machines of a READY node have published theirs, if they ever do
@@ -272,7 +272,7 @@ async def connect_workers(cloud: Cloud, transports: Sequence[SshTransport]) -> N
             await wait_until(
                 probe,
                 what=f"worker {transport.worker} answering over SSH",
-                seconds=BOOT_SECONDS,
+                seconds=SSH_RETRY_SECONDS,
                 backoff=Backoff(0.2, 5.0),
                 clock=cloud.clock,
             )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tpuctl.catalog import region_of
 from tpuctl.errors import Conflict, NoCapacity, QuotaExceeded, Scope, TpuctlError
-from tpuctl.model.inventory import GONE_BAD, TPU_KINDS, Found
+from tpuctl.model.inventory import GONE_BAD, Found
 from tpuctl.model.known_errors import table
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
@@ -35,7 +35,7 @@ def home_zone(stack: Stack, found: Sequence[Found]) -> str:
     Raises Conflict when it has a node or data in a zone that the stack file does not name: what
     is there is charged, and nobody asked for it to be deleted.
     """
-    tpus = [one for one in found if one.kind in TPU_KINDS]
+    tpus = [one for one in found if one.of.is_tpu]
     disks = [one for one in found if _holds_data(one, stack)]
     _refuse_outside([one for one in tpus if _stays(one)], "Node", stack)
     working = [zone for zone in stack.zones if _is_at_work(zone, tpus)]

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from tpuctl.errors import Diagnostic, Refused, Usage
-from tpuctl.jobs.cutting import cut
-from tpuctl.jobs.readings import Chunks, Readings
-from tpuctl.jobs.selection import Entry, selected
+from tpuctl.jobs.chunk_cache import Chunks, Readings
+from tpuctl.jobs.chunking import cut
+from tpuctl.jobs.file_selection import Entry, selected
 
 __all__ = ["LARGE_BYTES", "Bundle", "Source", "build_bundle"]
 

@@ -17,9 +17,9 @@ from tpuctl.assets import program
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, RemoteFailed, TpuctlError, Unreachable
 from tpuctl.model.job import JobRecord, WorkerRecord
-from tpuctl.model.secrets import Secrets
+from tpuctl.model.secret_sources import Secrets
+from tpuctl.polling import all_ended
 from tpuctl.remote.transport import Transport
-from tpuctl.waiting import all_ended
 
 __all__ = [
     "SHIPPED",
@@ -38,22 +38,22 @@ __all__ = [
 SHIPPED = (
     "arrival.py",
     "supervisor.py",
-    "keeper.py",
+    "job_parent.py",
     "fetch.py",
-    "groundwork.py",
+    "setup_command.py",
     "environment.py",
-    "vault.py",
-    "courier.py",
+    "secret_fetch.py",
+    "uploader.py",
     "accelerator.py",
     "attempt.py",  # what others of these import
     "preparation.py",
-    "once.py",
+    "run_once.py",
     "tail.py",
     "logfile.py",
     "logindex.py",
     "folder.py",
     "clock.py",
-    "together.py",
+    "start_barrier.py",
     "processes.py",
     "storage.py",
     "unpack.py",

@@ -16,8 +16,8 @@ from tpuctl.cloud.objects import ObjectInfo
 from tpuctl.errors import NotFound, Unreachable
 from tpuctl.jobs.launch import command
 from tpuctl.model.job import JobRecord, WorkerRecord, lost_worker
+from tpuctl.polling import Backoff, Clock, SystemClock
 from tpuctl.remote.transport import Result, Transport
-from tpuctl.waiting import Backoff, Clock, SystemClock
 
 __all__ = [
     "GIVE_UP_SECONDS",

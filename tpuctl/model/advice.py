@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tpuctl.model.inventory import GONE_BAD, MACHINES, TPU_KINDS, Found, left_behind
+from tpuctl.model.inventory import GONE_BAD, Found, left_behind
 
 __all__ = ["Advice", "advice_on"]
 
@@ -26,7 +26,7 @@ def advice_on(found: Sequence[Found]) -> tuple[Advice, ...]:
     """About everything of one stack, the most important first."""
     if not found:
         return (Advice("Nothing of it exists. To bring it up:", "up"),)
-    machines = [one for one in found if one.kind in MACHINES]
+    machines = [one for one in found if one.of.is_machine]
     if not machines and any(one.kind != "bucket" for one in found):
         return (Advice("No machine of it is left, but other things are. To remove them:", "down"),)
     if not machines:
@@ -50,7 +50,7 @@ def _of_state(one: Found) -> Advice | None:
         if one.state in WAITING:
             return Advice(f"Request {one.name} still waits. To wait with it:", "up")
         return None
-    if one.kind in TPU_KINDS and one.state in GONE_BAD:
+    if one.of.is_tpu and one.state in GONE_BAD:
         return Advice(f"Node {one.name} is {one.state}. To make it anew:", "up")
     if one.state in STOPPED:
         what = "Controller" if one.kind == "controller" else "Node"

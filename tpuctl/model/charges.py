@@ -11,31 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from tpuctl.catalog import (
-    accelerator_type,
-    address_price,
-    machine_price,
-    machine_type,
-    node_price,
-    region_of,
-    storage_price,
-)
-from tpuctl.model.cost import disk_cost
+from tpuctl.model.cost import spent
 from tpuctl.model.inventory import Found
 
 __all__ = ["Charge", "charge_of", "charges_of", "hourly", "is_charged", "so_far"]
-
-TPU_KINDS = ("node", "tpu")
-# Charged while READY, idle or not (cloud.google.com/tpu/docs, "Pricing"); states on the way
-# there and after the end are not. What is unclear counts as charged.
-NOT_YET = {
-    **dict.fromkeys(TPU_KINDS, ("CREATING",)),
-    "controller": ("PENDING", "PROVISIONING", "STAGING"),
-}
-NO_MORE = {
-    **dict.fromkeys(TPU_KINDS, ("PREEMPTED", "STOPPED", "TERMINATED", "HIDDEN")),
-    "controller": ("STOPPED", "SUSPENDED", "TERMINATED"),
-}
 
 
 @dataclass(frozen=True)
@@ -52,26 +31,34 @@ class Charge:
 
 def is_charged(found: Found) -> bool:
     """Whether it costs money as it is: what is stopped or preempted does not."""
-    ended = (*NOT_YET.get(found.kind, ()), *NO_MORE.get(found.kind, ()))
-    return found.is_billable and found.state not in ended
+    return found.is_billable and not _is_uncharged(found)
 
 
 def charges_of(found: Iterable[Found], now: datetime | None = None) -> tuple[Charge, ...]:
     """Of everything that can be charged, in the same order."""
-    return tuple(charge_of(one, now) for one in found if one.is_billable)
+    charges = (charge_of(one, now) for one in found)
+    return tuple(charge for charge in charges if charge is not None)
 
 
-def charge_of(found: Found, now: datetime | None = None) -> Charge:
-    """Of one thing. A bucket's depends on what it holds, which is not asked: only its rate."""
+def charge_of(found: Found, now: datetime | None = None) -> Charge | None:
+    """Of one thing; None where it costs nothing itself.
+
+    A bucket's depends on what it holds, which is not asked: only its rate.
+    """
+    line = found.cost
+    if line is None:
+        return None
     age = ((now or datetime.now(UTC)) - found.created).total_seconds() if found.created else 0.0
     hours = max(0.0, age / 3600)
-    if found.state in NOT_YET.get(found.kind, ()):
-        return Charge(found, 0.0, 0.0, hours, f"not charged while {found.state}", "")
-    if found.state in NO_MORE.get(found.kind, ()):
-        return Charge(found, 0.0, None, hours, f"not charged while {found.state}", "")
-    per_hour, note, read = _PRICES[found.kind](found) if found.kind in _PRICES else UNKNOWN
-    total = None if per_hour is None or found.created is None else per_hour * hours
-    return Charge(found, per_hour, total, hours, note, read)
+    if _is_uncharged(found):
+        total = 0.0 if found.state in found.of.charged_later else None
+        return Charge(found, 0.0, total, hours, f"not charged while {found.state}", "")
+    total = None if found.created is None else spent([line], hours)
+    return Charge(found, line.per_hour, total, hours, line.note, line.read)
+
+
+def _is_uncharged(found: Found) -> bool:
+    return found.state in (*found.of.charged_later, *found.of.charged_no_more)
 
 
 def hourly(charges: Iterable[Charge]) -> tuple[float, bool]:
@@ -84,58 +71,3 @@ def so_far(charges: Iterable[Charge]) -> tuple[float, bool]:
     """Like `hourly`, since each thing was made."""
     sums = [one.so_far for one in charges if one.found.kind != "bucket"]
     return sum(one for one in sums if one is not None), None not in sums
-
-
-_Price = tuple[float | None, str, str]
-UNKNOWN: _Price = (None, "no price is published", "")
-
-
-def _node(found: Found) -> _Price:
-    known = accelerator_type(found.detail)
-    price = node_price(known, found.zone, capacity=found.capacity) if known else None
-    if price is None:
-        return UNKNOWN
-    return _with_addresses(found, price.per_hour, price.kind, price.read)
-
-
-def _controller(found: Found) -> _Price:
-    known = machine_type(found.detail)
-    spot = found.capacity in ("spot", "preemptible")
-    price = machine_price(known, region_of(found.zone), spot=spot) if known else None
-    if price is None:
-        return UNKNOWN
-    return _with_addresses(found, price.per_hour, price.kind, price.read)
-
-
-def _with_addresses(found: Found, per_hour: float, note: str, read: str) -> _Price:
-    count = found.external_addresses
-    if not count:
-        return per_hour, note, read
-    each = address_price(spot=found.capacity in ("spot", "preemptible"))
-    several = "its address" if count == 1 else f"its {count} addresses"
-    return per_hour + count * each.per_hour, f"{note}, with {several}", read
-
-
-def _disk(found: Found) -> _Price:
-    line = disk_cost(found.detail, found.size_gb, found.zone)
-    return line.per_hour, line.note, line.read
-
-
-def _address(found: Found) -> _Price:
-    price = address_price()
-    return price.per_hour, "in use", price.read
-
-
-def _bucket(found: Found) -> _Price:
-    rate = storage_price(found.detail)
-    return (None, f"{rate} of what it holds", rate.read) if rate is not None else UNKNOWN
-
-
-_PRICES = {
-    "node": _node,
-    "tpu": _node,
-    "controller": _controller,
-    "disk": _disk,
-    "address": _address,
-    "bucket": _bucket,
-}

@@ -7,7 +7,7 @@ A price that nobody published is None, shown as `unknown`, and never counts as n
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tpuctl.catalog import (
     HOURS_PER_MONTH,
@@ -32,13 +32,16 @@ __all__ = [
     "Cost",
     "CostLine",
     "address_cost",
+    "affordable_seconds",
     "controller_cost",
     "disk_cost",
     "dollars",
     "egress_price",
+    "machine_cost",
     "node_cost",
     "spent",
     "storage_cost",
+    "with_addresses",
 ]
 
 GB = 2**30  # as Google charges disks, memory, storage and traffic
@@ -119,6 +122,11 @@ def spent(lines: Iterable[CostLine], hours: float) -> float | None:
     return sum(known) * hours if known or not prices else None
 
 
+def affordable_seconds(limit: float, per_hour: float) -> float:
+    """How long something may exist until it has cost that much."""
+    return limit / per_hour * 3600
+
+
 def node_cost(
     accelerator: AcceleratorType | str,
     zone: str,
@@ -143,12 +151,18 @@ def controller_cost(
 ) -> tuple[CostLine, CostLine]:
     """Of the controller and of its boot disk, which is charged while the machine is stopped too."""
     known = machine_type(machine)
-    price = machine_price(known, region_of(zone), spot=spot) if known else None
     what = f"controller {machine} in {zone}"
-    line = _priced(what, what, price, 1)
+    line = machine_cost(machine, zone, what=what, spot=spot)
     if known and not machine_is_offered(known, region_of(zone)):
         line = CostLine(what, None, f"{known.family} is not offered in {region_of(zone)}", "")
     return line, disk_cost(disk_type, disk_gb, zone, what="controller's disk")
+
+
+def machine_cost(machine: str, zone: str, *, what: str, spot: bool = False) -> CostLine:
+    """Of a machine without its disks."""
+    known = machine_type(machine)
+    price = machine_price(known, region_of(zone), spot=spot) if known else None
+    return _priced(what, what, price, 1)
 
 
 def disk_cost(
@@ -172,6 +186,16 @@ def address_cost(count: int = 1, *, spot: bool = False) -> CostLine:
     return _priced(
         "external address", f"{count} external addresses", address_price(spot=spot), count
     )
+
+
+def with_addresses(line: CostLine, count: int, *, spot: bool) -> CostLine:
+    """Of a machine with its external addresses, where the price of the machine is known."""
+    if line.per_hour is None or not count:
+        return line
+    each = address_price(spot=spot)
+    several = "its address" if count == 1 else f"its {count} addresses"
+    per_hour = line.per_hour + count * each.per_hour
+    return replace(line, per_hour=per_hour, note=f"{line.note}, with {several}")
 
 
 def egress_price(from_region: str, to_region: str) -> Rate | None:

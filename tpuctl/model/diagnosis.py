@@ -8,13 +8,13 @@ from enum import StrEnum
 
 from tpuctl.errors import TpuctlError
 
-__all__ = ["DENIED", "Diagnosis", "Finding", "State", "failed"]
+__all__ = ["DENIED", "CheckState", "Diagnosis", "Finding", "failed"]
 
 SETTING = re.compile(r"[a-z_]+: ")  # as in tpu: {kind: vm}
 DENIED = 77  # design's table: permission, billing, API or organization policy in the way
 
 
-class State(StrEnum):
+class CheckState(StrEnum):
     OK = "ok"
     WARNING = "warning"
     PROBLEM = "problem"
@@ -30,7 +30,7 @@ class Finding:
     """
 
     check: str
-    state: State
+    state: CheckState
     told: str
     hint: str = ""
     exit_code: int = 0
@@ -51,7 +51,7 @@ class Diagnosis:
 
     @property
     def problems(self) -> tuple[Finding, ...]:
-        return tuple(one for one in self.findings if one.state is State.PROBLEM)
+        return tuple(one for one in self.findings if one.state is CheckState.PROBLEM)
 
     @property
     def exit_code(self) -> int:
@@ -67,4 +67,4 @@ def failed(check: str, error: TpuctlError, exit_code: int = 0) -> Finding:
         told += f" (and {len(error.diagnostics) - 1} more)"
     if first.where:
         told = f"{first.where}: {told}"
-    return Finding(check, State.PROBLEM, told, first.hint, exit_code or error.exit_code)
+    return Finding(check, CheckState.PROBLEM, told, first.hint, exit_code or error.exit_code)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tpuctl.model.attempt import Attempt
 from tpuctl.model.failures import Failure
 from tpuctl.model.job import JobRecord, JobStatus
-from tpuctl.model.last_words import LAST_LINES, LOG_TAIL
+from tpuctl.model.log_tail_signatures import LAST_LINES, LOG_TAIL
 
 __all__ = ["CONTROL", "Explanation", "telling_lines"]
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from tpuctl.model.job import WorkerRecord, first_failure
 from tpuctl.model.known_errors import Known, facts_of, table
-from tpuctl.model.last_words import LOG_TAIL, last_lines, last_words
+from tpuctl.model.log_tail_signatures import LOG_TAIL, last_lines, last_words
 
 __all__ = ["LOG_TAIL", "Failure", "FailureKind", "Machines", "classify"]
 

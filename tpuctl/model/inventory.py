@@ -7,49 +7,93 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby
+from typing import ClassVar, Literal, get_args
 
 from tpuctl.catalog import Capacity, region_of
+from tpuctl.model.cost import CostLine
 from tpuctl.model.names import STACK_NAME, ownership
 from tpuctl.model.status import NodeStatus
 
 __all__ = [
     "GONE_BAD",
-    "MACHINES",
-    "TPU_KINDS",
+    "GROUPS",
     "Found",
+    "Group",
+    "Kind",
     "Leftover",
     "left_behind",
     "stack_of_description",
     "with_requests",
 ]
 
-TPU_KINDS = ("node", "tpu", "queued")
-MACHINES = (*TPU_KINDS, "controller")
-GONE_BAD = ("PREEMPTED", "TERMINATED", "FAILED", "SUSPENDED")  # of TPU kinds
+Group = Literal["project", "network", "bucket", "account", "TPU"]
+GROUPS: tuple[Group, ...] = get_args(Group)
+GONE_BAD = ("PREEMPTED", "TERMINATED", "FAILED", "SUSPENDED")  # of TPUs
 STOPPED = ("STOPPED", "SUSPENDED", "TERMINATED")  # of controllers, which can be started again
 BEGINNING = ("CREATING", "PENDING", "PROVISIONING", "STAGING")  # `up` makes both of a pair at once
 GOING = "DELETING"
 _OWNERSHIP = re.compile(re.escape(ownership("")) + f"({STACK_NAME})")
 
 
+class Kind:
+    """What all things of one kind have in common: each class in `tpuctl.resources` is of one."""
+
+    kind: ClassVar[str]  # as in addresses: `node` in `node/bert-tpu`
+    group: ClassVar[Group]  # what it is about, for whoever watches
+    label: ClassVar[str]  # what it is, for whoever may allow it
+    shown_as: ClassVar[str] = ""  # what `status` calls it, where that is not the kind
+    is_tpu: ClassVar[bool] = False  # chips, or a request for them
+    is_machine: ClassVar[bool] = False  # something that runs, or is to
+    has_ssh: ClassVar[bool] = False  # a machine, or what brings some, that one can log in to
+    is_zonal: ClassVar[bool] = False  # made in the TPU's zone, and given up with it
+    is_billable: bool = False  # costs money by merely existing, itself or what it brings
+    # States in which it is not charged: on the way to work, and after its end.
+    charged_later: ClassVar[tuple[str, ...]] = ()
+    charged_no_more: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def cost(cls, found: Found) -> CostLine | None:
+        """What it costs while it is charged; None for what costs nothing itself."""
+        return None
+
+
 @dataclass(frozen=True)
 class Found:
     """One thing that carries a stack's label, or its name where nothing can carry labels."""
 
-    kind: str  # as in addresses: node, tpu, queued, controller, disk, address, bucket, …
+    of: type[Kind]
     name: str
     stack: str
     zone: str = ""  # or the region; empty for what is global
     state: str = ""
     detail: str = ""  # the type of a node, machine or disk, the location of a bucket
     created: datetime | None = None
-    is_billable: bool = False
     capacity: Capacity = "on-demand"  # of nodes, requests and machines
     size_gb: int = 0  # of a disk
     count: int = 1  # how many nodes a request asks for
     request: str = ""  # the request that a node came from
     external_addresses: int = 0  # of a node's workers, or a machine's
     node: NodeStatus | None = field(default=None, repr=False)  # what else is known of a node
+
+    @property
+    def kind(self) -> str:
+        """As in addresses."""
+        return self.of.kind
+
+    @property
+    def is_billable(self) -> bool:
+        """Whether it costs money itself: of a request only its nodes do."""
+        return self.cost is not None
+
+    @property
+    def is_spot(self) -> bool:
+        """Whether it may be taken away at any time, at a lower price."""
+        return self.capacity in ("spot", "preemptible")
+
+    @property
+    def cost(self) -> CostLine | None:
+        """What it costs while it is charged; None for what costs nothing itself."""
+        return self.of.cost(self)
 
     @property
     def address(self) -> str:
@@ -109,21 +153,23 @@ def left_behind(everything: Iterable[Found]) -> list[Leftover]:
 def _why(one: Found, mine: Sequence[Found]) -> str:
     if one.state == GOING:
         return ""
-    if one.kind in TPU_KINDS and one.state in GONE_BAD:
+    if one.of.is_tpu and one.state in GONE_BAD:
         return f"{one.state}: it does nothing any more" + (
             ", and holds quota" if one.kind == "queued" else ""
         )
-    working = [each for each in mine if each.kind in MACHINES and _works(each)]
-    beside = {each.kind for each in mine if each.zone == one.zone and _is_there(each)}
+    working = [each for each in mine if each.of.is_machine and _works(each)]
+    beside = {each.of for each in mine if each.zone == one.zone and _is_there(each)}
+    kinds = {each.kind for each in beside}
     if one.kind == "queued" and one.state == "ACTIVE" and not _has_nodes(one, mine):
         return "its nodes are gone, and it holds quota"
-    if one.kind == "tpu" and "controller" not in beside and one.state not in BEGINNING:
+    if one.kind == "tpu" and "controller" not in kinds and one.state not in BEGINNING:
         return "its controller is gone"
-    if one.kind == "controller" and not beside & {*TPU_KINDS} and one.state not in BEGINNING:
+    has_tpu = any(each.is_tpu for each in beside)
+    if one.kind == "controller" and not has_tpu and one.state not in BEGINNING:
         return "there is no TPU beside it"
-    if one.kind in ("disk", "address") and not beside:
+    if one.zone and not one.of.is_machine and not beside:
         return "no machine of the stack is there"
-    if one.kind in MACHINES:
+    if one.of.is_machine:
         first = _first_zone(working)
         return f"the stack works in {first}" if first not in ("", one.zone) else ""
     if one.kind != "bucket" and not working:
@@ -133,13 +179,13 @@ def _why(one: Found, mine: Sequence[Found]) -> str:
 
 def _is_there(one: Found) -> bool:
     """Whether it is a machine that is used, or could be again: a stopped one is there."""
-    if one.kind in TPU_KINDS:
+    if one.of.is_tpu:
         return one.state not in (*GONE_BAD, GOING)
     return one.kind == "controller" and one.state != GOING
 
 
 def _works(one: Found) -> bool:
-    return _is_there(one) and (one.kind in TPU_KINDS or one.state not in STOPPED)
+    return _is_there(one) and (one.of.is_tpu or one.state not in STOPPED)
 
 
 def _has_nodes(request: Found, mine: Sequence[Found]) -> bool:

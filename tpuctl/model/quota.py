@@ -66,17 +66,22 @@ class Region:
 
 
 def tpu_lines(
-    stack: Stack, plan: Plan, found: Iterable[Found], limits: Mapping[tuple[str, str], float | None]
+    stack: Stack,
+    plan: Plan,
+    found: Iterable[Found],
+    limits: Mapping[tuple[str, str], float | None],
+    *,
+    adds_nodes: bool,
 ) -> tuple[QuotaLine, ...]:
     """Of the limits of Cloud TPU that the stack's nodes count against.
 
-    `found` has every node and request of the project, `limits` how much is allowed by the id of
+    `adds_nodes` says whether the plan makes these, `found` has every node and request of the
+    project, `limits` how much is allowed by the id of
     the limit and the place, None where there is no bound.
     """
     everything = list(found)
     wanted = stack.accelerator
     is_floating = stack.file.tpu.capacity in FLOATING
-    adds_nodes = any(_is_new(plan, f"{kind}/") for kind in ("node", "queued", "tpu"))
     lines = []
     for limit in quota_limits(wanted, is_floating):
         place = stack.zone if limit.scope == "zone" else stack.region
@@ -94,10 +99,12 @@ def tpu_lines(
     return tuple(lines)
 
 
-def compute_lines(stack: Stack, plan: Plan, region: Region) -> tuple[QuotaLine, ...]:
+def compute_lines(
+    stack: Stack, plan: Plan, region: Region, *, adds_nodes: bool
+) -> tuple[QuotaLine, ...]:
     """Of the region's limits that machines, disks and addresses of the plan count against."""
     lines = []
-    for metric, added in _compute_needs(stack, plan).items():
+    for metric, added in _compute_needs(stack, plan, adds_nodes).items():
         if metric in region.quotas and added:
             allowed, used = region.quotas[metric]
             unit = "GB" if metric.endswith("_GB") else ""
@@ -105,14 +112,14 @@ def compute_lines(stack: Stack, plan: Plan, region: Region) -> tuple[QuotaLine, 
     return tuple(lines)
 
 
-def _compute_needs(stack: Stack, plan: Plan) -> dict[str, float]:
+def _compute_needs(stack: Stack, plan: Plan, adds_nodes: bool) -> dict[str, float]:
     needs: dict[str, float] = {}
 
     def add(metric: str, amount: float) -> None:
         needs[metric] = needs.get(metric, 0) + amount
 
     is_external = stack.file.network.ssh == "external"
-    if is_external and any(_is_new(plan, f"{kind}/") for kind in ("node", "queued")):
+    if is_external and adds_nodes and not stack.is_node:
         add("IN_USE_ADDRESSES", len(stack.nodes) * stack.accelerator.workers)
     if stack.controller is not None and _is_new(plan, f"controller/{stack.names.controller}"):
         machine = machine_type(stack.controller.machine_type)
@@ -137,12 +144,8 @@ def _disk_metric(kind: str) -> str:
 
 
 def _is_new(plan: Plan, address: str) -> bool:
-    """Whether the plan makes it, or something of that kind."""
-    return any(
-        one.action is Action.CREATE
-        and (one.address.startswith(address) if address.endswith("/") else one.address == address)
-        for one in plan
-    )
+    """Whether the plan makes it."""
+    return any(one.action is Action.CREATE and one.address == address for one in plan)
 
 
 def _goes(one: Found, stack: Stack, plan: Plan) -> bool:
@@ -158,7 +161,7 @@ def _goes(one: Found, stack: Stack, plan: Plan) -> bool:
 
 def amount_taken(one: Found, limit: str) -> int:
     """How much of a limit a node or request takes. Nodes of a request count with the request."""
-    accelerator = accelerator_type(one.detail) if one.kind in ("node", "tpu", "queued") else None
+    accelerator = accelerator_type(one.detail) if one.of.is_tpu else None
     if accelerator is None or one.request:
         return 0
     for each in quota_limits(accelerator, one.capacity in FLOATING):

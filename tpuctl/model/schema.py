@@ -18,7 +18,7 @@ from pydantic import (
 from tpuctl.model.attempt import Retries
 from tpuctl.model.duration import DURATION
 from tpuctl.model.names import BUCKET_NAME, STACK_NAME, USER_NAME, refused_bucket
-from tpuctl.model.secrets import FORMS, SOURCE
+from tpuctl.model.secret_sources import FORMS, SOURCE
 
 __all__ = [
     "AccessSection",

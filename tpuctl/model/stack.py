@@ -22,11 +22,10 @@ from tpuctl.catalog import (
     runtime_for,
 )
 from tpuctl.errors import Diagnostic, InvalidStack, Usage
-from tpuctl.model.machine_rules import usual_machine_type
 from tpuctl.model.names import STACK_NAME, USER_NAME, Names, refused_bucket
 from tpuctl.model.schema import ControllerSection, QueueSection, StackFile
-from tpuctl.model.secrets import Source, source_of
-from tpuctl.model.stack_rules import chosen_zones, problems_of
+from tpuctl.model.secret_sources import Source, source_of
+from tpuctl.model.stack_rules import chosen_zones, problems_of, usual_machine_type
 from tpuctl.model.stack_text import FORMATS, StackText, read_stack_text
 
 __all__ = ["Stack", "bare_stack", "load_stack", "read_stack", "slug"]

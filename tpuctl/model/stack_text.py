@@ -15,7 +15,7 @@ from tpuctl.catalog import nearest
 from tpuctl.errors import Diagnostic, InvalidStack
 from tpuctl.files import read_file
 from tpuctl.model.schema import StackFile
-from tpuctl.model.secrets import FORMS
+from tpuctl.model.secret_sources import FORMS
 
 __all__ = ["FORMATS", "StackText", "read_stack_text"]
 

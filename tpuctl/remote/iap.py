@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 from tpuctl.errors import Denied, Scope, TpuctlError, Transient, Unreachable
 
 if TYPE_CHECKING:
-    from tpuctl.remote.tunnel import Line, Tunnel
+    from tpuctl.remote.relay_stream import Line, Tunnel
 
 __all__ = ["RANGE", "Destination", "IapWay", "Opened", "Relay", "carry"]
 
@@ -105,7 +105,7 @@ class Opened:
 
 async def carry(way: IapWay, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Tunnel:
     """A tunnel between these streams and the machine's port, open but not yet running."""
-    from tpuctl.remote.tunnel import Tunnel
+    from tpuctl.remote.relay_stream import Tunnel
 
     lines = _Lines(way)
     try:

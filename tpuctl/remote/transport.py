@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from tpuctl.errors import RemoteFailed, Transient, Unreachable
-from tpuctl.waiting import Backoff
+from tpuctl.polling import Backoff
 
 __all__ = ["Progress", "Result", "Stream", "Transport", "retried"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from tpuctl.cloud.classification import AlreadyExists
 from tpuctl.cloud.clients import Cloud
@@ -11,7 +11,8 @@ from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound, OperationFailed, TimedOut, TpuctlError, Usage
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
-from tpuctl.waiting import Backoff, Clock, wait_until
+from tpuctl.polling import Backoff, Clock, wait_until
+from tpuctl.resources.kind import CloudKind
 
 __all__ = [
     "SETTLING",
@@ -26,11 +27,8 @@ SETTLING = 420.0  # seconds that Google's identity changes were seen to take: up
 ADOPT_SECONDS = 300.0  # as long as a creation of our own may take
 
 
-class StackResource:
+class StackResource(CloudKind):
     """A resource of one stack, reached through one cloud."""
-
-    kind: ClassVar[str]
-    is_billable: bool = False
 
     def __init__(self, stack: Stack, cloud: Cloud) -> None:
         self.stack = stack

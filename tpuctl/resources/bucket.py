@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Self
 
+from tpuctl.catalog import storage_price
 from tpuctl.cloud.classification import ApiDisabled
+from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound
+from tpuctl.model.cost import CostLine, storage_cost
+from tpuctl.model.inventory import Found
 from tpuctl.model.names import BUNDLES, STACK_LABEL
 from tpuctl.model.plan import Action, Change
-from tpuctl.model.stack_options import egress_note
+from tpuctl.model.stack import Stack
+from tpuctl.model.stack_rules import egress_note
 from tpuctl.resources.base import StackResource
+from tpuctl.resources.kind import Query
 
 __all__ = ["Bucket"]
 
@@ -24,7 +32,36 @@ class Bucket(StackResource):
     """Uniform access, never public; `down` leaves it unless told otherwise."""
 
     kind = "bucket"
+    group = "bucket"
+    label = "the bucket, and the bundles, logs and records in it"
     is_billable = True
+    permissions = """
+        look storage.admin storage.buckets.get storage.objects.get storage.objects.list
+        create storage.admin storage.buckets.create storage.buckets.list
+        create storage.admin storage.objects.create storage.objects.delete
+        delete storage.admin storage.buckets.delete
+    """
+    optional = ("delete", "`down --delete-bucket`")
+
+    @classmethod
+    def of_found(cls, found: Found, stack: Stack, cloud: Cloud, *, delete_bucket: bool) -> Self:
+        return cls(replace(stack, bucket=found.name), cloud, delete=delete_bucket)
+
+    @classmethod
+    def list_all(cls, query: Query) -> Iterator[Found]:
+        storage = query.cloud.client("storage")
+        for one in storage.list_buckets(project=query.project, **query.options):
+            if owner := one.labels.get(STACK_LABEL):
+                where = str(one.location).lower()
+                yield Found(cls, one.name, owner, detail=where, created=one.time_created)
+
+    @classmethod
+    def cost(cls, found: Found) -> CostLine:
+        """Its rate alone: what it holds is not asked."""
+        rate = storage_price(found.detail)
+        if rate is None:
+            return storage_cost(found.detail)
+        return CostLine(found.address, None, f"{rate} of what it holds", rate.read)
 
     def __init__(self, *handed: Any, delete: bool = False) -> None:
         super().__init__(*handed)

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Self
 
 from tpuctl.cloud.classification import ApiDisabled
+from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound, OperationFailed, TpuctlError, Usage
+from tpuctl.model.cost import CostLine, machine_cost, with_addresses
+from tpuctl.model.inventory import Found
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.schema import ControllerSection
+from tpuctl.model.stack import Stack
+from tpuctl.polling import Backoff, wait_until
 from tpuctl.resources.base import StackResource, name_taken, once_visible
+from tpuctl.resources.boot_image import find_image
+from tpuctl.resources.custom_roles import is_recovered
 from tpuctl.resources.disk import disk_name, disk_path
-from tpuctl.resources.image import find_image
-from tpuctl.resources.machine import (
+from tpuctl.resources.instance_metadata import (
     SCOPE,
     metadata_differs,
     metadata_of,
@@ -25,9 +31,8 @@ from tpuctl.resources.machine import (
     ssh_keys_with,
     watch_metadata,
 )
+from tpuctl.resources.kind import CHANGES, Query, time_of
 from tpuctl.resources.network import Network
-from tpuctl.resources.roles import is_recovered
-from tpuctl.waiting import Backoff, wait_until
 
 __all__ = ["Controller"]
 
@@ -43,7 +48,59 @@ class Controller(StackResource):
     """Made in the node's zone with the stack's label, tag, account, key and data disks."""
 
     kind = "controller"
+    group = "TPU"
+    label = "the controller"
+    is_machine = True
+    has_ssh = True
+    is_zonal = True
     is_billable = True
+    charged_later = ("PENDING", "PROVISIONING", "STAGING")
+    charged_no_more = ("STOPPED", "SUSPENDED", "TERMINATED")
+    permissions = """
+        look compute.viewer compute.instances.get compute.instances.list
+        create compute.instanceAdmin.v1 compute.instances.create compute.instances.setLabels
+        create compute.instanceAdmin.v1 compute.instances.setMetadata
+        create compute.instanceAdmin.v1 compute.instances.setServiceAccount
+        create compute.instanceAdmin.v1 compute.instances.setTags compute.disks.create
+        create compute.instanceAdmin.v1 compute.subnetworks.use compute.zoneOperations.get
+        create compute.instanceAdmin.v1 compute.subnetworks.useExternalIp
+        create compute.instanceAdmin.v1 compute.instances.delete compute.disks.delete
+        create compute.instanceAdmin.v1 compute.disks.setLabels
+        create compute.viewer compute.disks.get
+        create iam.serviceAccountUser iam.serviceAccounts.actAs
+        update:status compute.instanceAdmin.v1 compute.instances.start
+        update:disks compute.instanceAdmin.v1 compute.instances.attachDisk compute.disks.use
+        update:status,disks compute.instanceAdmin.v1 compute.zoneOperations.get
+        update:ssh-keys,limits,metadata compute.instanceAdmin.v1 compute.instances.setMetadata
+        update:ssh-keys,limits,metadata compute.instanceAdmin.v1 compute.zoneOperations.get
+        update:ssh-keys,limits,metadata iam.serviceAccountUser iam.serviceAccounts.actAs
+    """
+    optional = ("update", CHANGES)
+
+    @classmethod
+    def of_found(cls, found: Found, stack: Stack, cloud: Cloud, *, delete_bucket: bool) -> Self:
+        return cls(Network(stack, cloud), str)
+
+    @classmethod
+    def list_all(cls, query: Query) -> Iterator[Found]:
+        for zone, one in query.aggregated("instances"):
+            accesses = [each for face in one.network_interfaces for each in face.access_configs]
+            yield Found(
+                cls,
+                one.name,
+                one.labels[STACK_LABEL],
+                zone,
+                one.status,
+                one.machine_type.rpartition("/")[2],
+                time_of(one.creation_timestamp),
+                capacity="spot" if one.scheduling.preemptible else "on-demand",
+                external_addresses=sum(1 for each in accesses if each.nat_i_p),
+            )
+
+    @classmethod
+    def cost(cls, found: Found) -> CostLine:
+        line = machine_cost(found.detail, found.zone, what=found.address, spot=found.is_spot)
+        return with_addresses(line, found.external_addresses, spot=found.is_spot)
 
     def __init__(self, network: Network, public_key: Callable[[], str]) -> None:
         super().__init__(network.stack, network.cloud)

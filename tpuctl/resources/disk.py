@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Self
 
 from tpuctl.cloud.classification import ApiDisabled
@@ -9,12 +10,15 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound, Usage
+from tpuctl.model.cost import CostLine, disk_cost
+from tpuctl.model.inventory import Found
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.schema import DataDisk as Wanted
 from tpuctl.model.stack import Stack
+from tpuctl.polling import Backoff, wait_until
 from tpuctl.resources.base import StackResource
-from tpuctl.waiting import Backoff, wait_until
+from tpuctl.resources.kind import Query, time_of
 
 __all__ = ["DataDisk", "disk_name", "disk_path"]
 
@@ -35,6 +39,37 @@ class DataDisk(StackResource):
     """One of `tpu.data_disks`, in the node's zone."""
 
     kind = "disk"
+    group = "TPU"
+    label = "data disks"
+    is_zonal = True
+    is_billable = True
+    permissions = """
+        look compute.viewer compute.disks.get compute.disks.list
+        create compute.instanceAdmin.v1 compute.disks.create compute.disks.setLabels
+        create compute.instanceAdmin.v1 compute.disks.delete compute.zoneOperations.get
+    """
+
+    @classmethod
+    def of_found(cls, found: Found, stack: Stack, cloud: Cloud, *, delete_bucket: bool) -> Self:
+        return cls(stack, cloud, found.name, None)
+
+    @classmethod
+    def list_all(cls, query: Query) -> Iterator[Found]:
+        for zone, one in query.aggregated("disks"):
+            yield Found(
+                cls,
+                one.name,
+                one.labels[STACK_LABEL],
+                zone,
+                "in use" if one.users else one.status,
+                one.type_.rpartition("/")[2],
+                time_of(one.creation_timestamp),
+                size_gb=one.size_gb,
+            )
+
+    @classmethod
+    def cost(cls, found: Found) -> CostLine:
+        return disk_cost(found.detail, found.size_gb, found.zone)
 
     def __init__(self, stack: Stack, cloud: Cloud, name: str, wanted: Wanted | None) -> None:
         super().__init__(stack, cloud)
@@ -47,11 +82,6 @@ class DataDisk(StackResource):
     def at(cls, stack: Stack, cloud: Cloud, index: int) -> Self:
         """The disk at that place of the stack file's list."""
         return cls(stack, cloud, disk_name(stack, index), stack.file.tpu.data_disks[index])
-
-    @classmethod
-    def left(cls, stack: Stack, cloud: Cloud, name: str) -> Self:
-        """A disk of the stack that its file no longer names: it can be taken down."""
-        return cls(stack, cloud, name, None)
 
     @property
     def name(self) -> str:

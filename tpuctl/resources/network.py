@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +10,12 @@ from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound, Transient
+from tpuctl.model.inventory import Found, stack_of_description
 from tpuctl.model.plan import Action, Change
+from tpuctl.model.stack import Stack
 from tpuctl.resources.base import StackResource
-from tpuctl.resources.roles import is_recovered
+from tpuctl.resources.custom_roles import is_recovered
+from tpuctl.resources.kind import Query
 
 __all__ = ["Firewall", "Network", "Networks"]
 
@@ -30,6 +34,25 @@ class Network(StackResource):
     """`default` where the project has it, else one made for the stack."""
 
     kind = "network"
+    group = "network"
+    label = "the network of the machines"
+    permissions = """
+        look compute.viewer compute.networks.get compute.networks.list
+        create compute.networkAdmin compute.networks.create compute.networks.delete
+        create compute.networkAdmin compute.globalOperations.get
+    """
+    optional = ("create", "making a network where the project has no `default`")
+
+    @classmethod
+    def may_need(cls, action: str, stack: Stack) -> bool:
+        return action != "create" or stack.file.network.name == "auto"
+
+    @classmethod
+    def list_all(cls, query: Query) -> Iterator[Found]:
+        client = query.cloud.client("networks")
+        for one in client.list(request={"project": query.project}, **query.options):
+            if owner := stack_of_description(one.description):
+                yield Found(cls, one.name, owner)
 
     @property
     def name(self) -> str:
@@ -136,6 +159,23 @@ class Firewall(StackResource):
     """
 
     kind = "firewall"
+    group = "network"
+    label = "the firewall rule that lets SSH in"
+    permissions = """
+        look compute.viewer compute.firewalls.get compute.firewalls.list
+        create compute.securityAdmin compute.firewalls.create compute.firewalls.delete
+        create compute.securityAdmin compute.networks.updatePolicy compute.globalOperations.get
+        update compute.securityAdmin compute.firewalls.update compute.networks.updatePolicy
+        update compute.securityAdmin compute.firewalls.get compute.globalOperations.get
+    """
+    optional = ("update", "letting in another address than last time")
+
+    @classmethod
+    def list_all(cls, query: Query) -> Iterator[Found]:
+        client = query.cloud.client("firewalls")
+        for one in client.list(request={"project": query.project}, **query.options):
+            if owner := stack_of_description(one.description):
+                yield Found(cls, one.name, owner)
 
     def __init__(self, network: Network, sources: tuple[str, ...]) -> None:
         super().__init__(network.stack, network.cloud)

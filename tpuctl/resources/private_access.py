@@ -25,6 +25,15 @@ class PrivateAccess(StackResource):
     """
 
     kind = "private-access"
+    group = "network"
+    label = "Google's APIs for machines without external addresses"
+    unlisted = "it is a setting of a subnetwork"
+    permissions = """
+        look compute.viewer compute.subnetworks.get
+        update compute.networkAdmin compute.subnetworks.setPrivateIpGoogleAccess
+        update compute.networkAdmin compute.regionOperations.get
+    """
+    optional = ("update", "switching Private Google Access on")
 
     def __init__(self, network: Network) -> None:
         super().__init__(network.stack, network.cloud)

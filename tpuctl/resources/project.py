@@ -10,8 +10,9 @@ from tpuctl.cloud.operations import long_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, Denied, NotFound
 from tpuctl.model.plan import Action, Change
+from tpuctl.model.stack import Stack
+from tpuctl.polling import wait_until
 from tpuctl.resources.base import StackResource
-from tpuctl.waiting import wait_until
 
 __all__ = ["Project", "ProjectFound"]
 
@@ -34,6 +35,18 @@ class Project(StackResource):
     """Made when the stack file says so; never deleted, and its billing never unlinked."""
 
     kind = "project"
+    group = "project"
+    label = "the project"
+    unlisted = "it is what is looked through"
+    permissions = """
+        look browser resourcemanager.projects.get
+        update billing.projectManager resourcemanager.projects.createBillingAssignment
+    """
+    optional = ("update", "linking the billing account")
+
+    @classmethod
+    def may_need(cls, action: str, stack: Stack) -> bool:
+        return action != "update" or stack.file.project.billing_account is not None
 
     @property
     def name(self) -> str:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Self
 
+from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Report
 from tpuctl.errors import NotFound
+from tpuctl.model.inventory import Found
+from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
+from tpuctl.model.stack import Stack
+from tpuctl.model.status import NodeStatus
 from tpuctl.resources.base import once_visible
-from tpuctl.resources.machine import (
+from tpuctl.resources.instance_metadata import (
     metadata_of,
     prerequisites,
     public_key_line,
     ssh_keys_with,
 )
+from tpuctl.resources.kind import CHANGES, Query, time_of
 from tpuctl.resources.network import Network
-from tpuctl.resources.node_life import BEYOND_USE, CREATE_SECONDS, NodeLife
-from tpuctl.resources.tpu_body import (
+from tpuctl.resources.node_lifecycle import BEYOND_USE, CREATE_SECONDS, NodeLife, capacity_of
+from tpuctl.resources.tpu_node_spec import (
     capacity_differences,
     disk_addresses,
     node_body,
@@ -36,7 +42,44 @@ class TpuNode(NodeLife):
     """Made with the stack's label, tag, account and key; replaced when it was preempted."""
 
     kind = "node"
+    label = "TPU VMs"
+    has_ssh = True
     api = "tpu"
+    permissions = """
+        look tpu.viewer tpu.nodes.get tpu.nodes.list
+        create tpu.admin tpu.nodes.create tpu.nodes.delete tpu.operations.get
+        create compute.viewer compute.addresses.list compute.disks.list compute.instances.list
+        create iam.serviceAccountAdmin iam.serviceAccounts.list
+        create iam.serviceAccountUser iam.serviceAccounts.actAs
+        update:labels,tags,ssh-keys,limits,metadata tpu.admin tpu.nodes.update tpu.operations.get
+        update:state tpu.admin tpu.nodes.start tpu.operations.get
+    """
+    optional = ("update", CHANGES)
+
+    @classmethod
+    def of_found(cls, found: Found, stack: Stack, cloud: Cloud, *, delete_bucket: bool) -> Self:
+        return cls(Network(stack, cloud), str, name=found.name)
+
+    @classmethod
+    def list_all(cls, query: Query) -> Iterator[Found]:
+        for node in query.cloud.client("tpu").list_nodes(query.every_location, **query.options):
+            if not node.api_version.name.startswith("V1"):
+                status = _status(node)
+                yield Found(
+                    cls,
+                    status.name,
+                    node.labels.get(STACK_LABEL, ""),
+                    status.zone,
+                    status.state,
+                    status.accelerator_type,
+                    status.created,
+                    capacity=capacity_of(node.scheduling_config),
+                    request=node.queued_resource.rpartition("/")[2],
+                    external_addresses=sum(
+                        1 for one in node.network_endpoints if one.access_config.external_ip
+                    ),
+                    node=status,
+                )
 
     def __init__(self, network: Network, public_key: Callable[[], str], *, name: str = "") -> None:
         super().__init__(network.stack, network.cloud)
@@ -192,3 +235,25 @@ async def update_node(node: TpuNode, fields: Iterable[str]) -> None:
         {"node": changed, "update_mask": {"paths": paths}},
     )
     await node.until_done(operation, UPDATE_SECONDS)
+
+
+def _status(node: Any) -> NodeStatus:
+    """Our view of an API node."""
+    parts = node.name.split("/")
+    endpoints = list(node.network_endpoints)
+    ports = [one for one in node.metadata.get("tpuctl-ssh-port", "").split(",") if one]
+    if len(ports) < len(endpoints):
+        ports = [ports[0] if ports else "22"] * len(endpoints)
+    return NodeStatus(
+        name=parts[-1],
+        id=str(node.id),
+        zone=parts[3],
+        state=node.state.name,
+        health=node.health.name,
+        accelerator_type=node.accelerator_type,
+        runtime=node.runtime_version,
+        created=time_of(node.create_time),
+        addresses=tuple(one.access_config.external_ip or one.ip_address for one in endpoints),
+        ssh_ports=tuple(int(port) for port in ports),
+        inner_addresses=tuple(one.ip_address for one in endpoints),
+    )

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from ipaddress import IPv4Network
-from typing import Any
+from typing import Any, Self
 
 from tpuctl.catalog import AcceleratorType, Runtime, node_cidr_prefix, runtimes
 from tpuctl.cloud.classification import NodesClosed, RangeTaken
+from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Diagnostic, TpuctlError
+from tpuctl.model.inventory import Found
+from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
+from tpuctl.model.status import NodeStatus
+from tpuctl.resources.cidr import free_range, ranges_in_use
+from tpuctl.resources.kind import Query, time_of
 from tpuctl.resources.network import Network
-from tpuctl.resources.node_life import BEYOND_USE, CREATE_SECONDS, NodeLife
-from tpuctl.resources.ranges import free_range, ranges_in_use
+from tpuctl.resources.node_lifecycle import BEYOND_USE, CREATE_SECONDS, NodeLife, capacity_of
 
 __all__ = ["RemoteNode", "announcement", "vm_runtime"]
 
@@ -25,12 +31,42 @@ class RemoteNode(NodeLife):
     """Made with the stack's label in a free address range; replaced when it was preempted."""
 
     kind = "tpu"
+    label = "the TPU node"
+    shown_as = "node"
     api = "tpu_v1"
     noun = "TPU node"
+    permissions = """
+        look tpu.viewer tpu.nodes.get tpu.nodes.list
+        create tpu.admin tpu.nodes.create tpu.nodes.delete tpu.operations.get
+        create compute.viewer compute.addresses.list compute.disks.list compute.instances.list
+        create iam.serviceAccountAdmin iam.serviceAccounts.list
+        create compute.viewer compute.subnetworks.list
+    """
 
     def __init__(self, network: Network) -> None:
         super().__init__(network.stack, network.cloud)
         self.network = network
+
+    @classmethod
+    def of_found(cls, found: Found, stack: Stack, cloud: Cloud, *, delete_bucket: bool) -> Self:
+        return cls(Network(stack, cloud))
+
+    @classmethod
+    def list_all(cls, query: Query) -> Iterator[Found]:
+        for node in query.cloud.client("tpu_v1").list_nodes(query.every_location, **query.options):
+            if not node.api_version.name.startswith("V2"):
+                status = _status(node)
+                yield Found(
+                    cls,
+                    status.name,
+                    node.labels.get(STACK_LABEL, ""),
+                    status.zone,
+                    status.state,
+                    status.accelerator_type,
+                    status.created,
+                    capacity=capacity_of(node.scheduling_config),
+                    node=status,
+                )
 
     @property
     def name(self) -> str:
@@ -207,3 +243,23 @@ def _with_the_change(error: NodesClosed, stack: Stack) -> TpuctlError:
     )
     named.scope = error.scope
     return named
+
+
+def _status(node: Any) -> NodeStatus:
+    """Our view of a node of API v1."""
+    parts = node.name.split("/")
+    endpoints = list(node.network_endpoints)
+    return NodeStatus(
+        name=parts[-1],
+        id="",  # API v1 tells none
+        zone=parts[3],
+        state=node.state.name,
+        health=node.health.name,
+        accelerator_type=node.accelerator_type,
+        runtime=node.tensorflow_version,
+        created=time_of(node.create_time),
+        addresses=tuple(one.ip_address for one in endpoints),
+        ssh_ports=(),
+        endpoints=tuple(f"{one.ip_address}:{one.port}" for one in endpoints),
+        service_account=node.service_account,
+    )

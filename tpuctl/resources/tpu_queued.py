@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
+from tpuctl.catalog import Capacity
 from tpuctl.cloud.classification import ApiDisabled
+from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.errors import from_status
 from tpuctl.cloud.operations import long_operation
 from tpuctl.engine.resource import Report
@@ -25,18 +27,21 @@ from tpuctl.errors import (
     Usage,
 )
 from tpuctl.model.duration import DURATION
+from tpuctl.model.inventory import Found
+from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
+from tpuctl.model.stack import Stack
+from tpuctl.polling import Backoff, all_ended, wait_until
 from tpuctl.resources.base import (
     StackResource,
     name_taken,
     once_visible,
     until_gone,
 )
-from tpuctl.resources.machine import prerequisites
+from tpuctl.resources.instance_metadata import prerequisites
+from tpuctl.resources.kind import CHANGES, Query, time_of
 from tpuctl.resources.network import Network
-from tpuctl.resources.tpu_body import disk_addresses, node_body
-from tpuctl.resources.tpu_node import TpuNode
-from tpuctl.resources.tpu_request import (
+from tpuctl.resources.queued_resource_spec import (
     Asking,
     deadline,
     owner,
@@ -44,7 +49,8 @@ from tpuctl.resources.tpu_request import (
     request_differences,
     waiting,
 )
-from tpuctl.waiting import Backoff, all_ended, wait_until
+from tpuctl.resources.tpu_node import TpuNode
+from tpuctl.resources.tpu_node_spec import disk_addresses, node_body
 
 __all__ = ["QueuedNodes", "Request"]
 
@@ -75,7 +81,50 @@ class QueuedNodes(StackResource):
     """All nodes of the stack in one request, which outlives this program; deleted with them."""
 
     kind = "queued"
+    group = "TPU"
+    label = "requests for TPU VMs, and what they bring"
+    shown_as = "request"
+    is_tpu = True
+    is_machine = True
+    has_ssh = True
+    is_zonal = True
     is_billable = True
+    permissions = """
+        look tpu.viewer tpu.nodes.get tpu.nodes.list
+        create tpu.admin tpu.nodes.create tpu.nodes.delete tpu.operations.get
+        create compute.viewer compute.addresses.list compute.disks.list compute.instances.list
+        create iam.serviceAccountAdmin iam.serviceAccounts.list
+        create iam.serviceAccountUser iam.serviceAccounts.actAs
+        update:labels,tags,ssh-keys,limits,metadata tpu.admin tpu.nodes.update tpu.operations.get
+    """
+    optional = ("update", CHANGES)
+
+    @classmethod
+    def of_found(cls, found: Found, stack: Stack, cloud: Cloud, *, delete_bucket: bool) -> Self:
+        return cls(Network(stack, cloud), str)
+
+    @classmethod
+    def list_all(cls, query: Query) -> Iterator[Found]:
+        client = query.cloud.client("tpu")
+        for one in client.list_queued_resources(query.every_location, **query.options):
+            specs = list(one.tpu.node_spec)
+            if specs:
+                parts = one.name.split("/")
+                yield Found(
+                    cls,
+                    parts[-1],
+                    specs[0].node.labels.get(STACK_LABEL, ""),
+                    parts[3],
+                    one.state.state.name,
+                    specs[0].node.accelerator_type,
+                    time_of(one.create_time),
+                    capacity=_capacity(one),
+                    count=sum(spec.multislice_params.node_count or 1 for spec in specs),
+                )
+
+    @classmethod
+    def cost(cls, found: Found) -> None:
+        """Nothing itself: its nodes are charged."""
 
     def __init__(self, network: Network, public_key: Callable[[], str]) -> None:
         super().__init__(network.stack, network.cloud)
@@ -379,3 +428,9 @@ class QueuedNodes(StackResource):
             hint="Take it down first, then ask for it anew:\n    tpuctl down\n"
             "Or keep it as it is, with\n    tpu: {queue: false}",
         )
+
+
+def _capacity(queued: Any) -> Capacity:
+    if "spot" in queued:
+        return "spot"
+    return "reserved" if queued.reservation_name else "on-demand"

@@ -8,17 +8,17 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from tpuctl.model.diagnosis import Diagnosis, Finding, State
+from tpuctl.model.diagnosis import CheckState, Diagnosis, Finding
 from tpuctl.model.role import CustomRole
 from tpuctl.view.text_wrapping import wrapped
 
 __all__ = ["diagnosis_data", "ending", "paper", "role_data", "role_text", "show_finding"]
 
 STYLES = {
-    State.OK: "green",
-    State.WARNING: "yellow",
-    State.PROBLEM: "bold red",
-    State.UNASKED: "dim",
+    CheckState.OK: "green",
+    CheckState.WARNING: "yellow",
+    CheckState.PROBLEM: "bold red",
+    CheckState.UNASKED: "dim",
 }
 WORD, NAME = 10, 14  # columns: the longest state, the longest name of a check, and a space between
 INDENT = " " * (WORD + 1 + NAME)
@@ -44,7 +44,7 @@ def show_finding(finding: Finding, console: Console) -> None:
         wrapped(part, width, used=len(INDENT), indent=f"{INDENT}  ")
         for part in finding.told.splitlines()
     )
-    line.append(told, "dim" if finding.state is State.UNASKED else "")
+    line.append(told, "dim" if finding.state is CheckState.UNASKED else "")
     _print(console, line)
     for part in finding.hint.splitlines():
         if part.startswith("    "):
@@ -61,10 +61,10 @@ def _print(console: Console, text: Text) -> None:
 def ending(diagnosis: Diagnosis) -> str:
     """All findings in a sentence."""
     problems = len(diagnosis.problems)
-    unasked = sum(one.state is State.UNASKED for one in diagnosis.findings)
+    unasked = sum(one.state is CheckState.UNASKED for one in diagnosis.findings)
     rest = f" {unasked} not asked." if unasked else ""
     if not problems:
-        warnings = sum(one.state is State.WARNING for one in diagnosis.findings)
+        warnings = sum(one.state is CheckState.WARNING for one in diagnosis.findings)
         told = f", with {_counted(warnings, 'warning')}" if warnings else ""
         return f"Nothing is in the way{told}.{rest}"
     return f"{_counted(problems, 'problem')}.{rest}"

@@ -9,7 +9,7 @@ from tpuctl.view.tables import print_facts
 
 if TYPE_CHECKING:
     from tpuctl.model.explanation import Explanation
-    from tpuctl.model.pasted import Pasted
+    from tpuctl.model.pasted_error import Pasted
 
 __all__ = ["explanation_data", "pasted_data", "show_explanation", "show_pasted"]
 

@@ -10,8 +10,8 @@ from tpuctl.model.duration import shown
 from tpuctl.view.job import job_data
 
 if TYPE_CHECKING:
-    from tpuctl.model.moment import JobNow
     from tpuctl.model.progress import Progress
+    from tpuctl.model.snapshot import JobNow
 
 __all__ = ["job_facts", "job_now_data", "job_sentence", "progress_words"]
 

@@ -21,7 +21,7 @@ from tpuctl.view.status import charges_table, status_facts
 from tpuctl.view.tables import console, facts_table
 
 if TYPE_CHECKING:
-    from tpuctl.model.moment import Moment
+    from tpuctl.model.snapshot import Moment
 
 __all__ = ["Watching", "fitting", "moment_line"]
 

@@ -10,7 +10,7 @@ from typing import Any
 from tpuctl.model.charges import Charge, charge_of, is_charged
 from tpuctl.model.cost import dollars
 from tpuctl.model.duration import shown
-from tpuctl.model.inventory import MACHINES, Found, Leftover, left_behind
+from tpuctl.model.inventory import Found, Leftover, left_behind
 from tpuctl.view.cost import on_google
 from tpuctl.view.status import found_data
 from tpuctl.view.tables import print_table
@@ -134,14 +134,14 @@ def _groups(orphans: Orphans) -> list[_Group]:
     for stack, found in groupby(orphans.found, key=lambda one: one.stack):
         mine = list(found)
         rows = [_row(one, whys.get(one)) for one in mine]
-        works = any(one.kind in MACHINES and one not in whys for one in mine)
+        works = any(one.of.is_machine and one not in whys for one in mine)
         groups.append(_Group(stack, rows, works))
     return groups
 
 
 def _row(one: Found, why: str | None) -> _Row:
     usual = KEPT if one.kind == "bucket" else IN_USE
-    charge = charge_of(one) if one.is_billable else None
+    charge = charge_of(one)
     return _Row(one, charge, why or usual, why is not None)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tpuctl.model.events import CommandOutput, LogChunk
 
 if TYPE_CHECKING:
-    from tpuctl.jobs.lines import LineNames
+    from tpuctl.jobs.log_lines import LineNames
 
 __all__ = ["Output"]
 
@@ -27,7 +27,7 @@ class Output:
         self.is_at_line_start = True
 
     def name_workers(self, workers: Sequence[int]) -> None:
-        from tpuctl.jobs.lines import LineNames
+        from tpuctl.jobs.log_lines import LineNames
 
         self._workers = workers
         self._names = {is_error: LineNames(workers) for is_error in (False, True)}

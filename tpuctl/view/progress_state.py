@@ -15,23 +15,16 @@ from tpuctl.model.events import (
     StepProgress,
     StepStarted,
 )
+from tpuctl.model.inventory import GROUPS
 from tpuctl.view.base import doing, ended
 from tpuctl.view.rate import Rate
 
-__all__ = ["GROUPS", "STAYS", "Row", "Standing", "Story", "group_of"]
+__all__ = ["STAYS", "Row", "Standing", "Story", "group_of"]
 
 STAYS = ("nothing", "leave")  # actions of things that are left as they are
-# What things are about, by the kind in their address; the groups stand in this order.
-GROUPS = {
-    "project": ("project", "apis", "role", "project-grants"),
-    "network": ("network", "subnetwork", "router", "nat", "firewall", "address"),
-    "bucket": ("bucket", "grants", "secret", "secrets", "secret-grants"),
-    "account": ("account", "account-grants"),
-    "TPU": ("disk", "controller", "queued", "node", "tpu", "node-grants", "image", "cloud"),
-    "machines": ("ssh",),
-    "run": ("job",),
-}
-OF_KIND = {kind: group for group, kinds in GROUPS.items() for kind in kinds} | {"gs:": "bucket"}
+# What steps are about that make no resource, by the beginning of their address.
+OF_STEPS = {"cloud": "TPU", "image": "TPU", "gs:": "bucket", "ssh": "machines", "job": "run"}
+ORDER = (*GROUPS, "machines", "run")
 
 
 class Standing(Enum):
@@ -77,8 +70,10 @@ class Row:
 
 def group_of(address: str) -> str:
     """What the thing is about: kinds that belong to no group are one of their own."""
+    from tpuctl.resources.composition import BY_NAME
+
     kind = address.partition("/")[0]
-    return OF_KIND.get(kind, kind)
+    return BY_NAME[kind].group if kind in BY_NAME else OF_STEPS.get(kind, kind)
 
 
 class Story:
@@ -125,7 +120,7 @@ class Story:
 
     @property
     def rows(self) -> list[Row]:
-        order = [*GROUPS, *dict.fromkeys(row.group for row in self._rows.values())]
+        order = [*ORDER, *dict.fromkeys(row.group for row in self._rows.values())]
         return sorted(self._rows.values(), key=lambda row: order.index(row.group))
 
     @property

@@ -30,7 +30,6 @@ __all__ = [
 
 MOST_ADDRESSES = 8
 NUMBERS = ("age", "an hour", "so far")
-NAMES = {"tpu": "node", "queued": "request"}
 WAYS = {"iap": "through Identity-Aware Proxy", "internal": "at internal addresses"}
 CAPACITIES = {"on-demand": "", "preemptible": ", preemptible", "spot": ", spot"}
 
@@ -44,7 +43,7 @@ def found_data(found: Found, charge: Charge | None) -> dict[str, Any]:
         "state": found.state or None,
         "type": found.detail or None,
         "size_gb": found.size_gb or None,
-        "capacity": found.capacity if found.kind in ("node", "tpu", "queued") else None,
+        "capacity": found.capacity if found.of.is_tpu else None,
         "created": found.created.isoformat() if found.created else None,
         **(charge_data(charge) if charge is not None else _FREE),
     }
@@ -184,7 +183,7 @@ def charges_table(
 def _row(one: Found, charge: Charge | None) -> tuple[str, ...]:
     age = shown(charge.hours * 3600) if charge is not None and one.created else _age(one)
     return (
-        f"{NAMES.get(one.kind, one.kind)} {one.name}",
+        f"{one.of.shown_as or one.kind} {one.name}",
         _state(one),
         age,
         _money(charge.per_hour) if charge is not None else "",

@@ -11,7 +11,7 @@ from tpuctl.cli.catalog.selection import asked_live, places
 if TYPE_CHECKING:
     from tpuctl.cli.state import State
     from tpuctl.flows.live_catalog import What
-    from tpuctl.model.offered import Comparison
+    from tpuctl.model.live_catalog import Comparison
 
 __all__ = ["Live", "ask"]
 
@@ -77,7 +77,7 @@ def ask(
     `known` tells the catalogue's names in a zone, `is_meant` which of the API's were asked for.
     """
     from tpuctl.flows.live_catalog import listed_in, listed_zones
-    from tpuctl.model.offered import Comparison
+    from tpuctl.model.live_catalog import Comparison
 
     tpuctl = asked_live(state, project)
     cloud = tpuctl.cloud

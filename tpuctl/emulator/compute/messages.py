@@ -11,7 +11,7 @@ from typing import Any
 
 from google.protobuf import json_format
 
-from tpuctl.slim import compute_types
+from tpuctl.google_imports import compute_types
 
 __all__ = ["LINK", "as_row", "collection_of", "message_of"]
 

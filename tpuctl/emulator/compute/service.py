@@ -23,7 +23,7 @@ from tpuctl.emulator.compute.subnetworks import Routes, Subnetworks
 from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.wire.machine_service import MachineService, TunnelTarget
 from tpuctl.emulator.wire.registry import World
-from tpuctl.slim import compute_types
+from tpuctl.google_imports import compute_types
 
 __all__ = ["ComputeService"]
 

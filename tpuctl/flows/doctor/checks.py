@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from tpuctl.errors import TpuctlError
-from tpuctl.model.diagnosis import Diagnosis, Finding, State, failed
+from tpuctl.model.diagnosis import CheckState, Diagnosis, Finding, failed
 
 __all__ = ["Check", "examine"]
 
@@ -34,9 +34,9 @@ async def examine(checks: Sequence[Check], tell: Callable[[Finding], None]) -> D
             if name not in tasks:  # there is no local cloud to be asked for when it is Google
                 continue
             before = await tasks[name]
-            if before.root or before.state is State.PROBLEM:
+            if before.root or before.state is CheckState.PROBLEM:
                 root = before.root or name
-                return Finding(check.name, State.UNASKED, f"waits for {root}", root=root)
+                return Finding(check.name, CheckState.UNASKED, f"waits for {root}", root=root)
         try:
             return await check.ask()
         except TpuctlError as error:

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from tpuctl.errors import TpuctlError
-from tpuctl.model.diagnosis import Finding, State, failed
+from tpuctl.model.diagnosis import CheckState, Finding, failed
 from tpuctl.model.stack import Stack
 from tpuctl.remote.keys import config_home, load_key
 
@@ -32,7 +32,7 @@ def machine_finding(stack: Stack | None) -> Finding:
         if not os.access(folder, os.W_OK | os.X_OK) or not folder.is_dir():
             return Finding(
                 CHECK,
-                State.PROBLEM,
+                CheckState.PROBLEM,
                 f"an SSH key cannot be made in {own.parent}: {folder} is not to be written",
                 "Name another folder for what tpuctl keeps:\n    export TPUCTL_CONFIG_HOME=FOLDER",
                 exit_code=2,
@@ -41,11 +41,11 @@ def machine_finding(stack: Stack | None) -> Finding:
     if shutil.which("ssh") is None:
         return Finding(
             CHECK,
-            State.WARNING,
+            CheckState.WARNING,
             f"{told}; there is no program ssh, without which `tpuctl ssh` opens no shell",
             "Install OpenSSH, for example with\n    sudo apt-get install openssh-client",
         )
-    return Finding(CHECK, State.OK, told)
+    return Finding(CHECK, CheckState.OK, told)
 
 
 def _short(path: Path) -> str:

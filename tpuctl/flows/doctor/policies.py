@@ -17,7 +17,7 @@ from tpuctl.catalog import region_of, zones
 from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Denied
-from tpuctl.model.diagnosis import DENIED, Finding, State
+from tpuctl.model.diagnosis import DENIED, CheckState, Finding
 from tpuctl.model.stack import Stack
 
 __all__ = ["policies_finding"]
@@ -48,13 +48,15 @@ async def policies_finding(stack: Stack, cloud: Cloud, member: str) -> Finding:
         {"name": f"projects/{stack.project}"},
     )
     if not found.parent:
-        return Finding(CHECK, State.OK, "the project is in no organization, which could have any")
+        return Finding(
+            CHECK, CheckState.OK, "the project is in no organization, which could have any"
+        )
     try:
         answers = await asyncio.gather(*(_rules(stack, cloud, name) for name in JUDGES))
     except ApiDisabled:
         return Finding(
             CHECK,
-            State.UNASKED,
+            CheckState.UNASKED,
             "their API is off in the project",
             "To have them asked, enable it with\n"
             f"    gcloud services enable orgpolicy.googleapis.com --project={stack.project}",
@@ -62,7 +64,7 @@ async def policies_finding(stack: Stack, cloud: Cloud, member: str) -> Finding:
     except Denied:
         return Finding(
             CHECK,
-            State.UNASKED,
+            CheckState.UNASKED,
             "you may not see them",
             "To have them asked, somebody who may grants you\n"
             f"    gcloud projects add-iam-policy-binding {stack.project} --member={member} "
@@ -74,12 +76,12 @@ async def policies_finding(stack: Stack, cloud: Cloud, member: str) -> Finding:
         if (verdict := judge(stack, rules)) is not None
     ]
     if not verdicts:
-        return Finding(CHECK, State.OK, f"none of {len(JUDGES)} is in the way")
+        return Finding(CHECK, CheckState.OK, f"none of {len(JUDGES)} is in the way")
     verdicts.sort(key=lambda one: not one[1].is_problem)
     is_problem = verdicts[0][1].is_problem
     return Finding(
         CHECK,
-        State.PROBLEM if is_problem else State.WARNING,
+        CheckState.PROBLEM if is_problem else CheckState.WARNING,
         "; ".join(f"{name}: {verdict.told}" for name, verdict in verdicts),
         "\n".join(
             f"{verdict.hint}\n{ADMIN}    gcloud org-policies reset {name} --project={stack.project}"

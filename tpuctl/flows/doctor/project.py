@@ -8,21 +8,21 @@ from dataclasses import replace
 from ipaddress import IPv4Network
 
 from tpuctl.catalog import node_cidr_prefix
+from tpuctl.cloud.caller_identity import Identity, identity_of
 from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
-from tpuctl.cloud.identity import Identity, identity_of
 from tpuctl.errors import Conflict, Denied, NotFound, QuotaExceeded, TpuctlError
 from tpuctl.flows.doctor.checks import Check
 from tpuctl.flows.doctor.policies import policies_finding
 from tpuctl.flows.permissions import Missing, missing_permissions, told_and_granted
 from tpuctl.flows.plan import Prepared, access_warnings, prepare_up, sources_of
 from tpuctl.flows.role import path_of
-from tpuctl.model.diagnosis import DENIED, Finding, State, failed
+from tpuctl.model.diagnosis import DENIED, CheckState, Finding, failed
 from tpuctl.model.stack import Stack
+from tpuctl.resources.cidr import free_range, ranges_in_use
+from tpuctl.resources.enabled_apis import Services, needed
 from tpuctl.resources.network import Network
 from tpuctl.resources.project import Project
-from tpuctl.resources.ranges import free_range, ranges_in_use
-from tpuctl.resources.services import Services, needed
 
 __all__ = ["ProjectChecks"]
 
@@ -91,7 +91,7 @@ class ProjectChecks:
         async def asked() -> Finding:
             if self._is_made_by_up:
                 told = f"`up` makes project {self.stack.project} first"
-                return Finding(name, State.UNASKED, told)
+                return Finding(name, CheckState.UNASKED, told)
             return await ask()
 
         return asked
@@ -114,10 +114,10 @@ class ProjectChecks:
         who = self._who
         told = f"{who.email or 'signed in'} ({who.kind})"
         if self.cloud.endpoint.is_local or who.quota_project or not who.is_user:
-            return Finding("credentials", State.OK, told)
+            return Finding("credentials", CheckState.OK, told)
         return Finding(
             "credentials",
-            State.WARNING,
+            CheckState.WARNING,
             f"{told}; no quota project is set, without which some APIs refuse a user's calls",
             "Set it with\n"
             f"    gcloud auth application-default set-quota-project {self.stack.project}",
@@ -129,7 +129,7 @@ class ProjectChecks:
             observed = await project.observe()
             if observed is not None:
                 project.diff(observed)
-                return Finding("project", State.OK, f"{name} is active")
+                return Finding("project", CheckState.OK, f"{name} is active")
             if self.stack.file.project.create:
                 return await self._project_to_make()
             project.diff(None)
@@ -152,7 +152,7 @@ class ProjectChecks:
         if missing:
             return self._lacking("project", missing)
         self._is_made_by_up = True
-        return Finding("project", State.OK, f"`up` makes {self.stack.project}")
+        return Finding("project", CheckState.OK, f"`up` makes {self.stack.project}")
 
     async def billing(self) -> Finding:
         project, wanted = self.stack.project, self.stack.file.project.billing_account
@@ -164,19 +164,21 @@ class ProjectChecks:
             )
         except ApiDisabled as error:
             return replace(
-                self._api_off("billing", error, "cloudbilling"), state=State.UNASKED, exit_code=0
+                self._api_off("billing", error, "cloudbilling"),
+                state=CheckState.UNASKED,
+                exit_code=0,
             )
         account = str(found.billing_account_name).removeprefix("billingAccounts/")
         self._has_billing = bool(found.billing_enabled)
         if found.billing_enabled:
-            return Finding("billing", State.OK, f"account {account or 'not to be seen'} pays")
+            return Finding("billing", CheckState.OK, f"account {account or 'not to be seen'} pays")
         if wanted and not account:
-            return Finding("billing", State.OK, f"`up` links account {wanted}")
+            return Finding("billing", CheckState.OK, f"`up` links account {wanted}")
         link = f"gcloud billing projects link {project} --billing-account=XXXXXX-XXXXXX-XXXXXX"
         told = f"account {account} is closed" if account else "no account is linked"
         return Finding(
             "billing",
-            State.PROBLEM,
+            CheckState.PROBLEM,
             f"{told}: nothing can be made in {project}",
             f"Link one that is open, of those you may use:\n    {link}\n"
             "    gcloud billing accounts list --filter=open=true",
@@ -196,14 +198,14 @@ class ProjectChecks:
             )
         self._apis_off = wanted - enabled
         if not self._apis_off:
-            return Finding("APIs", State.OK, f"all {len(wanted)} are enabled")
+            return Finding("APIs", CheckState.OK, f"all {len(wanted)} are enabled")
         off = ", ".join(sorted(one.partition(".")[0] for one in self._apis_off))
         if await self._may(ENABLE):
-            return Finding("APIs", State.OK, f"`up` enables {off}")
+            return Finding("APIs", CheckState.OK, f"`up` enables {off}")
         names = " ".join(sorted(self._apis_off))
         return Finding(
             "APIs",
-            State.PROBLEM,
+            CheckState.PROBLEM,
             f"not enabled, and you may not enable them: {off}",
             "Somebody who may enables them with\n"
             f"    gcloud services enable {names} --project={self.stack.project}",
@@ -217,12 +219,12 @@ class ProjectChecks:
             return self._lacking("permissions", now)
         told = "all that `up`, `run` and `down` need"
         if not missing:
-            return Finding("permissions", State.OK, told)
+            return Finding("permissions", CheckState.OK, told)
         later: dict[str, set[str]] = {}
         for one in missing:
             later.setdefault(path_of(one.permission), set()).add(one.permission.name)
         paths = "; ".join(f"{path} ({', '.join(sorted(of))})" for path, of in later.items())
-        return Finding("permissions", State.OK, f"{told} now; not for {paths}")
+        return Finding("permissions", CheckState.OK, f"{told} now; not for {paths}")
 
     def _is_needed_now(self, missing: Missing) -> bool:
         kind, action = missing.permission.kind, missing.permission.action
@@ -242,7 +244,7 @@ class ProjectChecks:
             hint += "    tpuctl doctor --role"
         count = len({one.permission.name for one in missing})
         told = "\n".join([f"{count} missing, which these roles have:", *lines])
-        return Finding(check, State.PROBLEM, told, hint, exit_code=DENIED)
+        return Finding(check, CheckState.PROBLEM, told, hint, exit_code=DENIED)
 
     async def network(self) -> Finding:
         network = Network(self.stack, self.cloud)
@@ -250,7 +252,7 @@ class ProjectChecks:
         if observed is None and network.name != "main" and COMPUTE not in self._apis_off:
             return Finding(
                 "network",
-                State.PROBLEM,
+                CheckState.PROBLEM,
                 f"project {self.stack.project} has no network {network.name}",
                 "Leave network.name out to use `default` or have one made; or make it with\n"
                 f"    gcloud compute networks create {network.name} "
@@ -269,17 +271,17 @@ class ProjectChecks:
         told += f"; SSH {WAYS[self.stack.file.network.ssh]} from {', '.join(self._sources)}"
         if self.stack.is_node and self._network and TPU not in self._apis_off:
             return await self._node_range(told)
-        return Finding("network", State.OK, told)
+        return Finding("network", CheckState.OK, told)
 
     async def _node_range(self, told: str) -> Finding:
         """The addresses of a TPU node, which must be free in its network."""
         wanted = self.stack.file.network.node_range
         if wanted == "service-networking":
-            return Finding("network", State.OK, told)
+            return Finding("network", CheckState.OK, told)
         taken = await ranges_in_use(self.stack, self.cloud, self._network)
         free = free_range(taken, node_cidr_prefix(self.stack.accelerator))
         if wanted == "auto":
-            return Finding("network", State.OK, f"{told}; {free} is free for the node")
+            return Finding("network", CheckState.OK, f"{told}; {free} is free for the node")
         asked = IPv4Network(wanted, strict=False)
         others = [
             one
@@ -287,10 +289,10 @@ class ProjectChecks:
             if "." in one and one != wanted and asked.overlaps(IPv4Network(one, strict=False))
         ]
         if not others:
-            return Finding("network", State.OK, f"{told}; the node at {wanted}")
+            return Finding("network", CheckState.OK, f"{told}; the node at {wanted}")
         return Finding(
             "network",
-            State.PROBLEM,
+            CheckState.PROBLEM,
             f"{wanted}, which is to be the node's, overlaps {', '.join(sorted(others))}",
             f"Leave network.node_range out, or take one that is free:\n"
             f"    network: {{node_range: {free}}}",
@@ -307,28 +309,28 @@ class ProjectChecks:
         )
         warned = await access_warnings(self.stack, self.cloud, prepared.plan)
         if prepared.plan.is_empty:
-            return Finding("plan", State.OK, "the stack is up; there is nothing to do")
+            return Finding("plan", CheckState.OK, "the stack is up; there is nothing to do")
         count = sum(one.is_work for one in prepared.plan)
         told = f"`up` has {count} thing{'s' if count != 1 else ''} to do"
         if not warned:
-            return Finding("plan", State.OK, told)
+            return Finding("plan", CheckState.OK, told)
         return Finding(
             "plan",
-            State.WARNING,
+            CheckState.WARNING,
             "; ".join([told, *(f"{one.summary}: {one.detail}" for one in warned)]),
             "\n".join(one.hint for one in warned),
         )
 
     async def quota(self) -> Finding:
         if not self.has_file:
-            return Finding("quota", State.UNASKED, "no stack file says which TPU")
+            return Finding("quota", CheckState.UNASKED, "no stack file says which TPU")
         prepared = self._prepared
         assert prepared is not None, "the plan was made before"
         report = prepared.quota
         if report.shortfalls:
             short = "; ".join(one.detail for one in report.shortfalls)
             hint = report.shortfalls[0].hint
-            return Finding("quota", State.PROBLEM, short, hint, QuotaExceeded.exit_code)
+            return Finding("quota", CheckState.PROBLEM, short, hint, QuotaExceeded.exit_code)
         known = [one for one in report.lines if one.allowed is not None and one.added]
         told = "; ".join(
             f"{one.limit}: {one.used:g} of {one.allowed:g}{f' {one.unit}' if one.unit else ''} "
@@ -337,9 +339,11 @@ class ProjectChecks:
         )
         if report.unread and not known:
             if self._apis_off:
-                return Finding("quota", State.UNASKED, "it can be read once `up` enabled the APIs")
-            return Finding("quota", State.UNASKED, "; ".join(report.unread))
-        return Finding("quota", State.OK, told or "nothing of it is needed")
+                return Finding(
+                    "quota", CheckState.UNASKED, "it can be read once `up` enabled the APIs"
+                )
+            return Finding("quota", CheckState.UNASKED, "; ".join(report.unread))
+        return Finding("quota", CheckState.OK, told or "nothing of it is needed")
 
     async def _may(self, permission: str) -> bool:
         answer = await self.cloud.call(

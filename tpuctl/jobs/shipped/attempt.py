@@ -24,7 +24,7 @@ sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
     from tpuctl.jobs.shipped.accelerator import is_there
     from tpuctl.jobs.shipped.clock import Stopwatch, now
-    from tpuctl.jobs.shipped.folder import Folder, private
+    from tpuctl.jobs.shipped.folder import ENDED, Folder, private
     from tpuctl.jobs.shipped.logfile import Log
     from tpuctl.jobs.shipped.preparation import (
         Command,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 else:
     from accelerator import is_there
     from clock import Stopwatch, now
-    from folder import Folder, private
+    from folder import ENDED, Folder, private
     from logfile import Log
     from preparation import Command, Failure, forget_secrets, prepare, step, tool
     from processes import FOLDER, end, of_attempt
@@ -46,7 +46,6 @@ else:
 __all__ = ["Attempt"]
 
 NOTE = "TPUCTL_MACHINE_NOTE"  # how a machine of the local cloud is not what was asked for
-ENDED = ("succeeded", "failed", "stopped", "timed_out", "lost")
 EXIT_LOST, EXIT_STOPPED, EXIT_TIMED_OUT = 69, 143, 124
 TICK = 0.25  # seconds between looks at limits and requests
 SETTLING = 5.0  # seconds in which a short job is over: then all of it is sent at once
@@ -167,7 +166,7 @@ class Attempt:
         if self.is_news and time.monotonic() >= self.tell_at:
             self.is_news = not self.tell_keeper(signal.SIGUSR2)
         if self.has_to_send() and (self.courier is None or self.courier.poll() is not None):
-            self.courier = subprocess.Popen(tool("courier.py", self.folder.path))
+            self.courier = subprocess.Popen(tool("uploader.py", self.folder.path))
         select.select([self.wakeup], [], [], TICK)
         with contextlib.suppress(BlockingIOError):
             os.read(self.wakeup, 512)
@@ -240,7 +239,7 @@ class Attempt:
         return "keeper" not in begun
 
     def launch(self, command: Command) -> None:
-        keeper = tool("keeper.py", self.folder.path, command.cwd, *command.argv)
+        keeper = tool("job_parent.py", self.folder.path, command.cwd, *command.argv)
         environment = {**command.environment, FOLDER: self.folder.path}
         self.keeper = subprocess.Popen(keeper, env=environment, start_new_session=True)
 

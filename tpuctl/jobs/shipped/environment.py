@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
     from tpuctl.jobs.shipped.folder import Folder
-    from tpuctl.jobs.shipped.once import Failure, Once
+    from tpuctl.jobs.shipped.run_once import Failure, Once
 else:
     from folder import Folder
-    from once import Failure, Once
+    from run_once import Failure, Once
 
 __all__ = ["main"]
 

@@ -1,6 +1,6 @@
 """The folder of a job's attempt on a worker: files written whole or not at all, and locks.
 
-Like `supervisor.py` and `keeper.py`, which import it, this file is sent to workers as it is:
+Like `supervisor.py` and `job_parent.py`, which import it, this file is sent to workers as it is:
 standard library only, Python 3.8 and later.
 """
 
@@ -14,8 +14,9 @@ import os
 import time
 from typing import Any
 
-__all__ = ["Folder", "private"]
+__all__ = ["ENDED", "Folder", "private"]
 
+ENDED = ("succeeded", "failed", "stopped", "timed_out", "lost")  # states of an attempt's record
 FULL = (errno.ENOSPC, errno.EDQUOT)
 SPARES, SPARE = 8, 1 << 13  # files set aside, and bytes of each, for a job that fills the disk
 

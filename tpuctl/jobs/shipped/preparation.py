@@ -62,7 +62,7 @@ def prepare(folder: Folder, spec: dict[str, Any], wait: Callable[[], None]) -> C
     """
     environment = dict(os.environ, PYTHONUNBUFFERED="1", **spec.get("env", {}))
     if spec.get("secrets"):
-        step(folder, wait, "secrets", tool("vault.py", folder.path), os.environ)
+        step(folder, wait, "secrets", tool("secret_fetch.py", folder.path), os.environ)
         environment.update(folder.read(OPENED) or {})
     code = folder.file("code")
     if spec.get("bundle"):
@@ -75,7 +75,7 @@ def prepare(folder: Folder, spec: dict[str, Any], wait: Callable[[], None]) -> C
     for_tools = {name: environment[name] for name in environment if name[:6] != "PYTHON"}
     install = spec.get("install") or {}
     if install.get("setup"):
-        step(folder, wait, "setup", tool("groundwork.py", folder.path), for_tools)
+        step(folder, wait, "setup", tool("setup_command.py", folder.path), for_tools)
     modules: list[str] = []
     if any(install.get(name) for name in ("requirements", "dependencies", "project", "wheels")):
         making = tool("environment.py", "make", folder.path, python)

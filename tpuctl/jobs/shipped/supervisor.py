@@ -27,15 +27,14 @@ from typing import TYPE_CHECKING, Any
 # in that folder too.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
-    from tpuctl.jobs.shipped.folder import Folder
+    from tpuctl.jobs.shipped.folder import ENDED, Folder
     from tpuctl.jobs.shipped.tail import place, tail
 else:
-    from folder import Folder
+    from folder import ENDED, Folder
     from tail import place, tail
 
 __all__ = ["main"]
 
-ENDED = ("succeeded", "failed", "stopped", "timed_out", "lost")
 NO_SUCH_JOB = 3  # exit code of a command for a folder without a job
 
 

@@ -20,16 +20,15 @@ from typing import TYPE_CHECKING, Any
 # in that folder too.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
-    from tpuctl.jobs.shipped.folder import Folder
+    from tpuctl.jobs.shipped.folder import ENDED, Folder
     from tpuctl.jobs.shipped.logfile import Freed, Log
 else:
-    from folder import Folder
+    from folder import ENDED, Folder
     from logfile import Freed, Log
 
 __all__ = ["FREED", "place", "tail"]
 
 FREED = 4  # exit code: what was asked for is in the bucket alone
-ENDED = ("succeeded", "failed", "stopped", "timed_out", "lost")
 PIECE = 1 << 18  # bytes of log held in memory
 GATHER = 0.005  # seconds after some bytes, so that many small writes are few small messages
 LOOK = 0.25  # seconds between looks at the record

@@ -1,8 +1,8 @@
 """Makes a bundle's files from packs, and lets nothing pass that is not what its name says.
 
 Like `fetch.py`, which uses it, this file is sent to workers as it is: standard library only, Python
-3.8 and later. What a pack is stands in `packs.py`, what a manifest is in `bundle.py`; neither is
-known here by more than its form.
+3.8 and later. What a pack is stands in `pack_format.py`, what a manifest is in `bundle.py`; neither
+is known here by more than its form.
 """
 
 from __future__ import annotations

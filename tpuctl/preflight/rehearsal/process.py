@@ -17,7 +17,7 @@ from tpuctl.assets import program
 
 __all__ = ["Command", "Exit", "last_lines", "raised_in", "run"]
 
-KEEPER = ("keeper.py", "processes.py", "folder.py", "clock.py")
+KEEPER = ("job_parent.py", "processes.py", "folder.py", "clock.py")
 GUARD = Path(__file__).with_name("guard.py")
 TICK = 0.25
 GRACE_SECONDS = 10.0  # after SIGTERM, when the time is over
@@ -60,7 +60,7 @@ async def run(command: Command, folder: Path, *, seconds: float, look: Callable[
     folder.mkdir(parents=True, exist_ok=True)
     _equip(folder)
     python = (sys.executable, "-S", "-I")
-    keeper = (*python, str(folder / "keeper.py"), str(folder), str(command.cwd), *command.argv)
+    keeper = (*python, str(folder / "job_parent.py"), str(folder), str(command.cwd), *command.argv)
     clock = asyncio.get_running_loop().time
     began = clock()
     guard = await asyncio.create_subprocess_exec(

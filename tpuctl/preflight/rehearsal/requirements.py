@@ -14,7 +14,7 @@ from tpuctl.errors import RemoteFailed
 
 __all__ = ["Packages", "install"]
 
-PROGRAMS = ("environment.py", "once.py", "folder.py")
+PROGRAMS = ("environment.py", "run_once.py", "folder.py")
 LOG = "log"
 
 

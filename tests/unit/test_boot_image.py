@@ -1,0 +1,57 @@
+"""Where the image of a controller's boot disk is looked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpuctl.resources.boot_image import USUAL_FOR_NODES, images_wanted
+
+
+# As gcloud's execution_groups chooses them, and as ml-images names its families.
+@pytest.mark.parametrize(
+    ("tensorflow", "family", "deep_learning"),
+    [
+        ("2.12.0", "tf-2-12-0", "tf2-2-12-cpu"),
+        ("2.9.3", "tf-2-9-3", "tf2-2-9-cpu"),
+        ("2.4.0", "tf-2-4-0", "tf2-2-4-cpu"),
+        ("2.3.0", "tf-2-3", "tf2-2-3-cpu"),
+        ("2.3.4", "tf-2-3-4", "tf2-2-3-cpu"),
+        ("2.2.0", "tf-2-2", "tf2-2-2-cpu"),
+        ("1.15.5", "tf-1-15-5", "tf-1-15-cpu"),
+    ],
+)
+def test_auto_has_the_nodes_tensorflow(tensorflow: str, family: str, deep_learning: str) -> None:
+    assert images_wanted("auto", tensorflow, "mine") == (
+        ("ml-images", family, True),
+        ("deeplearning-platform-release", deep_learning, True),
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "project", "name", "is_family"),
+    [
+        ("auto", "ubuntu-os-cloud", "ubuntu-2404-lts-amd64", True),
+        ("ubuntu-2204-lts", "ubuntu-os-cloud", "ubuntu-2204-lts", True),
+        ("debian-12", "debian-cloud", "debian-12", True),
+        ("tf-2-12-0", "ml-images", "tf-2-12-0", True),
+        ("tf2-2-12-cpu", "deeplearning-platform-release", "tf2-2-12-cpu", True),
+        ("our-family", "mine", "our-family", True),
+        ("theirs/their-family", "theirs", "their-family", True),
+        ("theirs/images/one-2024", "theirs", "one-2024", False),
+        ("projects/theirs/global/images/one-2024", "theirs", "one-2024", False),
+        ("projects/theirs/global/images/family/ours", "theirs", "ours", True),
+        (
+            "https://www.googleapis.com/compute/v1/projects/theirs/global/images/one-2024",
+            "theirs",
+            "one-2024",
+            False,
+        ),
+    ],
+)
+def test_ways_to_name_an_image(wanted: str, project: str, name: str, is_family: bool) -> None:
+    assert images_wanted(wanted, None, "mine") == ((project, name, is_family),)
+
+
+def test_a_controller_that_runs_the_jobs_has_the_python_of_their_time() -> None:
+    found = images_wanted("auto", None, "mine", USUAL_FOR_NODES)
+    assert found == (("ubuntu-os-cloud", "ubuntu-2204-lts", True),)

@@ -1,0 +1,95 @@
+"""Cutting: nothing is lost, sizes are kept, and a change stays where it is."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import random
+from typing import IO
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tpuctl.jobs.chunking import LARGEST, SMALLEST, cut
+
+
+def chunks(data: bytes) -> list[bytes]:
+    return list(cut(io.BytesIO(data)))
+
+
+def prose(seed: int, size: int, separator: bytes) -> bytes:
+    """Lines, or words, of random letters."""
+    noise = random.Random(seed)
+    parts: list[bytes] = []
+    while size > 0:
+        parts.append(noise.randbytes(noise.randrange(1, 40)).hex().encode() + separator)
+        size -= len(parts[-1])
+    return b"".join(parts)
+
+
+KINDS = {
+    "lines": lambda seed: prose(seed, 2_000_000, b"\n"),
+    "one line of words": lambda seed: prose(seed, 2_000_000, b" "),
+    "one line of numbers": lambda seed: prose(seed, 2_000_000, b","),
+    "noise": lambda seed: random.Random(seed).randbytes(2_000_000),
+}
+
+
+SIZES = st.sampled_from([1, SMALLEST - 1, SMALLEST, 70_000, LARGEST, 300_000])
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=200),
+            st.builds(lambda byte, count: bytes([byte]) * count, st.integers(0, 255), SIZES),
+            st.builds(prose, st.integers(0, 9), SIZES, st.sampled_from([b"\n", b" ", b"x"])),
+        ),
+        max_size=6,
+    )
+)
+def test_chunks_are_the_whole_and_of_the_sizes_agreed(parts: list[bytes]) -> None:
+    data = b"".join(parts)
+    found = chunks(data)
+    assert b"".join(found) == data
+    assert all(SMALLEST <= len(chunk) <= LARGEST for chunk in found[:-1])
+    assert all(0 < len(chunk) <= LARGEST for chunk in found[-1:])
+
+
+def test_small_files_are_one_chunk() -> None:
+    assert chunks(b"") == []
+    assert chunks(b"\n" * SMALLEST) == [b"\n" * SMALLEST]
+
+
+class Slow(io.BytesIO):
+    """Hands out less than is asked for only at its end, as files do, but in smaller reads."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        return super().read(min(size or 0, LARGEST + 1))
+
+
+def test_how_it_is_read_does_not_matter() -> None:
+    data = KINDS["lines"](1)
+    slow: IO[bytes] = Slow(data)
+    assert list(cut(slow)) == chunks(data)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(3))
+def test_an_insertion_changes_only_what_is_around_it(kind: str, seed: int) -> None:
+    before = KINDS[kind](seed)
+    where = random.Random(seed).randrange(len(before))
+    after = before[:where] + b"inserted" + before[where:]
+    known = {hashlib.sha256(chunk).digest() for chunk in chunks(before)}
+    new = [chunk for chunk in chunks(after) if hashlib.sha256(chunk).digest() not in known]
+    assert new, "something was changed"
+    assert sum(map(len, new)) <= 4 * LARGEST, "of two megabytes"
+    if kind == "lines":
+        assert len(new) <= 2
+
+
+def test_usual_text_is_cut_into_chunks_of_usual_size() -> None:
+    sizes = [len(chunk) for chunk in chunks(KINDS["lines"](7))]
+    assert 40_000 <= sum(sizes) / len(sizes) <= 100_000

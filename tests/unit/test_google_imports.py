@@ -1,0 +1,136 @@
+"""What is loaded of Google's libraries: no more than was asked for, and just as it is in them.
+
+Each program has an interpreter of its own: what is imported stays.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+PROGRAM = """
+import sys
+from tpuctl.google_imports import compute_service
+compute_service("networks").NetworksClient
+assert "google.cloud.compute_v1.services.instances" not in sys.modules  # that was all
+from concurrent.futures import ThreadPoolExecutor
+from google.cloud import compute_v1
+names = ["Instance", "DisksClient", "InstancesClient", "Network"] * 2
+with ThreadPoolExecutor(len(names)) as pool:  # each asks while another's asking loads it
+    found = list(pool.map(lambda name: getattr(compute_v1, name), names))
+assert [one.__name__ for one in found] == names
+assert compute_v1.InstancesClient.__name__ == "InstancesClient"
+assert compute_v1.Instance is compute_v1.types.Instance
+assert compute_v1.NetworksClient is compute_service("networks").NetworksClient
+try:
+    compute_v1.NoSuchClient
+except AttributeError as error:
+    assert "NoSuchClient" in str(error)
+else:
+    raise AssertionError("any name would do")
+"""
+
+# Every message as protocol buffers have it, and what its fields are to a program.
+DESCRIBED = """
+import hashlib, json, random
+from google.cloud.compute_v1.types import compute
+names = list(compute.__all__)
+random.Random(2).shuffle(names)
+found = {}
+for name in names:
+    made = getattr(compute, name)
+    proto = made.pb().DESCRIPTOR
+    fields = {key: [one.number, str(one.proto_type), one.repeated, one.optional, one.oneof,
+                    getattr(one.message, "__name__", None), getattr(one.enum, "__name__", None)]
+              for key, one in made.meta.fields.items()}
+    enums = {key: sorted(value.__members__.items()) for key, value in vars(made).items()
+             if hasattr(value, "__members__")}
+    inside = sorted(one.full_name for one in proto.nested_types)
+    as_text = json.dumps([proto.full_name, made.__qualname__, made.__module__, made.__doc__, inside,
+                          sorted(fields.items()), sorted(enums.items())])
+    found[name] = hashlib.sha256(as_text.encode()).hexdigest() + " " + hashlib.sha256(
+        _copied(proto).SerializeToString(deterministic=True)).hexdigest()
+print(json.dumps(found))
+"""
+COPIED = """
+from google.protobuf import descriptor_pb2
+def _copied(proto):
+    one = descriptor_pb2.DescriptorProto()
+    proto.CopyToProto(one)
+    return one
+"""
+SINGLE = """
+import sys
+from tpuctl.google_imports import compute_types
+types = compute_types()
+assert not {"Firewall", "Allowed", "Instance", "UrlMap"} & {*vars(types)}
+from google.cloud.compute_v1.types import Firewall
+assert {"Firewall", "Allowed"} <= {*vars(types)}
+assert not {"Instance", "UrlMap"} & {*vars(types)}
+rule = Firewall(name="n", allowed=[{"I_p_protocol": "tcp", "ports": ["22"]}])
+assert rule.allowed[0] == types.Allowed(I_p_protocol="tcp", ports=["22"])
+again = Firewall.from_json(Firewall.to_json(rule))
+assert again == rule and type(again.allowed[0]) is types.Allowed
+import copy, pickle
+assert pickle.loads(pickle.dumps(rule)) == rule
+instance = types.Instance(disks=[{"source": "s"}], status="RUNNING")
+assert instance.disks[0].source == "s" and types.Operation.Status.DONE.name == "DONE"
+try:
+    types.NoSuchMessage
+except AttributeError as error:
+    assert "NoSuchMessage" in str(error)
+else:
+    raise AssertionError("any name would do")
+"""
+AT_ONCE = """
+import random, sys
+from concurrent.futures import ThreadPoolExecutor
+from tpuctl.google_imports import compute_types
+sys.setswitchinterval(1e-5)
+names = list(compute_types().__all__)[::9] * 8
+random.Random(5).shuffle(names)
+with ThreadPoolExecutor(8) as pool:
+    made = dict(zip(names, pool.map(lambda name: getattr(compute_types(), name)(), names)))
+assert all(type(one).__name__ == name for name, one in made.items())
+"""
+ASYNC_REST = """
+import sys
+from tpuctl.google_imports import leave_out_async_rest
+leave_out_async_rest()
+from google.api_core import operations_v1
+from google.cloud.tpu_v2 import TpuClient
+assert "aiohttp" not in sys.modules
+assert operations_v1.OperationsRestTransport and operations_v1.OperationsAsyncClient
+"""
+
+
+def told(program: str) -> Any:
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, timeout=120, stdout=subprocess.PIPE
+    )
+    return json.loads(done.stdout or "null")
+
+
+def test_every_message_is_as_in_the_real_package() -> None:
+    ours = told(
+        f"from tpuctl.google_imports import compute_types\ncompute_types(){COPIED}{DESCRIBED}"
+    )
+    theirs = told(COPIED + DESCRIBED)
+    assert len(theirs) > 2000
+    assert {name for name in theirs if ours[name] != theirs[name]} == set()
+
+
+@pytest.mark.parametrize(
+    "program", [SINGLE, AT_ONCE, ASYNC_REST], ids=["single", "at_once", "rest"]
+)
+def test_messages_are_made_when_they_are_asked_for(program: str) -> None:
+    told(program)
+
+
+@pytest.mark.soak
+def test_the_whole_package_is_there_once_it_is_asked_for() -> None:
+    subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=120)

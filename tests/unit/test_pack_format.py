@@ -1,0 +1,421 @@
+"""Packs: what is sent, what is reused, and that nothing else than that is ever unpacked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import stat
+import subprocess
+import tracemalloc
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from supervised import PYTHONS
+
+import tpuctl.jobs.shipped
+from tpuctl.errors import Conflict
+from tpuctl.jobs.bundle import Bundle, Source, build_bundle
+from tpuctl.jobs.chunking import LARGEST
+from tpuctl.jobs.launch import SHIPPED
+from tpuctl.jobs.pack_format import (
+    MOST_SMALL,
+    PACK_BYTES,
+    SMALL,
+    WASTE,
+    groups,
+    index_of,
+    is_pack,
+    pack_name,
+    plan,
+    read_index,
+    write_pack,
+)
+from tpuctl.jobs.shipped.unpack import Damaged, Failure, unpack
+
+
+def sha(number: int) -> bytes:
+    return hashlib.sha256(str(number).encode()).digest()
+
+
+def write_all(bundle: Bundle, folder: Path, group_bytes: int = PACK_BYTES) -> dict[str, Any]:
+    """Put the bundle's packs into a folder; its root."""
+    packs = []
+    sizes = {sha: source.size for sha, source in bundle.chunks.items()}
+    for group in groups(sizes, group_bytes):
+        packs.append(pack_name(index_of(group)))
+        write_pack(folder / packs[-1], group, bundle.chunks)
+    return {"manifest": [one.hex() for one in bundle.manifest], "packs": packs}
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., tuple[Bundle, dict[str, Any], Path]]:
+    """Bundles the folder `source`: the bundle, its root, and the folder with its packs."""
+
+    def bundled(group_bytes: int = PACK_BYTES) -> tuple[Bundle, dict[str, Any], Path]:
+        into = tmp_path / "into"
+        into.mkdir(exist_ok=True)
+        bundle = build_bundle(None, into, root=tmp_path / "source")
+        return bundle, write_all(bundle, into, group_bytes), into
+
+    (tmp_path / "source").mkdir()
+    return bundled
+
+
+def seen(root: Path) -> dict[str, Any]:
+    """All that counts of a folder."""
+    found: dict[str, Any] = {}
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root).as_posix()
+        if path.is_symlink():
+            found[name] = str(path.readlink())
+        elif path.is_dir():
+            found[name] = None
+        else:
+            found[name] = (path.read_bytes(), bool(path.stat().st_mode & stat.S_IXUSR))
+    return found
+
+
+# Whole trips --------------------------------------------------------------------------------
+
+LETTERS = st.characters(exclude_characters="/\0", exclude_categories=["Cs"])
+NAMES = st.text(LETTERS, max_size=40).map(lambda text: "f" + text)
+CONTENTS = st.one_of(
+    st.binary(max_size=100),
+    st.builds(
+        lambda seed, size: random.Random(seed).randbytes(size),
+        st.integers(0, 3),
+        st.sampled_from([1, 20_000, LARGEST, 600_000]),
+    ),
+    st.builds(lambda size: b"a line of text\n" * size, st.sampled_from([1, 5_000, 100_000])),
+)
+
+
+@settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    st.dictionaries(
+        st.tuples(st.sampled_from(["", "a", "a/b", "c d"]), NAMES),
+        st.tuples(CONTENTS, st.booleans()),
+        max_size=6,
+    ),
+    st.sampled_from([1, 100_000, PACK_BYTES]),
+)
+def test_what_is_unpacked_is_what_was_bundled(
+    tmp_path_factory: pytest.TempPathFactory,
+    files: dict[tuple[str, str], tuple[bytes, bool]],
+    group_bytes: int,
+) -> None:
+    base = tmp_path_factory.mktemp("trip")
+    source, into = base / "source", base / "into"
+    source.mkdir()
+    into.mkdir()
+    for (folder, name), (content, is_executable) in files.items():
+        (source / folder).mkdir(parents=True, exist_ok=True)
+        (source / folder / name).write_bytes(content)
+        (source / folder / name).chmod(0o755 if is_executable else 0o644)
+    bundle = build_bundle(None, into, root=source)
+    unpack(str(into), write_all(bundle, into, group_bytes), bundle.digest, str(base / "code"))
+    assert seen(base / "code") == seen(source)
+
+
+def test_links_modes_and_empty_folders_arrive(make: Any, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "lib/empty").mkdir(parents=True)
+    (source / "lib/run.sh").write_text("echo")
+    (source / "lib/run.sh").chmod(0o700)
+    (source / "run").symlink_to("lib/run.sh")
+    (source / "lib/up").symlink_to("../nothing")
+    (source / "nothing").write_bytes(b"")
+    bundle, root, into = make()
+    unpack(str(into), root, bundle.digest, str(tmp_path / "code"))
+    assert seen(tmp_path / "code") == seen(source)
+    assert stat.S_IMODE((tmp_path / "code/lib/run.sh").stat().st_mode) == 0o755
+    assert stat.S_IMODE((tmp_path / "code/nothing").stat().st_mode) == 0o644
+
+
+def test_what_does_not_compress_is_stored(make: Any, tmp_path: Path) -> None:
+    noise = random.Random(3).randbytes(3_000_000)
+    (tmp_path / "source/noise").write_bytes(noise)
+    (tmp_path / "source/text").write_bytes(b"over and over again\n" * 100_000)
+    bundle, root, into = make()
+    (pack,) = root["packs"]
+    assert len(noise) < (into / pack).stat().st_size < len(noise) + 200_000
+    unpack(str(into), root, bundle.digest, str(tmp_path / "code"))
+    assert seen(tmp_path / "code") == seen(tmp_path / "source")
+
+
+def test_memory_grows_neither_with_files_nor_with_what_a_pack_becomes(
+    make: Any, tmp_path: Path
+) -> None:
+    with (tmp_path / "source/zeros").open("wb") as file:
+        file.truncate(40_000_000)
+    (tmp_path / "source/noise").write_bytes(random.Random(1).randbytes(8_000_000))
+    tracemalloc.start()
+    try:
+        bundle, root, into = make()
+        unpack(str(into), root, bundle.digest, str(tmp_path / "code"))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 25_000_000
+    assert (tmp_path / "code/zeros").stat().st_size == 40_000_000
+
+
+def test_a_file_that_changes_meanwhile_is_told(make: Any, tmp_path: Path) -> None:
+    (tmp_path / "source/data").write_text("one")
+    bundle, _, into = make()
+    (tmp_path / "source/data").write_text("two")
+    with pytest.raises(Conflict, match="File changed"):
+        write_all(bundle, into)
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda path: Path(path).name)
+def test_a_worker_unpacks_with_what_it_has(make: Any, tmp_path: Path, python: str) -> None:
+    """The shipped files alone, isolated, with packs that were put there over SSH."""
+    (tmp_path / "source/안녕.txt").write_text("x" * 1_000_000)
+    bundle, root, into = make()
+    packs = tmp_path / ".tpuctl/packs"
+    packs.mkdir(parents=True)
+    (into / root["packs"][0]).rename(packs / root["packs"][0])
+    (packs / f"{bundle.digest}.json").write_text(json.dumps(root))
+    folder = tmp_path / "job"
+    folder.mkdir()
+    for name in SHIPPED:
+        (folder / name).write_bytes((Path(tpuctl.jobs.shipped.__path__[0]) / name).read_bytes())
+    (folder / "spec.json").write_text(
+        json.dumps({"bucket": "b", "bundle": {"sha256": bundle.digest, "name": None}})
+    )
+    for _ in range(2):  # the second time there is nothing to do
+        done = subprocess.run(
+            [python, "-S", "-I", "-W", "error", str(folder / "fetch.py"), str(folder)],
+            env={"HOME": str(tmp_path), "LC_ALL": "C"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert seen(folder / "code") == seen(tmp_path / "source")
+
+
+# What is refused ----------------------------------------------------------------------------
+
+
+def packed(folder: Path, manifest: Iterable[Any], *contents: bytes) -> tuple[dict[str, Any], str]:
+    """A root and the digest of a manifest made by hand, with everything in one pack."""
+    text = b"".join(json.dumps(line).encode() + b"\n" for line in manifest)
+    sources: dict[bytes, Source] = {}
+    for number, chunk in enumerate((text, *contents)):
+        path = folder / f"chunk-{number}"
+        path.write_bytes(chunk)
+        sources[hashlib.sha256(chunk).digest()] = Source(path, 0, len(chunk))
+    group = {sha: source.size for sha, source in sources.items()}
+    name = pack_name(index_of(group))
+    write_pack(folder / name, group, sources)
+    digest = hashlib.sha256(text).hexdigest()
+    return {"manifest": [digest], "packs": [name]}, digest
+
+
+def chunk_line(content: bytes) -> list[Any]:
+    return [hashlib.sha256(content).hexdigest(), len(content)]
+
+
+@pytest.mark.parametrize(
+    "name", ["../out", "/tmp/out", "a/../../out", "a//b", "a/./b", ".", "..", "", "./a", "a/"]
+)
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_names_that_leave_are_refused(tmp_path: Path, kind: str, name: str) -> None:
+    entry = {"folder": name} if kind == "folder" else {kind: name, "target": "x", "executable": 0}
+    root, digest = packed(tmp_path, [{"folder": "a"}, entry])
+    with pytest.raises(Failure, match="cannot be a name"):
+        unpack(str(tmp_path), root, digest, str(tmp_path / "code"))
+    assert not (tmp_path / "code").exists()
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        {"l": "../out"},
+        {"l": "/etc"},
+        {"a/l": "../../out"},
+        {"l": "a/up/..", "a/up": ".."},  # each of them looks as if it stayed inside
+    ],
+)
+def test_links_that_leave_are_refused(tmp_path: Path, links: dict[str, str]) -> None:
+    lines = [{"folder": "a"}, *({"link": name, "target": to} for name, to in links.items())]
+    root, digest = packed(tmp_path, lines)
+    with pytest.raises(Failure, match="leaves the bundle"):
+        unpack(str(tmp_path), root, digest, str(tmp_path / "code"))
+    assert not (tmp_path / "code").exists()
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    lines = [
+        {"link": "a", "target": "../out"},
+        {"executable": False, "file": "a/b"},
+        chunk_line(b"evil"),
+    ]
+    root, digest = packed(tmp_path, lines, b"evil")
+    with pytest.raises(Failure):
+        unpack(str(tmp_path), root, digest, str(tmp_path / "code"))
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_name_cannot_be_there_twice(tmp_path: Path) -> None:
+    file = {"executable": False, "file": "a"}
+    root, digest = packed(tmp_path, [file, file])
+    with pytest.raises(Failure, match="cannot be a name"):
+        unpack(str(tmp_path), root, digest, str(tmp_path / "code"))
+
+
+@pytest.mark.parametrize("where", [0, 40, 200, -1])
+def test_a_damaged_pack_is_named_and_nothing_is_there(
+    make: Any, tmp_path: Path, where: int
+) -> None:
+    (tmp_path / "source/noise").write_bytes(random.Random(5).randbytes(100_000))
+    bundle, root, into = make()
+    (name,) = root["packs"]
+    content = bytearray((into / name).read_bytes())
+    content[where] ^= 1
+    (into / name).write_bytes(content)
+    try:
+        unpack(str(into), root, bundle.digest, str(tmp_path / "code"))
+    except Damaged as damaged:
+        assert str(damaged) == name
+        assert not (tmp_path / "code").exists()
+    else:  # the last byte is of the stream's own checksum: no chunk suffered
+        assert where == -1
+        assert seen(tmp_path / "code") == seen(tmp_path / "source")
+
+
+def test_a_pack_with_other_chunks_than_it_says_is_damaged(make: Any, tmp_path: Path) -> None:
+    (tmp_path / "source/a").write_text("print('good')")
+    bundle, root, into = make()
+    path = into / root["packs"][0]
+    content = path.read_bytes()
+    body = zlib.decompress(content[72:]).replace(b"good", b"evil")
+    path.write_bytes(content[:72] + zlib.compress(body))
+    with pytest.raises(Damaged):
+        unpack(str(into), root, bundle.digest, str(tmp_path / "code"))
+    assert not (tmp_path / "code").exists()
+
+
+@pytest.mark.parametrize("left", [0, 10, 50_000])
+def test_a_pack_that_ends_early_is_damaged(make: Any, tmp_path: Path, left: int) -> None:
+    (tmp_path / "source/noise").write_bytes(random.Random(5).randbytes(100_000))
+    bundle, root, into = make()
+    (name,) = root["packs"]
+    os.truncate(into / name, left)
+    with pytest.raises(Damaged):
+        unpack(str(into), root, bundle.digest, str(tmp_path / "code"))
+
+
+def test_a_bundle_that_lacks_a_pack_is_not_unpacked(make: Any, tmp_path: Path) -> None:
+    (tmp_path / "source/noise").write_bytes(random.Random(5).randbytes(300_000))
+    bundle, root, into = make(group_bytes=1)
+    root["packs"].pop()
+    with pytest.raises(Failure, match="lack 1 of its parts"):
+        unpack(str(into), root, bundle.digest, str(tmp_path / "code"))
+    assert not (tmp_path / "code").exists()
+
+
+def test_a_bundle_with_another_manifest_is_refused(make: Any, tmp_path: Path) -> None:
+    (tmp_path / "source/a").write_text("a")
+    _, root, into = make()
+    with pytest.raises(Failure, match="do not hold its manifest"):
+        unpack(str(into), root, "0" * 64, str(tmp_path / "code"))
+
+
+# What is reused -----------------------------------------------------------------------------
+
+NUMBERS = st.sets(st.integers(0, 60))
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(NUMBERS, st.lists(NUMBERS.filter(bool), max_size=30))
+def test_every_chunk_is_used_or_sent(wanted: set[int], there: list[set[int]]) -> None:
+    chunks = {sha(number): 1000 + number for number in sorted(wanted)}
+    packs = {
+        f"{position:064x}.{len(numbers)}": {sha(number): 1000 + number for number in numbers}
+        for position, numbers in enumerate(there)
+    }
+    use, send = plan(chunks, packs)
+    had = {one for name in use for one in packs[name]}
+    assert send == {one: size for one, size in chunks.items() if one in send}
+    assert set(chunks) <= had | set(send)
+    for name in use:
+        useful = sum(size for one, size in packs[name].items() if one in chunks)
+        assert useful * WASTE >= sum(packs[name].values())
+    assert len(use) <= MOST_SMALL  # all of them are small ones
+
+
+def test_what_is_there_is_not_sent() -> None:
+    chunks = {sha(number): SMALL for number in range(10)}
+    first = {one: chunks[one] for one in list(chunks)[:9]}
+    use, send = plan(chunks, {"a": first})
+    assert use == ("a",)
+    assert send == {sha(9): SMALL}
+
+
+def test_a_pack_of_which_little_is_wanted_is_passed_over() -> None:
+    pack = {sha(number): SMALL for number in range(WASTE + 1)}
+    assert plan({sha(0): SMALL}, {"a": pack}).send == {sha(0): SMALL}
+    del pack[sha(WASTE)]
+    assert plan({sha(0): SMALL}, {"a": pack}).send == {}
+
+
+def test_many_small_packs_become_one() -> None:
+    chunks = {sha(number): 100 for number in range(MOST_SMALL + 1)} | {sha(-1): PACK_BYTES}
+    packs: dict[str, Mapping[bytes, int]] = {str(n): {one: 100} for n, one in enumerate(chunks)}
+    packs["large"] = {sha(-1): PACK_BYTES}
+    del packs[str(MOST_SMALL + 1)]
+    use, send = plan(chunks, packs)
+    assert use == ("large",)
+    assert list(send) == list(chunks)[:-1]
+    del packs["0"]
+    assert list(plan(chunks, packs).send) == [sha(0)], "so many are fine"
+
+
+def test_packs_hold_so_much_and_keep_the_order() -> None:
+    chunks = {sha(number): LARGEST for number in range(150)}
+    found = list(groups(chunks))
+    assert [one for group in found for one in group] == list(chunks)
+    assert all(sum(group.values()) <= PACK_BYTES for group in found)
+    assert len(found) == 3
+
+
+def test_an_index_is_known_by_the_name_of_its_pack() -> None:
+    index = index_of({sha(1): 10, sha(2): LARGEST})
+    name = pack_name(index)
+    assert is_pack(name)
+    assert read_index(name, index) == {sha(1): 10, sha(2): LARGEST}
+    assert read_index(name, index[:36]) is None
+    assert read_index(name, b"\0" + index[1:]) is None
+    assert not is_pack("lock") and not is_pack(name + ".part") and not is_pack("../" + name)
+
+
+def test_a_pack_is_what_is_written_down(make: Any, tmp_path: Path) -> None:
+    """The form of packs and manifests, which workers of other versions rely on."""
+    (tmp_path / "source/a").write_text("hello")
+    _, root, into = make()
+    manifest = b'{"executable":false,"file":"a"}\n["%s",5]\n' % (
+        hashlib.sha256(b"hello").hexdigest().encode()
+    )
+    index = b"".join(
+        hashlib.sha256(one).digest() + len(one).to_bytes(4, "big") for one in (manifest, b"hello")
+    )
+    assert root["packs"] == [hashlib.sha256(index).hexdigest() + ".2"]
+    content = (into / root["packs"][0]).read_bytes()
+    assert content[:72] == index
+    assert zlib.decompress(content[72:]) == manifest + b"hello"

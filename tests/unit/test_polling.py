@@ -1,0 +1,68 @@
+"""The one polling loop, on a clock that never sleeps."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from fake_clock import FakeClock
+
+from tpuctl.errors import TimedOut
+from tpuctl.polling import Backoff, all_ended, wait_until
+
+
+async def test_delays_grow_to_their_limit() -> None:
+    clock = FakeClock(100.0)
+
+    async def probe() -> str | None:
+        return "there" if clock.time >= 110 else None
+
+    backoff = Backoff(first=1, most=4, factor=2)
+    assert await wait_until(probe, what="it", seconds=60, backoff=backoff, clock=clock) == "there"
+    assert clock.slept == [1, 2, 4, 4]
+
+
+async def test_the_last_try_falls_on_the_deadline() -> None:
+    clock = FakeClock(100.0)
+    tries: list[float] = []
+
+    async def probe() -> None:
+        tries.append(clock.time)
+
+    with pytest.raises(TimedOut, match="the node becoming READY"):
+        await wait_until(
+            probe,
+            what="the node becoming READY",
+            seconds=5,
+            backoff=Backoff(first=2, most=8, factor=2),
+            clock=clock,
+        )
+    assert tries[-1] == 105.0
+
+
+async def test_what_is_there_is_not_waited_for() -> None:
+    clock = FakeClock(100.0)
+
+    async def probe() -> int:
+        return 0  # false, but an answer
+
+    assert await wait_until(probe, what="it", seconds=1, clock=clock) == 0
+    assert clock.slept == []
+
+
+async def test_the_first_failure_is_raised_when_all_have_ended() -> None:
+    ended: list[str] = []
+
+    async def work(name: str, turns: int, error: Exception | None) -> str:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        ended.append(name)
+        if error:
+            raise error
+        return name
+
+    assert await all_ended([work("a", 2, None), work("b", 0, None)]) == ["a", "b"]
+    ended.clear()
+    with pytest.raises(KeyError):
+        await all_ended([work("a", 9, None), work("b", 3, KeyError()), work("c", 0, ValueError())])
+    assert ended == ["c", "b", "a"]

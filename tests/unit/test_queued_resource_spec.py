@@ -1,0 +1,130 @@
+"""What a queued resource is asked to be, and what is told while it waits."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.cloud.tpu_v2.types import QueuedResource
+
+from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.endpoints import Endpoint
+from tpuctl.model.stack import Stack, load_stack
+from tpuctl.resources.network import Network
+from tpuctl.resources.queued_resource_spec import request_body, waiting
+from tpuctl.resources.tpu_queued import QueuedNodes
+
+NODE = {"accelerator_type": "v3-8", "scheduling_config": {"spot": True}, "labels": {"a": "b"}}
+PLACE = "projects/my-project/locations/europe-west4-a"
+ASKED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def stack(folder: Path, tpu: str) -> Stack:
+    path = folder / "tpuctl.yaml"
+    path.write_text(
+        "stack: bert\nproject: {id: my-project}\n"
+        f"tpu: {{type: v3-8, zones: [europe-west4-a], {tpu}}}\n",
+        "utf-8",
+    )
+    return load_stack(path)
+
+
+def asked(folder: Path, tpu: str) -> dict[str, Any]:
+    """What differs from the plainest request."""
+    body = request_body(stack(folder, tpu), dict(NODE))
+    assert QueuedResource(body), "the official client takes it"
+    return {key: value for key, value in body.items() if key != "tpu"}
+
+
+def test_a_request_has_the_node_without_its_own_tier(tmp_path: Path) -> None:
+    body = request_body(stack(tmp_path, "queue: true, capacity: spot"), dict(NODE))
+    plain = {"accelerator_type": "v3-8", "labels": {"a": "b"}}
+    assert body == {
+        "tpu": {"node_spec": [{"parent": PLACE, "node_id": "bert-tpu", "node": plain}]},
+        "spot": {},
+    }
+
+
+def test_flex_start_is_planned_with_its_time(tmp_path: Path) -> None:
+    path = tmp_path / "tpuctl.yaml"
+    path.write_text(
+        "stack: bert\nproject: {id: my-project}\n"
+        "tpu: {type: v5litepod-4, capacity: flex-start, queue: {run_for: 4h, valid_until: 2d}}\n",
+        "utf-8",
+    )
+    found = load_stack(path)
+    assert found.zone in ("us-central1-a", "us-west4-a"), "where flex-start is given"
+    cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "token"), "my-project")
+    change = QueuedNodes(Network(found, cloud), str).diff(None)
+    assert change.because == f"asks for v5litepod-4 in {found.zone} for 4h, and waits 2d at most"
+
+
+def test_several_nodes_are_asked_for_by_their_names_beginning(tmp_path: Path) -> None:
+    (spec,) = request_body(stack(tmp_path, "queue: {nodes: 3}"), dict(NODE))["tpu"]["node_spec"]
+    assert "node_id" not in spec
+    assert spec["multislice_params"] == {"node_count": 3, "node_id_prefix": "bert-tpu"}
+
+
+@pytest.mark.parametrize(
+    ("tpu", "expected"),
+    [
+        ("queue: true", {}),
+        ("queue: true, capacity: preemptible", {"spot": {}}),
+        ("queue: {guaranteed: true}", {"guaranteed": {}}),
+        ("queue: true, capacity: reserved", {"reservation_name": f"{PLACE}/reservations/-"}),
+        (
+            "queue: {reservation: ours, guaranteed: true}, capacity: reserved",
+            {"reservation_name": f"{PLACE}/reservations/ours", "guaranteed": {}},
+        ),
+        (
+            "queue: {valid_until: 90m}",
+            {"queueing_policy": {"valid_until_duration": timedelta(seconds=5400)}},
+        ),
+        (
+            "queue: {valid_until: '2026-01-31T18:00:00+01:00'}",
+            {"queueing_policy": {"valid_until_time": datetime(2026, 1, 31, 17, tzinfo=UTC)}},
+        ),
+    ],
+)
+def test_capacity_and_patience(tmp_path: Path, tpu: str, expected: dict[str, Any]) -> None:
+    assert asked(tmp_path, tpu) == expected
+
+
+def queued(state: str, **policy: Any) -> QueuedResource:
+    return QueuedResource(state={"state": state}, create_time=ASKED, queueing_policy=policy)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (59, "ACCEPTED"),
+        (-5, "ACCEPTED"),  # this computer's clock is behind
+        (61, "ACCEPTED for 1 min"),
+        (599, "ACCEPTED for 9 min"),
+        (1799, "ACCEPTED for 20 min"),
+        (2 * 3600 + 1799, "ACCEPTED for 2 h"),
+        (2 * 3600 + 1800, "ACCEPTED for 2 h 30 min"),
+        (2 * 86400 + 7300, "ACCEPTED for 2 d 2 h"),
+    ],
+)
+def test_waiting_is_told_with_its_time_in_steps_that_grow(seconds: int, expected: str) -> None:
+    assert waiting(queued("ACCEPTED"), ASKED + timedelta(seconds=seconds)) == expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ({"valid_until_duration": timedelta(hours=2)}, "2026-01-02 05:04"),
+        ({"valid_until_time": ASKED + timedelta(days=1)}, "2026-01-03 03:04"),
+    ],
+)
+def test_waiting_is_told_with_its_end(policy: dict[str, Any], expected: str) -> None:
+    text = waiting(queued("WAITING_FOR_RESOURCES", **policy), ASKED)
+    assert text == f"WAITING_FOR_RESOURCES, until {expected} UTC"
+
+
+def test_what_has_been_granted_waits_no_more() -> None:
+    found = queued("PROVISIONING", valid_until_duration=timedelta(hours=2))
+    assert waiting(found, ASKED + timedelta(hours=1)) == "PROVISIONING"

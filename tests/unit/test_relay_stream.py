@@ -1,0 +1,274 @@
+"""The tunnel's own side of the protocol, against a relay that says what each test wants."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from aiohttp import WSMsgType, web
+
+from tpuctl.errors import Unreachable
+from tpuctl.polling import Backoff
+from tpuctl.remote import relay_frames as frames
+from tpuctl.remote.iap import Destination, IapWay, Relay, _Lines
+from tpuctl.remote.relay_stream import WINDOW, Tunnel
+
+GREETING = struct.pack(">HI", 1, 3) + b"sid"
+Script = Callable[[web.WebSocketResponse, web.Request], Awaitable[None]]
+
+
+@dataclass
+class Scripted:
+    """A relay whose connections follow these scripts, one after the other."""
+
+    scripts: list[Script] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    port: int = 0
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(request.path_qs)
+        if not self.scripts:
+            return web.Response(status=503)
+        line = web.WebSocketResponse(protocols=(frames.SUBPROTOCOL,))
+        await line.prepare(request)
+        await self.scripts.pop(0)(line, request)
+        return line
+
+
+@pytest.fixture
+async def relay() -> AsyncIterator[Scripted]:
+    made = Scripted()
+    application = web.Application()
+    application.router.add_get("/v4/{verb}", made.answer)
+    runner = web.AppRunner(application, shutdown_timeout=0.2)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    assert site._server is not None
+    made.port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
+    yield made
+    await runner.cleanup()
+
+
+@asynccontextmanager
+async def tunnel_to(
+    relay: Scripted, *, seconds: float = 5.0
+) -> AsyncIterator[tuple[Tunnel, asyncio.StreamReader, asyncio.StreamWriter]]:
+    """An open tunnel that runs, and our end of it."""
+
+    async def token() -> str:
+        return "token"
+
+    place = Relay(f"ws://127.0.0.1:{relay.port}/v4", token, is_local=True)
+    lines = _Lines(IapWay(place, Destination("p", "z", "i")))
+    near, far = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=near)
+    tunnel = Tunnel(
+        lines,
+        *(await asyncio.open_connection(sock=far)),
+        reconnect_seconds=seconds,
+        backoff=Backoff(0.01, 0.05),
+    )
+    running = None
+    try:
+        await tunnel.open()
+        running = asyncio.ensure_future(tunnel.run())
+        yield tunnel, reader, writer
+    finally:
+        writer.close()
+        if running is not None:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        await tunnel.close()
+
+
+async def drop(request: web.Request) -> None:
+    assert request.transport is not None
+    request.transport.abort()
+
+
+def data(content: bytes) -> bytes:
+    return struct.pack(">HI", 4, len(content)) + content
+
+
+async def received(line: web.WebSocketResponse, count: int) -> bytes:
+    """So many bytes of data, or all that come until the connection ends."""
+    found = b""
+    while len(found) < count:
+        message = await line.receive()
+        if message.type is not WSMsgType.BINARY:
+            break
+        if message.data[:2] == b"\0\4":
+            found += message.data[6:]
+    return found
+
+
+async def test_what_was_not_confirmed_is_sent_again_and_no_more(relay: Scripted) -> None:
+    got: list[bytes] = []
+
+    async def first(line: web.WebSocketResponse, request: web.Request) -> None:
+        await line.send_bytes(GREETING)
+        await line.send_bytes(data(b"hello"))
+        got.append(await received(line, 10))
+        await line.send_bytes(struct.pack(">HQ", 7, 4))
+        await drop(request)
+
+    async def second(line: web.WebSocketResponse, request: web.Request) -> None:
+        await line.send_bytes(struct.pack(">HQ", 2, 6))  # more has arrived than was confirmed
+        got.append(await received(line, 4))
+        await line.send_bytes(data(b" world"))
+        await received(line, 1)
+
+    relay.scripts += [first, second]
+    async with tunnel_to(relay) as (tunnel, reader, writer):
+        writer.write(b"0123456789")
+        assert await asyncio.wait_for(reader.readexactly(11), 10) == b"hello world"
+        assert tunnel.reconnections == 1
+    assert got == [b"0123456789", b"6789"]
+    assert relay.asked[0].startswith("/v4/connect?project=p&zone=z&instance=i&interface=nic0")
+    assert relay.asked[1].startswith("/v4/reconnect?sid=sid&ack=5&zone=z")
+
+
+async def test_no_more_is_read_than_the_relay_lags_behind(relay: Scripted) -> None:
+    read = 0
+    lines: list[web.WebSocketResponse] = []
+
+    async def lag(line: web.WebSocketResponse, request: web.Request) -> None:
+        nonlocal read
+        lines.append(line)
+        await line.send_bytes(GREETING)
+        while piece := await received(line, 1):
+            read += len(piece)
+
+    async def until(count: int) -> None:
+        while read < count:
+            await asyncio.sleep(0.01)
+
+    relay.scripts.append(lag)
+    async with tunnel_to(relay) as (tunnel, _, writer), asyncio.timeout(30):
+        writer.write(bytes(3 * WINDOW))
+        await until(WINDOW)
+        await asyncio.sleep(0.05)
+        assert read < WINDOW + frames.LONGEST
+        assert len(tunnel._unconfirmed) == read, "and nothing beyond that is kept"
+        confirmed = read
+        await lines[0].send_bytes(struct.pack(">HQ", 7, confirmed))
+        await until(confirmed + WINDOW)
+        await asyncio.sleep(0.05)
+        assert read < confirmed + WINDOW + frames.LONGEST, "room for as much, and no more"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        struct.pack(">HQ", 7, 1),  # confirms what was never sent
+        GREETING,
+        struct.pack(">HQ", 2, 0),
+        b"\0",
+        struct.pack(">HI", 4, 9) + b"short",
+        "text",
+    ],
+)
+async def test_a_relay_that_breaks_the_protocol_ends_the_tunnel(
+    relay: Scripted, message: bytes | str
+) -> None:
+    async def break_it(line: web.WebSocketResponse, request: web.Request) -> None:
+        await line.send_bytes(GREETING)
+        if isinstance(message, str):
+            await line.send_str(message)
+        else:
+            await line.send_bytes(message)
+        await received(line, 1)
+
+    relay.scripts.append(break_it)
+    async with tunnel_to(relay) as (tunnel, reader, _):
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+        assert isinstance(tunnel.failure, Unreachable)
+        assert "another language" in str(tunnel.failure)
+    assert len(relay.asked) == 1
+
+
+async def test_what_is_not_known_is_passed_over(relay: Scripted) -> None:
+    async def say_more(line: web.WebSocketResponse, request: web.Request) -> None:
+        await line.send_bytes(struct.pack(">H", 99))
+        await line.send_bytes(GREETING + b"and more")
+        await line.send_bytes(struct.pack(">H", 10) + b"unknown")
+        await line.send_bytes(data(b"hello"))
+        await received(line, 1)
+
+    relay.scripts.append(say_more)
+    async with tunnel_to(relay) as (_, reader, _):
+        assert await asyncio.wait_for(reader.readexactly(5), 10) == b"hello"
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [(1000, None), (4010, "4010"), (4001, "4001"), (4047, "not there any more")],
+)
+async def test_a_session_that_the_relay_ends_is_over(
+    relay: Scripted, code: int, says: str | None
+) -> None:
+    async def end(line: web.WebSocketResponse, request: web.Request) -> None:
+        await line.send_bytes(GREETING)
+        await line.close(code=code, message=b"so it is")
+
+    relay.scripts.append(end)
+    async with tunnel_to(relay) as (tunnel, reader, _):
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+        assert (says is None) == (tunnel.failure is None)
+        assert says is None or says in str(tunnel.failure)
+    assert len(relay.asked) == 1, "nothing was tried again"
+
+
+async def test_in_the_end_it_gives_up_and_says_why(relay: Scripted) -> None:
+    async def leave(line: web.WebSocketResponse, request: web.Request) -> None:
+        await line.send_bytes(GREETING)
+        await drop(request)
+
+    relay.scripts.append(leave)
+    async with tunnel_to(relay, seconds=1) as (tunnel, reader, _):
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+        assert isinstance(tunnel.failure, Unreachable)
+        assert "503" in str(tunnel.failure)
+    assert len(relay.asked) > 2
+
+
+async def test_a_session_still_in_use_is_asked_for_again(relay: Scripted) -> None:
+    async def leave(line: web.WebSocketResponse, request: web.Request) -> None:
+        await line.send_bytes(GREETING)
+        await drop(request)
+
+    async def refuse(line: web.WebSocketResponse, request: web.Request) -> None:
+        await line.close(code=4002)
+
+    async def take(line: web.WebSocketResponse, request: web.Request) -> None:
+        await line.send_bytes(struct.pack(">HQ", 2, 0))
+        await line.send_bytes(data(b"again"))
+        await received(line, 1)
+
+    relay.scripts += [leave, refuse, take]
+    async with tunnel_to(relay) as (_, reader, _):
+        assert await asyncio.wait_for(reader.readexactly(5), 10) == b"again"
+
+
+def test_any_bytes_are_a_frame_or_are_refused() -> None:
+    chance = random.Random(7)
+    for _ in range(3000):
+        message = bytes(chance.choices((0, 1, 2, 4, 7, 255), k=chance.randrange(20)))
+        try:
+            found = frames.frame(message)
+        except frames.Broken:
+            continue
+        assert found is None or isinstance(
+            found, frames.Connected | frames.Reconnected | frames.Data | frames.Arrived
+        )
+    whole: Any = frames.frame(frames.data(b"some"))
+    assert whole == frames.Data(b"some")
+    assert frames.frame(frames.acknowledgement(1 << 40)) == frames.Arrived(1 << 40)

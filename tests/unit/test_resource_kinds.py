@@ -1,0 +1,122 @@
+"""Whatever has to be said of a kind of resource is said, of every kind there is.
+
+Kinds are found by being there: each class in `tpuctl.resources` with a `kind` of its own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tpuctl.resources
+from tpuctl.flows.permissions import LOOK, needs
+from tpuctl.model.inventory import GROUPS, Found, Kind
+from tpuctl.model.plan import Action
+from tpuctl.resources.base import StackResource
+from tpuctl.resources.composition import KINDS
+from tpuctl.resources.kind import CloudKind, Query
+
+ROOT = Path(__file__).resolve().parents[2]
+ARCHITECTURE = ROOT / "docs" / "design" / "architecture.md"
+CASES = ROOT / "tests" / "cases"
+
+
+def kinds_there() -> list[type[CloudKind]]:
+    found = []
+    for module in pkgutil.iter_modules(tpuctl.resources.__path__):
+        for one in vars(importlib.import_module(f"tpuctl.resources.{module.name}")).values():
+            if isinstance(one, type) and issubclass(one, CloudKind) and "kind" in vars(one):
+                found.append(one)
+    return [*dict.fromkeys(found)]
+
+
+def unsaid(kind: type[CloudKind]) -> Iterator[str]:
+    """The places in which something of the kind is missing."""
+    if kind not in KINDS:
+        yield "tpuctl.resources.composition.KINDS"
+    if getattr(kind, "group", None) not in GROUPS:
+        yield "group"
+    if not getattr(kind, "label", ""):
+        yield "label"
+    if bool(kind.unlisted) == _is_own(kind, "list_all"):
+        yield "list_all or unlisted"
+    if kind.is_billable != _is_own(kind, "cost"):
+        yield "cost or is_billable"
+    if kind.is_tpu and not kind.is_machine:
+        yield "is_machine"
+    if kind.is_zonal and not _is_own(kind, "of_found"):
+        yield "of_found"
+    if issubclass(kind, StackResource):
+        if not any(one.action == LOOK for one in _needs(kind)):
+            yield "permissions"
+        if not (CASES / kind.kind).is_dir():
+            yield f"tests/cases/{kind.kind}"
+        if not re.search(rf"(?<![\w-]){kind.kind}(?![\w-])", ARCHITECTURE.read_text("utf-8")):
+            yield "docs/design/architecture.md"
+
+
+def _is_own(kind: type[CloudKind], name: str) -> bool:
+    """Whether it says that itself, instead of what stands for all kinds."""
+    base = next(one for one in (Kind, CloudKind) if name in vars(one))
+    return getattr(kind, name).__func__ is not vars(base)[name].__func__
+
+
+def _needs(kind: type[CloudKind]) -> list[object]:
+    return list(needs([kind])) if kind in KINDS else []
+
+
+@pytest.mark.parametrize("kind", kinds_there(), ids=lambda kind: kind.kind)
+def test_everything_is_said_of_every_kind(kind: type[CloudKind]) -> None:
+    assert [*unsaid(kind)] == []
+
+
+def test_no_two_kinds_have_one_name() -> None:
+    assert len({kind.kind for kind in KINDS}) == len(KINDS) == len(kinds_there())
+
+
+def test_permissions_are_for_what_is_done() -> None:
+    """A misspelt action would be needed by no plan."""
+    done = {LOOK, "connect", *(action.value for action in Action)}
+    for kind in KINDS:
+        assert {one.action for one in needs([kind])} <= done, kind.kind
+        action, path = kind.optional
+        assert bool(action) == bool(path), kind.kind
+        assert not action or action in {one.action for one in needs([kind])}, kind.kind
+
+
+class Toy(StackResource):
+    """As somebody new would begin it."""
+
+    kind = "toy"
+    is_billable = True
+    is_zonal = True
+
+
+def test_what_a_new_kind_lacks_is_named() -> None:
+    assert [*unsaid(Toy)] == [
+        "tpuctl.resources.composition.KINDS",
+        "group",
+        "label",
+        "list_all or unlisted",
+        "cost or is_billable",
+        "of_found",
+        "permissions",
+        "tests/cases/toy",
+        "docs/design/architecture.md",
+    ]
+
+
+def test_a_kind_that_is_listed_does_not_say_why_it_is_not() -> None:
+    class Listed(Toy):
+        unlisted = "nobody asks"
+
+        @classmethod
+        def list_all(cls, query: Query) -> Iterator[Found]:
+            return iter(())
+
+    assert "list_all or unlisted" in unsaid(Listed)

@@ -1,0 +1,276 @@
+"""When a machine goes, and what it is told: the watch's decisions, without waiting for any."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tpuctl.jobs.shipped
+from tpuctl.jobs.shipped.watchdog import Process, activity, seconds_of, tick, too_idle, too_old
+from tpuctl.model.stack import Stack, load_stack
+from tpuctl.resources.instance_metadata import metadata_differs, metadata_of, watch_metadata
+
+PROGRAMS = [
+    Path(tpuctl.jobs.shipped.__file__).with_name(name)
+    for name in ("watchdog.py", "ensure_watchdog.py", "probe.py")
+]
+OLDEST = Path("~/.pyenv/versions/3.8.18/bin/python3.8").expanduser()
+PYTHONS = [sys.executable, str(OLDEST)] if OLDEST.exists() else [sys.executable]
+TPU = "https://tpu.googleapis.com"
+ZONE = "us-central1-b"
+PLACE = "projects/my-project/locations/us-central1-b"
+INSTANCE = (
+    "https://compute.googleapis.com/compute/v1/projects/my-project/zones/us-central1-b/"
+    "instances/bert-controller"
+)
+
+
+def stack_of(folder: Path, tpu: str = "type: v2-8", more: str = "", zone: str = ZONE) -> Stack:
+    path = folder / "tpuctl.yaml"
+    path.write_text(
+        f"stack: bert\nproject: {{id: my-project}}\naccess: {{user: me}}\n"
+        f"tpu: {{zones: [{zone}], {tpu}}}\n{more}",
+        "utf-8",
+    )
+    return load_stack(path)
+
+
+def orders_of(stack: Stack, *, on_controller: bool = False) -> dict[str, Any]:
+    found = watch_metadata(stack, on_controller=on_controller)
+    return dict(json.loads(found["tpuctl-watch"]))
+
+
+# What goes on on a machine -------------------------------------------------------------------
+
+SYSTEM = [
+    Process(1, 0, 1, ["/sbin/init"]),
+    Process(50, 1, 50, ["sshd: /usr/sbin/sshd -D [listener] 0 of 10-100 startups"]),
+    Process(60, 1, 60, ["/usr/bin/google_guest_agent"]),
+]
+LOCAL = [Process(1, 0, 1, ["/usr/bin/python3", "sandbox.py"]), Process(5, 1, 4, ["watchdog.py"])]
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ([], ""),
+        ([Process(70, 50, 70, ["sshd: me [priv]"])], ""),
+        ([Process(70, 50, 70, ["sshd: unknown [net]"])], ""),
+        ([Process(70, 50, 70, ["sshd: me@pts/0"])], "somebody is logged in"),
+        ([Process(70, 50, 70, ["sshd: me@notty"])], "somebody is logged in"),
+        ([Process(70, 50, 70, ["sshd-session: me@pts/0"])], "somebody is logged in"),
+        ([Process(70, 1, 70, ["python3", "/home/me/train.py", "sshd: me@pts/0"])], ""),
+        (
+            [
+                Process(
+                    70, 1, 69, ["python3", "-S", "-I", ".tpuctl/jobs/a/1/supervisor.py", "start"]
+                )
+            ],
+            "a job runs",
+        ),
+        (
+            [
+                Process(
+                    70,
+                    1,
+                    70,
+                    ["python3", "-S", "-I", "/home/me/.tpuctl/jobs/a/1/job_parent.py", "x"],
+                )
+            ],
+            "a job runs",
+        ),
+        ([Process(70, 1, 70, ["python3", "/home/me/job_parent.py"])], ""),
+        ([Process(70, 1, 70, ["vim", "/home/me/.tpuctl/jobs/a/1/log"])], ""),
+    ],
+)
+def test_what_counts_as_activity(more: list[Process], expected: str) -> None:
+    assert activity([*SYSTEM, *more], None) == expected
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ([], ""),
+        ([Process(8, 1, 8, ["bash"])], "somebody is logged in"),
+        ([Process(8, 1, 7, ["daemon"])], ""),  # an orphan of a session that is over
+        ([Process(8, 5, 4, ["sleep", "1"])], ""),  # of the watch itself
+    ],
+)
+def test_logins_on_the_local_cloud(more: list[Process], expected: str) -> None:
+    assert activity([*LOCAL, *more], 1) == expected
+
+
+def test_other_machines_of_the_local_cloud_do_not_count() -> None:
+    """Without namespaces a machine sees all that runs on the computer."""
+    others = [
+        Process(30, 1, 30, ["sshd: me@pts/0"]),
+        Process(40, 1, 40, ["python3", "sandbox.py"]),
+        Process(41, 40, 41, ["bash"]),
+        Process(42, 41, 41, ["python3", "/m/home/me/.tpuctl/jobs/a/1/job_parent.py"]),
+        Process(45, 1, 45, ["python3", "sandbox.py"]),
+    ]
+    assert activity(others, 45) == ""
+    assert activity(others, 40) == "somebody is logged in"
+
+
+# When a machine goes -------------------------------------------------------------------------
+
+
+def test_age_counts_from_creation() -> None:
+    orders = {"max_seconds": 3600.0, "why": "it is 1 hours old"}
+    assert too_old(orders, 4599.0, created=1000.0, worker=0) == ""
+    assert too_old(orders, 4600.0, created=1000.0, worker=0) == "it is 1 hours old"
+    assert too_old(orders, 4600.0, created=1000.0, worker=1) == "", "worker 0 goes first"
+    assert too_old({}, 1e12, created=0.0, worker=0) == ""
+
+
+def test_idleness_counts_from_the_last_activity() -> None:
+    orders = {"idle_seconds": 60.0}
+    assert too_idle(orders, 159.0, active=100.0, worker=0) == ""
+    assert "limits.idle" in too_idle(orders, 160.0, active=100.0, worker=0)
+    assert too_idle(orders, 160.0, active=100.0, worker=3) == ""
+    assert too_idle({"idle_seconds": None}, 1e12, active=0.0, worker=0) == ""
+
+
+@pytest.mark.parametrize(
+    ("orders", "age", "expected"),
+    [
+        ({}, 0.0, 30.0),
+        ({"idle_seconds": 1800}, 0.0, 30.0),
+        ({"idle_seconds": 8}, 0.0, 2.0),
+        ({"idle_seconds": 0.01}, 0.0, 0.2),
+        ({"max_seconds": 100.0}, 90.0, 10.0),
+        ({"max_seconds": 100.0}, 99.99, 0.2),
+        ({"max_seconds": 100.0}, 500.0, 30.0),
+    ],
+)
+def test_looks_are_rare_but_never_late(orders: dict[str, Any], age: float, expected: float) -> None:
+    assert tick(orders, age) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1970-01-01T00:00:10Z", 10.0),
+        ("1970-01-01T00:00:10.123456789Z", 10.0),
+        ("1969-12-31T16:00:10.000-08:00", 10.0),
+        ("1970-01-01T05:30:10+05:30", 10.0),
+    ],
+)
+def test_moments_of_both_apis(text: str, expected: float) -> None:
+    assert seconds_of(text) == expected
+
+
+# What machines are told ----------------------------------------------------------------------
+
+
+def test_a_lone_node_deletes_itself(tmp_path: Path) -> None:
+    orders = orders_of(stack_of(tmp_path))
+    assert orders["remove"] == [f"{TPU}/v2/{PLACE}/nodes/bert-tpu"]
+    assert orders["created"] == f"{TPU}/v2/{PLACE}/nodes/bert-tpu"
+    assert orders["idle_seconds"] == 1800.0
+    assert orders["max_seconds"] is None
+    assert orders["peers"] == []
+
+
+def test_a_slice_hears_all_its_workers(tmp_path: Path) -> None:
+    stack = stack_of(tmp_path, "type: v2-32", zone="europe-west4-a")
+    (peer,) = orders_of(stack)["peers"]
+    assert peer.endswith("locations/europe-west4-a/nodes/bert-tpu:getGuestAttributes")
+
+
+def test_a_request_goes_with_all_its_nodes(tmp_path: Path) -> None:
+    stack = stack_of(tmp_path, "type: v2-8, queue: {nodes: 2}")
+    orders = orders_of(stack)
+    assert orders["remove"] == [f"{TPU}/v2/{PLACE}/queuedResources/bert-queue?force=true"]
+    assert orders["peers"] == [
+        f"{TPU}/v2/{PLACE}/nodes/bert-tpu-{i}:getGuestAttributes" for i in range(2)
+    ]
+
+
+def test_a_controller_deletes_the_node_and_itself_last(tmp_path: Path) -> None:
+    orders = orders_of(stack_of(tmp_path, "type: v2-8, kind: node"), on_controller=True)
+    assert orders["remove"] == [f"{TPU}/v1/{PLACE}/nodes/bert-tpu", INSTANCE]
+    assert orders["created"] == f"{TPU}/v1/{PLACE}/nodes/bert-tpu"
+    assert orders["peers"] == [], "nobody works on the node's own machine"
+
+
+def test_a_controller_beside_a_tpu_vm_and_the_vm_each_go_last_themselves(tmp_path: Path) -> None:
+    stack = stack_of(tmp_path, more="controller: {}\n")
+    node = f"{TPU}/v2/{PLACE}/nodes/bert-tpu"
+    assert orders_of(stack)["remove"] == [INSTANCE, node]
+    assert orders_of(stack, on_controller=True)["remove"] == [node, INSTANCE]
+    assert orders_of(stack)["peers"] == [
+        f"{node}:getGuestAttributes",
+        f"{INSTANCE}/getGuestAttributes?queryPath=tpuctl/",
+    ]
+
+
+def test_money_is_counted_in_time(tmp_path: Path) -> None:
+    stack = stack_of(tmp_path, more="limits: {max_hours: 5, max_cost: 9}\n")
+    price = stack.price
+    assert price is not None
+    hourly = price.per_hour + 0.005  # and what Google takes for an external address
+    hours = 9 / hourly
+    assert hours < 5, "the test means the price to come first"
+    orders = orders_of(stack)
+    assert orders["max_seconds"] == pytest.approx(hours * 3600)
+    assert "limits.max_cost" in orders["why"]
+    assert f"${hourly:.2f}" in orders["why"]
+    longer = stack_of(tmp_path, more="limits: {max_hours: 0.5, max_cost: 9}\n")
+    assert orders_of(longer)["max_seconds"] == 1800.0
+    assert "limits.max_hours" in orders_of(longer)["why"]
+
+
+def test_the_users_script_is_handed_to_the_watch(tmp_path: Path) -> None:
+    (tmp_path / "begin.sh").write_text("echo hello\n", "utf-8")
+    stack = stack_of(tmp_path, "type: v2-8, startup_script: begin.sh")
+    found = metadata_of(stack, "me:ssh-ed25519 AAAA me")
+    assert found["tpuctl-startup-script"] == "echo hello\n"
+    assert found["startup-script"] == PROGRAMS[0].read_text("utf-8"), "byte for byte"
+    without = metadata_of(stack, "me:ssh-ed25519 AAAA me", startup=False)
+    assert without["startup-script"] == "echo hello\n"
+    assert "tpuctl-startup-script" not in without
+    assert without["tpuctl-watch"] == found["tpuctl-watch"], "a watch over SSH has the same orders"
+    assert len(found["startup-script"]) < 256_000, "the limit of one value"
+
+
+def test_the_same_stack_is_told_the_same(tmp_path: Path) -> None:
+    """Else each `up` would change the machines."""
+    one = metadata_of(stack_of(tmp_path), "key")
+    assert metadata_differs(one, metadata_of(stack_of(tmp_path), "key")) == ()
+    other = metadata_of(stack_of(tmp_path, more="limits: {idle: 1h}\n"), "key")
+    assert metadata_differs(one, other) == ("limits",)
+    none = metadata_of(stack_of(tmp_path, more="limits: {idle: null}\n"), "key")
+    assert metadata_differs(one, none) == ("limits",), "what was limited is set free"
+    assert metadata_differs({"ssh-keys": "key", "enable-guest-attributes": "TRUE"}, none) == ()
+    assert metadata_differs({**one, "mine": "1", "ssh-keys": "his\nkey"}, one) == ()
+
+
+# The programs as they are sent ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda path: Path(path).name)
+def test_programs_run_on_the_oldest_python_without_anything_else(
+    program: Path, python: str
+) -> None:
+    check = "import sys, runpy; runpy.run_path(sys.argv[1], run_name='checked')"
+    done = subprocess.run(
+        [python, "-S", "-I", "-c", check, program], check=False, capture_output=True
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda path: Path(path).name)
+def test_unknown_commands_are_refused(python: str) -> None:
+    done = subprocess.run(
+        [python, "-S", "-I", PROGRAMS[0], "remove"], check=False, capture_output=True
+    )
+    assert done.returncode == 2
+    assert b"usage" in done.stderr

@@ -1,0 +1,180 @@
+"""Putting a bundle where the workers find it, and no more of it than is not there already."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tpuctl.cloud.objects import ObjectStore, Progress
+from tpuctl.cloud.threads import in_thread
+from tpuctl.errors import Denied, Unreachable
+from tpuctl.jobs.bundle import Bundle
+from tpuctl.jobs.pack_format import (
+    Index,
+    groups,
+    index_of,
+    pack_name,
+    plan,
+    read_index,
+    write_pack,
+)
+from tpuctl.jobs.pack_index_cache import Indexes
+from tpuctl.jobs.pack_store import BucketShelf, Shelf, WorkerShelf
+from tpuctl.polling import all_ended
+from tpuctl.remote.transport import Transport
+
+__all__ = ["Shipped", "renew_bundle", "ship_bundle"]
+
+AT_ONCE = 4  # packs written or sent
+ASKED_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """Where a bundle went, and how much had to be sent."""
+
+    name: str | None  # of its root in the bucket; None when it went over SSH
+    sent: int  # bytes, to all the places that it went to
+    is_new: bool  # whether anything of it was lacking
+
+
+async def ship_bundle(
+    bundle: Bundle,
+    store: ObjectStore,
+    transports: Mapping[int, Transport],
+    scratch: Path,
+    indexes: Path,
+    *,
+    progress: Progress | None = None,
+) -> Shipped:
+    """Put what is lacking of the bundle where the workers find it.
+
+    Into the bucket, once for all of them; when the bucket cannot be reached, onto each worker over
+    SSH. `scratch` is an empty folder for what is to be sent, `indexes` one that is kept from run
+    to run. Raises Conflict when a file changed since the bundle was built.
+    """
+    shipping = _Shipping(bundle, scratch, Indexes(indexes / store.name), progress)
+    try:
+        return await shipping.to_bucket(BucketShelf(store))
+    except (Unreachable, Denied):
+        return await shipping.to_workers([WorkerShelf(one) for one in transports.values()])
+
+
+async def renew_bundle(store: ObjectStore, name: str) -> None:
+    """Have the bucket keep a bundle that was shipped some time ago as if it were new.
+
+    `name` is that of its root. Raises NotFound when that is gone.
+    """
+    root = json.loads(await store.get_bytes(name))
+    shelf = BucketShelf(store)
+    there = await shelf.packs()
+    await all_ended(shelf.keep(pack) for pack in root["packs"] if pack in there)
+    await store.renew(name)
+
+
+class _Shipping:
+    """One bundle on its way; packs that several places lack are written once."""
+
+    def __init__(
+        self, bundle: Bundle, scratch: Path, indexes: Indexes, progress: Progress | None
+    ) -> None:
+        self._bundle = bundle
+        self._scratch = scratch
+        self._indexes = indexes
+        self._wanted = {sha: source.size for sha, source in bundle.chunks.items()}
+        self._written: dict[str, asyncio.Task[None]] = {}
+        self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
+        self._tally = _Tally(progress)
+
+    async def to_bucket(self, shelf: BucketShelf) -> Shipped:
+        packs = await shelf.packs()
+        self._indexes.keep(packs)
+        name, sent, is_new = await self._to(shelf, packs)
+        return Shipped(name, sent, is_new)
+
+    async def to_workers(self, shelves: list[WorkerShelf]) -> Shipped:
+        self._tally.restart()
+
+        async def one(shelf: WorkerShelf) -> tuple[str, int, bool]:
+            return await self._to(shelf, await shelf.packs())
+
+        done = await all_ended(one(shelf) for shelf in shelves)
+        return Shipped(None, sum(sent for _, sent, _ in done), any(new for _, _, new in done))
+
+    async def _to(self, shelf: Shelf, packs: set[str]) -> tuple[str, int, bool]:
+        there = dict(zip(packs, await all_ended(self._index(shelf, p) for p in packs), strict=True))
+        known = {pack: index for pack, index in there.items() if index is not None}
+        use, send = plan(self._wanted, known)
+        while gone := await self._gone(shelf, use):
+            known = {pack: index for pack, index in known.items() if pack not in gone}
+            use, send = plan(self._wanted, known)
+        self._tally.expect(sum(send.values()))
+        slots = asyncio.Semaphore(AT_ONCE)
+        sent = await all_ended(self._send(shelf, group, slots) for group in groups(send))
+        root = {
+            "version": 1,
+            "manifest": [sha.hex() for sha in self._bundle.manifest],
+            "packs": sorted([*use, *(pack for pack, _ in sent)]),
+        }
+        text = json.dumps(root).encode()
+        name = await shelf.put_root(self._bundle.digest, text)
+        return name, sum(size for _, size in sent) + len(text), bool(sent)
+
+    async def _index(self, shelf: Shelf, pack: str) -> Index | None:
+        """What a pack holds; None when that is not what its name says."""
+        known = self._indexes.get(pack)
+        if known is None:
+            async with self._asking:
+                index = await shelf.index(pack)
+            known = read_index(pack, index)
+            if known is not None:
+                self._indexes.put(pack, index)
+        return known
+
+    async def _gone(self, shelf: Shelf, packs: tuple[str, ...]) -> set[str]:
+        are_there = await all_ended(shelf.keep(pack) for pack in packs)
+        return {pack for pack, is_there in zip(packs, are_there, strict=True) if not is_there}
+
+    async def _send(self, shelf: Shelf, chunks: Index, slots: asyncio.Semaphore) -> tuple[str, int]:
+        """Write a pack unless it was written for another place, and send it; its name and size."""
+        index = index_of(chunks)
+        pack = pack_name(index)
+        path = self._scratch / pack
+        async with slots:
+            if pack not in self._written:
+                writing = in_thread(write_pack, path, chunks, self._bundle.chunks)
+                self._written[pack] = asyncio.ensure_future(writing)
+            await self._written[pack]
+            await shelf.put(pack, path, self._tally.part(sum(chunks.values())))
+        self._indexes.put(pack, index)
+        return pack, path.stat().st_size
+
+
+class _Tally:
+    """Adds up the progress of parts that are sent at the same time."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._done: dict[int, int] = {}
+        self._size = 0
+
+    def restart(self) -> None:
+        self._done, self._size = {}, 0
+
+    def expect(self, size: int) -> None:
+        self._size += size
+
+    def part(self, weight: int) -> Callable[[int, int], None]:
+        """The progress of one part, of so many bytes before they were compressed."""
+        number = len(self._done)
+        self._done[number] = 0
+
+        def show(done: int, size: int) -> None:
+            self._done[number] = weight * done // max(1, size)
+            if self._progress is not None:
+                self._progress(sum(list(self._done.values())), self._size)
+
+        return show

@@ -1,0 +1,83 @@
+"""Where the wanted part of a worker's log begins: asked of the machine, else of the bucket's copy.
+
+The answer is a byte, so that whatever happens to connections afterwards, the log goes on from
+there like any other.
+"""
+
+from __future__ import annotations
+
+import json
+
+from tpuctl.errors import NotFound, Unreachable
+from tpuctl.jobs.launch import command
+from tpuctl.jobs.logs import Store
+from tpuctl.jobs.shipped.logindex import BLOCK, LastLines, Moments, line_begin
+from tpuctl.model.job import JobRecord
+from tpuctl.model.log_range import LogPart
+from tpuctl.remote.transport import Transport
+
+__all__ = ["first_byte"]
+
+
+async def first_byte(
+    part: LogPart, record: JobRecord, worker: int, transport: Transport | None, store: Store
+) -> int:
+    """The byte of the worker's log at which the part begins.
+
+    Raises Unreachable only if neither the machine nor the bucket answers.
+    """
+    if part.is_placed:
+        return part.offset
+    copy = _Copy(record, worker, store)
+    options = [] if part.lines is None else ["--lines", str(part.lines)]
+    if part.since is not None:
+        options += ["--since", str(part.since.timestamp())]
+    if transport is not None:
+        try:
+            asked = await transport.run(command(record, "place", *options))
+        except Unreachable:
+            pass
+        else:
+            if asked.exit_code == 0:
+                found = json.loads(asked.stdout)
+                return await copy.last_lines(found["offset"], found["more"], found["earliest"])
+    earliest = 0 if part.since is None else await copy.since(part.since.timestamp())
+    if part.lines is None:
+        return earliest
+    return await copy.last_lines(await copy.size(), part.lines, earliest)
+
+
+class _Copy:
+    """The bucket's copy of one log."""
+
+    def __init__(self, record: JobRecord, worker: int, store: Store) -> None:
+        self._log = record.log_name(worker)
+        self._store = store
+
+    async def size(self) -> int:
+        found = await self._store.stat(self._log)
+        return 0 if found is None else found.size
+
+    async def last_lines(self, end: int, lines: int, earliest: int) -> int:
+        """Where the last lines before byte `end` begin, but none before `earliest`."""
+        search = LastLines(end, lines, earliest=earliest)
+        while not search.is_over:
+            search.look(await self._read(search.begin, search.length))
+        return search.found
+
+    async def since(self, moment: float) -> int:
+        """Where what was written since a moment begins: at the beginning of a line."""
+        name = self._log.removesuffix(".log") + ".moments"
+        try:
+            text = await self._store.get_bytes(name)
+        except NotFound:
+            return 0
+        place = Moments(text).length_at(moment)
+        begin = max(0, place - BLOCK)
+        return line_begin(await self._read(begin, place - begin + 1), begin, place)
+
+    async def _read(self, begin: int, length: int) -> bytes:
+        try:
+            return await self._store.read_range(self._log, begin, length)
+        except NotFound:
+            return b""

@@ -1,0 +1,112 @@
+"""Where bundles are put for workers to find: the bucket, or a worker's own disk over SSH."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Protocol
+
+from tpuctl.cloud.objects import ObjectStore, Progress
+from tpuctl.errors import Conflict, NotFound
+from tpuctl.jobs.pack_format import index_bytes, is_pack
+from tpuctl.model.names import BUNDLES
+from tpuctl.remote.transport import Transport
+
+__all__ = ["BucketShelf", "Shelf", "WorkerShelf"]
+
+PACKS = f"{BUNDLES}/packs"
+ON_WORKER = ".tpuctl/packs"
+RENEWED_AFTER = timedelta(days=10)  # the bucket forgets bundles after thirty
+
+
+class Shelf(Protocol):
+    """A place for packs, and for the roots of bundles, which name packs."""
+
+    async def packs(self) -> set[str]:
+        """The names of all packs that are there."""
+        ...
+
+    async def index(self, pack: str) -> bytes:
+        """The bytes in which a pack's index is, or what is there instead."""
+        ...
+
+    async def keep(self, pack: str) -> bool:
+        """See to it that a pack stays for as long as a job may want it; False when it is gone."""
+        ...
+
+    async def put(self, pack: str, path: Path, progress: Progress) -> None: ...
+
+    async def put_root(self, digest: str, root: bytes) -> str:
+        """Put a bundle's root there, last of all, and say what it is called."""
+        ...
+
+
+class BucketShelf:
+    """Objects under one prefix of the bucket, from which all workers fetch."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._updated: Mapping[str, datetime] = {}
+
+    async def packs(self) -> set[str]:
+        found = await self._store.list(PACKS + "/")
+        named = {one.name.rpartition("/")[2]: one.updated for one in found}
+        self._updated = {name: updated for name, updated in named.items() if is_pack(name)}
+        return set(self._updated)
+
+    async def index(self, pack: str) -> bytes:
+        return await self._store.read_range(f"{PACKS}/{pack}", 0, index_bytes(pack))
+
+    async def keep(self, pack: str) -> bool:
+        if datetime.now(UTC) - self._updated[pack] < RENEWED_AFTER:
+            return True
+        try:
+            with suppress(Conflict):  # somebody else is renewing it
+                await self._store.renew(f"{PACKS}/{pack}")
+        except NotFound:
+            return False
+        return True
+
+    async def put(self, pack: str, path: Path, progress: Progress) -> None:
+        # One that is there all the same is not what its name says.
+        is_new = pack not in self._updated
+        await self._store.put_file(f"{PACKS}/{pack}", path, if_absent=is_new, progress=progress)
+
+    async def put_root(self, digest: str, root: bytes) -> str:
+        name = f"{BUNDLES}/{digest}.json"
+        await self._store.put_bytes(name, root)
+        return name
+
+
+class WorkerShelf:
+    """A folder on a worker, from which that worker alone fetches."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def packs(self) -> set[str]:
+        listed = await self._transport.run(["sh", "-c", f"ls {ON_WORKER} 2>/dev/null || :"])
+        names = listed.checked(f"{self._what}: listing packs").stdout.decode().split()
+        return {name for name in names if is_pack(name)}
+
+    async def index(self, pack: str) -> bytes:
+        length = str(index_bytes(pack))
+        read = await self._transport.run(["head", "-c", length, f"{ON_WORKER}/{pack}"])
+        return read.checked(f"{self._what}: reading a pack").stdout
+
+    async def keep(self, pack: str) -> bool:
+        return True
+
+    async def put(self, pack: str, path: Path, progress: Progress) -> None:
+        await self._transport.put(path, f"{ON_WORKER}/{pack}", mode=0o600, progress=progress)
+
+    async def put_root(self, digest: str, root: bytes) -> str:
+        name = f"{ON_WORKER}/{digest}.json"
+        await self._transport.put(root, name, mode=0o600)
+        return name
+
+    @property
+    def _what(self) -> str:
+        return f"worker {self._transport.worker}"

@@ -1,0 +1,75 @@
+"""Runs a job's setup command, once for each machine and content.
+
+Like `preparation.py`, which starts it, this file is sent to workers as it is and runs there as
+`python3 -S -I setup_command.py FOLDER`: standard library only, Python 3.8 and later. The command
+stands in FOLDER/spec.json, at `install.setup`. It runs in the bundle's folder, as the user that
+the job runs as, and again when its text changes or a file of the bundle that its text names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+# What is sent along lies beside this file, and after the standard library: the job's own code is
+# in that folder too.
+sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+if TYPE_CHECKING:
+    from tpuctl.jobs.shipped.folder import Folder
+    from tpuctl.jobs.shipped.run_once import Failure, Once
+else:
+    from folder import Folder
+    from run_once import Failure, Once
+
+__all__ = ["main"]
+
+SEPARATORS = r"[\s;&|<>()'\"=]+"  # of words that may be names of files
+
+
+def named_files(text: str, code: str) -> Iterator[str]:
+    """The files of the bundle that a command's text names."""
+    for word in sorted(set(re.split(SEPARATORS, text))):
+        path = os.path.join(code, word)
+        if word and os.path.isfile(path):
+            yield path
+
+
+def key(text: str, code: str) -> str:
+    """Another one when the command may do something else."""
+    seen = hashlib.sha256(text.encode("utf-8", "surrogateescape"))
+    for path in named_files(text, code):
+        with open(path, "rb") as source:
+            content = hashlib.sha256(source.read()).digest()
+        seen.update(b"\0" + os.path.relpath(path, code).encode() + b"\0" + content)
+    return seen.hexdigest()[:24]
+
+
+def main(arguments: list[str]) -> int:
+    (path,) = arguments
+    folder = Folder(path)
+    spec = folder.read("spec.json")
+    assert spec is not None
+    command, code = spec["install"]["setup"], folder.file("code")
+    once = Once(folder, os.path.expanduser("~/.tpuctl/setups/" + key(command, code)), os.environ)
+
+    def work() -> None:
+        shell = shutil.which("bash") or "/bin/sh"
+        exit_code = once.run(shell, "-e", "-c", command, cwd=code)
+        if exit_code:
+            raise Failure(f"the setup command ended with exit code {exit_code}")
+
+    try:
+        once.do(work, "running the setup command", "ran the setup command")
+    except Failure as failure:
+        print(failure)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,39 @@
+"""An external address that was set aside: tpuctl makes none, and finds those with its label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tpuctl.model.cost import CostLine, address_cost
+from tpuctl.model.inventory import Found
+from tpuctl.model.names import STACK_LABEL
+from tpuctl.resources.kind import CloudKind, Query, time_of
+
+__all__ = ["Address"]
+
+
+class Address(CloudKind):
+    """Only ever found: it is deleted by whoever made it."""
+
+    kind = "address"
+    group = "network"
+    label = "external addresses that were set aside"
+    is_billable = True
+
+    @classmethod
+    def list_all(cls, query: Query) -> Iterator[Found]:
+        for region, one in query.aggregated("addresses"):
+            yield Found(
+                cls,
+                one.name,
+                one.labels[STACK_LABEL],
+                region,
+                one.status,
+                one.address,
+                time_of(one.creation_timestamp),
+            )
+
+    @classmethod
+    def cost(cls, found: Found) -> CostLine:
+        return replace(address_cost(), note="in use")

@@ -1,0 +1,135 @@
+"""A free range of addresses for a TPU node, which must overlap nothing in its network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv4Network
+from typing import Any
+
+from tpuctl.cloud.clients import Cloud
+from tpuctl.errors import Conflict, Denied, Usage
+from tpuctl.model.stack import Stack
+from tpuctl.polling import all_ended
+
+__all__ = ["POOL", "free_range", "ranges_in_use"]
+
+# Networks of auto mode take their subnetworks from 10.128.0.0/9, region by region from its lower
+# end (cloud.google.com/vpc/docs/subnets); 10.240.0.0/12 is above all of them, and is where the
+# documents of TPU nodes take their examples from. What a region of the future might get there is
+# among the ranges in use once it is there.
+POOL = IPv4Network("10.240.0.0/12")
+
+
+def free_range(taken: Iterable[str], prefix: int, pool: IPv4Network = POOL) -> str:
+    """The first block of that prefix length in the pool that overlaps none of the others.
+
+    What is no IPv4 range ("" or an IPv6 one) is passed over. Raises Conflict when all is taken.
+    """
+    size = 1 << (32 - prefix)
+    start = int(pool.network_address)
+    for other in sorted(_networks(taken), key=lambda one: int(one.network_address)):
+        if int(other.network_address) >= start + size:
+            break
+        after = int(other.broadcast_address) + 1
+        start = max(start, -(-after // size) * size)
+    if start + size - 1 > int(pool.broadcast_address):
+        raise Conflict(
+            "No free address range",
+            f"every /{prefix} of {pool} is taken in the network",
+            hint="Name one that is free with\n    network: {node_range: 10.1.2.0/29}",
+        )
+    return f"{IPv4Address(start)}/{prefix}"
+
+
+def _networks(texts: Iterable[str]) -> list[IPv4Network]:
+    found = []
+    for text in texts:
+        try:
+            found.append(IPv4Network(text, strict=False))
+        except ValueError:
+            continue
+    return found
+
+
+async def ranges_in_use(stack: Stack, cloud: Cloud, network: str) -> frozenset[str]:
+    """Every range that a new one in the network must not overlap, as far as the APIs tell.
+
+    Subnetworks with their secondary ranges, TPU nodes of every zone, ranges set aside for
+    peerings, and routes that peered networks announce to the region. What may not be listed is
+    left out: the API refuses a range that is taken after all.
+    """
+    parts = await all_ended(
+        part(stack, cloud, network) for part in (_subnetworks, _nodes, _set_aside, _peered)
+    )
+    return frozenset().union(*parts)
+
+
+async def _subnetworks(stack: Stack, cloud: Cloud, network: str) -> set[str]:
+    client = cloud.client("subnetworks")
+
+    def listed(**options: Any) -> set[str]:
+        found: set[str] = set()
+        for _, scope in client.aggregated_list(project=stack.project, **options):
+            for one in scope.subnetworks:
+                if _is_named(one.network, network):
+                    found.add(one.ip_cidr_range)
+                    found.update(each.ip_cidr_range for each in one.secondary_ip_ranges)
+        return found
+
+    return await cloud.call("subnetworks", listed)
+
+
+async def _nodes(stack: Stack, cloud: Cloud, network: str) -> set[str]:
+    """Of every network: two that are peered may not overlap either."""
+    client = cloud.client("tpu_v1")
+
+    def listed(**options: Any) -> set[str]:
+        request = {"parent": f"projects/{stack.project}/locations/-"}
+        return {node.cidr_block for node in client.list_nodes(request, **options)}
+
+    return await cloud.call("TPU nodes", listed)
+
+
+async def _set_aside(stack: Stack, cloud: Cloud, network: str) -> set[str]:
+    client = cloud.client("global_addresses")
+
+    def listed(**options: Any) -> set[str]:
+        return {
+            f"{one.address}/{one.prefix_length}"
+            for one in client.list(project=stack.project, **options)
+            if one.purpose == "VPC_PEERING" and _is_named(one.network, network)
+        }
+
+    try:
+        return await cloud.call("addresses set aside", listed)
+    except Denied:
+        return set()
+
+
+async def _peered(stack: Stack, cloud: Cloud, network: str) -> set[str]:
+    client = cloud.client("networks")
+    found = await cloud.call(
+        f"network {network}", client.get, project=stack.project, network=network
+    )
+
+    def listed(peering: str, **options: Any) -> set[str]:
+        request = {
+            "project": stack.project,
+            "network": network,
+            "region": stack.region,
+            "peering_name": peering,
+            "direction": "INCOMING",
+        }
+        return {one.dest_range for one in client.list_peering_routes(request, **options)}
+
+    ranges: set[str] = set()
+    for peering in found.peerings:
+        try:
+            ranges |= await cloud.call(f"peering {peering.name}", listed, peering.name)
+        except (Denied, Usage):  # an inactive peering has no routes to list
+            continue
+    return ranges
+
+
+def _is_named(link: str, network: str) -> bool:
+    return link.rpartition("/")[2] == network

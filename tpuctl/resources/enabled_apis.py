@@ -1,0 +1,159 @@
+"""The APIs that a stack needs, enabled in few calls and waited for until they answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+from tpuctl.cloud.classification import ApiDisabled
+from tpuctl.cloud.operations import long_operation
+from tpuctl.engine.resource import Report
+from tpuctl.errors import Denied, NotFound, TpuctlError
+from tpuctl.model.plan import Change
+from tpuctl.model.stack import Stack
+from tpuctl.polling import Backoff, wait_until
+from tpuctl.resources.base import StackResource
+
+__all__ = ["NEEDED", "Services", "needed"]
+
+
+def _names(*short: str) -> frozenset[str]:
+    return frozenset(f"{name}.googleapis.com" for name in short)
+
+
+NEEDED = _names("cloudresourcemanager", "compute", "iam", "logging", "monitoring", "storage", "tpu")
+MOST_AT_ONCE = 20  # of batchEnable, by its description
+SECONDS = 600.0
+TPU = "tpu.googleapis.com"
+
+
+def needed(stack: Stack) -> frozenset[str]:
+    """The APIs by their full names."""
+    linking = stack.file.project.billing_account is not None
+    found = NEEDED | (_names("cloudbilling") if linking else frozenset())
+    found |= _names("secretmanager") if stack.secret_names else frozenset()
+    return found | (_names("iap") if stack.file.network.ssh == "iap" else frozenset())
+
+
+class Services(StackResource):
+    """Enabled when missing, never disabled: other things of the project may need them."""
+
+    kind = "apis"
+    group = "project"
+    label = "the APIs that the stack needs"
+    unlisted = "they stay enabled"
+    permissions = """
+        look serviceusage.serviceUsageConsumer serviceusage.services.list
+        update serviceusage.serviceUsageAdmin serviceusage.services.enable
+        update serviceusage.serviceUsageAdmin serviceusage.operations.get
+    """
+    optional = ("update", "enabling APIs that are off")
+
+    @property
+    def name(self) -> str:
+        return "needed"
+
+    @property
+    def after(self) -> frozenset[str]:
+        return frozenset({f"project/{self.stack.project}"})
+
+    async def observe(self) -> frozenset[str] | None:
+        """Which of the needed APIs are enabled; None where the project cannot be asked."""
+        client = self.cloud.client("services")
+
+        def listed(request: dict[str, Any], **options: Any) -> frozenset[str]:
+            found = client.list_services(request, **options)
+            return frozenset(one.name.rsplit("/", 1)[1] for one in found)
+
+        request = {
+            "parent": f"projects/{self.stack.project}",
+            "filter": "state:ENABLED",
+            "page_size": 200,
+        }
+        try:
+            enabled = await self.cloud.call(self.address, listed, request)
+        except (NotFound, ApiDisabled):
+            return None
+        except Denied as error:
+            if error.diagnostics[0].summary == "Permission denied":
+                return None
+            raise
+        return enabled & needed(self.stack)
+
+    def diff(self, observed: frozenset[str] | None) -> Change:
+        missing = sorted(needed(self.stack) - (observed or frozenset()))
+        if not missing:
+            return self.nothing("all are enabled")
+        short = ", ".join(name.split(".")[0] for name in missing)
+        return self.update(f"not enabled yet: {short}", missing)
+
+    def removal(self, observed: frozenset[str] | None) -> Change:
+        return self.leave("APIs are never disabled")
+
+    async def apply(self, change: Change, report: Report) -> None:
+        missing = change.fields
+        for start in range(0, len(missing), MOST_AT_ONCE):
+            await self._enable(missing[start : start + MOST_AT_ONCE], report)
+        report("waiting until they answer", None)
+        await asyncio.gather(*(self._until_usable(name) for name in missing))
+        if TPU in missing:
+            await self._make_identity()
+
+    async def _enable(self, names: Sequence[str], report: Report) -> None:
+        client = self.cloud.client("services")
+        operation = await self.cloud.call(
+            self.address,
+            client.batch_enable_services,
+            {"parent": f"projects/{self.stack.project}", "service_ids": list(names)},
+        )
+        report("enabling them", None)
+        await long_operation(
+            self.cloud, "services", operation.operation, what=self.address, seconds=SECONDS
+        )
+
+    async def _until_usable(self, name: str) -> None:
+        """An API just enabled may still answer that it is not."""
+        project = self.stack.project
+        questions: dict[str, tuple[str, str, dict[str, Any]]] = {
+            "compute.googleapis.com": ("networks", "list", {"project": project}),
+            "iam.googleapis.com": (
+                "iam",
+                "list_service_accounts",
+                {"request": {"name": f"projects/{project}", "page_size": 1}},
+            ),
+            TPU: ("tpu", "list_nodes", {"request": {"parent": f"projects/{project}/locations/-"}}),
+        }
+        if name not in questions:
+            return
+        client, method, fields = questions[name]
+
+        async def probe() -> bool | None:
+            try:
+                await self.cloud.call(name, getattr(self.cloud.client(client), method), **fields)
+            except ApiDisabled:
+                return None
+            except TpuctlError:
+                return True  # it answers, if not this; whoever needs it will be told
+            return True
+
+        await wait_until(
+            probe,
+            what=f"{name} being usable",
+            seconds=SECONDS,
+            backoff=Backoff(0.5, 10.0),
+            clock=self.cloud.clock,
+        )
+
+    async def _make_identity(self) -> None:
+        """The project's TPU agent exists from here on, and can be granted to.
+
+        Google makes it with the first node at the latest, so that a refusal is no failure.
+        """
+        parent = f"projects/{self.stack.project}/locations/{self.stack.zone}"
+        client = self.cloud.client("tpu")
+        with contextlib.suppress(TpuctlError):
+            await self.cloud.call(
+                self.address, client.generate_service_identity, {"parent": parent}
+            )

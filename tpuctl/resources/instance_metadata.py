@@ -1,0 +1,142 @@
+"""What every machine of a stack is told by its metadata: who may log in, what runs at its start."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tpuctl.assets import program
+from tpuctl.catalog import dollars
+from tpuctl.model.cost import affordable_seconds
+from tpuctl.model.duration import seconds_of
+from tpuctl.model.stack import Stack
+from tpuctl.model.stack_cost import cost_of
+from tpuctl.resources.custom_roles import has_limits, is_recovered
+
+__all__ = [
+    "SCOPE",
+    "metadata_differs",
+    "metadata_of",
+    "prerequisites",
+    "public_key_line",
+    "ssh_keys_with",
+    "watch_metadata",
+]
+
+SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+TPU = "https://tpu.googleapis.com"
+COMPUTE = "https://compute.googleapis.com/compute/v1"
+STARTUP, USERS_STARTUP, ORDERS = "startup-script", "tpuctl-startup-script", "tpuctl-watch"
+
+
+def public_key_line(user: str, public_keys: str) -> str:
+    """A line of `ssh-keys` metadata for each line of keys: USER:TYPE KEY USER."""
+    keys = [line.split()[:2] for line in public_keys.splitlines()]
+    return "\n".join(f"{user}:{kind} {key} {user}" for kind, key in keys)
+
+
+def ssh_keys_with(existing: str, more: str) -> str:
+    """The metadata value with these lines, others' kept."""
+    lines = [one for one in existing.splitlines() if one.strip()]
+    return "\n".join([*lines, *(one for one in more.splitlines() if one not in lines)])
+
+
+def prerequisites(stack: Stack) -> set[str]:
+    """What comes before every machine: its account, and the right to delete it at its limits.
+
+    So there is no moment in which a machine is charged and nothing may end it.
+    """
+    needed = {f"account/{stack.names.service_account}"} if stack.makes_service_account else set()
+    return needed | ({f"project-grants/{stack.project}"} if has_limits(stack) else set())
+
+
+def metadata_of(stack: Stack, key_line: str, *, startup: bool = True) -> dict[str, str]:
+    """The metadata of a worker of a TPU VM, or of the controller of a TPU node.
+
+    `startup` says whether machines take startup scripts: else the watch is started over SSH.
+    """
+    found = {**stack.file.tpu.metadata, "enable-guest-attributes": "TRUE"}
+    found["ssh-keys"] = ssh_keys_with(found.get("ssh-keys", ""), key_line)
+    if stack.file.tpu.startup_script is not None:
+        script = stack.folder / stack.file.tpu.startup_script
+        found[STARTUP] = script.read_text("utf-8")
+    watch = watch_metadata(stack, on_controller=stack.is_node, startup=startup)
+    if STARTUP in watch and STARTUP in found:  # the watch starts it
+        found[USERS_STARTUP] = found[STARTUP]
+    return {**found, **watch}
+
+
+def watch_metadata(stack: Stack, *, on_controller: bool, startup: bool = True) -> dict[str, str]:
+    """What makes a machine enforce the stack's limits, and a controller go on with its jobs.
+
+    Where there is neither to do, what ends a watch there.
+    """
+    is_needed = has_limits(stack) or (on_controller and is_recovered(stack))
+    orders = _orders(stack, on_controller=on_controller) if is_needed else {}
+    found = {ORDERS: json.dumps(orders, sort_keys=True)}
+    return {**found, STARTUP: program("watchdog.py")} if startup and orders else found
+
+
+def metadata_differs(observed: Mapping[str, str], wanted: Mapping[str, str]) -> tuple[str, ...]:
+    """What an update mends: `ssh-keys`, `limits`, `metadata`. Others' keys and values stay."""
+    fields = []
+    keys = {*wanted.get("ssh-keys", "").splitlines()}
+    if not keys <= {*observed.get("ssh-keys", "").splitlines()}:
+        fields.append("ssh-keys")
+    there = {ORDERS: "{}", **observed}
+    stale = {name for name, value in wanted.items() if there.get(name) != value} - {"ssh-keys"}
+    if ORDERS in stale:
+        fields.append("limits")
+    if stale - {ORDERS}:
+        fields.append("metadata")
+    return tuple(fields)
+
+
+def _orders(stack: Stack, *, on_controller: bool) -> dict[str, Any]:
+    """What the watch reads: its names are those of `jobs/shipped/watchdog.py`.
+
+    Nothing in it depends on when it is written, so that the same stack has the same metadata.
+    """
+    api = "v1" if stack.is_node else "v2"
+    place = f"projects/{stack.project}/locations/{stack.zone}"
+    nodes = [f"{TPU}/{api}/{place}/nodes/{name}" for name in stack.nodes]
+    instance = (
+        f"{COMPUTE}/projects/{stack.project}/zones/{stack.zone}/instances/{stack.names.controller}"
+    )
+    remove = list(nodes)
+    if stack.queue is not None:
+        version = "v2alpha1" if stack.file.tpu.capacity == "flex-start" else "v2"
+        name = f"{place}/queuedResources/{stack.names.queued}"
+        remove = [f"{TPU}/{version}/{name}?force=true"]
+    peers: list[str] = []
+    if not stack.is_node:
+        peers += [f"{node}:getGuestAttributes" for node in nodes]
+    if stack.controller is not None:
+        remove = [*remove, instance] if on_controller else [instance, *remove]
+        peers.append(f"{instance}/getGuestAttributes?queryPath=tpuctl/")
+    is_alone = len(peers) == 1 and (stack.is_node or stack.accelerator.workers == 1)
+    idle = stack.file.limits.idle
+    return {
+        **_age(stack),
+        "idle_seconds": seconds_of(idle) if idle is not None else None,
+        "created": nodes[0],
+        "peers": [] if is_alone else peers,
+        "remove": remove,
+        # TensorFlow's runtime for slices holds the chips of its worker all the time.
+        "chips": "-pod" not in stack.runtime.version,
+    }
+
+
+def _age(stack: Stack) -> dict[str, Any]:
+    """The limits in hours and in money as the age that comes first."""
+    limits, hourly = stack.file.limits, cost_of(stack).per_hour
+    ages: list[tuple[float, str]] = []
+    if limits.max_hours is not None:
+        why = f"it is {limits.max_hours:g} hours old (limits.max_hours)"
+        ages.append((limits.max_hours * 3600, why))
+    if limits.max_cost is not None and hourly:
+        why = f"it has cost {dollars(limits.max_cost)} at {dollars(hourly)} an hour"
+        ages.append((affordable_seconds(limits.max_cost, hourly), f"{why} (limits.max_cost)"))
+    seconds, why = min(ages, default=(None, ""))
+    return {"max_seconds": seconds, "why": why}

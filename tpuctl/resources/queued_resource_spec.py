@@ -1,0 +1,165 @@
+"""What a queued resource is asked to be, and what can be read of one that is there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+from google.longrunning import operations_pb2
+
+from tpuctl.cloud.clients import Cloud
+from tpuctl.model.duration import DURATION, seconds_of, shown
+from tpuctl.model.names import STACK_LABEL
+from tpuctl.model.schema import QueueSection
+from tpuctl.model.stack import Stack
+from tpuctl.resources.tpu_node_spec import capacity_differences, node_differences
+
+__all__ = ["Asking", "deadline", "owner", "request_body", "request_differences", "waiting"]
+
+# Rounds what is told of the time waited, so that hours of waiting are not a line each minute.
+STEPS = ((600.0, 60.0), (7200.0, 600.0), (86400.0, 1800.0), (float("inf"), 7200.0))
+
+
+def request_body(stack: Stack, node: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the v2 queued resource for the stack's nodes, which are alike.
+
+    The tiers exclude each other, and a node's own `scheduling_config` has no place beside them.
+    That any reservation of the zone is asked for with `-`: gcloud's `--reserved` in API v2
+    (command_lib/compute/tpus/queued_resources/util.py of SDK 528).
+    """
+    queue, capacity = stack.queue or QueueSection(), stack.file.tpu.capacity
+    place = f"projects/{stack.project}/locations/{stack.zone}"
+    plain = {key: value for key, value in node.items() if key != "scheduling_config"}
+    spec: dict[str, Any] = {"parent": place, "node": plain}
+    if len(stack.nodes) == 1:
+        spec["node_id"] = stack.nodes[0]
+    else:
+        count, prefix = len(stack.nodes), stack.names.node
+        spec["multislice_params"] = {"node_count": count, "node_id_prefix": prefix}
+    body: dict[str, Any] = {"tpu": {"node_spec": [spec]}}
+    if stack.is_spot:
+        body["spot"] = {}
+    elif queue.guaranteed:
+        body["guaranteed"] = {}
+    if capacity == "reserved":
+        body["reservation_name"] = f"{place}/reservations/{queue.reservation or '-'}"
+    if queue.valid_until is not None:
+        body["queueing_policy"] = _policy(queue.valid_until)
+    return body
+
+
+def _policy(valid_until: str) -> dict[str, Any]:
+    if re.fullmatch(DURATION, valid_until):
+        return {"valid_until_duration": timedelta(seconds=seconds_of(valid_until))}
+    return {"valid_until_time": datetime.fromisoformat(valid_until)}
+
+
+class Asking:
+    """The call that makes the request. Repeating it is safe: it keeps its `request_id`."""
+
+    def __init__(self, stack: Stack, cloud: Cloud, body: dict[str, Any]) -> None:
+        self.stack = stack
+        self.cloud = cloud
+        self.body = body
+        self.id = str(uuid4())
+
+    async def __call__(self) -> Any:
+        """The operation that ends when the request stands in the queue, or was refused."""
+        name, what = self.stack.names.queued, f"queued/{self.stack.names.queued}"
+        parent = f"projects/{self.stack.project}/locations/{self.stack.zone}"
+        if self.stack.file.tpu.capacity != "flex-start":
+            fields = {
+                "parent": parent,
+                "queued_resource_id": name,
+                "queued_resource": self.body,
+                "request_id": self.id,
+            }
+            client = self.cloud.client("tpu")
+            made = await self.cloud.call(what, client.create_queued_resource, fields)
+            return made.operation
+        answer = await self.cloud.call(
+            what,
+            self.cloud.client("rest").call,
+            "POST",
+            "tpu",
+            f"/v2alpha1/{parent}/queuedResources",
+            query={"queuedResourceId": name, "requestId": self.id},
+            body=self._flex_start(),
+        )
+        return operations_pb2.Operation(name=answer["name"])
+
+    def _flex_start(self) -> dict[str, Any]:
+        """The request as v2alpha1 takes it in JSON: its Python client lacks two of the fields.
+
+        They are in Google's discovery document, as the Google Cloud SDK 528 carries it
+        (generated_clients/apis/tpu/v2alpha1/tpu_v2alpha1_messages.py), and so is the other name
+        of what API v2 calls `multisliceParams`.
+        """
+        from google.cloud.tpu_v2.types import QueuedResource
+        from google.protobuf.json_format import MessageToDict
+
+        found: dict[str, Any] = MessageToDict(QueuedResource.pb(QueuedResource(self.body)))
+        for spec in found["tpu"]["nodeSpec"]:
+            if "multisliceParams" in spec:
+                spec["multiNodeParams"] = spec.pop("multisliceParams")
+        queue = self.stack.queue
+        assert queue is not None and queue.run_for is not None, "the stack file's rules ask for it"
+        seconds = int(seconds_of(queue.run_for))
+        return {
+            **found,
+            "provisioningModel": "FLEX_START",
+            "runDuration": {"maxRunDuration": f"{seconds}s"},
+        }
+
+
+def owner(queued: Any) -> str:
+    """The stack whose label the requested nodes carry: the request itself has no labels."""
+    specs = list(queued.tpu.node_spec)
+    return str(specs[0].node.labels.get(STACK_LABEL, "")) if specs else ""
+
+
+def request_differences(stack: Stack, queued: Any) -> Iterator[tuple[str, str, str]]:
+    """What of a request cannot be changed and is not as the stack file says: what, have, want.
+
+    A request for several nodes is answered with one specification for each of them.
+    """
+    specs = list(queued.tpu.node_spec)
+    count = sum(spec.multislice_params.node_count or 1 for spec in specs)
+    if count != len(stack.nodes):
+        yield "number of nodes", str(count), str(len(stack.nodes))
+    for spec in specs[:1]:
+        yield from node_differences(stack, spec.node)
+    yield from capacity_differences(stack, "spot" in queued)
+
+
+def deadline(queued: Any) -> datetime | None:
+    """Until when it waits, if not for ever."""
+    policy = queued.queueing_policy
+    if "valid_until_time" in policy:
+        return _moment(policy.valid_until_time)
+    if "valid_until_duration" in policy:
+        return _moment(queued.create_time) + timedelta(
+            seconds=policy.valid_until_duration.total_seconds()
+        )
+    return None
+
+
+def waiting(queued: Any, now: datetime | None = None) -> str:
+    """Its state; while it waits, for how long and until when: `WAITING_FOR_RESOURCES for 3 min`."""
+    state = str(queued.state.state.name)
+    if state not in ("ACCEPTED", "WAITING_FOR_RESOURCES"):
+        return state
+    waited = ((now or datetime.now(UTC)) - _moment(queued.create_time)).total_seconds()
+    step = next(step for limit, step in STEPS if waited < limit)
+    rounded = waited // step * step
+    text = f"{state} for {shown(rounded)}" if rounded >= 60 else state
+    until = deadline(queued)
+    return text if until is None else f"{text}, until {until.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _moment(value: Any) -> datetime:
+    """A plain one, of the API's with nanoseconds."""
+    return datetime.fromtimestamp(value.timestamp(), UTC)

@@ -1,0 +1,99 @@
+"""The service account that the workers act as."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from tpuctl.cloud.classification import ApiDisabled
+from tpuctl.engine.resource import Report
+from tpuctl.errors import Conflict, NotFound
+from tpuctl.model.inventory import Found, stack_of_description
+from tpuctl.model.plan import Action, Change
+from tpuctl.resources.base import StackResource
+from tpuctl.resources.kind import Query
+
+__all__ = ["ServiceAccount"]
+
+
+class ServiceAccount(StackResource):
+    """Made for the stack and owned by it: its description says so."""
+
+    kind = "account"
+    group = "account"
+    label = "the account that the machines act as"
+    permissions = """
+        look iam.serviceAccountAdmin iam.serviceAccounts.get
+        create iam.serviceAccountAdmin iam.serviceAccounts.create iam.serviceAccounts.delete
+        create iam.serviceAccountAdmin iam.serviceAccounts.list
+    """
+
+    @classmethod
+    def list_all(cls, query: Query) -> Iterator[Found]:
+        request = {"name": f"projects/{query.project}", "page_size": 100}
+        for one in query.cloud.client("iam").list_service_accounts(request, **query.options):
+            if owner := stack_of_description(one.description):
+                yield Found(cls, one.email.partition("@")[0], owner)
+
+    @property
+    def name(self) -> str:
+        return self.stack.names.service_account
+
+    @property
+    def after(self) -> frozenset[str]:
+        return frozenset({f"bucket/{self.stack.bucket}"})
+
+    @property
+    def path(self) -> str:
+        return (
+            f"projects/{self.stack.project}/serviceAccounts/"
+            f"{self.stack.names.service_account_email}"
+        )
+
+    async def observe(self) -> Any | None:
+        client = self.cloud.client("iam")
+        try:
+            return await self.cloud.call(
+                self.address, client.get_service_account, {"name": self.path}
+            )
+        except (NotFound, ApiDisabled):
+            return None
+
+    def diff(self, observed: Any | None) -> Change:
+        if observed is None:
+            return self.create("the workers act as an account of their own")
+        self._check(observed)
+        return self.nothing("the account is there")
+
+    async def apply(self, change: Change, report: Report) -> None:
+        if change.action is Action.DELETE:
+            client = self.cloud.client("iam")
+            with contextlib.suppress(NotFound):
+                await self.cloud.call(
+                    self.address, client.delete_service_account, {"name": self.path}
+                )
+            return
+        await self.create_or_adopt(self._create, self.observe, report, check=self._check)
+
+    async def _create(self) -> None:
+        request = {
+            "name": f"projects/{self.stack.project}",
+            "account_id": self.name,
+            "service_account": {
+                "display_name": f"TPU workers of stack {self.stack.name}",
+                "description": self.stack.names.ownership,
+            },
+        }
+        client = self.cloud.client("iam")
+        await self.cloud.call(self.address, client.create_service_account, request)
+
+    def _check(self, observed: Any) -> None:
+        if not self.is_ours(observed):
+            raise Conflict(
+                "Name taken",
+                f"service account {self.stack.names.service_account_email} exists and was not "
+                f"made for stack {self.stack.name}",
+                hint="Choose another stack name, or use that account with\n"
+                f"    tpu: {{service_account: {self.stack.names.service_account_email}}}",
+            )

@@ -1,0 +1,218 @@
+"""What no label can hold: the stack's record, an object of its bucket.
+
+Grants are read off a policy, but not whose they are; downs and the zones tried leave nothing
+behind at all. Whoever changes the record states what was there before, so that concurrent
+changes never undo each other.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.objects import ObjectStore
+from tpuctl.errors import Conflict, Denied, NotFound
+from tpuctl.model.names import RECORDS, record_name
+from tpuctl.model.stack import Stack
+from tpuctl.polling import Backoff, all_ended
+
+__all__ = ["Contents", "Grant", "Record", "read_contents"]
+
+VERSION = 1
+TRIES = 12
+RETRY = Backoff(first=0.05, most=2.0, factor=1.7)
+
+
+class Grant(BaseModel):
+    """A role given to a member on something: `bucket/NAME` or `project/ID`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    on: str
+    member: str
+    role: str
+    time: datetime | None = None  # when it was about to be given
+
+    @property
+    def what(self) -> tuple[str, str, str]:
+        """Equal for grants of the same, whenever they were given."""
+        return (self.on, self.member, self.role)
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """Role and member."""
+        return (self.role, self.member)
+
+
+class Contents(BaseModel):
+    """All that is remembered of a stack. Fields of other versions are kept as they are."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    version: int = VERSION
+    stack: str
+    grants: tuple[Grant, ...] = ()
+    downs: int = 0  # how often the stack was taken down
+    zones: tuple[str, ...] = ()  # where a node was tried
+    writing: str = ""  # tells each writing from every other, even of the same content
+
+    def with_grants(self, *grants: Grant) -> Self:
+        """These among them, in the place of earlier ones of the same."""
+        return self.model_copy(update={"grants": self._apart_from(grants) + grants})
+
+    def with_unlisted(self, *grants: Grant) -> Self:
+        """Those that are not among them yet."""
+        known = {one.what for one in self.grants}
+        return self.with_grants(*(one for one in grants if one.what not in known))
+
+    def without_grants(self, *grants: Grant) -> Self:
+        return self.model_copy(update={"grants": self._apart_from(grants)})
+
+    def _apart_from(self, grants: Iterable[Grant]) -> tuple[Grant, ...]:
+        unwanted = {one.what for one in grants}
+        return tuple(one for one in self.grants if one.what not in unwanted)
+
+    def with_zone(self, zone: str) -> Self:
+        zones = self.zones if zone in self.zones else (*self.zones, zone)
+        return self.model_copy(update={"zones": zones})
+
+    def with_down(self) -> Self:
+        return self.model_copy(update={"downs": self.downs + 1})
+
+    def on(self, what: str) -> tuple[Grant, ...]:
+        """The grants remembered on one thing."""
+        return tuple(one for one in self.grants if one.on == what)
+
+
+class Record:
+    """The record of one stack, in the stack's bucket."""
+
+    def __init__(self, stack: Stack, cloud: Cloud) -> None:
+        self.stack = stack
+        self.cloud = cloud
+
+    @property
+    def uri(self) -> str:
+        return f"gs://{self.stack.bucket}/{self.stack.names.record}"
+
+    async def read(self) -> Contents | None:
+        """What is remembered; None without a record, or without a bucket."""
+        return (await self._read())[0]
+
+    async def others(self) -> list[Contents | None]:
+        """What is remembered of the other stacks with the same bucket; nothing without a bucket.
+
+        None of one whose record this program cannot read.
+        """
+        return await self._others_in(self._store())
+
+    async def others_of_project(self) -> list[Contents | None]:
+        """The same of the other stacks with a bucket of the project's, or with this stack's."""
+        client = self.cloud.client("storage")
+
+        def names(**options: Any) -> set[str]:
+            return {one.name for one in client.list_buckets(project=self.stack.project, **options)}
+
+        async def remembered(bucket: str) -> list[Contents | None]:
+            try:
+                return await self._others_in(ObjectStore(client, bucket))
+            except Denied:
+                return [None]
+
+        found = await self.cloud.call("the list of every bucket", names)
+        buckets = sorted(found | {self.stack.bucket})
+        return [one for each in await all_ended(map(remembered, buckets)) for one in each]
+
+    async def _others_in(self, store: ObjectStore) -> list[Contents | None]:
+        async def one(name: str) -> list[Contents | None]:
+            try:
+                return [_contents(await store.get_bytes(name))]
+            except NotFound:  # deleted since it was listed
+                return []
+
+        try:
+            found = await store.list(f"{RECORDS}/")
+        except NotFound:
+            return []
+        names = [one.name for one in found if one.name != self.stack.names.record]
+        return [contents for each in await all_ended(map(one, names)) for contents in each]
+
+    async def update(self, change: Callable[[Contents], Contents]) -> Contents:
+        """Write what `change` makes of the record, begun anew where there is none.
+
+        `change` is called again when somebody else was faster. Nothing is written when it changes
+        nothing. Raises NotFound without a bucket.
+        """
+        delays = RETRY.delays()
+        for _ in range(TRIES):
+            found, generation = await self._read()
+            before = found or Contents(stack=self.stack.name)
+            after = change(before)
+            if after == before:
+                return before
+            after = after.model_copy(update={"writing": secrets.token_hex(8)})
+            text = after.model_dump_json(indent=2).encode()
+            try:
+                await self._store().put_bytes(
+                    self.stack.names.record, text, if_generation=generation
+                )
+            except Conflict:
+                await self.cloud.clock.sleep(next(delays))
+            else:
+                return after
+        raise Conflict(
+            "Record keeps changing",
+            self.uri,
+            hint="Somebody else works on the same stack. Wait until they are done, then "
+            "repeat the command.",
+        )
+
+    async def _read(self) -> tuple[Contents | None, int]:
+        """The record with the generation of the object it came from, 0 for none."""
+        try:
+            text, generation = await self._store().get_version(self.stack.names.record)
+        except NotFound:
+            return None, 0
+        return self._parsed(text), generation
+
+    def _parsed(self, text: bytes) -> Contents:
+        try:
+            found = Contents.model_validate_json(text)
+        except ValidationError as error:
+            raise Conflict(
+                "Record cannot be read",
+                f"{self.uri}: {error.errors()[0]['msg']}",
+                hint="Grants that it remembers would stay for ever. If nothing needs it any more:\n"
+                f"    gcloud storage rm {self.uri}",
+            ) from None
+        if found.version > VERSION:
+            raise Conflict(
+                "Record of a newer tpuctl",
+                f"{self.uri} has version {found.version}",
+                hint="Use the tpuctl that wrote it, or a newer one.",
+            )
+        return found
+
+    def _store(self) -> ObjectStore:
+        return ObjectStore(self.cloud.client("storage"), self.stack.bucket)
+
+
+async def read_contents(store: ObjectStore, stack: str) -> Contents | None:
+    """The record of a stack by its name; None where there is none that this program can read."""
+    try:
+        return _contents(await store.get_bytes(record_name(stack)))
+    except NotFound:
+        return None
+
+
+def _contents(text: bytes) -> Contents | None:
+    try:
+        found = Contents.model_validate_json(text)
+    except ValidationError:
+        return None
+    return found if found.version <= VERSION else None

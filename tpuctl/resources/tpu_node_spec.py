@@ -1,0 +1,149 @@
+"""What a TPU VM is asked to be: the body of a node, made directly or by a queued resource."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tpuctl.model.schema import DataDisk
+from tpuctl.model.stack import Stack
+from tpuctl.resources.disk import disk_name, disk_path
+from tpuctl.resources.instance_metadata import SCOPE, metadata_differs, metadata_of
+from tpuctl.resources.network import Network
+
+__all__ = [
+    "capacity_differences",
+    "disk_addresses",
+    "node_body",
+    "node_differences",
+    "stale_because",
+    "stale_fields",
+    "tags_of",
+]
+
+# How `acceleratorConfig.type` names the generations, in tpu_v2.AcceleratorConfig.Type.
+CONFIG_TYPES = {
+    "v2": "V2",
+    "v3": "V3",
+    "v4": "V4",
+    "v5e": "V5LITE_POD",
+    "v5p": "V5P",
+    "v6e": "V6E",
+}
+
+
+async def node_body(network: Network, key_line: str) -> dict[str, Any]:
+    """The fields of the v2 node that the stack file describes."""
+    stack = network.stack
+    wanted = stack.file.network
+    network_config: dict[str, Any] = {
+        "network": f"projects/{stack.project}/global/networks/{await network.chosen()}",
+        "enable_external_ips": wanted.ssh == "external",
+    }
+    if wanted.subnetwork is not None:
+        network_config["subnetwork"] = (
+            f"projects/{stack.project}/regions/{stack.region}/subnetworks/{wanted.subnetwork}"
+        )
+    return {
+        **_accelerator(stack),
+        "runtime_version": stack.runtime.version,
+        "description": stack.names.ownership,
+        "network_config": network_config,
+        "service_account": {"email": stack.service_account, "scope": [SCOPE]},
+        "scheduling_config": _scheduling(stack),
+        "labels": stack.labels,
+        "tags": tags_of(stack),
+        "metadata": metadata_of(
+            stack, key_line, startup=network.cloud.endpoint.runs_startup_scripts
+        ),
+        "data_disks": [
+            {
+                "source_disk": disk_path(stack, index),
+                "mode": _mode(disk),
+            }
+            for index, disk in enumerate(stack.file.tpu.data_disks)
+        ],
+    }
+
+
+def disk_addresses(stack: Stack) -> set[str]:
+    """What a machine with the stack's data disks has to wait for."""
+    return {f"disk/{disk_name(stack, i)}" for i in range(len(stack.file.tpu.data_disks))}
+
+
+def tags_of(stack: Stack) -> list[str]:
+    """The network tags of the stack's machines: firewall rules select them by these."""
+    return [stack.names.tag, *stack.file.network.tags]
+
+
+def _accelerator(stack: Stack) -> dict[str, Any]:
+    """The type by its name, or, where a shape is asked for, by generation and topology."""
+    topology = stack.file.tpu.topology
+    if topology is None:
+        return {"accelerator_type": stack.accelerator.name}
+    kind = CONFIG_TYPES[stack.accelerator.generation]
+    return {"accelerator_config": {"type_": kind, "topology": topology}}
+
+
+def _scheduling(stack: Stack) -> dict[str, bool]:
+    capacity = stack.file.tpu.capacity
+    return {capacity: True} if capacity in ("spot", "preemptible", "reserved") else {}
+
+
+def node_differences(stack: Stack, observed: Any) -> Iterator[tuple[str, str, str]]:
+    """What of a node cannot be changed and is not as the stack file says: what, have, want.
+
+    A node asked for by generation and topology comes back with these, with the name of its type,
+    or with both.
+    """
+    name, config = observed.accelerator_type, observed.accelerator_config
+    kind, shape = config.type_.name, config.topology
+    accelerator, wanted = stack.accelerator, stack.file.tpu.topology
+    if name and name != accelerator.name:
+        yield "type", name, accelerator.name
+    elif not name and shape and kind != CONFIG_TYPES[accelerator.generation]:
+        yield "type", kind, accelerator.name
+    elif shape and shape != (wanted or (shape if name else accelerator.topology)):
+        yield "topology", shape, wanted or accelerator.topology
+    if observed.runtime_version != stack.runtime.version:
+        yield "runtime", observed.runtime_version, stack.runtime.version
+
+    there = {one.source_disk.rpartition("/")[2]: one.mode.name for one in observed.data_disks}
+    disks = {disk_name(stack, i): _mode(one) for i, one in enumerate(stack.file.tpu.data_disks)}
+    if {*disks.items()} - {*there.items()}:
+        yield "data disks", _listed(there), _listed(disks)
+
+
+def capacity_differences(stack: Stack, is_spot: bool) -> Iterator[tuple[str, str, str]]:
+    """As node_differences: whether what is there may be taken away, and so costs another price."""
+    if is_spot != stack.is_spot:
+        yield "capacity", "spot" if is_spot else "on-demand", stack.file.tpu.capacity
+
+
+def _mode(disk: DataDisk) -> str:
+    return disk.mode.upper().replace("-", "_")
+
+
+def _listed(disks: Mapping[str, str]) -> str:
+    shown = [f"{name} {mode.lower().replace('_', '-')}" for name, mode in disks.items()]
+    return ", ".join(shown) or "none"
+
+
+def stale_fields(stack: Stack, observed: Any, wanted_metadata: Mapping[str, str]) -> list[str]:
+    """What an update mends on a node that is there: `labels`, `tags`, and parts of its metadata.
+
+    Labels, tags and metadata that others have added stay; `ssh-keys` may hold others' keys.
+    """
+    fields = []
+    if any(observed.labels.get(key) != value for key, value in stack.labels.items()):
+        fields.append("labels")
+    if not {*tags_of(stack)} <= {*observed.tags}:
+        fields.append("tags")
+    return [*fields, *metadata_differs(observed.metadata, wanted_metadata)]
+
+
+def stale_because(fields: Sequence[str]) -> str:
+    """Why a node is updated."""
+    if fields == ["ssh-keys"]:
+        return "this machine's SSH key is added"
+    return f"{' and '.join(fields)} changed in the stack file"
