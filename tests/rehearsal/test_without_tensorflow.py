@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.preflight.rehearsal.observed import Ended, Started
+from tpuctl.preflight.rehearsal.observations import Ended, Started
 
 Rehearse = Callable[..., Any]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tpuctl.preflight.analysis.source import load
 from tpuctl.preflight.findings import Find, Finding, Target
-from tpuctl.preflight.source import load
 
 __all__ = ["Checked"]
 

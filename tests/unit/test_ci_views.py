@@ -22,8 +22,8 @@ from tpuctl.model.failures import Failure
 from tpuctl.model.job import JobRecord, JobStatus
 from tpuctl.model.report import AttemptReport, RunReport
 from tpuctl.preflight.findings import Finding, Report, Severity
-from tpuctl.view.annotations import run_annotation
-from tpuctl.view.code_quality import code_quality
+from tpuctl.view.github_annotations import run_annotation
+from tpuctl.view.gitlab_code_quality import code_quality
 from tpuctl.view.places import base_folder
 from tpuctl.view.summary import markdown, sparkline
 

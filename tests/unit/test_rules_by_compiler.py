@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.support.checked import Checked
+from tpuctl.preflight.analysis.source import Project
 from tpuctl.preflight.findings import Finding, Severity, Target
 from tpuctl.preflight.rules import control, operations, shapes
-from tpuctl.preflight.source import Project
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "tests" / "corpus" / "expressions" / "bodies.toml"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tpuctl.preflight.analysis.source import load
 from tpuctl.preflight.findings import Target
 from tpuctl.preflight.rules import batches, control, operations, shapes
-from tpuctl.preflight.source import load
 
 LIBRARY = Path(sysconfig.get_path("stdlib"))
 FAMILIES = (control, operations, shapes, batches)

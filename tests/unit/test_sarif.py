@@ -12,7 +12,7 @@ import pytest
 
 from tpuctl.preflight.findings import Edit, Finding, Remark, Report, Severity
 from tpuctl.preflight.rules import RULES
-from tpuctl.view.annotations import annotation_lines
+from tpuctl.view.github_annotations import annotation_lines
 from tpuctl.view.places import base_folder
 from tpuctl.view.sarif import sarif
 

@@ -92,7 +92,7 @@ class JobApi(StackApi):
         """Raise Refused for errors; tell of the rest in short."""
         from tpuctl.model.job import as_argument
         from tpuctl.preflight.checking import check_wanted, target_of
-        from tpuctl.preflight.refusing import require_no_errors, warning_of
+        from tpuctl.preflight.submit_gate import require_no_errors, warning_of
 
         report = check_wanted(wanted, target_of(self.stack))
         require_no_errors(report)

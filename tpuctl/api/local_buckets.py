@@ -69,7 +69,7 @@ async def open_cloud(
     from tpuctl.emulator import control
     from tpuctl.emulator.projects import DEFAULT_PROJECT
     from tpuctl.emulator.shell import environment_for
-    from tpuctl.preflight.rehearsal.surroundings import shell_variables
+    from tpuctl.preflight.rehearsal.script_environment import shell_variables
 
     endpoint = running_endpoint(emit)
     running = control.status(control.default_home())

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from tpuctl.jobs.bundle import Bundle
     from tpuctl.model.job import JobRecord
     from tpuctl.model.stack import Stack
-    from tpuctl.preflight.rehearsal.finding import Target
-    from tpuctl.preflight.rehearsal.outcome import Rehearsal
+    from tpuctl.preflight.rehearsal.findings import Target
+    from tpuctl.preflight.rehearsal.history import Content, Rehearsed
     from tpuctl.preflight.rehearsal.passes import Pass
-    from tpuctl.preflight.rehearsal.record import Content, Rehearsed
+    from tpuctl.preflight.rehearsal.report import Rehearsal
 
 __all__ = ["Wish", "rehearse", "rehearsed_before", "was_rehearsed"]
 
@@ -48,8 +48,8 @@ async def rehearse(stack_api: StackApi, wanted: Submission, wish: Wish) -> Rehea
     TensorFlow that this Python has no image of.
     """
     from tpuctl.api.rehearsing import Rehearsing
-    from tpuctl.preflight.rehearsal.judging import judge
-    from tpuctl.preflight.rehearsal.outcome import Rehearsal
+    from tpuctl.preflight.rehearsal.assessment import judge
+    from tpuctl.preflight.rehearsal.report import Rehearsal
 
     if wanted.form == "shell":
         raise Refused(
@@ -116,20 +116,20 @@ def new_name() -> str:
 
 def _memory() -> Rehearsed:
     from tpuctl.jobs.indexes import cache_home
-    from tpuctl.preflight.rehearsal.record import Rehearsed
+    from tpuctl.preflight.rehearsal.history import Rehearsed
 
     return Rehearsed(cache_home() / "rehearsals")
 
 
 def _content(stack: Stack, digest: str, program: str) -> Content:
-    from tpuctl.preflight.rehearsal.record import Content
+    from tpuctl.preflight.rehearsal.history import Content
 
     kind = stack.file.tpu.kind
     return Content(digest, program, stack.accelerator.name, stack.runtime.version, kind)
 
 
 def _target(stack: Stack) -> Target:
-    from tpuctl.preflight.rehearsal.finding import Target
+    from tpuctl.preflight.rehearsal.findings import Target
 
     one, price, nodes = stack.accelerator, stack.price, len(stack.nodes)
     return Target(
@@ -199,7 +199,7 @@ async def _bundle(wanted: Submission, scratch: Path) -> Bundle:
 
 def _operations(first: Pass) -> float | None:
     """The arithmetic of the training step, where that could be counted."""
-    from tpuctl.preflight.rehearsal.arithmetic import operations_of
+    from tpuctl.preflight.rehearsal.flop_count import operations_of
 
     step = first.training_step
     named = step.compilations[0].program if step is not None else None

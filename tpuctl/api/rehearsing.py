@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from tpuctl.flows.submission import Submission
     from tpuctl.jobs.bundle import Bundle
     from tpuctl.model.stack import Stack
-    from tpuctl.preflight.rehearsal.finding import Target
+    from tpuctl.preflight.rehearsal.findings import Target
+    from tpuctl.preflight.rehearsal.job_packages import Packages
     from tpuctl.preflight.rehearsal.passes import Mode, Pass
-    from tpuctl.preflight.rehearsal.requirements import Packages
 
 __all__ = ["Rehearsing", "job_variables", "output_of"]
 
@@ -114,7 +114,7 @@ class Rehearsing:
         from tpuctl.cloud.threads import in_thread
         from tpuctl.emulator.machines.environment import pip_configuration
         from tpuctl.emulator.machines.images import ImageStore
-        from tpuctl.preflight.rehearsal.requirements import Packages, install
+        from tpuctl.preflight.rehearsal.job_packages import Packages, install
 
         wanted = self.wanted.installation
         if not (wanted.requirements or wanted.dependencies or wanted.project or wanted.wheels):
@@ -167,9 +167,15 @@ class Rehearsing:
         return [first, await self._pass("replicas", replicas, min(steps, AGAIN))]
 
     async def _pass(self, mode: Mode, replicas: int, steps: int) -> Pass:
-        from tpuctl.preflight.rehearsal.observed import read
+        from tpuctl.preflight.rehearsal.observations import read
         from tpuctl.preflight.rehearsal.passes import Pass
-        from tpuctl.preflight.rehearsal.process import Command, Exit, last_lines, raised_in, run
+        from tpuctl.preflight.rehearsal.script_process import (
+            Command,
+            Exit,
+            last_lines,
+            raised_in,
+            run,
+        )
 
         folder = self.folder / mode
         folder.mkdir()
@@ -221,7 +227,7 @@ class Rehearsing:
 
     def _environment(self, settings: Path) -> dict[str, str]:
         import tpuctl.preflight
-        from tpuctl.preflight.rehearsal.surroundings import script_variables, shell_variables
+        from tpuctl.preflight.rehearsal.script_environment import script_variables, shell_variables
 
         assert self.packages is not None
         packages = self.packages
@@ -289,7 +295,7 @@ class _Showing:
         self.seen = self.shown = 0
 
     def look(self) -> None:
-        from tpuctl.preflight.rehearsal.observed import Compiled, Step, read
+        from tpuctl.preflight.rehearsal.observations import Compiled, Step, read
 
         if self.is_verbose:
             self._show()

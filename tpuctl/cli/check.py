@@ -197,7 +197,7 @@ class _Checked:
     def tell(self, format: Format) -> None:
         state, report = self.state, self.report
         if state.json:
-            from tpuctl.preflight.refusing import diagnostic_of
+            from tpuctl.preflight.submit_gate import diagnostic_of
 
             state.data = {**self.facts, "checked_for": self.what, **report.as_dict()}
             state.problems([diagnostic_of(one) for one in report.findings])
@@ -210,14 +210,14 @@ class _Checked:
             fix = fix.replace("tpuctl", state.typed, 1)
             lines = report_lines(report, self.what, paper, fix)
         elif format is Format.github:
-            from tpuctl.view.annotations import annotation_lines
+            from tpuctl.view.github_annotations import annotation_lines
             from tpuctl.view.places import base_folder
 
             lines = annotation_lines(report, base_folder())
         else:
             import json
 
-            from tpuctl.view.code_quality import code_quality
+            from tpuctl.view.gitlab_code_quality import code_quality
             from tpuctl.view.places import base_folder
             from tpuctl.view.sarif import sarif
 
@@ -308,7 +308,7 @@ def _codes(select: Sequence[str] | None, ignore: Sequence[str] | None) -> frozen
 
 
 def _meant(words: Sequence[str], option: str) -> frozenset[str]:
-    from tpuctl.preflight.selection import codes_of
+    from tpuctl.preflight.rule_selectors import codes_of
 
     several = [one.strip() for word in words for one in word.split(",") if one.strip()]
     if not several:
@@ -337,8 +337,8 @@ _LIST += "    tpuctl check --explain TPU101"
 
 
 def _explain(state: State, word: str) -> None:
+    from tpuctl.preflight.rule_selectors import codes_of
     from tpuctl.preflight.rules import RULES
-    from tpuctl.preflight.selection import codes_of
     from tpuctl.view.findings import Paper
     from tpuctl.view.rules import rule_data, rule_text
 

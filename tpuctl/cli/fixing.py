@@ -24,7 +24,7 @@ def fix_once(state: State, report: Report) -> bool:
     from tpuctl.errors import Diagnostic
     from tpuctl.model.events import Note, Warned
     from tpuctl.preflight.fixes import propose, write
-    from tpuctl.preflight.refusing import shown_path
+    from tpuctl.preflight.submit_gate import shown_path
 
     fixes = propose(report.findings)
     if not fixes.rewrites:
@@ -74,7 +74,7 @@ def fix_once(state: State, report: Report) -> bool:
 
 def _difference_lines(fixes: Fixes, paper: Paper) -> Iterator[str]:
     from tpuctl.preflight.fixes import difference
-    from tpuctl.preflight.refusing import shown_path
+    from tpuctl.preflight.submit_gate import shown_path
     from tpuctl.view.wrapping import plain
 
     colors = {"+": "32", "-": "31", "@": "36"}

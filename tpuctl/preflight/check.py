@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from tpuctl.preflight.analysis.functions import title
+from tpuctl.preflight.analysis.reachability import reachability_of
+from tpuctl.preflight.analysis.source import Function, Module, Project, load
+from tpuctl.preflight.analysis.traced import find_traced
 from tpuctl.preflight.findings import Finding, Remark, Report, Severity, Target
-from tpuctl.preflight.functions import title
-from tpuctl.preflight.reachability import reachability_of
 from tpuctl.preflight.rules import FAMILIES, reading
-from tpuctl.preflight.silence import Silence
-from tpuctl.preflight.source import Function, Module, Project, load
-from tpuctl.preflight.traced import find_traced
+from tpuctl.preflight.suppressions import Silence
 
 __all__ = ["check_folder", "check_project"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from tpuctl.preflight.source import Project
+    from tpuctl.preflight.analysis.source import Project
 
 __all__ = ["Edit", "Find", "Finding", "Remark", "Report", "Rule", "Severity", "Target"]
 

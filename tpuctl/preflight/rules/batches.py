@@ -6,16 +6,16 @@ import ast
 import re
 from collections.abc import Iterator
 
+from tpuctl.preflight.analysis.abstract_values import Kind
+from tpuctl.preflight.analysis.functions import argument
+from tpuctl.preflight.analysis.inference import Inference, inferred
+from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
-from tpuctl.preflight.functions import argument
-from tpuctl.preflight.inference import Inference, inferred
-from tpuctl.preflight.kinds import Kind
 from tpuctl.preflight.rules.consumers import stays_on_host
 from tpuctl.preflight.rules.examples import assigned, divides
 from tpuctl.preflight.rules.padding import collated, is_length_fixed, padded, tokenized
 from tpuctl.preflight.rules.places import at, named_part, shown
 from tpuctl.preflight.rules.retracing import find_retraced
-from tpuctl.preflight.source import Module, Project
 
 __all__ = ["RULES", "find"]
 

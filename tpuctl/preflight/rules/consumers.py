@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.functions import function_of
+from tpuctl.preflight.analysis.functions import function_of
+from tpuctl.preflight.analysis.source import Function, Module, Project
 from tpuctl.preflight.rules.places import named_part
-from tpuctl.preflight.source import Function, Module, Project
 
 __all__ = ["stays_on_host"]
 

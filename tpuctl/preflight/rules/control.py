@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from tpuctl.preflight.analysis.functions import argument
+from tpuctl.preflight.analysis.inference import Inference, inferred
+from tpuctl.preflight.analysis.source import Project
+from tpuctl.preflight.analysis.traced import Traced, is_taped
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
-from tpuctl.preflight.functions import argument
-from tpuctl.preflight.inference import Inference, inferred
 from tpuctl.preflight.rules.converted import growing, uneven
 from tpuctl.preflight.rules.places import at, shown
-from tpuctl.preflight.source import Project
-from tpuctl.preflight.traced import Traced, is_taped
 
 __all__ = ["RULES", "find"]
 

@@ -10,12 +10,18 @@ import ast
 import shlex
 from collections.abc import Iterator
 
-from tpuctl.preflight.constants import Constants, Known, is_local
+from tpuctl.preflight.analysis.constants import Constants, Known, is_local
+from tpuctl.preflight.analysis.functions import (
+    argument,
+    class_of,
+    function_of,
+    keras_bases,
+    own_nodes,
+)
+from tpuctl.preflight.analysis.locations import found_at
+from tpuctl.preflight.analysis.names import keras_name
+from tpuctl.preflight.analysis.source import Function, Module, Project
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
-from tpuctl.preflight.functions import argument, class_of, function_of, keras_bases, own_nodes
-from tpuctl.preflight.names import keras_name
-from tpuctl.preflight.places import found_at
-from tpuctl.preflight.source import Function, Module, Project
 
 __all__ = ["RULES", "find"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.constants import Constants, is_bucket, is_local
+from tpuctl.preflight.analysis.constants import Constants, is_bucket, is_local
+from tpuctl.preflight.analysis.functions import argument
+from tpuctl.preflight.analysis.locations import found_at
+from tpuctl.preflight.analysis.names import dotted, keras_name
+from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.string_values import Known
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
-from tpuctl.preflight.functions import argument
-from tpuctl.preflight.known import Known
-from tpuctl.preflight.names import dotted, keras_name
-from tpuctl.preflight.places import found_at
 from tpuctl.preflight.rules import secrets
-from tpuctl.preflight.source import Module, Project
 
 __all__ = ["RULES", "find"]
 

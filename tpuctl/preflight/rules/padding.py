@@ -6,10 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
+from tpuctl.preflight.analysis.functions import argument, function_of, own_nodes
+from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.findings import Finding, Severity
-from tpuctl.preflight.functions import argument, function_of, own_nodes
 from tpuctl.preflight.rules.places import at, named_part, shown
-from tpuctl.preflight.source import Module, Project
 
 __all__ = ["collated", "is_length_fixed", "padded", "tokenized"]
 

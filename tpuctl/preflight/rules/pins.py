@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpuctl.preflight.constants import Constants
+from tpuctl.preflight.analysis.constants import Constants
+from tpuctl.preflight.analysis.locations import found_at
+from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.findings import Finding, Severity, Target
-from tpuctl.preflight.places import found_at
-from tpuctl.preflight.source import Module, Project
 
 __all__ = ["allows", "find"]
 

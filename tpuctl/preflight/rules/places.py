@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from tpuctl.preflight.analysis.source import Module
+from tpuctl.preflight.analysis.traced import Traced
 from tpuctl.preflight.findings import Finding, Severity
-from tpuctl.preflight.source import Module
-from tpuctl.preflight.traced import Traced
 
 __all__ = ["at", "named_part", "shown"]
 

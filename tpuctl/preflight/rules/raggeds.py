@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from tpuctl.preflight.analysis.abstract_values import Kind
+from tpuctl.preflight.analysis.inference import Inference
+from tpuctl.preflight.analysis.library import CONSTANT_ROWS
+from tpuctl.preflight.analysis.traced import Traced
 from tpuctl.preflight.findings import Finding, Severity
-from tpuctl.preflight.inference import Inference
-from tpuctl.preflight.kinds import Kind
-from tpuctl.preflight.library import CONSTANT_ROWS
 from tpuctl.preflight.rules.places import at, shown
-from tpuctl.preflight.traced import Traced
 
 __all__ = ["ragged", "ragged_method"]
 

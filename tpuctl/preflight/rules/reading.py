@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tpuctl.preflight.analysis.source import Project
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
-from tpuctl.preflight.source import Project
 
 __all__ = ["RULES", "find"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.bindings import parameters_of
+from tpuctl.preflight.analysis.bindings import parameters_of
+from tpuctl.preflight.analysis.inference import Inference
+from tpuctl.preflight.analysis.source import Function, Module, Project
+from tpuctl.preflight.analysis.traced import root_of
 from tpuctl.preflight.findings import Finding, Severity
-from tpuctl.preflight.inference import Inference
 from tpuctl.preflight.rules.places import at, shown
-from tpuctl.preflight.source import Function, Module, Project
-from tpuctl.preflight.traced import root_of
 
 __all__ = ["find_retraced"]
 

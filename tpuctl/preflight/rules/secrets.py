@@ -8,8 +8,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from tpuctl.preflight.analysis.source import Module
 from tpuctl.preflight.findings import Finding, Severity
-from tpuctl.preflight.source import Module
 
 __all__ = ["find"]
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from tpuctl.preflight.analysis.abstract_values import Kind, Value
+from tpuctl.preflight.analysis.functions import argument
+from tpuctl.preflight.analysis.inference import Inference, inferred
+from tpuctl.preflight.analysis.library import is_boolean_name, short
+from tpuctl.preflight.analysis.names import keras_name
+from tpuctl.preflight.analysis.source import Project
+from tpuctl.preflight.analysis.traced import Traced, is_taped
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
-from tpuctl.preflight.functions import argument
-from tpuctl.preflight.inference import Inference, inferred
-from tpuctl.preflight.kinds import Kind, Value
-from tpuctl.preflight.library import is_boolean_name, short
-from tpuctl.preflight.names import keras_name
 from tpuctl.preflight.rules.places import at, shown
 from tpuctl.preflight.rules.raggeds import ragged, ragged_method
 from tpuctl.preflight.rules.weights import by_weights
-from tpuctl.preflight.source import Project
-from tpuctl.preflight.traced import Traced, is_taped
 
 __all__ = ["RULES", "find"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.bindings import returns_of
-from tpuctl.preflight.constants import Constants
+from tpuctl.preflight.analysis.bindings import returns_of
+from tpuctl.preflight.analysis.constants import Constants
+from tpuctl.preflight.analysis.functions import argument, function_of, is_legacy_keras
+from tpuctl.preflight.analysis.locations import found_at
+from tpuctl.preflight.analysis.names import keras_name
+from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.strategy_scopes import Scopes
 from tpuctl.preflight.findings import Finding, Severity, Target
-from tpuctl.preflight.functions import argument, function_of, is_legacy_keras
-from tpuctl.preflight.names import keras_name
-from tpuctl.preflight.places import found_at
-from tpuctl.preflight.scopes import Scopes
-from tpuctl.preflight.source import Module, Project
 
 __all__ = ["find"]
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tpuctl.preflight.constants import Constants
+from tpuctl.preflight.analysis.constants import Constants
+from tpuctl.preflight.analysis.functions import is_legacy_keras
+from tpuctl.preflight.analysis.guards import is_guarded
+from tpuctl.preflight.analysis.locations import found_at
+from tpuctl.preflight.analysis.names import dotted
+from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.findings import Edit, Finding, Rule, Severity, Target
-from tpuctl.preflight.functions import is_legacy_keras
-from tpuctl.preflight.guards import is_guarded
-from tpuctl.preflight.names import dotted
-from tpuctl.preflight.places import found_at
 from tpuctl.preflight.rules import pins
-from tpuctl.preflight.source import Module, Project
 
 __all__ = ["RULES", "find"]
 

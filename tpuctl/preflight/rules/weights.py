@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from tpuctl.preflight.traced import Traced
+from tpuctl.preflight.analysis.traced import Traced
 
 __all__ = ["by_weights"]
 
