@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from tpuctl.preflight.analysis.functions import title
 from tpuctl.preflight.analysis.reachability import reachability_of
-from tpuctl.preflight.analysis.source import Function, Module, Project, load
+from tpuctl.preflight.analysis.source import Module, Project, load
+from tpuctl.preflight.analysis.syntax import Function, title
 from tpuctl.preflight.analysis.traced import find_traced
 from tpuctl.preflight.findings import Finding, Remark, Report, Severity, Target
 from tpuctl.preflight.rules import FAMILIES, reading

@@ -6,7 +6,8 @@ import ast
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
-from tpuctl.preflight.analysis.source import Function, Module
+from tpuctl.preflight.analysis.source import Module
+from tpuctl.preflight.analysis.syntax import Function
 
 __all__ = [
     "KNOWN",

@@ -7,19 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tpuctl.preflight.analysis.source import Function, Module
+from tpuctl.preflight.analysis.source import Module
+from tpuctl.preflight.analysis.syntax import SCOPES, dotted, parameters_of, parts_of
 
-__all__ = [
-    "SCOPES",
-    "Binding",
-    "argument_of",
-    "bindings_of",
-    "default_of",
-    "parameters_of",
-    "returns_of",
-]
+__all__ = ["Binding", "assignments_of", "bindings_of", "members_of"]
 
-SCOPES = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 Key = tuple[ast.AST, str]
 
 
@@ -99,50 +91,60 @@ def _unpacked(
         yield from _unpacked(one, part)
 
 
-def parameters_of(function: Function) -> list[ast.arg]:
-    """All of its parameters that have a name."""
-    taken = function.args
-    found = [*taken.posonlyargs, *taken.args, *taken.kwonlyargs]
-    return found + [one for one in (taken.vararg, taken.kwarg) if one is not None]
-
-
-def default_of(function: Function, name: str) -> ast.expr | None:
-    """What a parameter is where nobody gives it."""
-    taken = function.args
-    positional = [*taken.posonlyargs, *taken.args]
-    defaults = [None] * (len(positional) - len(taken.defaults)) + list(taken.defaults)
-    for one, default in zip(positional, defaults, strict=True):
-        if one.arg == name:
-            return default
-    for one, default in zip(taken.kwonlyargs, taken.kw_defaults, strict=True):
-        if one.arg == name:
-            return default
-    return None
-
-
-def argument_of(
-    function: Function, call: ast.Call, name: str, is_method: bool = False
-) -> ast.expr | None:
-    """What a call gives for a parameter; a method's first is not among what is given."""
-    for one in call.keywords:
-        if one.arg == name:
-            return one.value
-    taken = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
-    if is_method:
-        taken = taken[1:]
-    number = taken.index(name) if name in taken else len(call.args)
-    given = call.args[: number + 1]
-    if number >= len(call.args) or any(isinstance(one, ast.Starred) for one in given):
-        return None
-    return call.args[number]
-
-
-def returns_of(function: Function) -> Iterator[ast.Return]:
-    """What it returns, without what functions defined in it return."""
-    waiting: list[ast.AST] = [] if isinstance(function, ast.Lambda) else list(function.body)
+def assignments_of(scope: ast.AST) -> dict[str, list[ast.AST]]:
+    """What a scope's names are assigned, without those of functions in it."""
+    found: dict[str, list[ast.AST]] = defaultdict(list)
+    body = getattr(scope, "body", [])
+    waiting: list[ast.AST] = list(body) if isinstance(body, list) else []
     while waiting:
         one = waiting.pop(0)
-        if isinstance(one, ast.Return):
-            yield one
-        if not isinstance(one, SCOPES):
-            waiting.extend(ast.iter_child_nodes(one))
+        if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            found[one.name].append(one)
+            continue
+        if isinstance(one, ast.Assign):
+            for target in one.targets:
+                _note(found, target, one.value)
+        elif isinstance(one, (ast.AnnAssign, ast.AugAssign)) and one.value is not None:
+            _note(found, one.target, one.value)
+        elif isinstance(one, ast.For):
+            for part in ast.walk(one.target):
+                if isinstance(part, ast.Name):
+                    found[part.id].append(one)
+        elif isinstance(one, ast.With):
+            for item in one.items:
+                if isinstance(item.optional_vars, ast.Name):
+                    found[item.optional_vars.id].append(item.context_expr)
+        waiting.extend(part for part in ast.iter_child_nodes(one) if isinstance(part, ast.stmt))
+        waiting.extend(part for part in getattr(one, "handlers", []))
+    return found
+
+
+def _note(found: dict[str, list[ast.AST]], target: ast.expr, value: ast.expr) -> None:
+    if isinstance(target, ast.Name):
+        found[target.id].append(value)
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
+        for place, one in enumerate(target.elts):
+            if isinstance(one, ast.Name):
+                same = len(parts) == len(target.elts)
+                found[one.id].append(parts[place] if same else ast.Pass())
+
+
+def members_of(owner: ast.ClassDef) -> dict[str, list[tuple[ast.expr, ast.AST]]]:
+    """What the methods of a class assign to `self`, and in which one."""
+    found: dict[str, list[tuple[ast.expr, ast.AST]]] = defaultdict(list)
+    for method in owner.body:
+        if isinstance(method, ast.Assign):
+            for target in method.targets:
+                if isinstance(target, ast.Name):
+                    found[target.id].append((method.value, owner))
+        if not isinstance(method, ast.FunctionDef):
+            continue
+        waiting: list[ast.AST] = [method]
+        for one in waiting:  # it grows
+            waiting += parts_of(one)
+            if isinstance(one, ast.Assign):
+                for target in one.targets:
+                    if isinstance(target, ast.Attribute) and dotted(target.value) == "self":
+                        found[target.attr].append((one.value, method))
+    return found

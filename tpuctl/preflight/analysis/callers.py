@@ -7,7 +7,8 @@ from collections import defaultdict
 from functools import cached_property
 
 from tpuctl.preflight.analysis.functions import function_of
-from tpuctl.preflight.analysis.source import Function, Module, Project
+from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.syntax import Function
 
 __all__ = ["Callers"]
 

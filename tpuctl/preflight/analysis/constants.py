@@ -14,26 +14,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from tpuctl.preflight.analysis.bindings import (
-    SCOPES,
-    Binding,
-    argument_of,
-    bindings_of,
-    default_of,
-    returns_of,
-)
+from tpuctl.preflight.analysis.bindings import Binding, bindings_of
 from tpuctl.preflight.analysis.callers import Callers
 from tpuctl.preflight.analysis.functions import class_of, function_of
-from tpuctl.preflight.analysis.names import dotted
-from tpuctl.preflight.analysis.path_functions import (
-    BELOW,
-    ENVIRONMENT,
-    HERE,
-    JOINS,
-    LIKE_ARGUMENT,
-    LIKE_OBJECT,
-    WHOLE,
-)
 from tpuctl.preflight.analysis.script_options import Option, declared, function_options
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.string_values import (
@@ -49,10 +32,46 @@ from tpuctl.preflight.analysis.string_values import (
     joined_paths,
     joined_texts,
 )
+from tpuctl.preflight.analysis.syntax import SCOPES, argument_of, default_of, dotted, returns_of
 
 __all__ = ["Constants", "Known", "is_bucket", "is_local"]
 
 DEPTH = 24  # of what is followed
+# Variables that the machine sets, and how their values begin.
+ENVIRONMENT = {"TPUCTL_OUTPUT": "gs://", "HOME": "/"}
+# Functions that return a path like one of theirs: the first argument, or the object itself.
+LIKE_ARGUMENT = {
+    *("str", "os.fspath", "os.fsencode", "list", "sorted", "tuple", "set", "iter", "next", "repr"),
+    *("os.path.expanduser", "os.path.expandvars", "os.path.normpath", "reversed", "random.choice"),
+    *("tensorflow.constant", "tensorflow.convert_to_tensor", "tensorflow.io.gfile.glob"),
+    *("tensorflow.compat.as_str", "tensorflow.io.matching_files", "tensorflow.strings.join"),
+    *("tensorflow.train.latest_checkpoint", "tensorflow.compat.v1.gfile.Glob"),
+}
+BELOW = {"glob", "rglob", "iterdir"}
+WHOLE = {
+    "str",
+    "os.fspath",
+    "tensorflow.constant",
+    "tensorflow.convert_to_tensor",
+    "next",
+    "as_posix",
+    "encode",
+}
+LIKE_OBJECT = {
+    *("as_posix", "resolve", "absolute", "expanduser", "with_suffix", "with_name", "rstrip"),
+    *("strip", "lstrip", "format", "glob", "rglob", "iterdir", "encode", "as_uri", "with_stem"),
+}
+# What only ever names files of this machine.
+HERE = {
+    **dict.fromkeys(("os.getcwd", "pathlib.Path.cwd", "pathlib.Path.home"), "/"),
+    **dict.fromkeys(("os.path.abspath", "os.path.realpath", "glob.glob", "glob.iglob"), "/"),
+    **dict.fromkeys(("tempfile.mkdtemp", "tempfile.gettempdir", "tempfile.mkstemp"), "/tmp/"),
+    **dict.fromkeys(("tempfile.TemporaryDirectory", "tempfile.NamedTemporaryFile"), "/tmp/"),
+    **dict.fromkeys(("tensorflow.keras.utils.get_file", "keras.utils.get_file"), "/"),
+    **dict.fromkeys(("os.listdir", "os.scandir", "os.walk"), "/"),
+}
+JOINS = {"os.path.join", "posixpath.join", "tensorflow.io.gfile.join", "pathlib.Path"}
+JOINS |= {"pathlib.PurePath", "pathlib.PosixPath", "pathlib.PurePosixPath"}
 
 
 class Constants:

@@ -6,12 +6,11 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.names import dotted
 from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.syntax import FUNCTIONS, dotted
 
-__all__ = ["FUNCTIONS", "Definition", "Definitions", "Key", "Method", "is_super"]
+__all__ = ["Definition", "Definitions", "Key", "Method", "is_super"]
 
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
 SCOPES = frozenset(FUNCTIONS)
 RARE = frozenset((*DEFINITIONS, ast.Global, ast.Nonlocal))

@@ -5,70 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.names import dotted, keras_name
-from tpuctl.preflight.analysis.source import Function, Module, Project, parts_of
+from tpuctl.preflight.analysis.names import keras_name
+from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.syntax import Function, dotted
+from tpuctl.preflight.analysis.tensorflow_calls import WRAPPERS
 from tpuctl.preflight.findings import Target
 
-__all__ = [
-    "KERAS_METHODS",
-    "TRACE_ARGUMENTS",
-    "WRAPPERS",
-    "argument",
-    "class_of",
-    "function_of",
-    "is_host",
-    "is_legacy_keras",
-    "keras_bases",
-    "method_of",
-    "own_nodes",
-    "several",
-    "title",
-]
+__all__ = ["class_of", "function_of", "is_legacy_keras", "keras_bases", "method_of"]
 
 Scoped = ast.FunctionDef | ast.AsyncFunctionDef | ast.Assign
-WRAPPERS = (
-    "tensorflow.function",
-    "functools.partial",
-    "tensorflow.autograph.experimental.do_not_convert",
-    "tensorflow.recompute_grad",
-    "tensorflow.custom_gradient",
-)
-# Methods that Keras traces, and whether gradients are taken of them.
-KERAS_METHODS = {
-    "call": True,
-    "train_step": False,
-    "test_step": False,
-    "predict_step": False,
-    "compute_loss": True,
-    "compute_metrics": False,
-    "update_state": False,
-    "update_step": False,
-    "__call__": False,
-}
-# What traces a function that it is given: its name, and the numbers of such arguments.
-TRACE_ARGUMENTS = {
-    "tensorflow.cond": (1, 2),
-    "tensorflow.case": (0,),
-    "tensorflow.while_loop": (0, 1),
-    "tensorflow.map_fn": (0,),
-    "tensorflow.vectorized_map": (0,),
-    "tensorflow.scan": (0,),
-    "tensorflow.foldl": (0,),
-    "tensorflow.foldr": (0,),
-    "tensorflow.recompute_grad": (0,),
-    "tensorflow.custom_gradient": (0,),
-    "tensorflow.switch_case": (1,),
-    "tensorflow.nest.map_structure": (0,),
-}
-# Methods of data sets whose functions run on the host.
-HOST_METHODS = {"map", "filter", "flat_map", "interleave", "from_generator", "reduce", "scan"}
-HOST_METHODS |= {"group_by_window", "bucket_by_sequence_length", "take_while", "apply", "batch"}
-HOST_METHODS |= {
-    "distribute_datasets_from_function",
-    "experimental_distribute_datasets_from_function",
-}
-HOST_FUNCTIONS = {"tensorflow.py_function", "tensorflow.numpy_function", "tensorflow.py_func"}
-INNER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 OLD_KERAS = "TF_USE_LEGACY_KERAS"
 
 
@@ -170,36 +115,6 @@ def is_legacy_keras(project: Project, name: str, target: Target) -> bool:
     return bool(project.known[OLD_KERAS])
 
 
-def own_nodes(node: Function) -> Iterator[ast.AST]:
-    """The parts of a function's body, without those of functions and classes defined in it."""
-    body: list[ast.AST] = [node.body] if isinstance(node, ast.Lambda) else list(node.body)
-    while body:
-        one = body.pop()
-        if not isinstance(one, INNER):
-            yield one
-            body += parts_of(one)
-
-
-def argument(call: ast.Call, number: int, name: str) -> ast.expr | None:
-    """What a call gives for a parameter, by its place or its name."""
-    if 0 <= number < len(call.args):
-        return call.args[number]
-    return next((one.value for one in call.keywords if one.arg == name), None)
-
-
-def several(node: ast.expr | None) -> list[ast.expr]:
-    """A value, or those of a list or dictionary of them."""
-    if node is None:
-        return []
-    if isinstance(node, (ast.List, ast.Tuple)):
-        return [inner for one in node.elts for inner in several(one)]
-    return list(node.values) if isinstance(node, ast.Dict) else [node]
-
-
-def title(node: Function) -> str:
-    return "a lambda" if isinstance(node, ast.Lambda) else f"`{node.name}`"
-
-
 def _bound(project: Project, module: Module, node: ast.Name) -> Scoped | None:
     """The last definition of a name in the scopes around it, or assignment of what may be one."""
     scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
@@ -227,12 +142,3 @@ def _definitions(scope: ast.AST) -> Iterator[tuple[str, Scoped]]:
                 yield one.targets[0].id, one
         elif not isinstance(one, ast.ClassDef):
             waiting.extend(part for part in ast.iter_child_nodes(one) if isinstance(part, ast.stmt))
-
-
-def is_host(module: Module, call: ast.Call) -> bool:
-    """Whether a call hands functions to `tf.data` or to Python on the host."""
-    name = module.names.of(call.func)
-    if name in HOST_FUNCTIONS:
-        return True
-    is_method = isinstance(call.func, ast.Attribute) and call.func.attr in HOST_METHODS
-    return is_method and name not in TRACE_ARGUMENTS

@@ -20,10 +20,10 @@ from tpuctl.preflight.analysis.abstract_values import (
     container,
     joined,
 )
-from tpuctl.preflight.analysis.expressions import Expressions
-from tpuctl.preflight.analysis.functions import own_nodes
+from tpuctl.preflight.analysis.expressions import Expressions, carried
 from tpuctl.preflight.analysis.library import is_boolean_name
-from tpuctl.preflight.analysis.source import Function, Project
+from tpuctl.preflight.analysis.source import Project
+from tpuctl.preflight.analysis.syntax import Function, default_of, own_nodes
 from tpuctl.preflight.analysis.traced import Traced, find_traced
 from tpuctl.preflight.findings import Target
 
@@ -115,7 +115,7 @@ class Inference(Expressions):
 
     def _guess(self, one: Traced, parameter: ast.arg, place: int) -> Value:
         """What a parameter is of a function with which tracing begins."""
-        default = _default(one.node, parameter.arg)
+        default = default_of(one.node, parameter.arg)
         if default is not None and not (
             isinstance(default, ast.Constant) and default.value is None
         ):
@@ -180,7 +180,7 @@ class Inference(Expressions):
             elif place < len(given):
                 bound[parameter.arg] = given[place]
             else:
-                default = _default(node, parameter.arg)
+                default = default_of(node, parameter.arg)
                 bound[parameter.arg] = STATIC if default is not None else UNKNOWN
         key = (node, tuple(bound.values()))
         if key in self.results:
@@ -348,7 +348,7 @@ class Inference(Expressions):
             for name, value in before.items():
                 after = scope.names.get(name, value)
                 if is_symbolic and after is not value and not after.is_container:
-                    after = _carried(after)
+                    after = carried(after)
                 scope.names[name] = joined(value, after)
             if is_symbolic:
                 self._carry_counters(one, scope)
@@ -364,28 +364,13 @@ class Inference(Expressions):
             if isinstance(part, ast.AugAssign) and isinstance(part.target, ast.Name):
                 known = scope.names.get(part.target.id)
                 if known is not None and not known.is_container:
-                    scope.names[part.target.id] = _carried(known)
+                    scope.names[part.target.id] = carried(known)
 
 
 def _is_layer(one: Traced) -> bool:
     return getattr(one.node, "name", "") in ("call", "__call__")
 
 
-def _carried(value: Value) -> Value:
-    return TENSOR if value.kind in (Kind.STATIC, Kind.KNOWN) else value
-
-
 def _parameters(node: Function) -> list[ast.arg]:
     one = node.args
     return [*one.posonlyargs, *one.args, *one.kwonlyargs]
-
-
-def _default(node: Function, name: str) -> ast.expr | None:
-    plain = [*node.args.posonlyargs, *node.args.args]
-    for parameter, default in zip(reversed(plain), reversed(node.args.defaults), strict=False):
-        if parameter.arg == name:
-            return default
-    for parameter, given in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
-        if parameter.arg == name:
-            return given
-    return None

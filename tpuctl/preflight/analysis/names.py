@@ -6,7 +6,9 @@ import ast
 from collections.abc import Iterable
 from functools import cache
 
-__all__ = ["KERAS", "Names", "dotted", "keras_name"]
+from tpuctl.preflight.analysis.syntax import dotted
+
+__all__ = ["KERAS", "Names", "keras_name"]
 
 # The same things under other names.
 _SAME = (
@@ -109,17 +111,6 @@ def keras_name(name: str | None) -> str | None:
         if name is not None and name.startswith(prefix):
             return name.removeprefix(prefix)
     return None
-
-
-def dotted(node: ast.AST) -> str | None:
-    """`a.b.c` as it is written; None for anything but names and attributes of them."""
-    parts = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if not isinstance(node, ast.Name):
-        return None
-    return ".".join([node.id, *reversed(parts)])
 
 
 @cache

@@ -12,10 +12,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from enum import Flag, auto
 
-from tpuctl.preflight.analysis.definitions import FUNCTIONS, Definitions, is_super
-from tpuctl.preflight.analysis.functions import KERAS_METHODS, WRAPPERS, is_host, keras_bases
-from tpuctl.preflight.analysis.names import dotted
-from tpuctl.preflight.analysis.source import Function, Module, Project, parts_of
+from tpuctl.preflight.analysis.definitions import Definitions, is_super
+from tpuctl.preflight.analysis.functions import keras_bases
+from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.syntax import FUNCTIONS, Function, dotted, parts_of
+from tpuctl.preflight.analysis.tensorflow_calls import KERAS_METHODS, WRAPPERS, is_host
 from tpuctl.preflight.analysis.value_flow import Item, ValueFlow
 
 __all__ = ["Caller", "Reachability", "reachability_of"]

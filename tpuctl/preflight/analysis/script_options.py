@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from tpuctl.preflight.analysis.bindings import default_of, parameters_of
-from tpuctl.preflight.analysis.names import dotted
-from tpuctl.preflight.analysis.source import Function, Module
+from tpuctl.preflight.analysis.source import Module
+from tpuctl.preflight.analysis.syntax import Function, default_of, dotted, parameters_of
 
 __all__ = ["Option", "declared", "function_options"]
 

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from tpuctl.preflight.analysis.names import Names
+from tpuctl.preflight.analysis.syntax import FUNCTIONS, Function, parts_of
 
-__all__ = ["Broken", "Function", "Module", "Project", "load", "parts_of"]
+__all__ = ["Broken", "Module", "Project", "load"]
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-BARE = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 SOURCES = ("", "src")  # where a project keeps its packages; workers look there too
 
 
@@ -82,8 +81,7 @@ class Module:
 
     def function_around(self, node: ast.AST) -> Function | None:
         """The nearest function or lambda that a part stands in."""
-        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-        return next((one for one in self.around(node) if isinstance(one, kinds)), None)
+        return next((one for one in self.around(node) if isinstance(one, FUNCTIONS)), None)
 
     def class_around(self, node: ast.AST) -> ast.ClassDef | None:
         """The class whose method this is, or stands in."""
@@ -103,21 +101,6 @@ class Module:
         lines[-1] = lines[-1][: getattr(node, "end_col_offset", None)]
         lines[0] = lines[0][getattr(node, "col_offset", 0) :]
         return b" ".join(b" ".join(lines).split()).decode("utf-8", "replace")
-
-
-def parts_of(node: ast.AST) -> list[ast.AST]:
-    """What stands right below a part, without operators and the like.
-
-    Twice as quick as `ast.iter_child_nodes`, which counts where every node is looked at.
-    """
-    found: list[ast.AST] = []
-    for name in node._fields:
-        value = getattr(node, name, None)
-        if isinstance(value, list) and name != "ops":
-            found += [one for one in value if isinstance(one, ast.AST)]
-        elif isinstance(value, ast.AST) and not isinstance(value, BARE):
-            found.append(value)
-    return found
 
 
 @dataclass(eq=False)

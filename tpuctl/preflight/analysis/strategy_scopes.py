@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from tpuctl.preflight.analysis.bindings import returns_of
 from tpuctl.preflight.analysis.callers import Callers
 from tpuctl.preflight.analysis.constants import Constants
-from tpuctl.preflight.analysis.functions import class_of, function_of, keras_bases, own_nodes
+from tpuctl.preflight.analysis.functions import class_of, function_of, keras_bases
 from tpuctl.preflight.analysis.names import keras_name
-from tpuctl.preflight.analysis.source import Function, Module, Project
+from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.syntax import FUNCTIONS, Function, own_nodes, returns_of
 
 __all__ = ["Kind", "Made", "Scopes", "tpu_strategies"]
 
@@ -21,7 +21,6 @@ MODELS = ("Model", "Sequential", "models.Model", "models.Sequential", "models.cl
 LOADED = ("models.load_model", "saving.load_model", "models.model_from_json")
 WORDS = ("scope", "strategy")  # in the name of what may enter a scope
 RUNS = ("run", "experimental_run_v2")
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 @dataclass(frozen=True)

@@ -11,21 +11,12 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tpuctl.preflight.analysis.functions import (
-    KERAS_METHODS,
-    TRACE_ARGUMENTS,
-    argument,
-    function_of,
-    is_host,
-    is_legacy_keras,
-    keras_bases,
-    own_nodes,
-    several,
-    title,
-)
+from tpuctl.preflight.analysis.functions import function_of, is_legacy_keras, keras_bases
 from tpuctl.preflight.analysis.names import keras_name
 from tpuctl.preflight.analysis.reachability import Caller, reachability_of
-from tpuctl.preflight.analysis.source import Function, Module, Project
+from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.syntax import Function, argument, own_nodes, several, title
+from tpuctl.preflight.analysis.tensorflow_calls import KERAS_METHODS, TRACE_ARGUMENTS, is_host
 from tpuctl.preflight.findings import Target
 
 __all__ = ["Traced", "find_traced", "is_taped", "root_of"]

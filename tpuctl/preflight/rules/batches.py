@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.abstract_values import Kind
-from tpuctl.preflight.analysis.functions import argument
 from tpuctl.preflight.analysis.inference import Inference, inferred
 from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.syntax import argument
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules.consumers import stays_on_host
 from tpuctl.preflight.rules.examples import assigned, divides

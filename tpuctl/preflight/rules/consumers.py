@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.functions import function_of
-from tpuctl.preflight.analysis.source import Function, Module, Project
+from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.syntax import Function
 from tpuctl.preflight.rules.places import named_part
 
 __all__ = ["stays_on_host"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.functions import argument
 from tpuctl.preflight.analysis.inference import Inference, inferred
 from tpuctl.preflight.analysis.source import Project
+from tpuctl.preflight.analysis.syntax import argument
 from tpuctl.preflight.analysis.traced import Traced, is_taped
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules.converted import growing, uneven

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.functions import own_nodes
+from tpuctl.preflight.analysis.syntax import own_nodes
 from tpuctl.preflight.analysis.traced import Traced
 from tpuctl.preflight.findings import Finding, Severity
 from tpuctl.preflight.rules.places import at, shown

@@ -11,16 +11,11 @@ import shlex
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.constants import Constants, Known, is_local
-from tpuctl.preflight.analysis.functions import (
-    argument,
-    class_of,
-    function_of,
-    keras_bases,
-    own_nodes,
-)
+from tpuctl.preflight.analysis.functions import class_of, function_of, keras_bases
 from tpuctl.preflight.analysis.locations import found_at
 from tpuctl.preflight.analysis.names import keras_name
-from tpuctl.preflight.analysis.source import Function, Module, Project
+from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.syntax import Function, argument, own_nodes
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
 __all__ = ["RULES", "find"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.functions import argument
 from tpuctl.preflight.analysis.source import Module
+from tpuctl.preflight.analysis.syntax import argument
 
 __all__ = ["assigned", "divides"]
 

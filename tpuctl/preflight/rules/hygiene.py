@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.constants import Constants, is_bucket, is_local
-from tpuctl.preflight.analysis.functions import argument
 from tpuctl.preflight.analysis.locations import found_at
-from tpuctl.preflight.analysis.names import dotted, keras_name
+from tpuctl.preflight.analysis.names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.string_values import Known
+from tpuctl.preflight.analysis.syntax import argument, dotted
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules import secrets
 

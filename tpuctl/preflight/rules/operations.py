@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from tpuctl.preflight.analysis.abstract_values import Kind, Value
-from tpuctl.preflight.analysis.functions import argument
 from tpuctl.preflight.analysis.inference import Inference, inferred
 from tpuctl.preflight.analysis.library import short
 from tpuctl.preflight.analysis.names import keras_name
 from tpuctl.preflight.analysis.source import Project
+from tpuctl.preflight.analysis.syntax import argument
 from tpuctl.preflight.analysis.traced import Traced
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules.places import at, shown

@@ -6,8 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.functions import argument, function_of, own_nodes
+from tpuctl.preflight.analysis.functions import function_of
 from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.syntax import argument, own_nodes
 from tpuctl.preflight.findings import Finding, Severity
 from tpuctl.preflight.rules.places import at, named_part, shown
 

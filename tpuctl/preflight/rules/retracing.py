@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.bindings import parameters_of
 from tpuctl.preflight.analysis.inference import Inference
-from tpuctl.preflight.analysis.source import Function, Module, Project
+from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.syntax import Function, parameters_of
 from tpuctl.preflight.analysis.traced import root_of
 from tpuctl.preflight.findings import Finding, Severity
 from tpuctl.preflight.rules.places import at, shown

@@ -6,17 +6,12 @@ import ast
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.constants import Constants
-from tpuctl.preflight.analysis.functions import (
-    argument,
-    function_of,
-    is_legacy_keras,
-    own_nodes,
-    several,
-)
+from tpuctl.preflight.analysis.functions import function_of, is_legacy_keras
 from tpuctl.preflight.analysis.locations import edit_of, found_at, is_excused, keyword_edit
-from tpuctl.preflight.analysis.names import dotted, keras_name
+from tpuctl.preflight.analysis.names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.strategy_scopes import Kind, Made, Scopes, tpu_strategies
+from tpuctl.preflight.analysis.syntax import argument, dotted, own_nodes, several
 from tpuctl.preflight.findings import Edit, Finding, Rule, Severity, Target
 from tpuctl.preflight.rules import shares
 

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.abstract_values import Kind, Value
-from tpuctl.preflight.analysis.functions import argument
 from tpuctl.preflight.analysis.inference import Inference, inferred
 from tpuctl.preflight.analysis.library import is_boolean_name, short
 from tpuctl.preflight.analysis.names import keras_name
 from tpuctl.preflight.analysis.source import Project
+from tpuctl.preflight.analysis.syntax import argument
 from tpuctl.preflight.analysis.traced import Traced, is_taped
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules.places import at, shown

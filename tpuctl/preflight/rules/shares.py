@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.bindings import returns_of
 from tpuctl.preflight.analysis.constants import Constants
-from tpuctl.preflight.analysis.functions import argument, function_of, is_legacy_keras
+from tpuctl.preflight.analysis.functions import function_of, is_legacy_keras
 from tpuctl.preflight.analysis.locations import found_at
 from tpuctl.preflight.analysis.names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.strategy_scopes import Scopes
+from tpuctl.preflight.analysis.syntax import argument, returns_of
 from tpuctl.preflight.findings import Finding, Severity, Target
 
 __all__ = ["find"]

@@ -13,8 +13,8 @@ from tpuctl.preflight.analysis.constants import Constants
 from tpuctl.preflight.analysis.functions import is_legacy_keras
 from tpuctl.preflight.analysis.guards import is_guarded
 from tpuctl.preflight.analysis.locations import found_at
-from tpuctl.preflight.analysis.names import dotted
 from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.syntax import dotted
 from tpuctl.preflight.findings import Edit, Finding, Rule, Severity, Target
 from tpuctl.preflight.rules import pins
 
