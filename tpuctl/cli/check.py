@@ -308,7 +308,7 @@ def _codes(select: Sequence[str] | None, ignore: Sequence[str] | None) -> frozen
 
 
 def _meant(words: Sequence[str], option: str) -> frozenset[str]:
-    from tpuctl.preflight.rule_selectors import codes_of
+    from tpuctl.preflight.rules import codes_of
 
     several = [one.strip() for word in words for one in word.split(",") if one.strip()]
     if not several:
@@ -337,8 +337,7 @@ _LIST += "    tpuctl check --explain TPU101"
 
 
 def _explain(state: State, word: str) -> None:
-    from tpuctl.preflight.rule_selectors import codes_of
-    from tpuctl.preflight.rules import RULES
+    from tpuctl.preflight.rules import RULES, codes_of
     from tpuctl.view.findings import Paper
     from tpuctl.view.rules import rule_data, rule_text
 

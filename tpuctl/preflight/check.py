@@ -13,7 +13,7 @@ from tpuctl.preflight.analysis.source import Module, Project, load
 from tpuctl.preflight.analysis.syntax import Function, title
 from tpuctl.preflight.analysis.traced import find_traced
 from tpuctl.preflight.findings import Finding, Remark, Report, Severity, Target
-from tpuctl.preflight.rules import FAMILIES, reading
+from tpuctl.preflight.rules import FINDERS, NOT_PYTHON
 from tpuctl.preflight.suppressions import Silence
 
 __all__ = ["check_folder", "check_project"]
@@ -31,15 +31,15 @@ def check_project(
     Raises nothing for what stands in the files.
     """
     project = load(script, root, module)
-    found = list(reading.find(project, target))
+    found: list[Finding] = []
     remarks = []
-    if "__main__" in project.modules:
-        for family in FAMILIES:
-            try:
-                found += family(project, target)
-            except RecursionError:
-                text = "nested too deeply for all rules: some did not look at it"
-                remarks.append(Remark(project.script.path, 1, text))
+    is_readable = "__main__" in project.modules
+    for find in FINDERS.values() if is_readable else [FINDERS[NOT_PYTHON]]:
+        try:
+            found += find(project, target)
+        except RecursionError:
+            text = "nested too deeply for all rules: some did not look at it"
+            remarks.append(Remark(project.script.path, 1, text))
     kept, silences = _heard(project, _weighed(project, target, found))
     remarks += [one for silence in silences for one in silence.remarks]
     files = (*(module.path for module in project), *(one.path for one in project.broken))

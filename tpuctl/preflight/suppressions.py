@@ -17,8 +17,7 @@ from pathlib import Path
 from tpuctl.catalog import nearest
 from tpuctl.preflight.analysis.source import Module
 from tpuctl.preflight.findings import Finding, Remark
-from tpuctl.preflight.rule_selectors import codes_of
-from tpuctl.preflight.rules import RULES
+from tpuctl.preflight.rules import RULES, codes_of
 
 __all__ = ["Silence"]
 

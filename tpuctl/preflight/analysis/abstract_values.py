@@ -69,6 +69,12 @@ class Value:
         return self.kind >= Kind.KNOWN
 
     @property
+    def is_constant(self) -> bool:
+        """Whether the compiler knows it, and all that is in it."""
+        items = (self.items or (self.inner,)) if self.is_container else (self,)
+        return all(item.kind in (Kind.STATIC, Kind.KNOWN) for item in items)
+
+    @property
     def is_container(self) -> bool:
         return self.items is not None or self.element is not None
 

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 
 from tpuctl.preflight.analysis.abstract_values import (
     OBJECT,
@@ -21,7 +22,7 @@ from tpuctl.preflight.analysis.abstract_values import (
     joined,
 )
 from tpuctl.preflight.analysis.expressions import Expressions, carried
-from tpuctl.preflight.analysis.library import is_boolean_name
+from tpuctl.preflight.analysis.library import array_function, is_boolean_name
 from tpuctl.preflight.analysis.source import Project
 from tpuctl.preflight.analysis.syntax import Function, default_of, own_nodes
 from tpuctl.preflight.analysis.traced import Traced, find_traced
@@ -63,7 +64,6 @@ class Inference(Expressions):
         self.active: list[ast.AST] = []
         self.current: list[Traced] = []
         self.returned: list[list[Value]] = []
-        self._sites: list[tuple[Traced, ast.AST]] | None = None
         self.certain: set[ast.AST] = set()  # of which all arguments are known
         roots = [one for one in self.traced.values() if one.is_root]
         # What is reached first: so are all that it calls. Of those, steps before layers, and those
@@ -83,11 +83,36 @@ class Inference(Expressions):
             if node in self.contexts:
                 yield one
 
+    @cached_property
     def sites(self) -> list[tuple[Traced, ast.AST]]:
         """Every part of what is compiled, with the function that it belongs to."""
-        if self._sites is None:
-            self._sites = [(one, node) for one in self.functions() for node in own_nodes(one.node)]
-        return self._sites
+        return [(one, node) for one in self.functions() for node in own_nodes(one.node)]
+
+    @cached_property
+    def array_calls(self) -> list[tuple[Traced, ast.Call, str]]:
+        """The calls of TensorFlow's and Keras' operations in what is compiled, with the name of
+        the operation, such as "boolean_mask"."""
+        found = []
+        for one, node in self.sites:
+            if isinstance(node, ast.Call):
+                function = array_function(one.module.names.of(node.func))
+                if function is not None:
+                    found.append((one, node, function))
+        return found
+
+    def mask_of(self, node: ast.Subscript) -> ast.expr | None:
+        """The part of an index that is a boolean tensor, where a tensor is indexed by one."""
+        owner = self.of(node.value)
+        if owner.kind < Kind.UNKNOWN or owner.is_container:
+            return None
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        for part in parts:
+            value = self.of(part)
+            if isinstance(part, ast.Slice) or value.kind is not Kind.TENSOR or not value.is_boolean:
+                continue
+            if not value.is_structure or (isinstance(part, ast.Name) and is_boolean_name(part.id)):
+                return part
+        return None
 
     def of(self, node: ast.AST | None) -> Value:
         """What an expression of a traced function is."""

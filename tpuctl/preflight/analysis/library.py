@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 from tpuctl.preflight.analysis.abstract_values import (
     KNOWN,
@@ -19,6 +20,7 @@ from tpuctl.preflight.analysis.names import keras_name
 
 __all__ = [
     "CONSTANT_ROWS",
+    "array_function",
     "attribute_of",
     "is_boolean_name",
     "method_result",
@@ -107,6 +109,16 @@ def short(name: str) -> str | None:
         if name.startswith(prefix) and name not in LISTS:
             name = name.removeprefix(prefix)
     return name
+
+
+@cache
+def array_function(name: str | None) -> str | None:
+    """Like `short`, of a function of Keras' operations too: `where` of "keras.ops.where"."""
+    inside = short(name) if name is not None else None
+    keras = keras_name(name)
+    if inside is None and keras is not None and keras.startswith("ops."):
+        inside = keras.removeprefix("ops.").removeprefix("numpy.")
+    return inside
 
 
 def is_boolean_name(name: str) -> bool:

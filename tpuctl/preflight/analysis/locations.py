@@ -1,4 +1,4 @@
-"""Findings at a part of the source, and what the source says around it."""
+"""Findings at a part of the source, and what the source says there and around it."""
 
 from __future__ import annotations
 
@@ -6,25 +6,72 @@ import ast
 from collections.abc import Iterable
 
 from tpuctl.preflight.analysis.source import Module
-from tpuctl.preflight.findings import Edit, Finding, Severity
+from tpuctl.preflight.analysis.traced import Traced
+from tpuctl.preflight.findings import Edit, Finding, Rule, Severity
 
-__all__ = ["edit_of", "found_at", "is_excused", "keyword_edit"]
+__all__ = [
+    "at",
+    "called_as",
+    "edit_of",
+    "is_excused",
+    "keyword_edit",
+    "method_part",
+    "shown",
+]
 
 Placed = ast.expr | ast.stmt | ast.keyword
+LONGEST = 60
+UNREACHED = "; an error if a step runs it, and none is known to"
 
 
-def found_at(
-    code: str,
-    severity: Severity,
-    module: Module,
-    node: Placed,
+def at(
+    rule: Rule,
+    where: Module | Traced,
+    node: ast.AST,
     message: str,
     hint: str = "",
+    *,
+    severity: Severity | None = None,
     edits: Iterable[Edit] = (),
 ) -> Finding:
-    """A finding where a part begins."""
-    column = module.column(node.lineno, node.col_offset)
-    return Finding(code, severity, module.path, node.lineno, column, message, hint, tuple(edits))
+    """A finding where a part of a file, or of a traced function, begins; as grave as the rule is,
+    unless `severity` says otherwise.
+
+    An error in a function that no step reaches is a risk: only if a step comes to call it.
+    """
+    severity = severity or rule.severity
+    if isinstance(where, Module):
+        module = where
+    else:
+        module = where.module
+        if severity is Severity.error and not where.is_reached:
+            severity = Severity.risk
+            message += UNREACHED
+    line: int = getattr(node, "lineno", 1)
+    column = module.column(line, getattr(node, "col_offset", 0))
+    return Finding(rule.code, severity, module.path, line, column, message, hint, tuple(edits))
+
+
+def shown(module: Module, node: ast.AST) -> str:
+    """A part's source between backticks, cut where it is long."""
+    text = module.segment(node)
+    return f"`{text}`" if len(text) <= LONGEST else f"`{text[: LONGEST - 1].rstrip()}…`"
+
+
+def called_as(module: Module, call: ast.Call) -> str:
+    """What is called, without the calls before it in its chain."""
+    return module.segment(call.func).rpartition("(")[2].rpartition(")")[2][-LONGEST:]
+
+
+def method_part(node: ast.Call) -> ast.AST:
+    """Where the method stands, not where its chain of calls begins."""
+    func = node.func
+    assert isinstance(func, ast.Attribute)
+    made = ast.copy_location(ast.Attribute(func.value, func.attr, ast.Load()), node)
+    made.lineno = func.end_lineno or node.lineno
+    made.col_offset = (func.end_col_offset or 0) - len(func.attr)
+    made.end_lineno, made.end_col_offset = node.end_lineno, node.end_col_offset
+    return made
 
 
 def edit_of(module: Module, node: Placed, text: str) -> Edit:

@@ -113,6 +113,15 @@ class Project:
     # What was found out about it once, for all families that ask the same.
     known: dict[Any, Any] = field(default_factory=dict)
 
+    @cached_property
+    def uses_tensorflow(self) -> bool:
+        """Whether any of its files imports TensorFlow or Keras."""
+        return any(
+            name == "tensorflow" or name.startswith(("tensorflow.", "keras", "tf_keras"))
+            for module in self
+            for name in module.names.known.values()
+        )
+
     @property
     def script(self) -> Module:
         return self.modules["__main__"]

@@ -1,4 +1,4 @@
-"""Texts and batches that are padded to the longest of each batch (TPU202, TPU203)."""
+"""TPU202 padding-to-longest."""
 
 from __future__ import annotations
 
@@ -7,12 +7,40 @@ import re
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.functions import function_of
+from tpuctl.preflight.analysis.locations import at, shown
 from tpuctl.preflight.analysis.source import Module, Project
-from tpuctl.preflight.analysis.syntax import argument, own_nodes
-from tpuctl.preflight.findings import Finding, Severity
-from tpuctl.preflight.rules.places import at, named_part, shown
+from tpuctl.preflight.analysis.syntax import own_nodes
+from tpuctl.preflight.findings import Finding, Rule, Severity, Target
+from tpuctl.preflight.rules._common import NEW_SHAPE
 
-__all__ = ["collated", "is_length_fixed", "padded", "tokenized"]
+__all__ = ["RULE", "find"]
+
+RULE = Rule(
+    code="TPU202",
+    name="padding-to-longest",
+    severity=Severity.cost,
+    summary="Padding to the longest example of each batch",
+    why=(
+        f"{NEW_SHAPE}With raw lengths 40 batches took 32 compilations and 185 s; padded to "
+        "multiples of 64 they took 2 and 19 s."
+    ),
+    bad="""\
+import tensorflow as tf
+from transformers import DataCollatorWithPadding
+
+
+def collator(tokenizer):
+    return DataCollatorWithPadding(tokenizer, return_tensors="tf")
+""",
+    good="""\
+import tensorflow as tf
+from transformers import DataCollatorWithPadding
+
+
+def collator(tokenizer):
+    return DataCollatorWithPadding(tokenizer, pad_to_multiple_of=128, return_tensors="tf")
+""",
+)
 
 COLLATORS = {
     "DataCollatorWithPadding",
@@ -25,41 +53,18 @@ TOKENIZERS = ("tokenizer", "tok", "processor", "feature_extractor")
 LOOPS = (ast.For, ast.While, ast.AsyncFor, ast.ListComp, ast.GeneratorExp, ast.DictComp)
 
 
-def padded(module: Module, node: ast.Call, method: str) -> Iterator[Finding]:
-    if method == "bucket_by_sequence_length":
-        if any(
-            key.arg in ("pad_to_bucket_boundary", "padded_shapes", None) for key in node.keywords
-        ):
-            return
-        message = f"{shown(module, node.func)} pads to the longest of each batch"
-        hint = "Pad to the end of each bucket: pad_to_bucket_boundary=True."
-        yield at(module, node, "TPU203", Severity.cost, message, hint)
+def find(project: Project, target: Target) -> Iterator[Finding]:
+    if not project.uses_tensorflow:
         return
-    if any(key.arg is None for key in node.keywords):
-        return
-    shapes = argument(node, 1, "padded_shapes")
-    if shapes is not None and not _has_open_part(shapes):
-        return
-    message = f"{shown(module, named_part(node))} pads to the longest of each batch"
-    hint = "Say how far to pad: padded_shapes=… with a number for each dimension."
-    yield at(module, named_part(node), "TPU203", Severity.cost, message, hint)
+    is_fixed = _is_length_fixed(project)
+    for module in project:
+        for node in module.calls:
+            if not is_fixed:
+                yield from _collated(module, node)
+            yield from _tokenized(project, module, node)
 
 
-def _has_open_part(node: ast.expr) -> bool:
-    if isinstance(node, ast.Constant):
-        return node.value is None
-    if isinstance(node, ast.UnaryOp):
-        return isinstance(node.op, ast.USub)
-    if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
-        return any(_has_open_part(one) for one in node.elts)
-    if isinstance(node, ast.Dict):
-        return any(_has_open_part(one) for one in node.values)
-    if isinstance(node, ast.Call):
-        return any(_has_open_part(one) for one in node.args)
-    return False
-
-
-def is_length_fixed(project: Project) -> bool:
+def _is_length_fixed(project: Project) -> bool:
     """Whether texts are brought to one length somewhere before they are collated."""
     for module in project:
         for call in module.calls:
@@ -74,15 +79,15 @@ def is_length_fixed(project: Project) -> bool:
     return False
 
 
-def collated(module: Module, node: ast.Call, name: str | None, is_fixed: bool) -> Iterator[Finding]:
-    last = (name or "").rpartition(".")[2]
+def _collated(module: Module, node: ast.Call) -> Iterator[Finding]:
+    name = module.names.of(node.func)
     is_preparing = (
         isinstance(node.func, ast.Attribute)
         and node.func.attr == "prepare_tf_dataset"
         and any(key.arg == "tokenizer" for key in node.keywords)
         and not any(key.arg == "collate_fn" for key in node.keywords)
     )
-    if is_fixed or not (is_preparing or (last in COLLATORS and name is not None)):
+    if not is_preparing and (name or "").rpartition(".")[2] not in COLLATORS:
         return
     for key in node.keywords:
         if key.arg in ("pad_to_multiple_of", None):
@@ -96,10 +101,10 @@ def collated(module: Module, node: ast.Call, name: str | None, is_fixed: bool) -
     hint = "Pad to a multiple, which leaves few shapes: pad_to_multiple_of=128"
     if is_preparing:
         hint = "Give it a collate_fn that pads with pad_to_multiple_of=128."
-    yield at(module, node, "TPU202", Severity.cost, message, hint)
+    yield at(RULE, module, node, message, hint)
 
 
-def tokenized(project: Project, module: Module, node: ast.Call) -> Iterator[Finding]:
+def _tokenized(project: Project, module: Module, node: ast.Call) -> Iterator[Finding]:
     func = node.func
     path = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
     owner = func.value if isinstance(func, ast.Attribute) else None
@@ -120,7 +125,7 @@ def tokenized(project: Project, module: Module, node: ast.Call) -> Iterator[Find
     assert padding is not None
     message = f"{shown(module, func)} pads to the longest of each batch"
     hint = "Pad to a multiple, which leaves few shapes: pad_to_multiple_of=128"
-    yield at(module, node, "TPU202", Severity.cost, message, hint)
+    yield at(RULE, module, node, message, hint)
 
 
 def _is_repeated(project: Project, module: Module, node: ast.AST) -> bool:

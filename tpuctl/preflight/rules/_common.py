@@ -1,4 +1,4 @@
-"""The rewrite of a masked result: weights by the mask, in the words of the source."""
+"""What several rules say in the same words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,23 @@ import ast
 
 from tpuctl.preflight.analysis.traced import Traced
 
-__all__ = ["by_weights"]
+__all__ = ["CONNECT", "NEW_SHAPE", "UNKNOWN_SIZE", "by_weights"]
+
+# Beginnings of why a rule is.
+UNKNOWN_SIZE = (
+    "How many there are depends on values, so XLA gives the result a dimension of unknown size, "
+    "up to a bound, and carries the real size along. It compiles, but takes more time and memory: "
+)
+NEW_SHAPE = "Each new shape is compiled anew, and a compilation costs as much as about 50 steps. "
+# The beginning of examples that need a strategy.
+CONNECT = """\
+import tensorflow as tf
+
+resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
+tf.config.experimental_connect_to_cluster(resolver)
+tf.tpu.experimental.initialize_tpu_system(resolver)
+strategy = tf.distribute.TPUStrategy(resolver)
+"""
 
 
 def by_weights(one: Traced, node: ast.expr, data: ast.expr, mask: ast.expr) -> str:

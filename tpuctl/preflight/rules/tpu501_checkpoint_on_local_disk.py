@@ -1,36 +1,37 @@
-"""Checkpoints and secrets (TPU501, TPU502)."""
+"""TPU501 checkpoint-on-local-disk."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.constants import Constants, is_bucket, is_local
-from tpuctl.preflight.analysis.locations import found_at
+from tpuctl.preflight.analysis.constants import Constants, Known, is_bucket, is_local
+from tpuctl.preflight.analysis.locations import at, called_as
 from tpuctl.preflight.analysis.names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
-from tpuctl.preflight.analysis.string_values import Known
 from tpuctl.preflight.analysis.syntax import argument, dotted
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
-from tpuctl.preflight.rules import secrets
 
-__all__ = ["RULES", "find"]
+__all__ = ["RULE", "find"]
 
-RULES = (
-    Rule(
-        "TPU501",
-        "checkpoint-on-local-disk",
-        Severity.risk,
-        "A checkpoint on the machine's own disk is gone with the machine.",
+RULE = Rule(
+    code="TPU501",
+    name="checkpoint-on-local-disk",
+    severity=Severity.risk,
+    summary="A checkpoint on the machine's own disk is gone with the machine.",
+    why=(
         "Preemptible and spot machines are taken away, with their disks; the job's next attempt "
         "runs on a new one and finds nothing to go on from. A TPU node cannot write there at all. "
-        "The folder in $TPUCTL_OUTPUT is in Cloud Storage, and the same for all attempts of a job.",
-        """import tensorflow as tf
+        "The folder in $TPUCTL_OUTPUT is in Cloud Storage, and the same for all attempts of a job."
+    ),
+    bad="""\
+import tensorflow as tf
 
 checkpoint = tf.train.Checkpoint(step=tf.Variable(0))
 manager = tf.train.CheckpointManager(checkpoint, "checkpoints", max_to_keep=3)
 """,
-        """import os
+    good="""\
+import os
 
 import tensorflow as tf
 
@@ -38,22 +39,6 @@ folder = os.path.join(os.environ["TPUCTL_OUTPUT"], "checkpoints")
 checkpoint = tf.train.Checkpoint(step=tf.Variable(0))
 manager = tf.train.CheckpointManager(checkpoint, folder, max_to_keep=3)
 """,
-    ),
-    Rule(
-        "TPU502",
-        "secret-in-source",
-        Severity.risk,
-        "A secret stands in the source.",
-        "The script's folder is copied to the bucket and to every machine, and stays with the "
-        "job's record. Who may read one of them has the secret then. Give it to the job as a "
-        "secret, and read it from the environment.",
-        """DATABASE = "postgresql://trainer:Vq7mZk2pXw9s@db.internal/corpus"
-""",
-        """import os
-
-DATABASE = os.environ["DATABASE_URL"]
-""",
-    ),
 )
 
 # What writes checkpoints: the number and the name of the argument with the path.
@@ -96,9 +81,6 @@ HINT = 'Save where the job\'s next attempt finds it: os.environ["TPUCTL_OUTPUT"]
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    """Yield what breaks these rules."""
-    for module in project:
-        yield from secrets.find(module)
     constants = Constants.of(project)
     if _is_uploaded(project, constants):
         return
@@ -111,8 +93,8 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
                 why = "which is gone with the machine"
                 if target.kind == "node" and _is_written_by_node(call, known):
                     why = "where no TPU node can write"
-                text = f"`{_short(module, call)}` saves to {shown}, {why}"
-                yield found_at("TPU501", Severity.risk, module, call, text, HINT)
+                text = f"`{called_as(module, call)}` saves to {shown}, {why}"
+                yield at(RULE, module, call, text, HINT)
 
 
 def _written(constants: Constants, module: Module, call: ast.Call) -> ast.expr | None:
@@ -172,7 +154,3 @@ def _is_uploaded(project: Project, constants: Constants) -> bool:
                 if not found or any(is_bucket(one) for one in found):
                     return True
     return False
-
-
-def _short(module: Module, call: ast.Call) -> str:
-    return module.segment(call.func).rpartition("(")[2].rpartition(")")[2][-60:]

@@ -1,4 +1,4 @@
-"""Shapes that differ from batch to batch (TPU201 to TPU204)."""
+"""TPU201 last-batch."""
 
 from __future__ import annotations
 
@@ -7,29 +7,27 @@ import re
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.abstract_values import Kind
+from tpuctl.preflight.analysis.datasets import assigned, divides, stays_on_host
 from tpuctl.preflight.analysis.inference import Inference, inferred
+from tpuctl.preflight.analysis.locations import at, method_part, shown
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.syntax import argument
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
-from tpuctl.preflight.rules.consumers import stays_on_host
-from tpuctl.preflight.rules.examples import assigned, divides
-from tpuctl.preflight.rules.padding import collated, is_length_fixed, padded, tokenized
-from tpuctl.preflight.rules.places import at, named_part, shown
-from tpuctl.preflight.rules.retracing import find_retraced
+from tpuctl.preflight.rules._common import NEW_SHAPE
 
-__all__ = ["RULES", "find"]
+__all__ = ["RULE", "find"]
 
-_ANEW = "Each new shape is compiled anew, and a compilation costs as much as about 50 steps. "
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "TPU201",
-        "last-batch",
-        Severity.cost,
-        "A last batch that is smaller than the others",
-        f"{_ANEW}Without drop_remainder the size of a batch is unknown, and the last one of an "
+RULE = Rule(
+    code="TPU201",
+    name="last-batch",
+    severity=Severity.cost,
+    summary="A last batch that is smaller than the others",
+    why=(
+        f"{NEW_SHAPE}Without drop_remainder the size of a batch is unknown, and the last one of an "
         "epoch is smaller unless the number of examples divides evenly. To drop it changes what an "
-        "evaluation says: pad there instead.",
-        """\
+        "evaluation says: pad there instead."
+    ),
+    bad="""\
 import tensorflow as tf
 
 
@@ -37,7 +35,7 @@ def training_data(paths):
     data = tf.data.TFRecordDataset(paths).shuffle(1000)
     return data.batch(64)
 """,
-        """\
+    good="""\
 import tensorflow as tf
 
 
@@ -45,88 +43,8 @@ def training_data(paths):
     data = tf.data.TFRecordDataset(paths).shuffle(1000)
     return data.batch(64, drop_remainder=True)
 """,
-    ),
-    Rule(
-        "TPU202",
-        "padding-to-longest",
-        Severity.cost,
-        "Padding to the longest example of each batch",
-        f"{_ANEW}With raw lengths 40 batches took 32 compilations and 185 s; padded to multiples "
-        "of 64 they took 2 and 19 s.",
-        """\
-import tensorflow as tf
-from transformers import DataCollatorWithPadding
-
-
-def collator(tokenizer):
-    return DataCollatorWithPadding(tokenizer, return_tensors="tf")
-""",
-        """\
-import tensorflow as tf
-from transformers import DataCollatorWithPadding
-
-
-def collator(tokenizer):
-    return DataCollatorWithPadding(tokenizer, pad_to_multiple_of=128, return_tensors="tf")
-""",
-    ),
-    Rule(
-        "TPU203",
-        "padded-batch-shapes",
-        Severity.cost,
-        "A padded batch whose shape is not said",
-        f"{_ANEW}padded_batch pads to the longest of each batch where padded_shapes does not say "
-        "how far.",
-        """\
-import tensorflow as tf
-
-
-def batches(data):
-    return data.padded_batch(32, drop_remainder=True)
-""",
-        """\
-import tensorflow as tf
-
-
-def batches(data):
-    return data.padded_batch(32, padded_shapes=[128], drop_remainder=True)
-""",
-    ),
-    Rule(
-        "TPU204",
-        "python-number-argument",
-        Severity.cost,
-        "A Python number that changes is given to a tf.function",
-        "A number of Python's is part of the program: each new value is traced and compiled anew. "
-        "A tensor is an argument.",
-        """\
-import tensorflow as tf
-
-
-@tf.function
-def step(x, rate):
-    return x * rate
-
-
-def train(x):
-    for epoch in range(100):
-        x = step(x, 0.1 / (epoch + 1))
-""",
-        """\
-import tensorflow as tf
-
-
-@tf.function
-def step(x, rate):
-    return x * rate
-
-
-def train(x):
-    for epoch in range(100):
-        x = step(x, tf.constant(0.1 / (epoch + 1)))
-""",
-    ),
 )
+
 # Methods that only data sets have.
 DATA = {"shuffle", "prefetch", "repeat", "padded_batch", "interleave", "with_options", "unbatch"}
 DATA |= {"cache", "as_numpy_iterator", "flat_map", "batch", "map", "take", "skip", "filter"}
@@ -137,32 +55,16 @@ GIVEN_TO = {"evaluate", "predict", "adapt"}
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    """Yield what breaks these rules."""
-    known = inferred(project, target)
-    uses_tensorflow = any(
-        name == "tensorflow" or name.startswith(("tensorflow.", "keras", "tf_keras"))
-        for module in project
-        for name in module.names.known.values()
-    )
-    if not uses_tensorflow:
+    if not project.uses_tensorflow:
         return
-    is_fixed = is_length_fixed(project)
+    known = inferred(project, target)
     for module in project:
         for node in module.calls:
-            name = module.names.of(node.func)
-            if isinstance(node.func, ast.Attribute) and name is None:
-                if node.func.attr == "batch":
-                    yield from _batch(known, module, node, node.func)
-                elif node.func.attr in ("padded_batch", "bucket_by_sequence_length"):
-                    yield from padded(module, node, node.func.attr)
-            elif name is not None and name.endswith(".bucket_by_sequence_length"):
-                yield from padded(module, node, "bucket_by_sequence_length")
-            yield from collated(module, node, name, is_fixed)
-            yield from tokenized(project, module, node)
-    yield from find_retraced(project, known)
-
-
-# Batches ------------------------------------------------------------------------------------
+            func = node.func
+            if not isinstance(func, ast.Attribute) or func.attr != "batch":
+                continue
+            if module.names.of(func) is None:
+                yield from _batch(known, module, node, func)
 
 
 def _batch(
@@ -179,10 +81,10 @@ def _batch(
         return
     if divides(module, node, before) or stays_on_host(known.project, module, node):
         return
-    message = f"the last batch of {shown(module, named_part(node))} may be smaller than the others"
+    message = f"the last batch of {shown(module, method_part(node))} may be smaller than the others"
     text = module.segment(node)
     hint = f"For training: {text[:-1]}, drop_remainder=True)"
-    yield at(module, named_part(node), "TPU201", Severity.cost, message, hint)
+    yield at(RULE, module, method_part(node), message, hint)
 
 
 def _chain(module: Module, node: ast.AST) -> Iterator[ast.Call]:

@@ -1,4 +1,4 @@
-"""TensorFlow among what is to be installed (TPU503, TPU504)."""
+"""What packages a job's files and its script ask pip for."""
 
 from __future__ import annotations
 
@@ -11,27 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tpuctl.preflight.analysis.constants import Constants
-from tpuctl.preflight.analysis.locations import found_at
 from tpuctl.preflight.analysis.source import Module, Project
-from tpuctl.preflight.findings import Finding, Severity, Target
 
-__all__ = ["allows", "find"]
+__all__ = ["Installed", "Requirement", "allows", "installed", "required"]
 
 REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*\(?([^;#)]*)\)?\s*(;[^#]*)?")
 CLAUSE = re.compile(r"\s*(===|==|~=|!=|<=|>=|<|>)\s*v?(\d+(?:\.\d+)*)(\.\*)?\S*\s*")
-# Other packages that bring the module `tensorflow`.
-BUILDS = {
-    *("tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel", "tensorflow-macos"),
-    *("tensorflow-rocm", "tensorflow-tpu", "intel-tensorflow", "tensorflow-cpu-aws"),
-    *("tf-nightly", "tf-nightly-cpu", "tf-nightly-gpu", "tf-nightly-intel", "tf-nightly-tpu"),
-}
 STARTS = {"subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen"}
 STARTS |= {"subprocess.check_output", "subprocess.getoutput", "os.system", "os.popen"}
 UPGRADES = {"-U", "--upgrade", "--force-reinstall", "-I", "--ignore-installed"}
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class Requirement:
     """A line that asks for a package."""
 
     path: Path
@@ -41,28 +33,15 @@ class _Wanted:
     column: int = 0
 
 
-def find(project: Project, target: Target) -> Iterator[Finding]:
-    """Yield what asks for another TensorFlow than the runtime's, where it has one."""
-    if target.tensorflow is None:
-        return
-    for one in _wanted(project.root):
-        yield from _judge(one, target)
-    for module in project:
-        for call in module.calls:
-            if module.names.of(call.func) in STARTS and call.args:
-                yield from _installed(project, module, call, target)
+@dataclass(frozen=True)
+class Installed:
+    """A package that the script itself has pip install."""
 
-
-def _judge(one: _Wanted, target: Target) -> Iterator[Finding]:
-    version, shown = target.tensorflow or "", f"{one.name}{one.clauses.strip()}"
-    if one.name in BUILDS:
-        text = f"{one.name} takes the place of the image's TensorFlow {version}, and finds no TPU"
-        hint = f"Take {one.name} out: jobs have the image's TensorFlow."
-        yield Finding("TPU504", Severity.risk, one.path, one.line, one.column, text, hint)
-    elif one.name == "tensorflow" and not allows(one.clauses, version):
-        text = f"{shown} cannot be installed: jobs keep the runtime's TensorFlow {version}"
-        hint = "Take TensorFlow out of the requirements, or choose another runtime."
-        yield Finding("TPU503", Severity.error, one.path, one.line, one.column, text, hint)
+    module: Module
+    call: ast.Call
+    word: str  # as pip is given it
+    package: Requirement
+    is_upgrade: bool  # whether pip replaces what is there
 
 
 def allows(clauses: str, version: str) -> bool:
@@ -96,7 +75,7 @@ def _padded(numbers: tuple[int, ...], length: int) -> tuple[int, ...]:
 # Where requirements stand -----------------------------------------------------------------------
 
 
-def _wanted(root: Path) -> list[_Wanted]:
+def required(root: Path) -> list[Requirement]:
     """What a job installs: of requirements.txt, else what pyproject.toml asks for."""
     file = root / "requirements.txt"
     if file.is_file():
@@ -104,7 +83,7 @@ def _wanted(root: Path) -> list[_Wanted]:
     return list(_dependencies(root / "pyproject.toml"))
 
 
-def _lines(file: Path, root: Path, seen: set[Path]) -> Iterator[_Wanted]:
+def _lines(file: Path, root: Path, seen: set[Path]) -> Iterator[Requirement]:
     if file in seen or not file.resolve().is_relative_to(root.resolve()):
         return
     seen.add(file)
@@ -116,14 +95,14 @@ def _lines(file: Path, root: Path, seen: set[Path]) -> Iterator[_Wanted]:
         yield from _parsed(file, number, text)
 
 
-def _parsed(file: Path, number: int, text: str) -> Iterator[_Wanted]:
+def _parsed(file: Path, number: int, text: str) -> Iterator[Requirement]:
     found = REQUIREMENT.match(text)
     if found is not None and found[3] is None and "@" not in found[2]:
         column = len(text) - len(text.lstrip())
-        yield _Wanted(file, number, _normal(found[1]), found[2].partition(" --")[0], column)
+        yield Requirement(file, number, _normal(found[1]), found[2].partition(" --")[0], column)
 
 
-def _dependencies(file: Path) -> Iterator[_Wanted]:
+def _dependencies(file: Path) -> Iterator[Requirement]:
     text = _read(file)
     try:
         project = tomllib.loads(text).get("project", {})
@@ -135,7 +114,7 @@ def _dependencies(file: Path) -> Iterator[_Wanted]:
         number = next((n for n, line in enumerate(lines, 1) if str(one) in line), 1)
         for wanted in _parsed(file, number, str(one)):
             column = max(lines[number - 1].find(str(one)), 0)
-            yield _Wanted(file, number, wanted.name, wanted.clauses, column)
+            yield Requirement(file, number, wanted.name, wanted.clauses, column)
 
 
 def _read(file: Path) -> str:
@@ -152,24 +131,23 @@ def _normal(name: str) -> str:
 # What a script installs by itself ---------------------------------------------------------------
 
 
-def _installed(
-    project: Project, module: Module, call: ast.Call, target: Target
-) -> Iterator[Finding]:
+def installed(project: Project) -> Iterator[Installed]:
+    """What its calls of pip name."""
+    for module in project:
+        for call in module.calls:
+            if module.names.of(call.func) in STARTS and call.args:
+                yield from _installed(project, module, call)
+
+
+def _installed(project: Project, module: Module, call: ast.Call) -> Iterator[Installed]:
     words = _words(project, module, call.args[0])
     if "install" not in words or not any(word.startswith("pip") for word in words):
         return
-    version = target.tensorflow or ""
     asked = words[words.index("install") + 1 :]
+    is_upgrade = bool(UPGRADES & set(asked))
     for word in asked:
         for one in _parsed(module.path, call.lineno, word):
-            if one.name in BUILDS or (one.name == "tensorflow" and UPGRADES & set(asked)):
-                text = f"pip puts {word} in the place of the image's TensorFlow {version}"
-                hint = "Keep the image's: what PyPI has finds no TPU."
-                yield found_at("TPU504", Severity.risk, module, call, text, hint)
-            elif one.name == "tensorflow" and not allows(one.clauses, version):
-                text = f"pip puts {word} in the place of the runtime's TensorFlow {version}"
-                hint = "Keep the image's: what PyPI has finds no TPU."
-                yield found_at("TPU503", Severity.error, module, call, text, hint)
+            yield Installed(module, call, word, one, is_upgrade)
 
 
 def _words(project: Project, module: Module, command: ast.expr) -> list[str]:

@@ -1,28 +1,66 @@
-"""Python numbers that are given to what is compiled, and change (TPU204)."""
+"""TPU204 python-number-argument."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.inference import Inference
+from tpuctl.preflight.analysis.inference import Inference, inferred
+from tpuctl.preflight.analysis.locations import at, shown
 from tpuctl.preflight.analysis.source import Module, Project
-from tpuctl.preflight.analysis.syntax import Function, parameters_of
+from tpuctl.preflight.analysis.syntax import FUNCTIONS, Function, parameters_of
 from tpuctl.preflight.analysis.traced import root_of
-from tpuctl.preflight.findings import Finding, Severity
-from tpuctl.preflight.rules.places import at, shown
+from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
-__all__ = ["find_retraced"]
+__all__ = ["RULE", "find"]
+
+RULE = Rule(
+    code="TPU204",
+    name="python-number-argument",
+    severity=Severity.cost,
+    summary="A Python number that changes is given to a tf.function",
+    why=(
+        "A number of Python's is part of the program: each new value is traced and compiled anew. "
+        "A tensor is an argument."
+    ),
+    bad="""\
+import tensorflow as tf
+
+
+@tf.function
+def step(x, rate):
+    return x * rate
+
+
+def train(x):
+    for epoch in range(100):
+        x = step(x, 0.1 / (epoch + 1))
+""",
+    good="""\
+import tensorflow as tf
+
+
+@tf.function
+def step(x, rate):
+    return x * rate
+
+
+def train(x):
+    for epoch in range(100):
+        x = step(x, tf.constant(0.1 / (epoch + 1)))
+""",
+)
 
 LOOPS = (ast.For, ast.While, ast.AsyncFor)
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 NUMBERS = {"int", "float", "len", "round", "abs", "min", "max", "pow", "sum"}
 DEPTH = 5
 Numbers = dict[tuple[ast.AST, str], bool]  # whether a function's name is one
 
 
-def find_retraced(project: Project, inference: Inference) -> Iterator[Finding]:
-    """Yield the calls in loops that hand a number of Python's to a `tf.function`."""
+def find(project: Project, target: Target) -> Iterator[Finding]:
+    if not project.uses_tensorflow:
+        return
+    inference = inferred(project, target)
     if not any(one.is_own_program for one in inference.traced.values()) and not any(
         module.names.of(call.func) == "tensorflow.function"
         for module in project
@@ -58,7 +96,7 @@ def find_retraced(project: Project, inference: Inference) -> Iterator[Finding]:
                     f"{shown(module, node.func)} is compiled anew for each"
                 )
                 hint = f"Give it as a tensor: tf.constant({module.segment(one)})"
-                yield at(module, node, "TPU204", Severity.cost, message, hint)
+                yield at(RULE, module, node, message, hint)
 
 
 def _loop_around(module: Module, node: ast.AST) -> ast.For | ast.While | ast.AsyncFor | None:

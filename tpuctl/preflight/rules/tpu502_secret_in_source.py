@@ -1,4 +1,4 @@
-"""Keys and passwords that stand in a file (TPU502)."""
+"""TPU502 secret-in-source."""
 
 from __future__ import annotations
 
@@ -8,10 +8,30 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.source import Module
-from tpuctl.preflight.findings import Finding, Severity
+from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
-__all__ = ["find"]
+__all__ = ["RULE", "find"]
+
+RULE = Rule(
+    code="TPU502",
+    name="secret-in-source",
+    severity=Severity.risk,
+    summary="A secret stands in the source.",
+    why=(
+        "The script's folder is copied to the bucket and to every machine, and stays with the "
+        "job's record. Who may read one of them has the secret then. Give it to the job as a "
+        "secret, and read it from the environment."
+    ),
+    bad="""\
+DATABASE = "postgresql://trainer:Vq7mZk2pXw9s@db.internal/corpus"
+""",
+    good="""\
+import os
+
+DATABASE = os.environ["DATABASE_URL"]
+""",
+)
 
 # What keys look like, by those who give them out, with what each has in it.
 PRIVATE = "a private key"
@@ -72,12 +92,12 @@ HINT = "Give it to the job as a secret, and read it from the environment:\n    "
 HINT += "tpuctl run --secret NAME …"
 
 
-def find(module: Module) -> Iterator[Finding]:
-    """Yield the secrets of a file, each once."""
-    shaped = [*_keys(module), *_logins(module)]
-    lines = {one.line for one in shaped}
-    yield from dict.fromkeys(shaped)
-    yield from (one for one in _named(module) if one.line not in lines)
+def find(project: Project, target: Target) -> Iterator[Finding]:
+    for module in project:
+        shaped = [*_keys(module), *_logins(module)]
+        lines = {one.line for one in shaped}
+        yield from dict.fromkeys(shaped)
+        yield from (one for one in _named(module) if one.line not in lines)
 
 
 def _keys(module: Module) -> Iterator[Finding]:
@@ -169,4 +189,4 @@ def _entropy(text: str) -> float:
 
 def _told(module: Module, line: int, column: int, what: str) -> Finding:
     text = f"{what} stands in the source"
-    return Finding("TPU502", Severity.risk, module.path, line, column, text, HINT)
+    return Finding(RULE.code, RULE.severity, module.path, line, column, text, HINT)

@@ -1,4 +1,4 @@
-"""The share of a batch that each replica takes (TPU404)."""
+"""TPU404 batch-not-divisible."""
 
 from __future__ import annotations
 
@@ -7,14 +7,44 @@ from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.constants import Constants
 from tpuctl.preflight.analysis.functions import function_of, is_legacy_keras
-from tpuctl.preflight.analysis.locations import found_at
+from tpuctl.preflight.analysis.locations import at
 from tpuctl.preflight.analysis.names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
-from tpuctl.preflight.analysis.strategy_scopes import Scopes
+from tpuctl.preflight.analysis.strategy_scopes import Scopes, tpu_strategies
 from tpuctl.preflight.analysis.syntax import argument, returns_of
-from tpuctl.preflight.findings import Finding, Severity, Target
+from tpuctl.preflight.findings import Finding, Rule, Severity, Target
+from tpuctl.preflight.rules._common import CONNECT
 
-__all__ = ["find"]
+__all__ = ["RULE", "find"]
+
+RULE = Rule(
+    code="TPU404",
+    name="batch-not-divisible",
+    severity=Severity.error,
+    summary="The global batch must be divisible by the number of replicas.",
+    why=(
+        "Each replica takes an equal share of the batch. Where there is none, `fit` of Keras 3, of "
+        "TensorFlow 2.1, and `get_per_replica_batch_size` raise; other loops give replicas shares "
+        "of different shapes, which cost memory and time. Choose the share of a replica, and "
+        "multiply."
+    ),
+    bad=CONNECT
+    + """
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    model.compile(optimizer="adam", loss="mse")
+model.fit(tf.ones([1000, 4]), tf.ones([1000, 1]), batch_size=100)
+""",
+    good=CONNECT
+    + """
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    model.compile(optimizer="adam", loss="mse")
+batch_size = 16 * strategy.num_replicas_in_sync
+model.fit(tf.ones([1024, 4]), tf.ones([1024, 1]), batch_size=batch_size)
+""",
+    target=Target(replicas=8),
+)
 
 BATCHES = ("batch", "padded_batch")
 DISTRIBUTE = "experimental_distribute_dataset"
@@ -24,7 +54,7 @@ HINT = "Multiply the share of a replica: batch_size = 16 * strategy.num_replicas
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
     """Yield batches that replicas cannot share equally; none where their number is unknown."""
-    if target.replicas is not None and target.replicas > 1:
+    if target.replicas is not None and target.replicas > 1 and tpu_strategies(project):
         yield from _Search(project, target, target.replicas).find()
 
 
@@ -84,7 +114,7 @@ class _Search:
         text = f"a batch of {sizes[0]} cannot be shared equally by {self.replicas} replicas{unless}"
         if not all(one.is_sure for one in known):
             severity = Severity.risk
-        yield found_at("TPU404", severity, module, size, text, HINT)
+        yield at(RULE, module, size, text, HINT, severity=severity)
 
     def _batches(self, module: Module, node: ast.expr | None) -> Iterator[tuple[Module, ast.Call]]:
         """The calls that put a data set's examples together, followed from where it is used."""
