@@ -53,7 +53,7 @@ async def compile_script(
     from tpuctl.preflight.compile.compilation import compile_step, settings_of
     from tpuctl.preflight.compile.environments import COMPILER, Environments, require_machine
     from tpuctl.preflight.rehearsal.script_process import Command
-    from tpuctl.preflight.script import check_script
+    from tpuctl.preflight.submit_gate import check_script
 
     check_script(script)
     wanted = _wanted(script, stack, type_name, batch)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from tpuctl.flows.submission import Submission
     from tpuctl.model.job import Form, JobRecord, JobStatus, JobSummary
     from tpuctl.model.part import LogPart
-    from tpuctl.preflight.command import Runnable
     from tpuctl.preflight.findings import Report
+    from tpuctl.preflight.submit_gate import Runnable
 
 __all__ = ["JobApi"]
 
@@ -55,7 +55,7 @@ class JobApi(StackApi):
         ones come from, by name, as `job.secrets` of the stack file does: {"HF_TOKEN": "env"}.
         """
         from tpuctl.flows.submission import Submission
-        from tpuctl.preflight.command import check_runnable, runnable
+        from tpuctl.preflight.submit_gate import check_runnable, runnable
 
         self.stack.require_makeable()  # its job may come to need another node
         wanted = runnable(str(script), form, folder)
@@ -82,8 +82,8 @@ class JobApi(StackApi):
 
         Nothing of it is run; no network. `errors` of the report are what `submission` refuses.
         """
-        from tpuctl.preflight.checking import check_wanted, target_of
-        from tpuctl.preflight.command import runnable
+        from tpuctl.preflight.check import check_wanted, target_of
+        from tpuctl.preflight.submit_gate import runnable
 
         self.stack.require_makeable()
         return check_wanted(runnable(str(script), form, folder), target_of(self.stack))
@@ -91,7 +91,7 @@ class JobApi(StackApi):
     def _check(self, wanted: Runnable) -> None:
         """Raise Refused for errors; tell of the rest in short."""
         from tpuctl.model.job import as_argument
-        from tpuctl.preflight.checking import check_wanted, target_of
+        from tpuctl.preflight.check import check_wanted, target_of
         from tpuctl.preflight.submit_gate import require_no_errors, warning_of
 
         report = check_wanted(wanted, target_of(self.stack))
@@ -121,7 +121,7 @@ class JobApi(StackApi):
         from tpuctl.flows.nodes import nodes_of
         from tpuctl.flows.submission import placed
         from tpuctl.flows.submit import submit
-        from tpuctl.preflight.command import check_setup
+        from tpuctl.preflight.submit_gate import check_setup
 
         with step(self.emit, "job/stack", "find") as finding:
             check_setup(wanted.installation, are_apart=self.cloud.endpoint.runs_startup_scripts)
