@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import pkgutil
 import re
+from collections.abc import Callable, Iterator
 from importlib import import_module
 
-from tpuctl.preflight.findings import Find, Rule
+from tpuctl.preflight.analysis.source import Project
+from tpuctl.preflight.findings import Finding, Rule, Target
 
 __all__ = ["FINDERS", "NOT_PYTHON", "RULES", "codes_of"]
 
 NOT_PYTHON = "TPU000"  # the one rule for files that cannot be read
 BEGINNING = re.compile(r"TPU\d*")
+Find = Callable[[Project, Target], Iterator[Finding]]
 
 _MODULES = [
     import_module(f"{__name__}.{one.name}")
