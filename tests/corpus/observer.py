@@ -295,7 +295,7 @@ def asked_for(function: Any, arguments: Any, named: Any) -> Any:
     whole = plain_function(flat, jit_compile=True, autograph=False)
     if MODE == "cpu":
         return whole.experimental_get_compiler_ir(*specs)
-    from shim.functional import FunctionOfValues
+    from shim.pure_function import FunctionOfValues
 
     traced = plain_function(flat, jit_compile=True, autograph=False)  # branches as XLA has them
     step = FunctionOfValues(traced.get_concrete_function(*specs))

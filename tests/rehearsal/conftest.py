@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import pytest
 
 from tpuctl.emulator.machines.images import ImageStore
-from tpuctl.preflight.rehearsal.observed import Observation, ShimFailed, read
+from tpuctl.preflight.rehearsal.observations import Observation, ShimFailed, read
 
 SHIM = Path(__file__).resolve().parents[2] / "tpuctl" / "preflight" / "shim"
 SCRIPTS = Path(__file__).parent / "scripts"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from job_environment import JOB
 
-from tpuctl.preflight.rehearsal.observed import (
+from tpuctl.preflight.rehearsal.observations import (
     Checkpoint,
     Compiled,
     Ended,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.preflight.rehearsal.observed import (
+from tpuctl.preflight.rehearsal.observations import (
     Checkpoint,
     Compiled,
     Eager,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.preflight.rehearsal.observed import Ended, Started
+from tpuctl.preflight.rehearsal.observations import Ended, Started
 
 Rehearse = Callable[..., Any]
 
@@ -17,7 +17,7 @@ Rehearse = Callable[..., Any]
 @pytest.fixture
 def beside(tmp_path: Path) -> Path:
     """A module that has the name of one of the shim's, and the machine's own sitecustomize."""
-    (tmp_path / "writing.py").write_text("TEXT = 'my own writing'\n", "utf-8")
+    (tmp_path / "settings.py").write_text("TEXT = 'my own writing'\n", "utf-8")
     other = tmp_path / "machine"
     other.mkdir()
     (other / "sitecustomize.py").write_text("print('site was customized')\n", "utf-8")

@@ -1,20 +1,29 @@
-"""Findings of one family of rules in a source that is written for a test."""
+"""Findings of some rules in a source that is written for a test."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from tpuctl.preflight.findings import Find, Finding, Target
-from tpuctl.preflight.source import load
+from tpuctl.preflight.analysis.source import Project, load
+from tpuctl.preflight.findings import Finding, Target
+from tpuctl.preflight.rules import FINDERS
 
-__all__ = ["Checked"]
+__all__ = ["Checked", "findings_of"]
+
+
+def findings_of(project: Project, target: Target, *codes: str) -> Iterator[Finding]:
+    """What the rules whose codes begin so find in a project."""
+    for code, find in FINDERS.items():
+        if code.startswith(codes):
+            yield from find(project, target)
 
 
 class Checked:
-    """Checks sources in one folder."""
+    """Checks sources in one folder by the rules whose codes begin so, such as "TPU1"."""
 
-    def __init__(self, folder: Path, find: Find) -> None:
-        self.folder, self.find = folder, find
+    def __init__(self, folder: Path, *codes: str) -> None:
+        self.folder, self.codes = folder, codes
 
     def findings(self, source: str, target: Target, files: dict[str, str]) -> list[Finding]:
         """All of them in `train.py` and the other files beside it, by place."""
@@ -24,7 +33,7 @@ class Checked:
             (self.folder / name).write_text(text, "utf-8")
         project = load(script)
         assert not project.broken, project.broken
-        found = self.find(project, target)
+        found = findings_of(project, target, *self.codes)
         return sorted(found, key=lambda one: (str(one.path), one.line, one.column))
 
     def marked(self, source: str, target: Target, **files: str) -> None:

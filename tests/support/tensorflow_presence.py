@@ -18,7 +18,7 @@ from pathlib import Path
 __all__ = ["KEPT", "TABLE", "VERSIONS", "Reader"]
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLE = ROOT / "tpuctl" / "preflight" / "rules" / "tensorflow_names.toml"
+TABLE = ROOT / "tpuctl" / "preflight" / "analysis" / "tensorflow_names.toml"
 KEPT = ROOT / "tests" / "corpus" / "tensorflow_presence.json"
 VERSIONS = [f"2.{minor}" for minor in range(1, 19)]
 KERAS = {"2.13": "2.13.1"} | dict.fromkeys(("2.16", "2.17", "2.18"), "3.15.1")

@@ -22,9 +22,9 @@ from tpuctl.model.failures import Failure
 from tpuctl.model.job import JobRecord, JobStatus
 from tpuctl.model.report import AttemptReport, RunReport
 from tpuctl.preflight.findings import Finding, Report, Severity
-from tpuctl.view.annotations import run_annotation
-from tpuctl.view.code_quality import code_quality
 from tpuctl.view.file_locations import base_folder
+from tpuctl.view.github_annotations import run_annotation
+from tpuctl.view.gitlab_code_quality import code_quality
 from tpuctl.view.summary import markdown, sparkline
 
 BEGIN = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)

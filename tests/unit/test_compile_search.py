@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.preflight.compile.report import Answer, Sizes
-from tpuctl.preflight.compile.search import (
+from tpuctl.preflight.compile.batch_search import (
     MOST,
     guess,
     largest,
@@ -13,6 +12,7 @@ from tpuctl.preflight.compile.search import (
     room_of,
     too_much,
 )
+from tpuctl.preflight.compile.report import Answer, Sizes
 
 OLD = "RESOURCE_EXHAUSTED: 8.29G > 7.48G"
 NEW = (

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.preflight.constants import Constants, Known, is_bucket, is_local
-from tpuctl.preflight.source import load
+from tpuctl.preflight.analysis.constants import Constants, Known, is_bucket, is_local
+from tpuctl.preflight.analysis.source import load
 
 IMPORTS = """
 import argparse

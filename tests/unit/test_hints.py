@@ -23,7 +23,7 @@ from tpuctl.model.known_errors import Known, table
 
 # Those without a hint, by module and summary, and why each has none.
 WITHOUT = {
-    ("preflight/refusing.py", "Script will not run on a TPU"): "the one beside it has it",
+    ("preflight/submit_gate.py", "Script will not run on a TPU"): "the one beside it has it",
 }
 # What stands for those whose words are put together, 1 being what is put in.
 PUT_IN = {

@@ -12,7 +12,7 @@ from tpuctl.cli.main import run
 from tpuctl.errors import TpuctlError
 from tpuctl.model.installation import Installation
 from tpuctl.model.job import Form, JobRecord
-from tpuctl.preflight.command import check_runnable, check_setup, runnable
+from tpuctl.preflight.submit_gate import check_runnable, check_setup, runnable
 
 JAX = "import jax\nimport jax.numpy as jnp\nprint(jnp.ones(8).sum(), jax.device_count())\n"
 TORCH = "import torch, torch_xla.core.xla_model as xm\nprint(torch.ones(8).to(xm.xla_device()))\n"

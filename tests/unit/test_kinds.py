@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tpuctl.preflight.analysis.abstract_values import Kind, Value
+from tpuctl.preflight.analysis.inference import inferred
+from tpuctl.preflight.analysis.source import load
 from tpuctl.preflight.findings import Target
-from tpuctl.preflight.inference import inferred
-from tpuctl.preflight.kinds import Kind, Value
-from tpuctl.preflight.source import load
 
 HEAD = """import math
 import numpy as np

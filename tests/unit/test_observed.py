@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from tpuctl.preflight.rehearsal.observed import (
+from tpuctl.preflight.rehearsal.observations import (
     Checkpoint,
     Compiled,
     Ended,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.preflight.places import edit_of, keyword_edit
-from tpuctl.preflight.source import Module
+from tpuctl.preflight.analysis.locations import edit_of, keyword_edit
+from tpuctl.preflight.analysis.source import Module
 
 SOURCE = """été = {'ö': f('ä',
     'x'), 'ü': [1, 2]}

@@ -10,7 +10,7 @@ from pathlib import Path
 KEEPING = """
 from tpuctl.cli.main import run
 from tpuctl.jobs.pack_index_cache import Indexes, cache_home
-from tpuctl.preflight.rehearsal.record import Rehearsed
+from tpuctl.preflight.rehearsal.history import Rehearsed
 from tpuctl.remote.keys import config_home, own_key
 from tpuctl.remote.ssh import Address, program
 

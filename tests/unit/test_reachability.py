@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.preflight.check import check_project
-from tpuctl.preflight.checking import check_wanted
-from tpuctl.preflight.command import runnable
+from tpuctl.preflight.check import check_project, check_wanted
 from tpuctl.preflight.findings import Target
+from tpuctl.preflight.submit_gate import runnable
 
 VM = Target("vm", "2.18.0", 8)
 HEAD = "import tensorflow as tf\n\nstrategy = tf.distribute.TPUStrategy()\n"

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.preflight.rehearsal.arithmetic import operations_of
 from tpuctl.preflight.rehearsal.estimate import (
     PEAK,
     Chips,
@@ -15,6 +14,7 @@ from tpuctl.preflight.rehearsal.estimate import (
     spoken_cost,
     spoken_time,
 )
+from tpuctl.preflight.rehearsal.flop_count import operations_of
 
 # As XLA writes a step down: a dense layer of 128 to 64 for 32 examples, and the gradient of its
 # weights; a convolution in a computation that is called; room for a loop.

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tpuctl.preflight.rehearsal.finding import Finding, Judgement, Target
-from tpuctl.preflight.rehearsal.judging import judge
-from tpuctl.preflight.rehearsal.observed import parse
+from tpuctl.preflight.rehearsal.assessment import judge
+from tpuctl.preflight.rehearsal.findings import Finding, Judgement, Target
+from tpuctl.preflight.rehearsal.observations import parse
 from tpuctl.preflight.rehearsal.passes import Mode, Pass
 
 GIB = 1 << 30
@@ -391,7 +391,7 @@ def test_none_is_given_where_the_whole_batch_is_not_known() -> None:
 
 
 def test_of_a_traceback_the_scripts_own_lines_are_shown(tmp_path: Path) -> None:
-    from tpuctl.preflight.rehearsal.process import last_lines, raised_in
+    from tpuctl.preflight.rehearsal.script_process import last_lines, raised_in
 
     log = tmp_path / "log"
     log.write_text(
@@ -403,7 +403,7 @@ def test_of_a_traceback_the_scripts_own_lines_are_shown(tmp_path: Path) -> None:
         '  File "/images/lib/python3.11/site-packages/keras/fit.py", line 9, in fit\n'
         "    self.step()\n"
         "    ^^^^^^^^^^^\n"
-        '  File "/x/tpuctl/preflight/shim/fitting.py", line 9, in fit\n'
+        '  File "/x/tpuctl/preflight/shim/keras_fit.py", line 9, in fit\n'
         "    original()\n"
         '  File "/job/model.py", line 5, in call\n'
         "    raise ValueError\n"
@@ -422,7 +422,7 @@ def test_of_a_traceback_the_scripts_own_lines_are_shown(tmp_path: Path) -> None:
 
 
 def test_logs_end_in_lines_not_in_progress_bars(tmp_path: Path) -> None:
-    from tpuctl.preflight.rehearsal.process import last_lines
+    from tpuctl.preflight.rehearsal.script_process import last_lines
 
     log = tmp_path / "log"
     log.write_bytes(b"one\n\r1/8 loss\r2/8 loss\rlast of it\n\n  \nlast\n")

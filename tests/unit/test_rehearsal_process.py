@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tpuctl.polling import Backoff, wait_until
-from tpuctl.preflight.rehearsal.process import Command, Exit, last_lines, run
-from tpuctl.preflight.rehearsal.surroundings import script_variables, shell_variables
+from tpuctl.preflight.rehearsal.script_environment import script_variables, shell_variables
+from tpuctl.preflight.rehearsal.script_process import Command, Exit, last_lines, run
 
 # It starts a process of its own, in a session of its own, which writes its number and goes on.
 FAMILY = """
@@ -97,7 +97,7 @@ async def test_killing_the_rehearser_ends_everything_that_it_started(tmp_path: P
     script(tmp_path, FAMILY)
     program = (
         "import asyncio, os, pathlib, sys\n"
-        "from tpuctl.preflight.rehearsal.process import Command, run\n"
+        "from tpuctl.preflight.rehearsal.script_process import Command, run\n"
         "folder = pathlib.Path(sys.argv[1])\n"
         "command = Command([sys.executable, 'script.py'], folder, dict(os.environ))\n"
         "asyncio.run(run(command, folder / 'run', seconds=600, look=lambda: None))\n"
@@ -145,7 +145,7 @@ def test_no_credential_of_the_shell_reaches_the_script() -> None:
 def test_what_was_rehearsed_is_known_by_its_content(tmp_path: Path) -> None:
     from dataclasses import replace
 
-    from tpuctl.preflight.rehearsal.record import Content, Rehearsed
+    from tpuctl.preflight.rehearsal.history import Content, Rehearsed
 
     memory = Rehearsed(tmp_path)
     content = Content("ab12", "train.py", "v3-8", "tpu-vm-tf-2.18.0", "vm")
@@ -159,7 +159,7 @@ def test_what_was_rehearsed_is_known_by_its_content(tmp_path: Path) -> None:
 
 
 def test_folders_of_old_rehearsals_go(tmp_path: Path) -> None:
-    from tpuctl.preflight.rehearsal.record import KEPT_FOLDERS, Rehearsed
+    from tpuctl.preflight.rehearsal.history import KEPT_FOLDERS, Rehearsed
 
     memory = Rehearsed(tmp_path)
     for number in range(KEPT_FOLDERS + 3):

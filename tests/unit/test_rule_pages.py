@@ -12,15 +12,6 @@ from tpuctl.preflight.findings import Rule, Severity
 from tpuctl.preflight.rules import RULES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-CODES = {
-    *("TPU000", "TPU001", "TPU002", "TPU003", "TPU004", "TPU005", "TPU006"),
-    *("TPU101", "TPU102", "TPU103", "TPU104", "TPU105", "TPU106"),
-    *("TPU201", "TPU202", "TPU203", "TPU204"),
-    *("TPU301", "TPU302", "TPU303", "TPU304"),
-    *("TPU401", "TPU402", "TPU403", "TPU404", "TPU405", "TPU406"),
-    *("TPU501", "TPU502", "TPU503", "TPU504"),
-}
-
 # A file that cannot be read has no comments.
 SILENCED = [rule for rule in RULES.values() if rule.code != "TPU000"]
 
@@ -33,7 +24,9 @@ def found(folder: Path, rule: Rule, text: str) -> list[str]:
 
 
 def test_all_codes_are_there() -> None:
-    assert set(RULES) == CODES
+    """Those of the page are out there, in comments and in pipelines: they stay."""
+    page = (DOCS / "reference" / "rules.md").read_text("utf-8")
+    assert re.findall(r"^## (TPU\d+) ", page, re.MULTILINE) == list(RULES)
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
@@ -76,9 +69,3 @@ def test_a_line_of_it_is_silenced(tmp_path: Path, rule: Rule) -> None:
     for one in report.findings:
         lines[one.line - 1] += f"  # tpuctl: ignore[{one.code}]"
     assert found(tmp_path, rule, "\n".join(lines) + "\n") == []
-
-
-@pytest.mark.parametrize("code", sorted(CODES))
-def test_it_is_documented(code: str) -> None:
-    page = (DOCS / "reference" / "rules.md").read_text("utf-8")
-    assert re.search(rf"^## {code} ", page, re.MULTILINE)

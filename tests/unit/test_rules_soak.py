@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.checked import findings_of
+from tpuctl.preflight.analysis.source import load
 from tpuctl.preflight.findings import Target
-from tpuctl.preflight.rules import batches, control, operations, shapes
-from tpuctl.preflight.source import load
 
 LIBRARY = Path(sysconfig.get_path("stdlib"))
-FAMILIES = (control, operations, shapes, batches)
+CODES = ("TPU0", "TPU1", "TPU2")
 ODD = """
 import tensorflow as tf
 import tensorflow.keras as keras
@@ -62,10 +62,9 @@ def look(path: Path, target: Target) -> None:
     project = load(path, path.parent)
     for name in [one for one in project.modules if one != "__main__"]:
         del project.modules[name]
-    for family in FAMILIES if project.modules else ():
-        for one in family.find(project, target):
-            assert one.line > 0
-            assert one.message
+    for one in findings_of(project, target, *CODES) if project.modules else ():
+        assert one.line > 0
+        assert one.message
 
 
 def as_traced(text: str) -> str:

@@ -12,8 +12,8 @@ import pytest
 
 from tpuctl.preflight.findings import Edit, Finding, Remark, Report, Severity
 from tpuctl.preflight.rules import RULES
-from tpuctl.view.annotations import annotation_lines
 from tpuctl.view.file_locations import base_folder
+from tpuctl.view.github_annotations import annotation_lines
 from tpuctl.view.sarif import sarif
 
 SOURCE = "import os\nx = f(1)\nx = f(1)\n"

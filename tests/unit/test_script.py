@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.errors import Refused
-from tpuctl.preflight.script import require_python
+from tpuctl.preflight.submit_gate import require_python
 
 
 def test_a_warning_about_the_script_is_its_authors_affair(tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tpuctl.preflight.analysis.source import load
 from tpuctl.preflight.check import check_project
 from tpuctl.preflight.findings import Finding, Severity, Target
-from tpuctl.preflight.silence import Silence
-from tpuctl.preflight.source import load
+from tpuctl.preflight.suppressions import Silence
 
 
 def silence_of(folder: Path, text: str) -> Silence:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tpuctl.preflight.analysis.source import load
+from tpuctl.preflight.analysis.traced import Traced, find_traced
 from tpuctl.preflight.findings import Target
-from tpuctl.preflight.source import load
-from tpuctl.preflight.traced import Traced, find_traced
 
 NEW = Target("vm", "2.18.0", 8)
 OLD = Target("vm", "2.15.1", 8)

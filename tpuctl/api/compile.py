@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tpuctl.preflight.compile.compilation import Wanted
     from tpuctl.preflight.compile.environments import Environments, Kind
     from tpuctl.preflight.compile.report import CompileReport
-    from tpuctl.preflight.rehearsal.requirements import Packages
+    from tpuctl.preflight.rehearsal.job_packages import Packages
 
 __all__ = ["compile_script"]
 
@@ -52,8 +52,8 @@ async def compile_script(
     """
     from tpuctl.preflight.compile.compilation import compile_step, settings_of
     from tpuctl.preflight.compile.environments import COMPILER, Environments, require_machine
-    from tpuctl.preflight.rehearsal.process import Command
-    from tpuctl.preflight.script import check_script
+    from tpuctl.preflight.rehearsal.script_process import Command
+    from tpuctl.preflight.submit_gate import check_script
 
     check_script(script)
     wanted = _wanted(script, stack, type_name, batch)
@@ -151,7 +151,7 @@ async def _packages(
     from tpuctl.jobs.installation import read_installation
     from tpuctl.model.schema import JobSection
     from tpuctl.preflight.compile.environments import LOWERING
-    from tpuctl.preflight.rehearsal.requirements import Packages, install
+    from tpuctl.preflight.rehearsal.job_packages import Packages, install
 
     image = await _made(environments, LOWERING, emit)
     job = stack.file.job if stack is not None else JobSection()
@@ -243,7 +243,7 @@ def _environment(
     folder: Path,
 ) -> dict[str, str]:
     """The script's variables: a worker's, and none that lead away from here."""
-    from tpuctl.preflight.rehearsal.surroundings import script_variables, shell_variables
+    from tpuctl.preflight.rehearsal.script_environment import script_variables, shell_variables
 
     home = folder / "home"
     home.mkdir()

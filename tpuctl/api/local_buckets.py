@@ -69,7 +69,7 @@ async def open_cloud(
     from tpuctl.emulator.client import server_process
     from tpuctl.emulator.client.shell_env import environment_for
     from tpuctl.emulator.state.projects import DEFAULT_PROJECT
-    from tpuctl.preflight.rehearsal.surroundings import shell_variables
+    from tpuctl.preflight.rehearsal.script_environment import shell_variables
 
     endpoint = running_endpoint(emit)
     running = server_process.status(server_process.default_home())

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from tpuctl.flows.submission import Submission
     from tpuctl.jobs.bundle import Bundle
     from tpuctl.model.stack import Stack
-    from tpuctl.preflight.rehearsal.finding import Target
-    from tpuctl.preflight.rehearsal.outcome import Rehearsal
+    from tpuctl.preflight.rehearsal.findings import Target
+    from tpuctl.preflight.rehearsal.job_packages import Packages
     from tpuctl.preflight.rehearsal.passes import Mode, Pass
-    from tpuctl.preflight.rehearsal.requirements import Packages
+    from tpuctl.preflight.rehearsal.report import Rehearsal
 
 __all__ = [
     "Rehearsing",
@@ -68,8 +68,8 @@ async def rehearse(tpuctl: Tpuctl, wanted: Submission, wish: Wish) -> Rehearsal:
     """
     from tpuctl.flows.rehearsals import content_of, rehearsals
     from tpuctl.flows.submit import make_bundle
-    from tpuctl.preflight.rehearsal.judging import judge
-    from tpuctl.preflight.rehearsal.outcome import Rehearsal
+    from tpuctl.preflight.rehearsal.assessment import judge
+    from tpuctl.preflight.rehearsal.report import Rehearsal
 
     if wanted.form == "shell":
         raise Refused(
@@ -123,7 +123,7 @@ def new_name() -> str:
 
 
 def _target(stack: Stack) -> Target:
-    from tpuctl.preflight.rehearsal.finding import Target
+    from tpuctl.preflight.rehearsal.findings import Target
 
     one, price, nodes = stack.accelerator, stack.price, len(stack.nodes)
     return Target(
@@ -177,7 +177,7 @@ async def _require_image(tpuctl: Tpuctl, version: str | None, *, is_asked: bool)
 
 def _operations(first: Pass) -> float | None:
     """The arithmetic of the training step, where that could be counted."""
-    from tpuctl.preflight.rehearsal.arithmetic import operations_of
+    from tpuctl.preflight.rehearsal.flop_count import operations_of
 
     step = first.training_step
     named = step.compilations[0].program if step is not None else None
@@ -269,7 +269,7 @@ class Rehearsing:
         from tpuctl.cloud.threads import in_thread
         from tpuctl.emulator.machines.environment import pip_configuration
         from tpuctl.emulator.machines.images import ImageStore
-        from tpuctl.preflight.rehearsal.requirements import Packages, install
+        from tpuctl.preflight.rehearsal.job_packages import Packages, install
 
         wanted = self.wanted.installation
         if not (wanted.requirements or wanted.dependencies or wanted.project or wanted.wheels):
@@ -322,9 +322,15 @@ class Rehearsing:
         return [first, await self._pass("replicas", replicas, min(steps, AGAIN))]
 
     async def _pass(self, mode: Mode, replicas: int, steps: int) -> Pass:
-        from tpuctl.preflight.rehearsal.observed import read
+        from tpuctl.preflight.rehearsal.observations import read
         from tpuctl.preflight.rehearsal.passes import Pass
-        from tpuctl.preflight.rehearsal.process import Command, Exit, last_lines, raised_in, run
+        from tpuctl.preflight.rehearsal.script_process import (
+            Command,
+            Exit,
+            last_lines,
+            raised_in,
+            run,
+        )
 
         folder = self.folder / mode
         folder.mkdir()
@@ -376,7 +382,7 @@ class Rehearsing:
 
     def _environment(self, settings: Path) -> dict[str, str]:
         import tpuctl.preflight
-        from tpuctl.preflight.rehearsal.surroundings import script_variables, shell_variables
+        from tpuctl.preflight.rehearsal.script_environment import script_variables, shell_variables
 
         assert self.packages is not None
         packages = self.packages
@@ -444,7 +450,7 @@ class _Showing:
         self.seen = self.shown = 0
 
     def look(self) -> None:
-        from tpuctl.preflight.rehearsal.observed import Compiled, Step, read
+        from tpuctl.preflight.rehearsal.observations import Compiled, Step, read
 
         if self.is_verbose:
             self._show()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -18,6 +18,8 @@ from tpuctl.errors import Usage
 if TYPE_CHECKING:
     from tpuctl.model.stack import Stack
     from tpuctl.preflight.findings import Report, Target
+    from tpuctl.preflight.fixes import Fixes
+    from tpuctl.view.findings import Paper
 
 __all__ = ["register"]
 
@@ -179,7 +181,7 @@ class _Checked:
         module: str | None,
         codes: frozenset[str],
     ) -> _Checked:
-        from tpuctl.preflight.checking import described, target_of, usual_target
+        from tpuctl.preflight.check import described, target_of, usual_target
 
         target = target_of(stack) if stack is not None else usual_target()
         name = stack.accelerator.name if stack is not None else ""
@@ -197,7 +199,7 @@ class _Checked:
     def tell(self, format: Format) -> None:
         state, report = self.state, self.report
         if state.json:
-            from tpuctl.preflight.refusing import diagnostic_of
+            from tpuctl.preflight.submit_gate import diagnostic_of
 
             state.data = {**self.facts, "checked_for": self.what, **report.as_dict()}
             state.problems([diagnostic_of(one) for one in report.findings])
@@ -210,15 +212,15 @@ class _Checked:
             fix = fix.replace("tpuctl", state.typed, 1)
             lines = report_lines(report, self.what, paper, fix)
         elif format is Format.github:
-            from tpuctl.view.annotations import annotation_lines
             from tpuctl.view.file_locations import base_folder
+            from tpuctl.view.github_annotations import annotation_lines
 
             lines = annotation_lines(report, base_folder())
         else:
             import json
 
-            from tpuctl.view.code_quality import code_quality
             from tpuctl.view.file_locations import base_folder
+            from tpuctl.view.gitlab_code_quality import code_quality
             from tpuctl.view.sarif import sarif
 
             told = {Format.gitlab: code_quality, Format.sarif: sarif}[format]
@@ -229,16 +231,14 @@ class _Checked:
 
     def fix(self) -> None:
         """Make the rewrites, as often as there are new ones, and look again."""
-        from tpuctl.cli.fixing import fix_once
-
         for _ in range(PASSES):
-            if not fix_once(self.state, self.report):
+            if not _fix_once(self.state, self.report):
                 return
             self.report = self.look()
 
 
 def _look(scripts: Sequence[Path], module: str | None, target: Target) -> Report:
-    from tpuctl.preflight.checking import check_path, check_wanted
+    from tpuctl.preflight.check import check_path, check_wanted
     from tpuctl.preflight.findings import Report
 
     if module is None:
@@ -249,7 +249,7 @@ def _look(scripts: Sequence[Path], module: str | None, target: Target) -> Report
                 "Nothing to check", detail, hint="Environments and hidden folders are not read."
             )
         return report
-    from tpuctl.preflight.command import check_runnable, runnable
+    from tpuctl.preflight.submit_gate import check_runnable, runnable
 
     wanted = runnable(module, "module")
     if wanted.file is None:
@@ -289,11 +289,88 @@ def _require_script(path: Path) -> None:
 
 def _require_own_folder(scripts: Sequence[Path]) -> None:
     """What `run` would refuse as well."""
-    from tpuctl.preflight.script import refuse_home
+    from tpuctl.preflight.submit_gate import refuse_home
 
     for one in scripts:
         if one.is_file():
             refuse_home(one.parent, str(one))
+
+
+# Rewrites --------------------------------------------------------------------------------------
+
+
+def _fix_once(state: State, report: Report) -> bool:
+    """Make what can be made of a report's rewrites; whether any file was changed by it.
+
+    Shows the differences on stderr and asks, unless --yes. Raises Usage where nobody can answer.
+    """
+    from tpuctl.errors import Diagnostic
+    from tpuctl.model.events import Note, Warned
+    from tpuctl.preflight.fixes import propose, write
+    from tpuctl.preflight.submit_gate import shown_path
+
+    fixes = propose(report.findings)
+    if not fixes.rewrites:
+        for left in fixes.left:
+            where = f"{shown_path(left.finding.path)}:{left.finding.line}"
+            detail = f"{left.finding.code}: {left.why}"
+            state.view.on(
+                Warned(
+                    Diagnostic(
+                        "Not fixed",
+                        detail,
+                        where=where,
+                        hint="Change it by hand; what the rule asks for:\n"
+                        f"    tpuctl check --explain {left.finding.code}",
+                    )
+                )
+            )
+        return False
+    if not state.yes:
+        if not state.json:
+            for line in _difference_lines(fixes, _stderr(state)):
+                print(line, file=sys.stderr)
+        count = len(fixes.rewrites)
+        state.confirm(f"Change {count} file{'s' * (count != 1)}?")
+    has_changed = False
+    for rewrite in fixes.rewrites:
+        name = shown_path(rewrite.path)
+        why = write(rewrite)
+        if why:
+            state.view.on(
+                Warned(
+                    Diagnostic(
+                        "Not fixed",
+                        why,
+                        where=name,
+                        hint="Make the file writable, or change it by hand as the check tells:\n"
+                        "    tpuctl check",
+                    )
+                )
+            )
+            continue
+        has_changed = True
+        codes = sorted({one.code for one in fixes.findings if one.path == rewrite.path})
+        state.view.on(Note(f"Changed {name}: {', '.join(codes)}"))
+    return has_changed
+
+
+def _difference_lines(fixes: Fixes, paper: Paper) -> Iterator[str]:
+    from tpuctl.preflight.fixes import difference
+    from tpuctl.preflight.submit_gate import shown_path
+    from tpuctl.view.text_wrapping import plain
+
+    colors = {"+": "32", "-": "31", "@": "36"}
+    for rewrite in fixes.rewrites:
+        for line in difference(rewrite, shown_path(rewrite.path)):
+            color = colors.get(line[:1], "")
+            yield paper.colored(plain(line), color) if color else plain(line)
+
+
+def _stderr(state: State) -> Paper:
+    from tpuctl.view.findings import Paper
+
+    return Paper.of(sys.stderr, no_color=state.no_color)
 
 
 # Rules -------------------------------------------------------------------------------------------
@@ -308,7 +385,7 @@ def _codes(select: Sequence[str] | None, ignore: Sequence[str] | None) -> frozen
 
 
 def _meant(words: Sequence[str], option: str) -> frozenset[str]:
-    from tpuctl.preflight.selection import codes_of
+    from tpuctl.preflight.rules import codes_of
 
     several = [one.strip() for word in words for one in word.split(",") if one.strip()]
     if not several:
@@ -337,8 +414,7 @@ _LIST += "    tpuctl check --explain TPU101"
 
 
 def _explain(state: State, word: str) -> None:
-    from tpuctl.preflight.rules import RULES
-    from tpuctl.preflight.selection import codes_of
+    from tpuctl.preflight.rules import RULES, codes_of
     from tpuctl.view.findings import Paper
     from tpuctl.view.rules import rule_data, rule_text
 

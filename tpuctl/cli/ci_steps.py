@@ -195,7 +195,7 @@ def summary(
 
     Example: tpuctl ci summary >> "$GITHUB_STEP_SUMMARY"
     """
-    from tpuctl.view.annotations import run_annotation
+    from tpuctl.view.github_annotations import run_annotation
     from tpuctl.view.report import report_data
     from tpuctl.view.summary import markdown
 

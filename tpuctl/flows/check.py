@@ -8,10 +8,9 @@ from pathlib import Path
 from tpuctl.model.events import Emit, Warned
 from tpuctl.model.job import Form, as_argument
 from tpuctl.model.stack import Stack
-from tpuctl.preflight.checking import check_wanted, target_of
-from tpuctl.preflight.command import Runnable, runnable
+from tpuctl.preflight.check import check_wanted, target_of
 from tpuctl.preflight.findings import Report
-from tpuctl.preflight.refusing import require_no_errors, warning_of
+from tpuctl.preflight.submit_gate import Runnable, require_no_errors, runnable, warning_of
 
 __all__ = ["check", "refuse_errors"]
 

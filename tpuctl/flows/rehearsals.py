@@ -5,7 +5,7 @@ from __future__ import annotations
 from tpuctl.jobs.pack_index_cache import cache_home
 from tpuctl.model.job import JobRecord
 from tpuctl.model.stack import Stack
-from tpuctl.preflight.rehearsal.record import Content, Rehearsed
+from tpuctl.preflight.rehearsal.history import Content, Rehearsed
 
 __all__ = ["content_of", "rehearsals", "rehearsed_before", "was_rehearsed"]
 

@@ -43,7 +43,7 @@ from tpuctl.model.job import Form, JobRecord, as_argument
 from tpuctl.model.log_range import WHOLE, LogPart
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import Down
-from tpuctl.preflight.command import check_runnable, check_setup, runnable
+from tpuctl.preflight.submit_gate import check_runnable, check_setup, runnable
 
 __all__ = [
     "PHASES",

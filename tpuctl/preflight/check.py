@@ -7,19 +7,69 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from tpuctl.catalog import runtimes
+from tpuctl.preflight.analysis.reachability import reachability_of
+from tpuctl.preflight.analysis.source import Module, Project, load
+from tpuctl.preflight.analysis.syntax import Function, title
+from tpuctl.preflight.analysis.traced import find_traced
 from tpuctl.preflight.findings import Finding, Remark, Report, Severity, Target
-from tpuctl.preflight.functions import title
-from tpuctl.preflight.reachability import reachability_of
-from tpuctl.preflight.rules import FAMILIES, reading
-from tpuctl.preflight.silence import Silence
-from tpuctl.preflight.source import Function, Module, Project, load
-from tpuctl.preflight.traced import find_traced
+from tpuctl.preflight.rules import FINDERS, NOT_PYTHON
+from tpuctl.preflight.submit_gate import Runnable, other_interpreter
+from tpuctl.preflight.suppressions import Silence
 
-__all__ = ["check_folder", "check_project"]
+if TYPE_CHECKING:
+    from tpuctl.model.stack import Stack
+
+__all__ = [
+    "check_folder",
+    "check_path",
+    "check_project",
+    "check_wanted",
+    "described",
+    "target_of",
+    "usual_target",
+]
 
 CALLED = ("TPU3", "TPU4")  # rules about what plain Python does
 GUARD = b"__main__"  # what a file that is started usually has in it
+
+
+def target_of(stack: Stack) -> Target:
+    """What a stack's jobs run on."""
+    return Target(stack.file.tpu.kind, stack.runtime.tensorflow, stack.accelerator.devices)
+
+
+def usual_target() -> Target:
+    """Where nobody says: a TPU VM with the newest TensorFlow that there is a runtime of."""
+    return Target("vm", next((one.tensorflow for one in runtimes() if one.tensorflow), None))
+
+
+def described(target: Target, name: str = "") -> str:
+    """A target in words; `name` is the TPU's type."""
+    kind = "TPU node" if target.kind == "node" else "TPU VM"
+    parts = [f"a {kind}", *([name] if name else [])]
+    with_ = f" with TensorFlow {target.tensorflow}" if target.tensorflow else ""
+    return " ".join(parts) + with_
+
+
+def check_path(path: Path, target: Target) -> Report:
+    """Check a script with what it imports of its folder, or all files of Python below a folder."""
+    if path.is_dir():
+        return check_folder(path, target)
+    if other_interpreter(path):
+        text = "not looked at: its first line says that it is no Python"
+        return Report((), (path.absolute(),), remarks=(Remark(path.absolute(), 1, text),))
+    return check_project(path, target)
+
+
+def check_wanted(wanted: Runnable, target: Target) -> Report:
+    """Check what a job is to run, as far as it is Python of the folder that is shipped."""
+    if wanted.file is None or wanted.form == "shell":
+        return Report((), ())
+    module = wanted.program if wanted.form == "module" else ""
+    return check_project(wanted.file, target, wanted.folder, module)
 
 
 def check_project(
@@ -31,15 +81,15 @@ def check_project(
     Raises nothing for what stands in the files.
     """
     project = load(script, root, module)
-    found = list(reading.find(project, target))
+    found: list[Finding] = []
     remarks = []
-    if "__main__" in project.modules:
-        for family in FAMILIES:
-            try:
-                found += family(project, target)
-            except RecursionError:
-                text = "nested too deeply for all rules: some did not look at it"
-                remarks.append(Remark(project.script.path, 1, text))
+    is_readable = "__main__" in project.modules
+    for find in FINDERS.values() if is_readable else [FINDERS[NOT_PYTHON]]:
+        try:
+            found += find(project, target)
+        except RecursionError:
+            text = "nested too deeply for all rules: some did not look at it"
+            remarks.append(Remark(project.script.path, 1, text))
     kept, silences = _heard(project, _weighed(project, target, found))
     remarks += [one for silence in silences for one in silence.remarks]
     files = (*(module.path for module in project), *(one.path for one in project.broken))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from tpuctl.preflight.source import Project
-
-__all__ = ["Edit", "Find", "Finding", "Remark", "Report", "Rule", "Severity", "Target"]
+__all__ = ["Edit", "Finding", "Remark", "Report", "Rule", "Severity", "Target"]
 
 
 class Severity(StrEnum):
@@ -70,9 +67,6 @@ class Finding:
     def moved(self, severity: Severity) -> Finding:
         """The same with another severity."""
         return replace(self, severity=severity)
-
-
-Find = Callable[["Project", Target], Iterator[Finding]]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from tpuctl.preflight.findings import Finding, Report, Severity
-from tpuctl.preflight.refusing import counted, shown_path
+from tpuctl.preflight.submit_gate import counted, shown_path
 from tpuctl.view.source_lines import Sources
 from tpuctl.view.text_wrapping import columns, cut, plain, wrapped
 

@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tpuctl.preflight.findings import Severity
-from tpuctl.preflight.refusing import shown_path
+from tpuctl.preflight.submit_gate import shown_path
 from tpuctl.view.findings import COLORS, INDENT, Paper
 from tpuctl.view.tables import money
 from tpuctl.view.text_wrapping import columns, cut, plain, wrapped
 
 if TYPE_CHECKING:
-    from tpuctl.preflight.rehearsal.finding import Finding, Target
-    from tpuctl.preflight.rehearsal.outcome import Rehearsal
+    from tpuctl.preflight.rehearsal.findings import Finding, Target
+    from tpuctl.preflight.rehearsal.report import Rehearsal
 
 __all__ = ["rehearsal_data", "rehearsal_lines"]
 

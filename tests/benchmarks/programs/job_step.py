@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 import tensorflow as tf
-from _tpuctl_rehearsal import capture
+from _tpuctl_rehearsal import lowering_session
 
 import options
 from training.interruption import Stop
@@ -68,7 +68,7 @@ def main(size: str, length: int) -> None:
             )
             return job.choice.run(of_replica, (batch,))
 
-        capture.take(step, [batch_of(BATCHES.get(length, 8), length)])
+        lowering_session.take(step, [batch_of(BATCHES.get(length, 8), length)])
 
 
 if __name__ == "__main__":

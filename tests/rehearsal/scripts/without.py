@@ -4,9 +4,9 @@ import os
 import subprocess
 import sys
 
-import writing
+import settings
 
-print(writing.TEXT, " ".join(sys.argv[1:]), flush=True)
+print(settings.TEXT, " ".join(sys.argv[1:]), flush=True)
 print("shim on the path:", any("preflight" in entry for entry in sys.path), flush=True)
 if sys.argv[1:2] == ["parent"]:
     subprocess.run([sys.executable, __file__, "child"], check=True)

@@ -15,7 +15,7 @@ sys.path.append(str(Path(sys.argv[1]).parent))  # last: its neighbours' names ar
 
 import numpy as np
 import tensorflow as tf
-from shim.functional import FunctionOfValues, NotOfValues
+from shim.pure_function import FunctionOfValues, NotOfValues
 
 given = tf.constant([0, 2, 3])
 table = tf.Variable(np.arange(12.0, dtype="float32").reshape(4, 3) / 10)

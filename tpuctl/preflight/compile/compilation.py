@@ -11,7 +11,8 @@ from typing import Any
 from tpuctl.engine.step import Step, step
 from tpuctl.errors import OperationFailed, Refused, Usage
 from tpuctl.model.events import Emit
-from tpuctl.preflight.compile.conversation import Compiler, Door, HungUp
+from tpuctl.preflight.compile.batch_search import MOST, guess, largest, room_of, too_much
+from tpuctl.preflight.compile.protocol import Compiler, Door, HungUp
 from tpuctl.preflight.compile.report import (
     Answer,
     CompileReport,
@@ -20,9 +21,8 @@ from tpuctl.preflight.compile.report import (
     Sizes,
     place,
 )
-from tpuctl.preflight.compile.search import MOST, guess, largest, room_of, too_much
-from tpuctl.preflight.rehearsal.observed import ShimFailed, read
-from tpuctl.preflight.rehearsal.process import Command, Exit, last_lines, run
+from tpuctl.preflight.rehearsal.observations import ShimFailed, read
+from tpuctl.preflight.rehearsal.script_process import Command, Exit, last_lines, run
 
 __all__ = ["LOWERED_WITH", "Wanted", "compile_step", "settings_of"]
 

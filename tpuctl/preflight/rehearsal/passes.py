@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Literal, TypeVar
 
-from tpuctl.preflight.rehearsal.observed import (
+from tpuctl.preflight.rehearsal.observations import (
     Checkpoint,
     Compiled,
     Ended,

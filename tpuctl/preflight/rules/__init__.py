@@ -1,27 +1,37 @@
-"""The rules, a family in each file: what it looks for, and what the pages say of it."""
+"""The rules of the check: one in each file, which is registered by being there.
+
+A file tells all of its rule: `RULE` is what the pages say of it, and `find` yields what breaks it
+in a project. It is named by its code and its name, `tpu101_boolean_mask.py`.
+"""
 
 from __future__ import annotations
 
-from tpuctl.preflight.findings import Find, Rule
-from tpuctl.preflight.rules import (
-    batches,
-    control,
-    data,
-    hygiene,
-    operations,
-    reading,
-    setup,
-    shapes,
-    versions,
-)
+import pkgutil
+import re
+from collections.abc import Callable, Iterator
+from importlib import import_module
 
-__all__ = ["FAMILIES", "RULES"]
+from tpuctl.preflight.analysis.source import Project
+from tpuctl.preflight.findings import Finding, Rule, Target
 
-_MODULES = (control, operations, shapes, batches, data, setup, versions, hygiene)
-FAMILIES: tuple[Find, ...] = tuple(one.find for one in _MODULES)
-RULES: dict[str, Rule] = {
-    rule.code: rule
-    for rule in sorted(
-        (rule for one in (reading, *_MODULES) for rule in one.RULES), key=lambda rule: rule.code
-    )
-}
+__all__ = ["FINDERS", "NOT_PYTHON", "RULES", "codes_of"]
+
+NOT_PYTHON = "TPU000"  # the one rule for files that cannot be read
+BEGINNING = re.compile(r"TPU\d*")
+Find = Callable[[Project, Target], Iterator[Finding]]
+
+_MODULES = [
+    import_module(f"{__name__}.{one.name}")
+    for one in sorted(pkgutil.iter_modules(__path__))
+    if not one.name.startswith("_")
+]
+RULES: dict[str, Rule] = {one.RULE.code: one.RULE for one in _MODULES}
+FINDERS: dict[str, Find] = {one.RULE.code: one.find for one in _MODULES}
+
+
+def codes_of(word: str) -> frozenset[str]:
+    """The codes that `TPU101`, `TPU1` or `boolean-mask` stands for; none of an unknown word."""
+    wanted = word.strip()
+    if BEGINNING.fullmatch(wanted.upper()):
+        return frozenset(code for code in RULES if code.startswith(wanted.upper()))
+    return frozenset(code for code, rule in RULES.items() if rule.name == wanted.lower())

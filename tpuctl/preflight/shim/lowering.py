@@ -16,8 +16,8 @@ from tensorflow.python import pywrap_tfe  # type: ignore[import-untyped, import-
 from tensorflow.python.distribute import distribute_lib  # type: ignore[import-untyped, import-not-found, unused-ignore]
 from tensorflow.python.framework import kernels  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
-from .functional import FunctionOfValues, NotOfValues, bodies, needed
-from .places import Places, Where
+from .locations import Places, Where
+from .pure_function import FunctionOfValues, NotOfValues, bodies, needed
 
 __all__ = ["Lowered", "Unlowered", "lower"]
 

@@ -6,8 +6,8 @@ import re
 import weakref
 from typing import Any
 
+from .context import Rehearsal
 from .graphs import MARK
-from .rehearsal import Rehearsal
 
 __all__ = ["Refusals"]
 

@@ -36,7 +36,7 @@ def begin() -> None:
         return
     try:
         load_package()
-        importlib.import_module(f"{NAME}.beginning").begin(os.environ)
+        importlib.import_module(f"{NAME}.install").begin(os.environ)
     except Exception:
         traceback.print_exc()  # nowhere to write it down yet
 

@@ -6,9 +6,9 @@ import functools
 import importlib
 from typing import Any
 
+from .context import Rehearsal, Trace
 from .graphs import Graphs
 from .refusals import Refusals
-from .rehearsal import Rehearsal, Trace
 from .tensors import shape_of
 
 __all__ = ["install"]

@@ -1,0 +1,29 @@
+"""Each rule's cases of its own: `tests/cases/check/`, a file for each rule, named as the rule's."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.checked import Checked
+from tpuctl.preflight.findings import Target
+
+FOLDER = Path(__file__).resolve().parents[1] / "cases" / "check"
+
+
+def cases() -> Iterator[object]:
+    for file in sorted(FOLDER.glob("*.toml")):
+        for number, case in enumerate(tomllib.loads(file.read_text("utf-8"))["case"]):
+            yield pytest.param(file, case, id=f"{file.stem}-{number}")
+
+
+@pytest.mark.parametrize(("file", "case"), list(cases()))
+def test_exactly_what_is_marked_is_found(file: Path, case: dict[str, Any], tmp_path: Path) -> None:
+    assert case["why"], file
+    code = file.stem.partition("_")[0].upper()
+    target = Target(**{"tensorflow": "2.18.0", "replicas": 8, **case.get("target", {})})
+    Checked(tmp_path, code).marked(case["source"], target)

@@ -1,0 +1,56 @@
+"""Where the functions of a project are called."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from functools import cached_property
+
+from tpuctl.preflight.analysis.functions import function_of
+from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.syntax import Function
+
+__all__ = ["Callers"]
+
+
+class Callers:
+    """Finds the calls of one project."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+
+    def calls_of(
+        self, module: Module, function: Function
+    ) -> tuple[list[tuple[Module, ast.Call]], bool]:
+        """Where a function of the project's own is called, and whether that is all."""
+        if isinstance(function, ast.Lambda):
+            return [], False
+        around = module.parents.get(function)
+        name = function.name
+        if name == "__init__" and isinstance(around, ast.ClassDef):
+            name = around.name
+        found, is_all = [], True
+        for where, node in self.mentions.get(name, ()):
+            parent = where.parents.get(node)
+            if isinstance(parent, ast.Call) and parent.func is node:
+                if isinstance(around, ast.ClassDef) or self._is(where, node, function):
+                    found.append((where, parent))
+            elif self._is(where, node, function):
+                is_all = False
+        return found, is_all
+
+    def _is(self, where: Module, node: ast.AST, function: Function) -> bool:
+        told = function_of(self.project, where, node)
+        return told is not None and told[1] is function
+
+    @cached_property
+    def mentions(self) -> dict[str, list[tuple[Module, ast.AST]]]:
+        """Where each name is read, as a name or as an attribute."""
+        found: dict[str, list[tuple[Module, ast.AST]]] = defaultdict(list)
+        for module in self.project:
+            for node in module.nodes:
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                    found[node.id].append((module, node))
+                elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                    found[node.attr].append((module, node))
+        return found

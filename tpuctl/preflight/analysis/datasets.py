@@ -1,0 +1,232 @@
+"""Data sets: how many examples they have, and what becomes of their batches."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tpuctl.preflight.analysis.functions import function_of
+from tpuctl.preflight.analysis.locations import method_part
+from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.syntax import Function, argument
+
+__all__ = ["assigned", "divides", "stays_on_host"]
+
+# What keeps the number of examples.
+KEEPS = {"shuffle", "map", "cache", "prefetch", "with_options", "enumerate", "filter_by_shard"}
+# What takes a batch and leaves it on the host.
+LIBRARIES = ("numpy.", "tensorflow.io.", "tensorflow.train.", "tensorflow.summary.")
+BUILTINS = {"print", "len", "enumerate", "str", "repr", "list", "tuple", "zip"}
+ON_HOST = {"as_numpy_iterator", "unbatch", "save", "cardinality"}
+
+
+def divides(module: Module, node: ast.Call, before: list[ast.Call]) -> bool:
+    """Whether the number of examples is known, and divides evenly."""
+    size = _number(module, argument(node, 0, "batch_size"))
+    if not size:
+        return False
+    factor = 1
+    for one in before:
+        last = getattr(one.func, "attr", "")
+        if last == "repeat":
+            factor *= _number(module, argument(one, 0, "count")) or 1
+        elif last in ("take",):
+            count = _number(module, argument(one, 0, "count"))
+            return count is not None and count * factor % size == 0
+        elif last == "range" and len(one.args) == 1:
+            count = _number(module, one.args[0])
+            return count is not None and count * factor % size == 0
+        elif last in ("from_tensor_slices", "from_tensors"):
+            count = _length(module, one.args[0]) if one.args else None
+            return count is not None and count * factor % size == 0
+        elif last not in KEEPS:
+            return False
+    return False
+
+
+def _number(module: Module, node: ast.expr | None, depth: int = 0) -> int | None:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        left, right = _number(module, node.left, depth), _number(module, node.right, depth)
+        return left * right if left is not None and right is not None else None
+    value = _only_value(module, node)
+    return None if value is None or depth > 5 else _number(module, value, depth + 1)
+
+
+def _only_value(module: Module, node: ast.expr | None) -> ast.expr | None:
+    """What a name is given, where that is one thing only."""
+    if not isinstance(node, ast.Name):
+        return None
+    for around in (module.function_around(node), module.tree):
+        if around is None:
+            continue
+        found = list(assigned(module, around, node.id, 1 << 30))
+        if found:
+            return found[0] if len(found) == 1 else None
+    return None
+
+
+def _length(module: Module, node: ast.expr, depth: int = 0) -> int | None:
+    """The first dimension of an array or a structure of them."""
+    if isinstance(node, (ast.Tuple, ast.Dict)) and depth < 5:
+        parts = node.elts if isinstance(node, ast.Tuple) else node.values
+        found = (_length(module, part, depth + 1) for part in parts)
+        return next((one for one in found if one is not None), None)
+    if isinstance(node, ast.List):
+        return len(node.elts)
+    if isinstance(node, ast.Call):
+        return _made_length(module, node, depth)
+    value = _only_value(module, node)
+    return None if value is None or depth > 5 else _length(module, value, depth + 1)
+
+
+def _made_length(module: Module, node: ast.Call, depth: int) -> int | None:
+    last = getattr(node.func, "attr", "")
+    if last in ("astype", "reshape") and isinstance(node.func, ast.Attribute) and depth < 5:
+        return _length(module, node.func.value, depth + 1) if last == "astype" else None
+    name = module.names.of(node.func) or ""
+    if not name.startswith(("numpy.", "tensorflow.")):
+        return None
+    if last in ("rand", "randn"):
+        return _number(module, node.args[0]) if node.args else None
+    if last in ("arange", "range"):
+        return _number(module, node.args[0]) if len(node.args) == 1 else None
+    places = {"randint": 2, "standard_normal": 0, "random": 0, "zeros": 0, "ones": 0}
+    places |= {"normal": 0 if name.startswith("tensorflow") else 2, "full": 0, "fill": 0}
+    places |= {"uniform": 0 if name.startswith("tensorflow") else 2}
+    if last not in places:
+        return None
+    shape = argument(node, places[last], "size") or argument(node, places[last], "shape")
+    if isinstance(shape, (ast.Tuple, ast.List)):
+        return _number(module, shape.elts[0]) if shape.elts else None
+    return _number(module, shape)
+
+
+def assigned(module: Module, around: ast.AST, name: str, line: int) -> Iterator[ast.expr]:
+    """What a name is given in a function before a line."""
+    for node in ast.walk(around):
+        if isinstance(node, ast.Assign) and node.lineno <= line:
+            for target in node.targets:
+                if isinstance(target, ast.Name) and target.id == name:
+                    yield node.value
+
+
+# Batches ------------------------------------------------------------------------------------
+
+
+def stays_on_host(project: Project, module: Module, node: ast.Call) -> bool:
+    """Whether batches are taken apart again, or only read by Python."""
+    return _is_unbatched(project, module, node) or _is_read(module, node)
+
+
+def _is_unbatched(project: Project, module: Module, node: ast.Call) -> bool:
+    around = module.function_around(node)
+    outer = None if around is None else module.function_around(around)
+    names = _names_of(module, node)
+    for where, call in _unbatches(project):
+        if where is module and _place(call) > _place(node):
+            if outer is not None and outer in where.around(call):
+                return True  # what a function within makes, the one around takes apart
+            root = _root(call)
+            if isinstance(root, ast.Name) and root.id in names:
+                return where.function_around(call) is around
+        if around is not None and _returns(module, around, node):
+            root = _root(call)
+            made = function_of(project, where, root.func) if isinstance(root, ast.Call) else None
+            if made is not None and made[1] is around:
+                return True
+    return False
+
+
+def _unbatches(project: Project) -> list[tuple[Module, ast.Call]]:
+    if "unbatches" not in project.known:
+        project.known["unbatches"] = [
+            (module, call)
+            for module in project
+            for call in module.calls
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "unbatch"
+        ]
+    found: list[tuple[Module, ast.Call]] = project.known["unbatches"]
+    return found
+
+
+def _is_read(module: Module, node: ast.Call) -> bool:
+    """Whether all who take the batches are loops of Python's that hand them to no step."""
+    names = _names_of(module, node)
+    ends = [_end(module, node)]
+    around = module.function_around(node) or module.tree
+    if isinstance(module.parents.get(ends[0]), ast.Assign):
+        if len(names) != 1:
+            return False
+        ends = [
+            _end(module, part)
+            for part in ast.walk(around)
+            if isinstance(part, ast.Name) and part.id in names and isinstance(part.ctx, ast.Load)
+        ]
+    return bool(ends) and all(_is_host_end(module, one) for one in ends)
+
+
+def _is_host_end(module: Module, node: ast.AST) -> bool:
+    if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ON_HOST:
+        return True
+    parent = module.parents.get(node)
+    while isinstance(parent, ast.Call) and getattr(parent.func, "id", "") in BUILTINS:
+        node, parent = parent, module.parents.get(parent)
+    if not isinstance(parent, ast.For) or parent.iter is not node:
+        return False
+    taken = {one.id for one in ast.walk(parent.target) if isinstance(one, ast.Name)}
+    return not any(_hands_on(module, call, taken) for one in parent.body for call in _calls(one))
+
+
+def _hands_on(module: Module, call: ast.Call, taken: set[str]) -> bool:
+    """Whether a call takes one of the names to where a TPU may be."""
+    given = [*call.args, *(key.value for key in call.keywords)]
+    if not any(
+        isinstance(part, ast.Name) and part.id in taken for one in given for part in ast.walk(one)
+    ):
+        return False
+    name = module.names.of(call.func)
+    if name is None:
+        return getattr(call.func, "id", "") not in BUILTINS
+    return not name.startswith(LIBRARIES)
+
+
+def _calls(node: ast.AST) -> Iterator[ast.Call]:
+    return (one for one in ast.walk(node) if isinstance(one, ast.Call))
+
+
+def _end(module: Module, node: ast.AST) -> ast.AST:
+    """The last call of the chain of methods that one begins."""
+    while True:
+        parent = module.parents.get(node)
+        call = module.parents.get(parent) if isinstance(parent, ast.Attribute) else None
+        if not isinstance(call, ast.Call) or call.func is not parent:
+            return node
+        node = call
+        if getattr(call.func, "attr", "") in ON_HOST:
+            return node
+
+
+def _root(call: ast.Call) -> ast.AST:
+    """What the chain of methods begins with that ends in a call."""
+    node: ast.AST = call
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        node = node.func.value
+    return node
+
+
+def _names_of(module: Module, node: ast.Call) -> set[str]:
+    parent = module.parents.get(_end(module, node))
+    targets = parent.targets if isinstance(parent, ast.Assign) else []
+    return {one.id for one in targets if isinstance(one, ast.Name)}
+
+
+def _returns(module: Module, function: Function, node: ast.Call) -> bool:
+    parent = module.parents.get(_end(module, node))
+    return isinstance(parent, ast.Return) and module.function_around(parent) is function
+
+
+def _place(call: ast.Call) -> tuple[int, int]:
+    part = method_part(call)
+    return getattr(part, "lineno", 0), getattr(part, "col_offset", 0)

@@ -1,0 +1,174 @@
+"""Where the names of a project are bound, and where they are read."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.syntax import FUNCTIONS, dotted
+
+__all__ = ["Definition", "Definitions", "Key", "Method", "is_super"]
+
+DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
+SCOPES = frozenset(FUNCTIONS)
+RARE = frozenset((*DEFINITIONS, ast.Global, ast.Nonlocal))
+Method = ast.FunctionDef | ast.AsyncFunctionDef
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
+Key = tuple[ast.AST, str]  # a function or file, and a name in it
+
+
+class Definitions:
+    """The functions and classes of a project by the scopes that their names are bound in."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self.module_of: dict[Definition, Module] = {}
+        self.scopes: dict[ast.AST, ast.AST] = {}  # the function or file around each part
+        self.bound: set[Key] = set()
+        self.defined: dict[Key, Definition] = {}  # the last one of a name
+        self.every: list[tuple[Key, Definition]] = []
+        self.loads: dict[str, list[tuple[Module, ast.Name]]] = defaultdict(list)
+        self.attribute_loads: dict[str, list[tuple[Module, ast.Attribute]]] = defaultdict(list)
+        self.assigned: dict[str, set[ast.ClassDef]] = defaultdict(set)  # by their attributes' names
+        self.aliases: dict[str, set[str]] = defaultdict(set)  # under which else a name is imported
+        self._named_keys: dict[str, Key | None] = {}
+        self._families: dict[ast.ClassDef, list[ast.ClassDef]] = {}
+        for module in project:
+            self._add(module)
+
+    def _add(self, module: Module) -> None:
+        scopes = self.scopes
+        scopes[module.tree] = module.tree
+        elsewhere: list[Key] = []
+        for node, parent in module.parents.items():
+            scopes[node] = scope = parent if parent.__class__ in SCOPES else scopes[parent]
+            kind = node.__class__
+            if kind is ast.Name:
+                self._note_name(module, node, scope)  # type: ignore[arg-type]
+            elif kind is ast.Attribute:
+                self._note_attribute(module, node)  # type: ignore[arg-type]
+            elif kind is ast.arg:
+                assert isinstance(node, ast.arg)
+                self.bound.add((scope, node.arg))
+            elif kind not in RARE:
+                pass
+            elif isinstance(node, (ast.Global, ast.Nonlocal)):
+                elsewhere += [(scope, name) for name in node.names]
+                if isinstance(node, ast.Global):
+                    self.bound.update((module.tree, name) for name in node.names)
+            elif isinstance(node, DEFINITIONS):
+                self._define(module, node, scope)
+        self.bound.difference_update(elsewhere)
+        for alias, name in module.names.known.items():
+            last = name.rpartition(".")[2]
+            if alias != last:
+                self.aliases[last].add(alias)
+
+    def _note_name(self, module: Module, node: ast.Name, scope: ast.AST) -> None:
+        if isinstance(node.ctx, ast.Load):
+            self.loads[node.id].append((module, node))
+        else:
+            self.bound.add((scope, node.id))
+            self._assign(module.parents[module.parents[node]], node.id)
+
+    def _note_attribute(self, module: Module, node: ast.Attribute) -> None:
+        if not isinstance(node.ctx, ast.Load):
+            if dotted(node.value) == "self":
+                self._assign(module.class_around(node), node.attr)
+        elif not is_super(node.value):
+            self.attribute_loads[node.attr].append((module, node))
+
+    def _define(self, module: Module, node: Definition, scope: ast.AST) -> None:
+        self.module_of[node] = module
+        if isinstance(node, ast.Lambda):
+            return
+        parent = module.parents[node]
+        if isinstance(parent, ast.ClassDef):
+            self._assign(parent, node.name)
+        else:
+            self.defined[scope, node.name] = node
+            self.every.append(((scope, node.name), node))
+            self.bound.add((scope, node.name))
+
+    def _assign(self, owner: ast.AST | None, name: str) -> None:
+        if isinstance(owner, ast.ClassDef):
+            self.assigned[name].add(owner)
+
+    def loads_of(self, key: Key) -> list[tuple[Module, ast.AST]]:
+        """Where what is bound is read, as a name or as an attribute of a module."""
+        names, found = [key[1]], []
+        for name in names:  # it grows
+            names += [alias for alias in self.aliases.get(name, ()) if alias not in names]
+            for module, node in (*self.loads.get(name, ()), *self.attribute_loads.get(name, ())):
+                if self.key_of(module, node) == key:
+                    found.append((module, node))
+        return found
+
+    def key_of(self, module: Module, node: ast.AST) -> Key | None:
+        """Where the name is bound that an expression stands for."""
+        if isinstance(node, ast.Name):
+            scope = self.scopes[node]
+            while not isinstance(scope, ast.Module):
+                if (scope, node.id) in self.bound:
+                    return scope, node.id
+                scope = self.scopes[scope]
+            own = (module.tree, node.id)
+            if own in self.defined:
+                return own
+            imported = self._imported(module, node.id)
+            return imported or (own if own in self.bound else None)
+        if isinstance(node, ast.Attribute) and (name := module.names.of(node)) is not None:
+            return self._named(name)
+        return None
+
+    def _imported(self, module: Module, name: str) -> Key | None:
+        known = module.names.known.get(name)
+        found = self._named(known) if known is not None else None
+        for star in module.names.stars if found is None else ():
+            found = found or self._named(f"{star}.{name}")
+        return found
+
+    def _named(self, name: str) -> Key | None:
+        """Where a dotted name is bound in the project, seen through modules that import it."""
+        cache = self._named_keys
+        if name not in cache:
+            cache[name] = None  # a circle of imports
+            where, _, last = name.rpartition(".")
+            module = self.project.modules.get(where)
+            if module is not None:
+                own = (module.tree, last)
+                known = module.names.known.get(last)
+                if own in self.defined or (own in self.bound and known is None):
+                    cache[name] = own
+                elif known is not None and known != name:
+                    cache[name] = self._named(known)
+                else:
+                    cache[name] = self._imported(module, last)
+        return cache[name]
+
+    def methods_of(self, owner: ast.ClassDef) -> Iterator[Method]:
+        for base in self.family_of(owner):
+            for part in base.body:
+                if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                    yield part
+
+    def family_of(self, owner: ast.ClassDef) -> list[ast.ClassDef]:
+        """A class and those of the project that it derives from."""
+        if owner not in self._families:
+            found = [owner]
+            for one in found:  # it grows
+                bases = (self.class_of(self.module_of[one], base) for base in one.bases)
+                found += [base for base in bases if base is not None and base not in found]
+            self._families[owner] = found
+        return self._families[owner]
+
+    def class_of(self, module: Module, node: ast.AST) -> ast.ClassDef | None:
+        key = self.key_of(module, node)
+        found = self.defined.get(key) if key is not None else None
+        return found if isinstance(found, ast.ClassDef) else None
+
+
+def is_super(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and dotted(node.func) == "super"

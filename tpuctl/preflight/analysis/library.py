@@ -1,0 +1,311 @@
+"""What functions of TensorFlow, Keras and NumPy return, as far as rules need to know."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+
+from tpuctl.preflight.analysis.abstract_values import (
+    KNOWN,
+    STATIC,
+    TENSOR,
+    UNKNOWN,
+    Kind,
+    Value,
+    container,
+)
+from tpuctl.preflight.analysis.names import keras_name
+
+__all__ = [
+    "CONSTANT_ROWS",
+    "array_function",
+    "attribute_of",
+    "is_boolean_name",
+    "method_result",
+    "result_of",
+    "short",
+]
+
+BOOLEAN = Value(Kind.TENSOR, is_boolean=True)
+RAGGED = Value(Kind.RAGGED)
+CONSTANT_ROWS = "rows of constant lengths"  # the name of a ragged tensor that has such
+SPARSE = Value(Kind.SPARSE)
+STRUCTURE = Value(Kind.TENSOR, is_structure=True)
+
+# Of TensorFlow, without `tensorflow.`: what is Python's own when the program is traced.
+PLAIN = {
+    "get_static_value", "is_tensor", "is_symbolic_tensor", "executing_eagerly", "inside_function",
+    "as_dtype", "TensorShape", "TensorSpec", "RaggedTensorSpec", "name_scope", "device",
+    "control_dependencies", "no_op", "group", "type_spec_from_value", "broadcast_static_shape",
+    "init_scope", "print", "random.set_seed", "get_logger", "compat.as_str", "compat.as_bytes",
+    "compat.as_text", "nest.assert_same_structure", "nest.is_nested", "Assert",
+}  # fmt: skip
+PLAIN_MODULES = (
+    "debugging.assert", "config.", "io.gfile.", "summary.", "profiler.", "version.",
+    "autograph.", "dtypes.", "experimental.dtensor.", "sysconfig.", "test.",
+)  # fmt: skip
+LISTS = {
+    "split", "unstack", "meshgrid", "nest.flatten", "dynamic_partition", "gradients",
+    "broadcast_dynamic_list", "linalg.svd", "linalg.qr", "linalg.eigh", "nn.moments",
+    "nn.weighted_moments", "math.top_k", "nn.top_k", "unique", "unique_with_counts",
+    "image.non_max_suppression_padded", "image.non_max_suppression_with_scores",
+    "linalg.slogdet", "linalg.lu", "clip_by_global_norm", "nn.fused_batch_norm", "while_loop",
+    "nn.ctc_greedy_decoder", "nn.ctc_beam_search_decoder", "nn.max_pool_with_argmax",
+    "setdiff1d", "image.combined_non_max_suppression", "math.approx_max_k",
+}  # fmt: skip
+BOOLEANS = {
+    "equal", "not_equal", "greater", "greater_equal", "less", "less_equal", "logical_and",
+    "logical_or", "logical_not", "logical_xor", "is_nan", "is_inf", "is_finite", "isnan", "isinf",
+    "isfinite", "reduce_any", "reduce_all", "in_top_k", "is_non_decreasing", "sequence_mask",
+    "is_strictly_increasing", "approximate_equal", "regex_full_match", "any", "all", "isclose",
+}  # fmt: skip
+# These keep what they are given of whether it is boolean.
+KEEPS = {
+    "reshape", "squeeze", "expand_dims", "transpose", "gather", "gather_nd", "tile", "identity",
+    "stop_gradient", "repeat", "reverse", "roll", "pad", "slice", "broadcast_to", "ensure_shape",
+    "convert_to_tensor", "boolean_mask", "concat", "stack", "zeros_like", "ones_like", "constant",
+    "flatten", "ravel", "strided_slice", "swapaxes", "moveaxis", "vectorized_map", "map_fn",
+}  # fmt: skip
+SHAPES = {"shape", "size", "rank", "shape_n", "zeros_like", "ones_like", "ndims"}
+RAGGEDS = ("ragged.", "RaggedTensor.")
+RAGGED_FUNCTIONS = {"strings.split", "strings.bytes_split", "strings.unicode_split",
+                    "strings.unicode_decode", "strings.ngrams"}  # fmt: skip
+SPARSES = {
+    "SparseTensor", "IndexedSlices", "sparse.from_dense", "sparse.add", "sparse.concat",
+    "sparse.reorder", "sparse.reshape", "sparse.retain", "sparse.slice", "sparse.transpose",
+    "sparse.cross", "sparse.cross_hashed", "sparse.fill_empty_rows", "sparse.softmax",
+    "sparse.minimum", "sparse.maximum", "sparse.map_values", "sparse.expand_dims",
+    "sets.intersection", "sets.union", "sets.difference", "sparse.bincount",
+}  # fmt: skip
+STATIC_ATTRIBUTES = {
+    "shape", "dtype", "ndim", "name", "device", "graph", "rank", "op", "dtypes", "ragged_rank",
+}  # fmt: skip
+STATIC_METHODS = {
+    "get_shape", "set_shape", "as_list", "is_fully_defined", "keys", "numpy", "item", "tolist",
+}  # fmt: skip
+# What models' results are called where they have names.
+RESULTS = {
+    "loss", "logits", "last_hidden_state", "pooler_output", "hidden_states", "attentions",
+    "prediction_logits", "seq_relationship_logits", "start_logits", "end_logits", "T", "values",
+    "indices", "flat_values", "row_splits", "row_lengths", "encoder_last_hidden_state",
+}  # fmt: skip
+MASKS = ("mask", "valid", "is_", "keep", "selected", "positive", "negative", "condition")
+KERAS_PLAIN = {"backend.int_shape", "backend.floatx", "backend.epsilon", "backend.ndim",
+               "backend.dtype", "backend.learning_phase", "backend.image_data_format",
+               "backend.is_keras_tensor", "backend.backend", "ops.is_tensor", "ops.dtype",
+               "ops.ndim", "config.floatx", "config.epsilon", "backend.get_uid",
+               "backend.is_sparse", "utils.get_source_inputs"}  # fmt: skip
+PYTHON_TENSORS = ("tensorflow_addons.", "tensorflow_probability.", "einops.")
+
+
+def short(name: str) -> str | None:
+    """`math.top_k` of "tensorflow.math.top_k"; None for what is not TensorFlow's own."""
+    if not name.startswith("tensorflow.") or keras_name(name) is not None:
+        return None
+    name = name.removeprefix("tensorflow.")
+    for prefix in ("compat.v1.", "experimental.numpy."):
+        if name.startswith(prefix) and name not in LISTS:
+            name = name.removeprefix(prefix)
+    return name
+
+
+@cache
+def array_function(name: str | None) -> str | None:
+    """Like `short`, of a function of Keras' operations too: `where` of "keras.ops.where"."""
+    inside = short(name) if name is not None else None
+    keras = keras_name(name)
+    if inside is None and keras is not None and keras.startswith("ops."):
+        inside = keras.removeprefix("ops.").removeprefix("numpy.")
+    return inside
+
+
+def is_boolean_name(name: str) -> bool:
+    """Whether a tensor of that name is most likely one of yes and no."""
+    name = name.lower()
+    return name.startswith(MASKS) or name.endswith(("mask", "_valid", "masks"))
+
+
+def result_of(
+    name: str, given: Sequence[Value], named: Mapping[str, Value], node: ast.Call
+) -> Value:
+    """What a library's function returns for these arguments."""
+    inside = short(name)
+    if inside is not None:
+        return _tensorflow(inside, given, named, node)
+    keras = keras_name(name)
+    if keras is not None:
+        return _keras(keras, name, given, named, node)
+    everything = [*given, *named.values()]
+    if name.startswith("numpy."):
+        return STATIC
+    if name.endswith("shape_list"):
+        return container([STATIC])  # numbers, but for what nobody knows
+    if name.startswith(PYTHON_TENSORS) and any(one.is_symbolic for one in everything):
+        return STRUCTURE
+    last = name.rpartition(".")[2]
+    return Value(Kind.OBJECT, name=name) if last[:1].isupper() else UNKNOWN
+
+
+def _tensorflow(
+    name: str, given: Sequence[Value], named: Mapping[str, Value], node: ast.Call
+) -> Value:
+    first = given[0] if given else next(iter(named.values()), STATIC)
+    last = name.rpartition(".")[2]
+    if name in PLAIN or name.startswith(PLAIN_MODULES):
+        return STATIC
+    if name in SPARSES:
+        return SPARSE
+    if name in RAGGED_FUNCTIONS or name.startswith(RAGGEDS):
+        is_known = all(_flat(one).kind is Kind.STATIC for one in given[1:]) and len(given) > 1
+        return replace(RAGGED, name=CONSTANT_ROWS if is_known else "")
+    if name in LISTS:
+        return container([TENSOR])
+    if name == "Variable":
+        return TENSOR
+    if name.startswith(("data.", "distribute.", "lookup.", "train.", "tpu.", "saved_model.")):
+        return Value(Kind.OBJECT, name=f"tensorflow.{name}")
+    if last[:1].isupper():
+        return Value(Kind.OBJECT, name=f"tensorflow.{name}")
+    if first.kind is Kind.RAGGED and last not in SHAPES:
+        return RAGGED if not last.startswith("reduce_") or len(given) + len(named) > 1 else TENSOR
+    if last in SHAPES:
+        return KNOWN
+    if name in ("nest.map_structure", "map_fn", "vectorized_map", "scan", "foldl", "foldr"):
+        return STRUCTURE
+    if name in ("cond", "case", "switch_case"):
+        return STRUCTURE
+    return _of_arguments(name, last, given, named, node)
+
+
+def _of_arguments(
+    name: str, last: str, given: Sequence[Value], named: Mapping[str, Value], node: ast.Call
+) -> Value:
+    is_boolean = last in BOOLEANS and not _has_other_type(node)
+    if last in KEEPS:
+        is_boolean = any(one.is_boolean for one in given[:1]) or any(
+            one.is_boolean for one in (given[0].items or () if given else ())
+        )
+    if last == "where" and len(given) + len(named) >= 3:
+        is_boolean = any(one.is_boolean for one in given[1:])
+    is_boolean = is_boolean or _is_cast(node)
+    everything = [*given, *named.values()]
+    is_random = name.startswith("random.") or last.startswith(("random_", "sample_"))
+    symbolic = [_flat(one) for one in everything]
+    if not is_random and all(one.kind <= Kind.KNOWN for one in symbolic):
+        return replace(KNOWN, is_boolean=is_boolean)
+    return replace(TENSOR, is_boolean=is_boolean)
+
+
+def _flat(value: Value) -> Value:
+    """A value, or what is strongest within a list of them."""
+    return value.inner if value.is_container else value
+
+
+def _is_cast(node: ast.Call) -> bool:
+    """Whether the type asked for is boolean."""
+    asked = [one.value for one in node.keywords if one.arg == "dtype"] + node.args[1:2]
+    return any(
+        (isinstance(one, ast.Attribute) and one.attr in ("bool", "bool_"))
+        or (isinstance(one, ast.Name) and one.id == "bool")
+        or (isinstance(one, ast.Constant) and one.value == "bool")
+        for one in asked
+    )
+
+
+def _has_other_type(node: ast.Call) -> bool:
+    return any(one.arg == "dtype" for one in node.keywords) and not _is_cast(node)
+
+
+def _keras(
+    keras: str, name: str, given: Sequence[Value], named: Mapping[str, Value], node: ast.Call
+) -> Value:
+    if keras in KERAS_PLAIN:
+        return STATIC
+    module, _, last = keras.rpartition(".")
+    if keras in ("ops.shape", "backend.shape"):
+        return container([KNOWN])
+    if module in ("ops", "backend", "ops.numpy", "ops.nn"):
+        return _tensorflow(last, given, named, node)
+    if keras == "Input":
+        return Value(Kind.OBJECT, name=name)
+    if last[:1].islower():
+        if module.startswith(("losses", "metrics", "activations")) and last not in ("get",):
+            return TENSOR if any(one.is_symbolic for one in given) else STATIC
+        if module.startswith("random"):
+            return TENSOR
+    return Value(Kind.OBJECT, name=name)
+
+
+def attribute_of(value: Value, name: str) -> Value:
+    """What an attribute of a value is."""
+    if name in STATIC_ATTRIBUTES:
+        return STATIC
+    if value.kind is Kind.RAGGED:
+        return TENSOR if name in RESULTS else UNKNOWN
+    if value.kind is Kind.SPARSE:
+        return TENSOR
+    if value.is_symbolic:
+        if name in RESULTS:
+            return value if name in ("T", "values", "indices") else STRUCTURE
+        return UNKNOWN
+    if value.kind is Kind.OBJECT:
+        if name in ("trainable_variables", "trainable_weights", "weights", "variables"):
+            return container([STRUCTURE])
+        if name == "iterations" or (name == "loss" and "ModelOutput" in value.name):
+            return TENSOR
+        if name in ("num_replicas_in_sync", "replica_id_in_sync_group"):
+            return STATIC
+        return UNKNOWN
+    if value.is_container:
+        return value.inner if name in ("values", "indices", "y", "idx", "count") else UNKNOWN
+    return STATIC if value.kind is Kind.STATIC else UNKNOWN
+
+
+def method_result(value: Value, name: str, given: Sequence[Value]) -> Value:
+    """What a method of a value returns."""
+    if name in STATIC_METHODS:
+        return STATIC
+    if value.kind is Kind.RAGGED:
+        return {"to_tensor": TENSOR, "to_sparse": SPARSE}.get(name, TENSOR)
+    if value.kind is Kind.SPARSE:
+        return value
+    if value.is_container:
+        if name in ("items",):
+            return container([Value(Kind.STATIC, items=(STATIC, value.inner))])
+        return value.inner if name in ("get", "pop", "values") else STATIC
+    if value.is_symbolic:
+        if name == "items":
+            return container([Value(Kind.STATIC, items=(STATIC, value))])
+        return replace(value, is_boolean=value.is_boolean and name != "sum")
+    if value.kind is Kind.OBJECT:
+        return _object_method(value, name, given)
+    if value.kind is Kind.STATIC:
+        return STATIC
+    return UNKNOWN
+
+
+def _object_method(value: Value, name: str, given: Sequence[Value]) -> Value:
+    kind = value.name
+    if kind.startswith("tensorflow.TensorArray"):
+        return value if name in ("write", "scatter", "unstack", "split") else TENSOR
+    if kind.startswith("tensorflow.GradientTape"):
+        return container([STRUCTURE]) if name == "gradient" else TENSOR
+    if kind.startswith("tensorflow.lookup."):
+        return TENSOR
+    if kind.startswith("tensorflow.data."):
+        return value
+    if kind.startswith("tensorflow.random."):
+        return TENSOR
+    if ".metrics." in kind and name == "result":
+        return TENSOR
+    if kind.startswith("tensorflow.distribute.") and name in ("all_reduce", "reduce", "all_gather"):
+        return STRUCTURE
+    if name in ("get_scaled_loss", "result", "add_weight", "scale_loss"):
+        return TENSOR
+    if name == "get_unscaled_gradients":
+        return container([STRUCTURE])
+    if any(one.is_symbolic for one in given) and name not in ("apply_gradients", "watch"):
+        return STRUCTURE
+    return UNKNOWN

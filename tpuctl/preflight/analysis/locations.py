@@ -1,0 +1,118 @@
+"""Findings at a part of the source, and what the source says there and around it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from tpuctl.preflight.analysis.source import Module
+from tpuctl.preflight.analysis.traced import Traced
+from tpuctl.preflight.findings import Edit, Finding, Rule, Severity
+
+__all__ = [
+    "at",
+    "called_as",
+    "edit_of",
+    "is_excused",
+    "keyword_edit",
+    "method_part",
+    "shown",
+]
+
+Placed = ast.expr | ast.stmt | ast.keyword
+LONGEST = 60
+UNREACHED = "; an error if a step runs it, and none is known to"
+
+
+def at(
+    rule: Rule,
+    where: Module | Traced,
+    node: ast.AST,
+    message: str,
+    hint: str = "",
+    *,
+    severity: Severity | None = None,
+    edits: Iterable[Edit] = (),
+) -> Finding:
+    """A finding where a part of a file, or of a traced function, begins; as grave as the rule is,
+    unless `severity` says otherwise.
+
+    An error in a function that no step reaches is a risk: only if a step comes to call it.
+    """
+    severity = severity or rule.severity
+    if isinstance(where, Module):
+        module = where
+    else:
+        module = where.module
+        if severity is Severity.error and not where.is_reached:
+            severity = Severity.risk
+            message += UNREACHED
+    line: int = getattr(node, "lineno", 1)
+    column = module.column(line, getattr(node, "col_offset", 0))
+    return Finding(rule.code, severity, module.path, line, column, message, hint, tuple(edits))
+
+
+def shown(module: Module, node: ast.AST) -> str:
+    """A part's source between backticks, cut where it is long."""
+    text = module.segment(node)
+    return f"`{text}`" if len(text) <= LONGEST else f"`{text[: LONGEST - 1].rstrip()}…`"
+
+
+def called_as(module: Module, call: ast.Call) -> str:
+    """What is called, without the calls before it in its chain."""
+    return module.segment(call.func).rpartition("(")[2].rpartition(")")[2][-LONGEST:]
+
+
+def method_part(node: ast.Call) -> ast.AST:
+    """Where the method stands, not where its chain of calls begins."""
+    func = node.func
+    assert isinstance(func, ast.Attribute)
+    made = ast.copy_location(ast.Attribute(func.value, func.attr, ast.Load()), node)
+    made.lineno = func.end_lineno or node.lineno
+    made.col_offset = (func.end_col_offset or 0) - len(func.attr)
+    made.end_lineno, made.end_col_offset = node.end_lineno, node.end_col_offset
+    return made
+
+
+def edit_of(module: Module, node: Placed, text: str) -> Edit:
+    """Another text in the place of a part."""
+    end_line, end_offset = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
+    return Edit(
+        module.path,
+        node.lineno,
+        module.column(node.lineno, node.col_offset),
+        end_line,
+        module.column(end_line, end_offset),
+        text,
+    )
+
+
+def keyword_edit(module: Module, call: ast.Call, keyword: ast.keyword) -> Edit | None:
+    """Take a keyword out of a call, with its comma; None where comments stand between."""
+    given: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+    parts = sorted(given, key=lambda one: (one.lineno, one.col_offset))
+    number = parts.index(keyword)
+    if number:  # from the end of what is before it, to its own end
+        before = parts[number - 1]
+        line, offset = before.end_lineno or 1, before.end_col_offset or 0
+        end_line, end_offset = keyword.end_lineno or 1, keyword.end_col_offset or 0
+    elif len(parts) > 1:  # from its beginning to that of what is behind it
+        line, offset = keyword.lineno, keyword.col_offset
+        end_line, end_offset = parts[1].lineno, parts[1].col_offset
+    else:
+        line, offset = keyword.lineno, keyword.col_offset
+        end_line, end_offset = keyword.end_lineno or 1, keyword.end_col_offset or 0
+    if any("#" in text for text in module.lines[line - 1 : end_line]):
+        return None
+    start, end = module.column(line, offset), module.column(end_line, end_offset)
+    return Edit(module.path, line, start, end_line, end, "")
+
+
+def is_excused(module: Module, node: ast.AST, words: Iterable[str]) -> bool:
+    """Whether it stands in a conditional whose question has one of the words in it."""
+    for one in module.around(node):
+        if isinstance(one, (ast.If, ast.IfExp)):
+            question = module.segment(one.test).lower()
+            if any(word in question for word in words):
+                return True
+    return False

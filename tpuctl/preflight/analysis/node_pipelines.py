@@ -1,0 +1,82 @@
+"""The input pipelines of a TPU node, which run on the node's own host.
+
+That is another machine: it has neither the files nor the Python of the one that the script runs
+on. On a TPU VM both are the same machine.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tpuctl.preflight.analysis.constants import Constants
+from tpuctl.preflight.analysis.functions import function_of
+from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.syntax import Function, argument, own_nodes
+from tpuctl.preflight.findings import Target
+
+__all__ = ["calls_for_node", "calls_reached", "is_step", "only_writes"]
+
+STEPS = {"map", "flat_map", "interleave", "filter", "apply", "take_while", "scan", "reduce"}
+STEPS |= {"group_by_window", "rejection_resample"}
+
+
+def calls_for_node(project: Project, target: Target) -> list[tuple[Module, ast.Call]]:
+    """All calls that a TPU node's pipelines may be made of; none where the target is no node, or
+    where the script makes records and trains nothing."""
+    if target.kind != "node" or only_writes(project):
+        return []
+    if "calls for a node" not in project.known:
+        constants = Constants.of(project)
+        project.known["calls for a node"] = [
+            (module, call)
+            for module in project
+            for call in module.calls
+            if not _is_here(constants, module, call)
+        ]
+    found: list[tuple[Module, ast.Call]] = project.known["calls for a node"]
+    return found
+
+
+def is_step(call: ast.Call) -> bool:
+    """Whether it hands a function to a pipeline."""
+    return isinstance(call.func, ast.Attribute) and call.func.attr in STEPS
+
+
+def calls_reached(
+    project: Project, module: Module, node: ast.expr
+) -> Iterator[tuple[Module, ast.Call]]:
+    """The calls in a function, and in those of the project that it calls."""
+    first = function_of(project, module, node)
+    waiting = [first] if first is not None else []
+    seen: set[Function] = set()
+    while waiting:
+        where, function = waiting.pop()
+        if function in seen:
+            continue
+        seen.add(function)
+        for one in own_nodes(function):
+            if isinstance(one, ast.Call):
+                yield where, one
+                told = function_of(project, where, one.func)
+                waiting += [told] if told is not None else []
+
+
+def _is_here(constants: Constants, module: Module, node: ast.AST) -> bool:
+    """Whether it is put on the machine that the script runs on."""
+    for one in module.around(node):
+        for item in one.items if isinstance(one, ast.With) else ():
+            device = item.context_expr
+            if module.names.called(device) == "tensorflow.device" and isinstance(device, ast.Call):
+                known = constants.values(module, argument(device, 0, "device_name"))
+                if any("localhost" in name.text for name in known):
+                    return True
+    return False
+
+
+def only_writes(project: Project) -> bool:
+    """Whether the script makes records and trains nothing: then no TPU takes part in it."""
+    texts = [module.text for module in project]
+    if not any("TFRecordWriter" in text for text in texts):
+        return False
+    return not any(word in text for text in texts for word in (".fit(", "TPU", "GradientTape"))

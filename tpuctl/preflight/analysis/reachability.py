@@ -1,0 +1,209 @@
+"""Which functions of a project a run of its script reaches, and which only pipelines call.
+
+It begins with what runs when the script and its imports are loaded, and goes on to what that calls.
+Methods are reached by their names once their class is instantiated. Nothing is followed through
+decorators that register: what only a registry knows is not reached.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from enum import Flag, auto
+
+from tpuctl.preflight.analysis.definitions import Definitions, is_super
+from tpuctl.preflight.analysis.functions import keras_bases
+from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.syntax import FUNCTIONS, Function, dotted, parts_of
+from tpuctl.preflight.analysis.tensorflow_calls import KERAS_METHODS, WRAPPERS, is_host
+from tpuctl.preflight.analysis.value_flow import Item, ValueFlow
+
+__all__ = ["Caller", "Reachability", "reachability_of"]
+
+PLAIN_BASES = ("object", "ABC", "abc.ABC", "Protocol", "NamedTuple", "Enum", "enum.Enum")
+
+
+class Caller(Flag):
+    """From where something is called."""
+
+    NOBODY = 0
+    SCRIPT = auto()
+    PIPELINE = auto()
+
+
+def reachability_of(project: Project) -> Reachability:
+    """What is known of a project; found out once."""
+    if "reachability" not in project.known:
+        project.known["reachability"] = Reachability(project)
+    found: Reachability = project.known["reachability"]
+    return found
+
+
+class Reachability:
+    """Found out once for a project."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self.definitions = Definitions(project)
+        self.flow = ValueFlow(self.definitions)
+        self.callers: dict[ast.AST, Caller] = defaultdict(lambda: Caller.NOBODY)
+        self.made: dict[str, set[Function]] = defaultdict(set)  # methods of instantiated classes
+        self.drivers: dict[ast.ClassDef, tuple[bool, bool]] = {}
+        self.instantiated: set[ast.ClassDef] = set()
+        self.mentioned: dict[str, Caller] = defaultdict(lambda: Caller.NOBODY)
+        self.waiting: list[tuple[Module, list[ast.AST], Caller]] = []
+        self._begin()
+
+    def of(self, module: Module, node: ast.AST) -> Caller:
+        """From where a function, or the code around another part of a file, is called."""
+        if not isinstance(node, FUNCTIONS):
+            node = self.definitions.scopes.get(node, module.tree)
+        return Caller.SCRIPT if isinstance(node, ast.Module) else self.callers[node]
+
+    # What runs --------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        script = self.project.modules.get("__main__")
+        for module in self.project:
+            body = [one for one in module.tree.body if module is script or not _is_guard(one)]
+            self.waiting.append((module, list(body), Caller.SCRIPT))
+        if script is not None:
+            for function in self._functions(script):  # commands of typer, click, hydra
+                if any(_decorated(script, one) not in WRAPPERS for one in _decorators(function)):
+                    self._call(function, Caller.SCRIPT)
+        self._run()
+
+    def enter(self) -> None:
+        """Take the script for a library of steps: what it never calls is called by others."""
+        script = self.project.script
+        for key, items in list(self.flow.held.items()):
+            if key[0] is script.tree and not self.flow.loads[key]:
+                for definition, is_object in items:
+                    if not is_object and not isinstance(definition, ast.ClassDef):
+                        self._call(definition, Caller.SCRIPT)
+        self._run()
+
+    def _functions(self, module: Module) -> Iterator[Function]:
+        for (scope, _), one in self.definitions.defined.items():
+            if scope is module.tree and isinstance(one, FUNCTIONS):
+                yield one
+
+    def _run(self) -> None:
+        while self.waiting:
+            module, body, caller = self.waiting.pop()
+            while body:
+                body += self._visited(module, body.pop(), caller)
+
+    def _visited(self, module: Module, node: ast.AST, caller: Caller) -> Iterable[ast.AST]:
+        """Note what a part of running code uses; the parts of it that run as well."""
+        for item in self.flow.uses.get(node, ()):
+            self._use(item, caller)
+        if isinstance(node, ast.Lambda):
+            return ()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            heads = [one.func if isinstance(one, ast.Call) else one for one in node.decorator_list]
+            return [*heads, *node.args.defaults, *filter(None, node.args.kw_defaults)]
+        if isinstance(node, ast.ClassDef):
+            return list(node.body)
+        if isinstance(node, ast.AnnAssign):
+            return [node.target, *filter(None, [node.value])]
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            if is_super(node.value):
+                self._inherited(module, node, caller)
+            elif not _is_exported(module, node):
+                self._mention(node.attr, caller)
+        elif isinstance(node, ast.Call) and is_host(module, node):
+            parts = [*node.args, *(one.value for one in node.keywords)]
+            self.waiting.append((module, list(parts), Caller.PIPELINE))
+            return [node.func]
+        return parts_of(node)
+
+    def _use(self, item: Item, caller: Caller) -> None:
+        definition, is_object = item
+        if not isinstance(definition, ast.ClassDef):
+            self._call(definition, caller)
+            return
+        self._instantiate(definition, caller)
+        if is_object:
+            for method in self.definitions.methods_of(definition):
+                if self._is_driven(definition, method.name):
+                    self._call(method, caller)
+
+    def _call(self, function: Function, caller: Caller) -> None:
+        new = caller & ~self.callers[function]
+        if new:
+            self.callers[function] |= new
+            body = [function.body] if isinstance(function, ast.Lambda) else list(function.body)
+            self.waiting.append((self.definitions.module_of[function], list(body), new))
+
+    def _instantiate(self, owner: ast.ClassDef, caller: Caller) -> None:
+        for method in self.definitions.methods_of(owner):
+            if method.name in ("__init__", "__new__", "__post_init__", "build", "setup"):
+                self._call(method, caller)
+        if owner in self.instantiated:
+            return
+        self.instantiated.add(owner)
+        for method in self.definitions.methods_of(owner):
+            if not self._is_driven(owner, method.name):
+                self.made[method.name].add(method)
+                self._call(method, self.mentioned[method.name])
+
+    def _mention(self, name: str, caller: Caller) -> None:
+        new = caller & ~self.mentioned[name]
+        if new:
+            self.mentioned[name] |= new
+            for method in list(self.made[name]):
+                self._call(method, new)
+
+    def _inherited(self, module: Module, node: ast.Attribute, caller: Caller) -> None:
+        owner = module.class_around(node)
+        for base in self.definitions.family_of(owner)[1:] if owner is not None else ():
+            for method in self.definitions.methods_of(base):
+                if method.name == node.attr:
+                    self._call(method, caller)
+
+    def _is_driven(self, owner: ast.ClassDef, name: str) -> bool:
+        """Whether a library that is given an object calls a method of that name: Keras its own,
+        others what the project itself never names."""
+        if owner not in self.drivers:
+            family = [
+                (self.definitions.module_of[one], one) for one in self.definitions.family_of(owner)
+            ]
+            is_foreign = any(
+                self.definitions.class_of(module, base) is None and dotted(base) not in PLAIN_BASES
+                for module, one in family
+                for base in one.bases
+            )
+            is_keras = next(keras_bases(self.project, *family[0]), None) is not None
+            self.drivers[owner] = is_keras, is_foreign
+        is_keras, is_foreign = self.drivers[owner]
+        if name.startswith("__") or (is_keras and name in KERAS_METHODS):
+            return True
+        return is_foreign and name not in self.definitions.attribute_loads
+
+
+def _is_exported(module: Module, node: ast.AST) -> bool:
+    """Whether a program is made of it that is not run here."""
+    return getattr(module.parents.get(node), "attr", "") == "get_concrete_function"
+
+
+def _is_guard(node: ast.AST) -> bool:
+    """Whether it runs only in the file that is started."""
+    return isinstance(node, ast.If) and "__name__" in (
+        one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)
+    )
+
+
+def _decorators(node: Function) -> list[ast.expr]:
+    return [] if isinstance(node, ast.Lambda) else node.decorator_list
+
+
+def _decorated(module: Module, node: ast.expr) -> str | None:
+    """The name of what decorates, that of a partial's function for one."""
+    if isinstance(node, ast.Call):
+        name = module.names.of(node.func)
+        if name == "functools.partial" and node.args:
+            return module.names.of(node.args[0])
+        return name
+    return module.names.of(node)

@@ -1,0 +1,260 @@
+"""A script and the files of its own that it imports, parsed; nothing of it is ever run."""
+
+from __future__ import annotations
+
+import ast
+import tokenize
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tpuctl.preflight.analysis.names import Names
+from tpuctl.preflight.analysis.syntax import FUNCTIONS, Function, parts_of
+
+__all__ = ["Broken", "Module", "Project", "load"]
+
+SOURCES = ("", "src")  # where a project keeps its packages; workers look there too
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A file that cannot be read as Python, and why not."""
+
+    path: Path
+    line: int
+    message: str
+
+
+@dataclass(eq=False)
+class Module:
+    """One file. Two are the same only if they are one object."""
+
+    path: Path
+    name: str  # as it is imported; "__main__" for the script
+    text: str
+    tree: ast.Module
+    package: str = ""  # that relative imports start from; of the script, empty outside of any
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return self.text.split("\n")  # as the parser counts: a form feed ends no line
+
+    @cached_property
+    def names(self) -> Names:
+        """What its names stand for."""
+        return Names(self.nodes, self.package)
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Every part of the tree, those around before those within; without operators and the
+        like, which carry nothing of their own."""
+        return [self.tree, *self.parents]
+
+    @cached_property
+    def calls(self) -> list[ast.Call]:
+        return [one for one in self.nodes if isinstance(one, ast.Call)]
+
+    @cached_property
+    def classes(self) -> dict[str, ast.ClassDef]:
+        """Its classes by their plain names, wherever they stand; the last one of a name."""
+        return {one.name: one for one in self.nodes if isinstance(one, ast.ClassDef)}
+
+    @cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        """Around what each part of the tree stands."""
+        found: dict[ast.AST, ast.AST] = {}
+        waiting: list[ast.AST] = [self.tree]
+        for node in waiting:  # it grows
+            below = parts_of(node)
+            found.update(dict.fromkeys(below, node))
+            waiting += below
+        return found
+
+    def around(self, node: ast.AST) -> Iterator[ast.AST]:
+        """What a part stands in, the nearest first."""
+        while (parent := self.parents.get(node)) is not None:
+            yield parent
+            node = parent
+
+    def function_around(self, node: ast.AST) -> Function | None:
+        """The nearest function or lambda that a part stands in."""
+        return next((one for one in self.around(node) if isinstance(one, FUNCTIONS)), None)
+
+    def class_around(self, node: ast.AST) -> ast.ClassDef | None:
+        """The class whose method this is, or stands in."""
+        return next((one for one in self.around(node) if isinstance(one, ast.ClassDef)), None)
+
+    def column(self, line: int, offset: int) -> int:
+        """The column in characters of an offset in bytes, as `ast` has them."""
+        text = self.lines[line - 1] if line <= len(self.lines) else ""
+        return offset if text.isascii() else len(text.encode()[:offset].decode("utf-8", "ignore"))
+
+    def segment(self, node: ast.AST) -> str:
+        """The source of a part, in one line."""
+        first, last = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
+        if first is None or last is None:
+            return ""
+        lines = [text.encode() for text in self.lines[first - 1 : last]]
+        lines[-1] = lines[-1][: getattr(node, "end_col_offset", None)]
+        lines[0] = lines[0][getattr(node, "col_offset", 0) :]
+        return b" ".join(b" ".join(lines).split()).decode("utf-8", "replace")
+
+
+@dataclass(eq=False)
+class Project:
+    """The script, and what it imports of its own folder."""
+
+    root: Path
+    modules: dict[str, Module] = field(default_factory=dict)  # the script first, as "__main__"
+    broken: list[Broken] = field(default_factory=list)
+    # What was found out about it once, for all families that ask the same.
+    known: dict[Any, Any] = field(default_factory=dict)
+
+    @cached_property
+    def uses_tensorflow(self) -> bool:
+        """Whether any of its files imports TensorFlow or Keras."""
+        return any(
+            name == "tensorflow" or name.startswith(("tensorflow.", "keras", "tf_keras"))
+            for module in self
+            for name in module.names.known.values()
+        )
+
+    @property
+    def script(self) -> Module:
+        return self.modules["__main__"]
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self.modules.values())
+
+    def find(self, name: str) -> tuple[Module, ast.AST] | None:
+        """The function or class of the project's own that a dotted name stands for."""
+        module_name, _, rest = name.rpartition(".")
+        while module_name:
+            module = self.modules.get(module_name)
+            if module is not None:
+                found = _definition(module.tree, rest.split("."))
+                if found is not None:
+                    return module, found
+                told = module.names.known.get(rest.split(".")[0])  # it is imported from elsewhere
+                if told is None or told == f"{module_name}.{rest}":
+                    return None
+                return self.find(".".join([told, *rest.split(".")[1:]]))
+            module_name, _, last = module_name.rpartition(".")
+            rest = f"{last}.{rest}"
+        return None
+
+
+def load(script: Path, root: Path | None = None, module: str = "") -> Project:
+    """Parse a script, and all of its folder that it imports, wherever the import stands.
+
+    `root` is the folder that is shipped, the script's by default; `module` is the name that
+    `python -m` starts it by, if that is how it is started. Never raises for what stands in a file:
+    `broken` reports that.
+    """
+    script = script.absolute()
+    project = Project((root or script.parent).absolute())
+    roots = [project.root.joinpath(one) for one in SOURCES]
+    if module:
+        package = module if script.name == "__main__.py" else module.rpartition(".")[0]
+    else:
+        package = _package(script, project.root)
+        roots[:0] = [script.parent] if script.parent not in roots else []
+    waiting = [("__main__", script)]
+    seen = {script}
+
+    def note(name: str) -> None:
+        for module_name, file in _files(name, roots):
+            if file not in seen:
+                seen.add(file)
+                waiting.append((module_name, file))
+
+    if package:
+        note(package)  # it is imported before its module runs
+    while waiting:
+        name, path = waiting.pop(0)
+        if name != "__main__":
+            package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        parsed = _parse(path, name, package, project)
+        if parsed is not None:
+            project.modules[name] = parsed
+            for imported in parsed.names.imported:
+                note(imported)
+    return project
+
+
+def _package(script: Path, root: Path) -> str:
+    """The package below the root that a file lies in, empty where it lies in none."""
+    parts: list[str] = []
+    folder = script.parent
+    while folder != root and (folder / "__init__.py").is_file():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return ".".join(parts)
+
+
+def _parse(path: Path, name: str, package: str, project: Project) -> Module | None:
+    try:
+        with tokenize.open(path) as source:  # as Python decodes it
+            text = source.read()
+        with warnings.catch_warnings():  # of what is parsed: its author's affair
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text, filename=str(path))
+            return Module(path, name, text, tree, package)
+    except SyntaxError as error:
+        project.broken.append(Broken(path, error.lineno or 1, error.msg))
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        byte = error.object[error.start]
+        project.broken.append(Broken(path, line, f"byte {byte:#x} is no {error.encoding.upper()}"))
+    except OSError as error:
+        project.broken.append(Broken(path, 1, error.strerror or str(error)))
+    except (RecursionError, MemoryError):  # the parser's own limits
+        project.broken.append(Broken(path, 1, "nested too deeply to be read"))
+    except ValueError as error:
+        project.broken.append(Broken(path, 1, str(error)))
+    return None
+
+
+def _files(name: str, roots: list[Path]) -> Iterator[tuple[str, Path]]:
+    """The files that importing a dotted name runs, packages on the way to it first."""
+    parts = name.split(".")
+    for root in roots:
+        if not all(parts):
+            return
+        top = root / parts[0]
+        if not top.with_name(f"{parts[0]}.py").is_file() and not top.is_dir():
+            continue
+        for count in range(1, len(parts) + 1):
+            place = root.joinpath(*parts[:count])
+            for file in (place / "__init__.py", place.with_name(f"{place.name}.py")):
+                if file.is_file():
+                    yield ".".join(parts[:count]), file.absolute()
+                    break
+        return
+
+
+def _definition(tree: ast.AST, parts: list[str]) -> ast.AST | None:
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    for part in parts:
+        bodies = list(_statements(getattr(tree, "body", [])))
+        # The last definition of a name is the one that holds.
+        found = [one for one in bodies if isinstance(one, kinds) and one.name == part]
+        if not found:
+            return None
+        tree = found[-1]
+    return tree
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a scope, those in its conditionals too."""
+    for one in body:
+        yield one
+        for name in ("body", "orelse", "finalbody"):
+            if isinstance(one, (ast.If, ast.Try, ast.With)):
+                yield from _statements(getattr(one, name, []))
+        if isinstance(one, ast.Try):
+            for handler in one.handlers:
+                yield from _statements(handler.body)

@@ -1,0 +1,243 @@
+"""What is made within `strategy.scope()`, and what outside of it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from tpuctl.preflight.analysis.callers import Callers
+from tpuctl.preflight.analysis.constants import Constants
+from tpuctl.preflight.analysis.functions import class_of, function_of, keras_bases
+from tpuctl.preflight.analysis.names import keras_name
+from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.syntax import FUNCTIONS, Function, own_nodes, returns_of
+
+__all__ = ["Kind", "Made", "Scopes", "tpu_strategies"]
+
+Kind = Literal["model", "optimizer", "metric", "variable"]
+MODELS = ("Model", "Sequential", "models.Model", "models.Sequential", "models.clone_model")
+LOADED = ("models.load_model", "saving.load_model", "models.model_from_json")
+WORDS = ("scope", "strategy")  # in the name of what may enter a scope
+RUNS = ("run", "experimental_run_v2")
+
+
+@dataclass(frozen=True)
+class Made:
+    """Something that has variables, and where it is made."""
+
+    module: Module
+    node: ast.Call  # as the code that needs it made it: `create_model()`
+    name: str  # what makes it, such as "tensorflow.keras.Sequential"
+    inside: bool | None  # of a scope; None where nobody can tell
+
+
+def tpu_strategies(project: Project) -> list[tuple[Module, ast.Call]]:
+    """Where strategies for TPUs are made."""
+    return [
+        (module, call)
+        for module in project
+        for call in module.calls
+        if (module.names.of(call.func) or "").endswith(".TPUStrategy")
+    ]
+
+
+class Scopes:
+    """Looks through one project."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self.constants = Constants.of(project)
+        self.callers: Callers = self.constants.callers
+        self._busy: set[ast.AST] = set()
+
+    def is_entered_otherwise(self) -> bool:
+        """Whether a scope is entered in a way that no block shows."""
+        for module in self.project:
+            for call in module.calls:
+                if (module.names.of(call.func) or "").endswith("set_strategy"):
+                    return True
+                if _is_scope(call) and not self._is_of_block(module, call):
+                    return True
+        return False
+
+    def is_inside(self, module: Module, node: ast.AST) -> bool | None:
+        """Whether a part runs within a scope; None where nobody can tell."""
+        for one in module.around(node):
+            if isinstance(one, ast.With) and any(self._enters(module, it) for it in one.items):
+                return True
+            if isinstance(one, ast.Lambda):
+                return None
+            if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                return self._is_called_inside(module, one)
+        return False
+
+    def _is_called_inside(self, module: Module, function: Function) -> bool | None:
+        if function in self._busy or isinstance(function, ast.Lambda):
+            return None
+        if self._is_wrapped(module, function):
+            return None
+        self._busy.add(function)
+        try:
+            calls, is_all = self.callers.calls_of(module, function)
+            is_started = self._is_started(module, function)
+            states = {self.is_inside(*call) for call in calls}
+        finally:
+            self._busy.discard(function)
+        if True in states:
+            return True
+        if None in states or not (is_all or is_started) or not (calls or is_started):
+            return None
+        return False
+
+    def _is_wrapped(self, module: Module, function: Function) -> bool:
+        """Whether a function of the project's own stands around it, which may enter a scope."""
+        for decorator in getattr(function, "decorator_list", []):
+            node = decorator.func if isinstance(decorator, ast.Call) else decorator
+            if function_of(self.project, module, node) is not None:
+                return True
+        return False
+
+    def _is_started(self, module: Module, function: Function) -> bool:
+        """Whether it is what the script starts with: given to `app.run`, or a command."""
+        for decorator in getattr(function, "decorator_list", []):
+            name = module.names.called(decorator) or ""
+            if name.startswith("click.") or module.segment(decorator).endswith(".command()"):
+                return True
+        name = getattr(function, "name", "")
+        return any(
+            where.names.called(parent) == "absl.app.run"
+            for where, node in self.callers.mentions.get(name, ())
+            if (parent := where.parents.get(node)) is not None
+        )
+
+    def _enters(self, module: Module, item: ast.withitem) -> bool:
+        """Whether a block may be within a scope; what only looks so counts."""
+        text = module.segment(item.context_expr).lower()
+        if any(word in text for word in WORDS):
+            return True
+        if isinstance(item.context_expr, ast.Call):
+            called = item.context_expr.func
+            told = function_of(self.project, module, called) or class_of(
+                self.project, module, called
+            )
+            if told is not None and ".scope()" in told[0].segment(told[1]):
+                return True
+        if isinstance(item.context_expr, ast.Name):
+            found = self.constants.bindings(module, item.context_expr)
+            return any(one.value is not None and _is_scope(one.value) for one in found)
+        return False
+
+    def _is_of_block(self, module: Module, call: ast.Call) -> bool:
+        """Whether `strategy.scope()` is what a block is entered with, or is given a name first."""
+        for one in module.around(call):
+            if isinstance(one, (ast.withitem, ast.Assign)):
+                return True
+            if isinstance(one, ast.Return):
+                return True
+            if isinstance(one, ast.stmt) or (isinstance(one, ast.Call) and one is not call):
+                return False
+        return False
+
+    # What is made -----------------------------------------------------------------------------
+
+    def made(self, module: Module, node: ast.AST | None, kind: Kind) -> list[Made]:
+        """All that an expression may stand for; empty where one of it is not seen."""
+        if node is None or node in self._busy:
+            return []
+        self._busy.add(node)
+        try:
+            if isinstance(node, ast.Call):
+                return self._made_by_call(module, node, kind)
+            given = self.constants.given(module, node)
+            found = [self.made(module, one, kind) for one in given]
+        finally:
+            self._busy.discard(node)
+        return [one for several in found for one in several] if all(found) else []
+
+    def _made_by_call(self, module: Module, call: ast.Call, kind: Kind) -> list[Made]:
+        name = self.maker(module, call, kind)
+        if name is not None:
+            return [Made(module, call, name, self.is_inside(module, call))]
+        told = function_of(self.project, module, call.func)
+        if told is None or isinstance(told[1], ast.Lambda) or self._is_wrapped(*told):
+            return []
+        where, function = told[0], told[1]
+        inner: list[Made] = []
+        for one in returns_of(function):
+            found = self.made(where, one.value, kind)
+            if not found:
+                return []
+            inner += found
+        outside = self.is_inside(module, call)
+        return [
+            Made(module, call, one.name, True if self._is_within(one, function) else outside)
+            for one in inner
+        ]
+
+    def _is_within(self, made: Made, function: Function) -> bool:
+        """Whether the function itself enters a scope for what it makes."""
+        for one in made.module.around(made.node):
+            if one is function:
+                return False
+            items = one.items if isinstance(one, ast.With) else []
+            if any(self._enters(made.module, item) for item in items):
+                return True
+        return bool(made.inside)
+
+    def maker(self, module: Module, call: ast.Call, kind: Kind) -> str | None:
+        """The name of what makes such a thing, if that is what is called."""
+        name = module.names.of(call.func) or ""
+        keras = keras_name(name) or ""
+        last = keras.rpartition(".")[2]
+        if kind == "variable":
+            return name if name == "tensorflow.Variable" else None
+        if kind == "metric":
+            return name if keras.startswith("metrics.") and last[:1].isupper() else None
+        if kind == "optimizer":
+            is_one = keras.startswith("optimizers.") and ".schedules." not in keras
+            return name if is_one and (last[:1].isupper() or last == "get") else None
+        if keras in (*MODELS, *LOADED) or (
+            keras.startswith("applications.") and last[:1].isupper()
+        ):
+            return name
+        if name.startswith("transformers.TF") and name.endswith(
+            (".from_pretrained", ".from_config")
+        ):
+            return "tf_keras.Model"
+        owner = class_of(self.project, module, call.func)
+        for base in keras_bases(self.project, *owner) if owner is not None else ():
+            if keras_name(base) in MODELS:
+                return base
+        return None
+
+    # What replicas run ------------------------------------------------------------------------
+
+    def replica_functions(self) -> Iterator[tuple[Module, Function]]:
+        """Functions given to `strategy.run`, and those of the project that they call."""
+        waiting = []
+        for module in self.project:
+            for call in module.calls:
+                is_run = isinstance(call.func, ast.Attribute) and call.func.attr in RUNS
+                if is_run and call.args and module.names.of(call.func) is None:
+                    waiting.append(function_of(self.project, module, call.args[0]))
+        seen: set[Function] = set()
+        while waiting:
+            told = waiting.pop()
+            if told is None or told[1] in seen:
+                continue
+            seen.add(told[1])
+            yield told
+            module = told[0]
+            for one in own_nodes(told[1]):
+                if isinstance(one, ast.Call):
+                    waiting.append(function_of(self.project, module, one.func))
+                elif isinstance(one, FUNCTIONS):
+                    waiting.append((module, one))
+
+
+def _is_scope(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    return node.func.attr == "scope" and not node.args

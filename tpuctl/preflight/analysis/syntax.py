@@ -1,0 +1,133 @@
+"""Parts of Python's syntax tree: what a call gives, what a function takes, returns, and holds."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+__all__ = [
+    "FUNCTIONS",
+    "SCOPES",
+    "Function",
+    "argument",
+    "argument_of",
+    "default_of",
+    "dotted",
+    "own_nodes",
+    "parameters_of",
+    "parts_of",
+    "returns_of",
+    "several",
+    "title",
+]
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+INNER = (*FUNCTIONS, ast.ClassDef)
+SCOPES = (ast.Module, *INNER)
+BARE = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
+
+
+def dotted(node: ast.AST) -> str | None:
+    """`a.b.c` as it is written; None for anything but names and attributes of them."""
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return None
+    return ".".join([node.id, *reversed(parts)])
+
+
+def parts_of(node: ast.AST) -> list[ast.AST]:
+    """What stands right below a part, without operators and the like.
+
+    Twice as quick as `ast.iter_child_nodes`, which counts where every node is looked at.
+    """
+    found: list[ast.AST] = []
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if isinstance(value, list) and name != "ops":
+            found += [one for one in value if isinstance(one, ast.AST)]
+        elif isinstance(value, ast.AST) and not isinstance(value, BARE):
+            found.append(value)
+    return found
+
+
+def own_nodes(node: Function) -> Iterator[ast.AST]:
+    """The parts of a function's body, without those of functions and classes defined in it."""
+    body: list[ast.AST] = [node.body] if isinstance(node, ast.Lambda) else list(node.body)
+    while body:
+        one = body.pop()
+        if not isinstance(one, INNER):
+            yield one
+            body += parts_of(one)
+
+
+def returns_of(function: Function) -> Iterator[ast.Return]:
+    """What it returns, without what functions defined in it return."""
+    waiting: list[ast.AST] = [] if isinstance(function, ast.Lambda) else list(function.body)
+    while waiting:
+        one = waiting.pop(0)
+        if isinstance(one, ast.Return):
+            yield one
+        if not isinstance(one, SCOPES):
+            waiting.extend(ast.iter_child_nodes(one))
+
+
+def parameters_of(function: Function) -> list[ast.arg]:
+    """All of its parameters that have a name."""
+    taken = function.args
+    found = [*taken.posonlyargs, *taken.args, *taken.kwonlyargs]
+    return found + [one for one in (taken.vararg, taken.kwarg) if one is not None]
+
+
+def default_of(function: Function, name: str) -> ast.expr | None:
+    """What a parameter is where nobody gives it."""
+    taken = function.args
+    positional = [*taken.posonlyargs, *taken.args]
+    defaults = [None] * (len(positional) - len(taken.defaults)) + list(taken.defaults)
+    for one, default in zip(positional, defaults, strict=True):
+        if one.arg == name:
+            return default
+    for one, default in zip(taken.kwonlyargs, taken.kw_defaults, strict=True):
+        if one.arg == name:
+            return default
+    return None
+
+
+def argument(call: ast.Call, number: int, name: str) -> ast.expr | None:
+    """What a call gives for a parameter, by its place or its name."""
+    if 0 <= number < len(call.args):
+        return call.args[number]
+    return next((one.value for one in call.keywords if one.arg == name), None)
+
+
+def argument_of(
+    function: Function, call: ast.Call, name: str, is_method: bool = False
+) -> ast.expr | None:
+    """What a call gives for a parameter; a method's first is not among what is given."""
+    for one in call.keywords:
+        if one.arg == name:
+            return one.value
+    taken = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+    if is_method:
+        taken = taken[1:]
+    number = taken.index(name) if name in taken else len(call.args)
+    given = call.args[: number + 1]
+    if number >= len(call.args) or any(isinstance(one, ast.Starred) for one in given):
+        return None
+    return call.args[number]
+
+
+def several(node: ast.expr | None) -> list[ast.expr]:
+    """A value, or those of a list or dictionary of them."""
+    if node is None:
+        return []
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return [inner for one in node.elts for inner in several(one)]
+    return list(node.values) if isinstance(node, ast.Dict) else [node]
+
+
+def title(node: Function) -> str:
+    return "a lambda" if isinstance(node, ast.Lambda) else f"`{node.name}`"

@@ -1,0 +1,292 @@
+"""Public names of TensorFlow that not all versions have, and where a project uses them."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tpuctl.preflight.analysis.constants import Constants
+from tpuctl.preflight.analysis.functions import is_legacy_keras
+from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.syntax import dotted
+from tpuctl.preflight.findings import Target
+
+__all__ = [
+    "OLD_STRATEGY",
+    "STRATEGIES",
+    "STRATEGY",
+    "Naming",
+    "Use",
+    "VersionedName",
+    "is_guarded",
+    "lack_of",
+    "listed",
+    "uses",
+]
+
+STRATEGY = "tensorflow.distribute.Strategy."
+OLD_STRATEGY = "tensorflow.distribute.experimental.TPUStrategy"
+STRATEGIES = {"tensorflow.distribute.TPUStrategy", f"{STRATEGY}run"}
+STRATEGIES |= {f"{STRATEGY}experimental_run_v2"}
+# Methods that nothing else is called; the others may be anybody's.
+PLAIN_METHODS = {
+    *("experimental_run_v2", "experimental_make_numpy_dataset", "fit_generator"),
+    *("evaluate_generator", "predict_generator", "predict_classes", "predict_proba", "to_yaml"),
+    *("make_one_shot_iterator", "make_initializable_iterator"),
+    "distribute_datasets_from_function",
+}
+CATCHES = {"AttributeError", "ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
+WORDS = ("version", "hasattr", "getattr")
+
+Naming = ast.Attribute | ast.Import | ast.ImportFrom
+Version = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class VersionedName:
+    """Something public of TensorFlow that not all versions have."""
+
+    name: str
+    since: Version | None
+    until: Version | None  # the first without it
+    is_method: bool
+    is_legacy: bool
+    instead: str
+
+    def is_in(self, version: Version) -> bool:
+        return (self.since or (0,)) <= version[:2] and (
+            self.until is None or version[:2] < self.until
+        )
+
+
+@cache
+def _table() -> dict[str, VersionedName]:
+    """By name, as `Names.of` has them."""
+    text = Path(__file__).with_name("tensorflow_names.toml").read_text("utf-8")
+    return {
+        one["name"]: VersionedName(
+            one["name"],
+            _version(one.get("since")),
+            _version(one.get("until")),
+            one.get("method", False),
+            one.get("legacy", False),
+            one.get("instead", ""),
+        )
+        for one in tomllib.loads(text)["name"]
+    }
+
+
+@dataclass(frozen=True)
+class Use:
+    """Where a name of TensorFlow's is used."""
+
+    module: Module
+    node: Naming
+    name: str  # as the table may have it
+    shown: str  # as it is written
+
+
+def uses(project: Project) -> list[Use]:
+    """Where names of TensorFlow's are used that the table may have; found out once."""
+    if "tensorflow names" not in project.known:
+        project.known["tensorflow names"] = list(_uses(project))
+    found: list[Use] = project.known["tensorflow names"]
+    return found
+
+
+def _uses(project: Project) -> Iterator[Use]:
+    for module in project:
+        if not _is_of_tensorflow(module):
+            continue
+        private = _private(module)
+        for node in module.nodes:
+            if isinstance(node, (ast.Attribute, ast.Import, ast.ImportFrom)):
+                for name, shown in _named(project, module, node):
+                    if shown.partition(".")[0] not in private:
+                        yield Use(module, node, name, shown)
+
+
+def listed(use: Use, target: Target) -> VersionedName | None:
+    """The table's line of a name, or of what it is a part of: the first that the target lacks.
+
+    None where that is told of at its import, or the script is prepared for it to be missing.
+    """
+    found = _known(use.name, target.version)
+    if found is None or _is_told_at_import(use.module, use.node, found):
+        return None
+    return None if is_guarded(use.module, use.node) else found
+
+
+def lack_of(project: Project, use: Use, entry: VersionedName, target: Target) -> str:
+    """In words, that the target's TensorFlow has no such name; empty where it has, or Keras 2 does,
+    which the project asks for."""
+    version = target.version
+    if version is None or entry.is_in(version):
+        return ""
+    if entry.until is not None and version[:2] >= entry.until:
+        if entry.is_legacy and is_legacy_keras(project, entry.name, target):
+            return ""
+        ended = ".".join(str(part) for part in entry.until)
+        story = "only TensorFlow 1 has it" if entry.until == (2, 0) else f"it was gone with {ended}"
+    else:
+        story = f"it came with {'.'.join(str(part) for part in entry.since or ())}"
+    return f"TensorFlow {target.tensorflow} has no `{use.shown}`: {story}"
+
+
+def _is_of_tensorflow(module: Module) -> bool:
+    return any(name.startswith(("tensorflow", "keras")) for name in module.names.known.values())
+
+
+def _private(module: Module) -> set[str]:
+    """Names for parts of TensorFlow that are not public, of which the table knows nothing."""
+    return {
+        alias.asname or alias.name.partition(".")[0]
+        for node in module.nodes
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in node.names
+        if f"{getattr(node, 'module', None) or alias.name}.".startswith("tensorflow.python.")
+        and (alias.asname or isinstance(node, ast.ImportFrom))
+    }
+
+
+def _named(project: Project, module: Module, node: Naming) -> Iterator[tuple[str, str]]:
+    """Names that the table may have, and how they are written."""
+    if isinstance(node, ast.Import):
+        yield from ((one.name, one.name) for one in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        if not node.level and (node.module or "").startswith("tensorflow"):
+            yield from ((f"{node.module}.{one.name}", one.name) for one in node.names)
+    elif not isinstance(module.parents.get(node), ast.Attribute) and isinstance(node.ctx, ast.Load):
+        name, written = module.names.of(node), dotted(node) or ""
+        if name is not None:
+            yield name, written
+        elif isinstance(module.parents.get(node), ast.Call):
+            yield from _method(project, module, node)
+
+
+def _method(project: Project, module: Module, node: ast.Attribute) -> Iterator[tuple[str, str]]:
+    """The table's name of a method, where what it is called on is what the table means."""
+    is_strategy = node.attr == "run" and _is_strategy(project, module, node.value)
+    is_plain = node.attr in PLAIN_METHODS and not _is_defined(project, node.attr)
+    if is_plain or is_strategy:
+        for name in _table():
+            if name.endswith(f".{node.attr}") and _table()[name].is_method:
+                yield name, node.attr
+
+
+def _is_defined(project: Project, name: str) -> bool:
+    """Whether the project has a method of that name itself."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return any(
+        isinstance(node, kinds) and node.name == name for module in project for node in module.nodes
+    )
+
+
+def _is_strategy(project: Project, module: Module, node: ast.expr) -> bool:
+    given = Constants.of(project).given(module, node)
+    called = (module.names.called(one) or "" for one in given if one is not None)
+    return (dotted(node) or "").endswith("strategy") or any(
+        name.startswith("tensorflow.distribute.") and name.endswith("Strategy") for name in called
+    )
+
+
+def _known(name: str, version: Version | None) -> VersionedName | None:
+    """The table's line of a name, or of what it is a part of: the first that a version lacks."""
+    parts = name.split(".")
+    several = [".".join(parts[:count]) for count in range(2, len(parts) + 1)]
+    found = [_table()[one] for one in several if one in _table()]
+    missing = (one for one in found if version is not None and not one.is_in(version))
+    return next(missing, found[-1] if found else None)
+
+
+def _is_told_at_import(module: Module, node: Naming, one: VersionedName) -> bool:
+    """Whether what is missing is what was imported already."""
+    if not isinstance(node, ast.Attribute):
+        return False
+    first = (dotted(node) or "").partition(".")[0]
+    imported = module.names.known.get(first, "")
+    return f"{imported}.".startswith(f"{one.name}.")
+
+
+def _version(text: str | None) -> Version | None:
+    return None if text is None else tuple(int(part) for part in text.split("."))
+
+
+# Uses that are prepared ---------------------------------------------------------------------
+
+
+def is_guarded(module: Module, node: ast.AST) -> bool:
+    """Whether a use of a name that may be missing is prepared for that.
+
+    It is within `try` that catches what a missing name raises, or in a branch of a question about
+    a version or about whether there is such a name.
+    """
+    before = node
+    for one in module.around(node):
+        if isinstance(one, ast.Try) and before in one.body and _catches(one):
+            return True
+        if (
+            isinstance(one, ast.Call)
+            and isinstance(one.func, ast.Name)
+            and one.func.id == "getattr"
+        ):
+            return True
+        if isinstance(one, ast.ExceptHandler) and _names(one) & CATCHES:
+            return True
+        if isinstance(one, (ast.If, ast.IfExp)) and _asks(module, one.test):
+            return before is not one.test or "hasattr" in module.segment(one.test)
+        if isinstance(one, ast.BoolOp) and _asks(module, one.values[0]):
+            return before is not one.values[0]
+        if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)) and _returns_early(
+            module, one, node
+        ):
+            return True
+        before = one
+    return False
+
+
+def _catches(node: ast.Try) -> bool:
+    return any(handler.type is None or _names(handler) & CATCHES for handler in node.handlers)
+
+
+def _names(handler: ast.ExceptHandler) -> set[str]:
+    if handler.type is None:
+        return CATCHES
+    parts = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return {one.id for one in parts if isinstance(one, ast.Name)}
+
+
+def _asks(module: Module, question: ast.expr) -> bool:
+    """Whether the answer tells what this TensorFlow has."""
+    text = module.segment(question)
+    if any(word in text.lower() for word in WORDS):
+        return True
+    # A name for such an answer: `HAS_RUN = hasattr(strategy, "run")`.
+    for one in ast.walk(question):
+        if isinstance(one, ast.Name):
+            for other in module.nodes:
+                if isinstance(other, ast.Assign) and _gives(other, one.id):
+                    given = module.segment(other.value).lower()
+                    if any(word in given for word in WORDS):
+                        return True
+    return False
+
+
+def _gives(node: ast.Assign, name: str) -> bool:
+    return any(isinstance(one, ast.Name) and one.id == name for one in node.targets)
+
+
+def _returns_early(module: Module, function: ast.AST, node: ast.AST) -> bool:
+    """Whether a question before has already led away: `if hasattr(…): return …`."""
+    line = getattr(node, "lineno", 0)
+    return any(
+        isinstance(one, ast.If)
+        and one.lineno < line
+        and isinstance(one.body[-1], (ast.Return, ast.Raise))
+        and _asks(module, one.test)
+        for one in getattr(function, "body", [])
+    )

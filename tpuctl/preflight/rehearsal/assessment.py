@@ -1,0 +1,108 @@
+"""What the passes of a rehearsal mean for the TPU: plain functions over what was observed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tpuctl.preflight.rehearsal import compile_findings, exit_findings, training_findings
+from tpuctl.preflight.rehearsal.estimate import Chips, Estimate, estimate
+from tpuctl.preflight.rehearsal.findings import Finding, Judgement, Target
+from tpuctl.preflight.rehearsal.passes import Pass
+from tpuctl.preflight.rehearsal.varying_shapes import varying
+
+__all__ = ["judge"]
+
+
+def judge(
+    passes: Sequence[Pass], target: Target, *, asked: int, operations: float | None = None
+) -> Judgement:
+    """What is to be said of a rehearsal of `asked` steps: at least one pass, the first with XLA.
+
+    `operations` is the arithmetic of the first pass's step, where it could be counted.
+    """
+    first, second = passes[0], passes[1] if len(passes) > 1 else None
+    likely = _estimate(first, second, target, operations)
+    found = list(_findings(first, second, target, likely, asked))
+    return Judgement(tuple(found), _measured(first, second), likely)
+
+
+def _findings(
+    first: Pass, second: Pass | None, target: Target, likely: Estimate, asked: int
+) -> Iterator[Finding]:
+    yield from exit_findings.of_first(first, asked)
+    if second is not None:
+        yield from exit_findings.of_second(second, first)
+    if not exit_findings.used_tensorflow(first):
+        return
+    yield from compile_findings.refusals(first)
+    if not first.steps:
+        return
+    yield from compile_findings.compilations(first)
+    yield from compile_findings.dynamic_shapes(first)
+    yield training_findings.loss(first, second)
+    yield compile_findings.memory(first, second, target)
+    yield training_findings.pipeline(first, likely)
+    yield training_findings.replicas(first, second, target)
+    yield from training_findings.checkpoints(first, second, target)
+    yield training_findings.whole_run(likely, target)
+
+
+def _estimate(
+    first: Pass, second: Pass | None, target: Target, operations: float | None
+) -> Estimate:
+    seen, whole = first.examples, (second.examples if second is not None else None)
+    if target.replicas == 1:
+        whole = seen
+    if operations is not None and seen and whole:
+        operations *= whole / seen
+    else:
+        operations = None
+    functions = first.functions
+    return estimate(
+        Chips(target.generation, target.chips, target.per_hour),
+        operations=operations,
+        program_bytes=None if not (seen and whole) else _bytes(first, whole / seen),
+        steps=first.planned_steps,
+        has_dynamic_shapes=any(one.dynamic for one in functions),
+        has_varying_shapes=any(
+            not one.is_remainder
+            for function in functions
+            for one in varying([each.shapes for each in function.compilations])
+        ),
+    )
+
+
+def _bytes(first: Pass, times: float) -> int | None:
+    peak = max((one.peak or 0 for one in first.functions), default=0)
+    return int(peak * times) or None
+
+
+def _measured(first: Pass, second: Pass | None) -> dict[str, Any]:
+    """For programs: what was counted and timed on this machine."""
+    rate = None
+    if first.examples and first.step_seconds:
+        rate = first.examples / first.step_seconds
+    return {
+        "steps": len(first.steps),
+        "step_seconds": first.step_seconds,
+        "waited_share": first.waited_share,
+        "examples": first.examples,
+        "examples_per_second": rate,
+        "losses": first.losses,
+        "planned_steps": first.planned_steps,
+        "functions": [
+            {
+                "function": one.name,
+                "compilations": len(one.compilations),
+                "seconds": one.seconds,
+                "peak_bytes": one.peak,
+                "dynamic": one.dynamic,
+                "shapes": [[str(shape) for shape in each.shapes] for each in one.compilations],
+            }
+            for one in first.functions
+        ],
+        "replicas": None if second is None else second.replicas,
+        "replica_steps": None if second is None else len(second.steps),
+        "replica_examples": None if second is None else second.examples,
+    }

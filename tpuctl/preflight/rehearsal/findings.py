@@ -1,0 +1,67 @@
+"""What a rehearsal found out: one value for each thing that was looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tpuctl.preflight.rehearsal.estimate import Estimate
+from tpuctl.preflight.rehearsal.observations import Where
+
+__all__ = ["Finding", "Judgement", "Severity", "Target"]
+
+# error: will not run or not compile. cost: runs, and takes more time, memory or money than it
+# need. risk: may go wrong. fine: was looked at. unknown: could not be seen.
+Severity = Literal["error", "cost", "risk", "fine", "unknown"]
+ORDER: tuple[Severity, ...] = ("error", "cost", "risk", "unknown", "fine")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the script is rehearsed for."""
+
+    type: str  # "v3-8"
+    generation: str
+    chips: int
+    replicas: int  # of a TPUStrategy over all of it
+    bytes_per_replica: int  # of the chip's memory
+    kind: Literal["vm", "node"] = "vm"
+    tensorflow: str | None = None
+    per_hour: float | None = None  # US dollars
+    price_note: str = ""  # "on demand, prices of mid-2026"
+    is_spot: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. `message` is one line, `detail` may be several."""
+
+    topic: str
+    severity: Severity
+    message: str
+    detail: str = ""
+    hint: str = ""
+    where: Where | None = None
+
+    @property
+    def is_problem(self) -> bool:
+        return self.severity in ("error", "cost", "risk")
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """All findings, the worst first, and the numbers that they rest on."""
+
+    findings: tuple[Finding, ...]
+    measured: Mapping[str, Any] = field(default_factory=dict)
+    estimate: Estimate = field(default_factory=Estimate)
+
+    @property
+    def has_errors(self) -> bool:
+        return any(one.severity == "error" for one in self.findings)
+
+    @property
+    def problems(self) -> tuple[Finding, ...]:
+        found = (one for one in self.findings if one.is_problem)
+        return tuple(sorted(found, key=lambda one: ORDER.index(one.severity)))

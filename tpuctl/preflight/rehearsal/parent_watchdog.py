@@ -1,0 +1,57 @@
+"""Sees to it that a rehearsed script never outlives the tpuctl that rehearses it.
+
+Run as `python -S -I parent_watchdog.py KEEPER...`: it starts the keeper, as the supervisor of a
+worker does, and listens on its stdin. A byte asks the script to end (SIGTERM); the end of stdin,
+which is also what a killed tpuctl leaves, kills everything that the script started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+__all__ = ["main"]
+
+TICK = 0.1
+DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
+
+
+def main(arguments: list[str]) -> int:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _nothing)  # it hears its stdin alone
+    keeper = subprocess.Popen(
+        arguments,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=_end_with_parent,  # noqa: PLW1509 - this process has no other threads
+    )
+    while keeper.poll() is None:
+        ready, _, _ = select.select([0], [], [], TICK)
+        if ready:
+            if not os.read(0, 1):
+                break
+            keeper.send_signal(signal.SIGUSR2)
+    while keeper.poll() is None:
+        keeper.send_signal(signal.SIGUSR1)
+        time.sleep(TICK)
+    return keeper.wait()
+
+
+def _end_with_parent() -> None:
+    """Have the keeper kill everything when this process is killed, where the system knows how."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGUSR1, 0, 0, 0)
+
+
+def _nothing(*_: object) -> None:
+    """A handler, since what ignores a signal hands that on to what it starts."""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

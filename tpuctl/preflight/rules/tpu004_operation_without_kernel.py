@@ -1,0 +1,180 @@
+"""TPU004 operation-without-kernel."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tpuctl.preflight.analysis.abstract_values import Kind
+from tpuctl.preflight.analysis.inference import Inference, inferred
+from tpuctl.preflight.analysis.library import short
+from tpuctl.preflight.analysis.locations import at, shown
+from tpuctl.preflight.analysis.names import keras_name
+from tpuctl.preflight.analysis.source import Project
+from tpuctl.preflight.analysis.syntax import argument
+from tpuctl.preflight.analysis.traced import Traced
+from tpuctl.preflight.findings import Finding, Rule, Severity, Target
+
+__all__ = ["RULE", "find"]
+
+RULE = Rule(
+    code="TPU004",
+    name="operation-without-kernel",
+    severity=Severity.error,
+    summary="An operation that XLA has not, in code that is compiled",
+    why=(
+        "A TPU runs only what XLA can compile. Python functions, printing, strings, parsing and "
+        "decoding, hash tables, sets, most of `tf.sparse`, sorted segments and data sets are not "
+        'among it: the step is refused with "Detected unsupported operations". The same in '
+        "`dataset.map` is fine: that runs on the host."
+    ),
+    bad="""\
+import tensorflow as tf
+
+
+@tf.function
+def step(x):
+    tf.print("largest", tf.reduce_max(x))
+    return x * 2
+""",
+    good="""\
+import tensorflow as tf
+
+
+@tf.function
+def step(x):
+    return x * 2, tf.reduce_max(x)
+
+
+def train(x):
+    _, largest = step(x)
+    tf.print("largest", largest)
+""",
+)
+
+DATA = Path(__file__).with_name("tpu004_operations.toml")
+SUMMARIES = {"scalar", "histogram", "image", "text", "audio", "write"}
+WRITERS = {"tensorflow.summary.create_file_writer", "tensorflow.summary.SummaryWriter"}
+REFUSED_RESIZES = ("area", "bicubic", "lanczos3", "lanczos5", "gaussian", "mitchellcubic")
+REFUSED_LAYERS = {"layers.TextVectorization", "layers.StringLookup", "layers.IntegerLookup"}
+INSTEAD = {
+    "print": "Return the value from the step and print it on the host.",
+    "py_function": "Write it with TensorFlow's operations, or do it in dataset.map on the host.",
+    "numpy_function": "Write it with TensorFlow's operations, or do it in dataset.map on the host.",
+    "math.segment_sum": "Use tf.math.unsorted_segment_sum with a num_segments that is known.",
+    "math.segment_mean": "Use tf.math.unsorted_segment_mean with a num_segments that is known.",
+    "math.segment_max": "Use tf.math.unsorted_segment_max with a num_segments that is known.",
+    "math.segment_min": "Use tf.math.unsorted_segment_min with a num_segments that is known.",
+    "image.combined_non_max_suppression": "Use tf.image.non_max_suppression_padded.",
+    "math.reduce_euclidean_norm": "Use tf.norm.",
+    "linalg.det": "Multiply the diagonal of tf.linalg.cholesky or of tf.linalg.qr.",
+    "linalg.slogdet": "Use tf.linalg.logdet where the matrix is positive definite.",
+    "sparse.sparse_dense_matmul": "Use tf.matmul on a dense matrix, or tf.gather and a sum.",
+    "nn.sampled_softmax_loss": "Use the whole softmax, or draw the candidates in dataset.map.",
+    "nn.nce_loss": "Use the whole softmax, or draw the candidates in dataset.map.",
+}
+ON_HOST = "Do it in dataset.map, which runs on the host, or after the step."
+
+
+@cache
+def _data() -> dict[str, Any]:
+    return tomllib.loads(DATA.read_text("utf-8"))
+
+
+def find(project: Project, target: Target) -> Iterator[Finding]:
+    known = inferred(project, target)
+    has_writer = any(
+        module.names.of(call.func) in WRITERS for module in project for call in module.calls
+    )
+    for one, node in known.sites:
+        if isinstance(node, ast.Call):
+            yield from _refused(known, one, node, has_writer)
+        elif isinstance(node, (ast.For, ast.comprehension)):
+            yield from _data_set(known, one, node.iter)
+        elif isinstance(node, ast.Subscript):
+            owner = known.of(node.value)
+            if owner.kind is Kind.OBJECT and owner.name.startswith("tensorflow.lookup."):
+                yield _table(one, node)
+
+
+def _refused(known: Inference, one: Traced, node: ast.Call, has_writer: bool) -> Iterator[Finding]:
+    name = one.module.names.of(node.func)
+    inside = short(name) if name is not None else None
+    if inside is None:
+        yield from _method(known, one, node)
+        return
+    made: list[str] = _data()["refused"].get(inside, [])
+    if inside.startswith("raw_ops."):
+        operation = inside.removeprefix("raw_ops.")
+        made = [] if operation in _data()["has"] else [operation]
+    if inside == "image.resize":
+        made = _resize(one, node)
+    if inside.startswith("summary.") and inside.removeprefix("summary.") in SUMMARIES:
+        made = ["WriteSummary"] if has_writer else []
+    if inside == "unique_with_counts" or inside.startswith("ragged."):
+        return  # told by the rules about shapes
+    if made:
+        ops = " or ".join(made[:2])
+        message = f"{shown(one.module, node.func)} makes {ops}, which XLA has not for a TPU"
+        if not one.is_root:
+            message += f" ({one.because})"
+        hint = INSTEAD.get(inside, ON_HOST)
+        yield at(RULE, one, node, message, hint)
+
+
+def _resize(one: Traced, node: ast.Call) -> list[str]:
+    if any(
+        key.arg == "antialias" and isinstance(key.value, ast.Constant) and key.value.value is True
+        for key in node.keywords
+    ):
+        return ["ScaleAndTranslate"]
+    method = argument(node, 2, "method")
+    text = ""
+    if isinstance(method, ast.Constant):
+        text = str(method.value)
+    elif isinstance(method, ast.Attribute):
+        text = method.attr.lower()
+    if text not in REFUSED_RESIZES:
+        return []
+    return [{"area": "ResizeArea", "bicubic": "ResizeBicubic"}.get(text, "ScaleAndTranslate")]
+
+
+def _method(known: Inference, one: Traced, node: ast.Call) -> Iterator[Finding]:
+    owner = known.of(node.func)
+    if isinstance(node.func, ast.Attribute) and node.func.attr == "lookup":
+        table = known.of(node.func.value)
+        if table.kind is Kind.OBJECT and table.name.startswith("tensorflow.lookup."):
+            yield _table(one, node)
+    if owner.kind is Kind.OBJECT and keras_name(owner.name) in REFUSED_LAYERS and node.args:
+        kind = owner.name.rpartition(".")[2]
+        message = f"{shown(one.module, node.func)} is a {kind}, whose table XLA has not"
+        hint = "Call the layer in dataset.map, which runs on the host."
+        yield at(RULE, one, node, message, hint)
+
+
+def _table(one: Traced, node: ast.AST) -> Finding:
+    message = f"{shown(one.module, node)} looks into a hash table, which XLA has not for a TPU"
+    return at(RULE, one, node, message, ON_HOST)
+
+
+def _data_set(known: Inference, one: Traced, node: ast.expr) -> Iterator[Finding]:
+    over = known.of(node)
+    if over.kind is not Kind.OBJECT or not over.name.startswith("tensorflow.data."):
+        return
+    if one.is_own_program and not _is_compiled(one) and not one.calls:
+        return  # a loop of the host's around the steps
+    message = f"takes from the data set {shown(one.module, node)} in code that is compiled"
+    hint = "Take the batches on the host and hand each one to the step."
+    yield at(RULE, one, node, message, hint)
+
+
+def _is_compiled(one: Traced) -> bool:
+    for decorator in getattr(one.node, "decorator_list", []):
+        for key in getattr(decorator, "keywords", []):
+            if key.arg == "jit_compile":
+                return isinstance(key.value, ast.Constant) and key.value.value is True
+    return False

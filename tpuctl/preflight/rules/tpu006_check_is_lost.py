@@ -1,0 +1,88 @@
+"""TPU006 check-is-lost."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tpuctl.preflight.analysis.abstract_values import Kind, Value
+from tpuctl.preflight.analysis.inference import Inference, inferred
+from tpuctl.preflight.analysis.library import short
+from tpuctl.preflight.analysis.locations import at, shown
+from tpuctl.preflight.analysis.source import Project
+from tpuctl.preflight.analysis.traced import Traced
+from tpuctl.preflight.findings import Finding, Rule, Severity, Target
+
+__all__ = ["RULE", "find"]
+
+RULE = Rule(
+    code="TPU006",
+    name="check-is-lost",
+    severity=Severity.risk,
+    summary="A check that is silently left out on a TPU",
+    why=(
+        "XLA leaves out `tf.debugging.assert_…`, `tf.Assert` and `check_numerics`: what they were "
+        "to stop goes on."
+    ),
+    bad="""\
+import tensorflow as tf
+
+
+@tf.function
+def step(x):
+    loss = tf.reduce_mean(x)
+    tf.debugging.assert_less(loss, 1e4)
+    return loss
+""",
+    good="""\
+import tensorflow as tf
+
+
+@tf.function
+def step(x):
+    return tf.reduce_mean(x)
+
+
+def train(x):
+    tf.debugging.assert_less(step(x), 1e4)
+""",
+)
+
+# Checks of types and ranks are made while tracing.
+TRACED_CHECKS = {"assert_rank", "assert_rank_at_least", "assert_rank_in", "assert_type"}
+TRACED_CHECKS |= {"assert_scalar", "assert_same_float_dtype", "assert_shapes", "assert_integer"}
+TRACED_CHECKS |= {"assert_proper_iterable"}
+
+
+def find(project: Project, target: Target) -> Iterator[Finding]:
+    known = inferred(project, target)
+    for one, node in known.sites:
+        if isinstance(node, ast.Call):
+            yield from _lost(known, one, node)
+
+
+def _lost(known: Inference, one: Traced, node: ast.Call) -> Iterator[Finding]:
+    name = one.module.names.of(node.func)
+    inside = short(name) if name is not None else None
+    if inside is None:
+        return
+    last = inside.rpartition(".")[2]
+    is_check = inside == "Assert" or (
+        inside.startswith(("debugging.", "assert_"))
+        and last.startswith(("assert_", "check_numerics", "Assert"))
+        and last not in TRACED_CHECKS
+    )
+    if not is_check or last == "enable_check_numerics":
+        return
+    parts = [known.of(part) for part in node.args[:2]]
+    if not any(_is_computed(part) for part in parts):
+        return  # known while it is traced
+    message = f"{shown(one.module, node.func)} is left out on a TPU"
+    hint = "Return what it looks at from the step, and check it on the host."
+    yield at(RULE, one, node, message, hint)
+
+
+def _is_computed(value: Value) -> bool:
+    if value.is_container:
+        return any(item.kind >= Kind.TENSOR for item in value.items or (value.inner,))
+    return value.kind >= Kind.TENSOR

@@ -1,0 +1,173 @@
+"""TPU201 last-batch."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from tpuctl.preflight.analysis.abstract_values import Kind
+from tpuctl.preflight.analysis.datasets import assigned, divides, stays_on_host
+from tpuctl.preflight.analysis.inference import Inference, inferred
+from tpuctl.preflight.analysis.locations import at, method_part, shown
+from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.syntax import argument
+from tpuctl.preflight.findings import Finding, Rule, Severity, Target
+from tpuctl.preflight.rules._common import NEW_SHAPE
+
+__all__ = ["RULE", "find"]
+
+RULE = Rule(
+    code="TPU201",
+    name="last-batch",
+    severity=Severity.cost,
+    summary="A last batch that is smaller than the others",
+    why=(
+        f"{NEW_SHAPE}Without drop_remainder the size of a batch is unknown, and the last one of an "
+        "epoch is smaller unless the number of examples divides evenly. To drop it changes what an "
+        "evaluation says: pad there instead."
+    ),
+    bad="""\
+import tensorflow as tf
+
+
+def training_data(paths):
+    data = tf.data.TFRecordDataset(paths).shuffle(1000)
+    return data.batch(64)
+""",
+    good="""\
+import tensorflow as tf
+
+
+def training_data(paths):
+    data = tf.data.TFRecordDataset(paths).shuffle(1000)
+    return data.batch(64, drop_remainder=True)
+""",
+)
+
+# Methods that only data sets have.
+DATA = {"shuffle", "prefetch", "repeat", "padded_batch", "interleave", "with_options", "unbatch"}
+DATA |= {"cache", "as_numpy_iterator", "flat_map", "batch", "map", "take", "skip", "filter"}
+EVALUATES = re.compile(
+    r"(?:^|_)(?:eval|evaluation|val|valid|validation|test|testing|dev|predict\w*|infer\w*)(?:_|$|\d)"
+)
+GIVEN_TO = {"evaluate", "predict", "adapt"}
+
+
+def find(project: Project, target: Target) -> Iterator[Finding]:
+    if not project.uses_tensorflow:
+        return
+    known = inferred(project, target)
+    for module in project:
+        for node in module.calls:
+            func = node.func
+            if not isinstance(func, ast.Attribute) or func.attr != "batch":
+                continue
+            if module.names.of(func) is None:
+                yield from _batch(known, module, node, func)
+
+
+def _batch(
+    known: Inference, module: Module, node: ast.Call, func: ast.Attribute
+) -> Iterator[Finding]:
+    if len(node.args) > 1 or any(key.arg in ("drop_remainder", None) for key in node.keywords):
+        return
+    if not node.args and not node.keywords:
+        return
+    before = list(_chain(module, func.value))
+    if not _is_data(known, module, func.value, before):
+        return
+    if any(_is_endless(one) for one in before) or _is_for_evaluation(module, node):
+        return
+    if divides(module, node, before) or stays_on_host(known.project, module, node):
+        return
+    message = f"the last batch of {shown(module, method_part(node))} may be smaller than the others"
+    text = module.segment(node)
+    hint = f"For training: {text[:-1]}, drop_remainder=True)"
+    yield at(RULE, module, method_part(node), message, hint)
+
+
+def _chain(module: Module, node: ast.AST) -> Iterator[ast.Call]:
+    """The calls that a data set comes from, the last first, through names too."""
+    seen: set[str] = set()
+    while True:
+        if isinstance(node, ast.Call):
+            yield node
+            if not isinstance(node.func, ast.Attribute):
+                return
+            node = node.func.value
+        elif isinstance(node, ast.Name) and node.id not in seen:
+            seen.add(node.id)
+            around = module.function_around(node) or module.tree
+            last: ast.AST | None = None
+            for one in assigned(module, around, node.id, node.lineno):
+                yield from (part for part in ast.walk(one) if isinstance(part, ast.Call))
+                last = one
+            if last is None:
+                return
+            return
+        else:
+            return
+
+
+def _is_data(known: Inference, module: Module, node: ast.expr, before: list[ast.Call]) -> bool:
+    value = known.host_value(module, node)
+    if value.kind is Kind.OBJECT and value.name.startswith("tensorflow.data"):
+        return True
+    if value.is_symbolic or value.kind is Kind.STATIC:
+        return False
+    names = [module.names.of(one.func) or "" for one in before]
+    if any(name.startswith(("tensorflow.data.", "tensorflow_datasets.")) for name in names):
+        return True
+    methods = {one.func.attr for one in before if isinstance(one.func, ast.Attribute)}
+    return bool(methods & DATA) or (
+        isinstance(node, ast.Name)
+        and bool(re.search(r"(?:^|_)(?:ds|data|dataset|datasets)(?:_|$|\d)", node.id))
+    )
+
+
+def _is_endless(node: ast.Call) -> bool:
+    if not isinstance(node.func, ast.Attribute) or node.func.attr != "repeat":
+        return False
+    count = argument(node, 0, "count")
+    if count is None:
+        return True
+    if isinstance(count, ast.UnaryOp) and isinstance(count.op, ast.USub):
+        return True
+    return isinstance(count, ast.Constant) and count.value is None
+
+
+def _is_for_evaluation(module: Module, node: ast.AST) -> bool:
+    """Whether what is made is named for evaluation, or given to it."""
+    for one in module.around(node):
+        if isinstance(one, ast.Assign):
+            for target in one.targets:
+                if isinstance(target, ast.Name) and EVALUATES.search(target.id.lower()):
+                    return True
+                if isinstance(target, ast.Name) and _is_evaluated(module, target):
+                    return True
+        elif (isinstance(one, ast.keyword) and one.arg and EVALUATES.search(one.arg.lower())) or (
+            isinstance(one, ast.Call) and getattr(one.func, "attr", "") in GIVEN_TO
+        ):
+            return True
+        elif isinstance(one, ast.FunctionDef):
+            if EVALUATES.search(one.name.lower()):
+                return True
+        elif isinstance(one, ast.If) and EVALUATES.search(module.segment(one.test).lower()):
+            return True
+    return False
+
+
+def _is_evaluated(module: Module, target: ast.Name) -> bool:
+    """Whether a name is given to evaluation, and to no training."""
+    around = module.function_around(target) or module.tree
+    uses: set[str] = set()
+    for node in ast.walk(around):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            given = [*node.args, *(key.value for key in node.keywords if key.arg == "x")]
+            if any(isinstance(one, ast.Name) and one.id == target.id for one in given):
+                uses.add(node.func.attr)
+            for key in node.keywords:
+                if isinstance(key.value, ast.Name) and key.value.id == target.id:
+                    uses.add(key.arg or "")
+    return bool(uses & {"evaluate", "predict", "validation_data"}) and "fit" not in uses

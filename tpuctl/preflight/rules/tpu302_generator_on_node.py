@@ -1,0 +1,85 @@
+"""TPU302 generator-on-node."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tpuctl.preflight.analysis.constants import Constants
+from tpuctl.preflight.analysis.functions import class_of, function_of, keras_bases
+from tpuctl.preflight.analysis.locations import at
+from tpuctl.preflight.analysis.names import keras_name
+from tpuctl.preflight.analysis.node_pipelines import calls_for_node
+from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.syntax import argument, own_nodes
+from tpuctl.preflight.findings import Finding, Rule, Severity, Target
+
+__all__ = ["RULE", "find"]
+
+RULE = Rule(
+    code="TPU302",
+    name="generator-on-node",
+    severity=Severity.error,
+    summary="A TPU node cannot call a Python generator.",
+    why=(
+        "`from_generator`, and Keras for generators and sequences, calls back into the script's "
+        "Python for each example. The pipeline of a TPU node runs on another machine, which has "
+        "no such Python. Write the examples to TFRecords in the bucket, or give arrays."
+    ),
+    bad="""\
+import tensorflow as tf
+
+
+def examples():
+    for number in range(1000):
+        yield [float(number)]
+
+
+dataset = tf.data.Dataset.from_generator(examples, output_signature=tf.TensorSpec([1], tf.float32))
+""",
+    good="""\
+import numpy as np
+import tensorflow as tf
+
+examples = np.arange(1000, dtype="float32").reshape(-1, 1)
+dataset = tf.data.Dataset.from_tensor_slices(examples)
+""",
+    target=Target("node"),
+)
+
+FLOWS = {"flow", "flow_from_directory", "flow_from_dataframe"}
+GENERATORS = {"utils.Sequence", "utils.PyDataset"}
+HINT = "Write the examples to TFRecords in the bucket, or give arrays."
+
+
+def find(project: Project, target: Target) -> Iterator[Finding]:
+    for module, call in calls_for_node(project, target):
+        name = module.names.of(call.func) or ""
+        if name.startswith("tensorflow.") and name.endswith("data.Dataset.from_generator"):
+            text = "`from_generator` calls Python, which a TPU node cannot"
+            yield at(RULE, module, call, text, HINT)
+        elif isinstance(call.func, ast.Attribute) and call.func.attr == "fit":
+            given = argument(call, 0, "x")
+            if given is not None and _is_generator(project, module, given):
+                text = f"`{module.segment(given)}` is Python, which a TPU node cannot call"
+                yield at(RULE, module, given, text, HINT)
+
+
+def _is_generator(project: Project, module: Module, node: ast.expr) -> bool:
+    """Whether Keras has to call Python for each of its batches."""
+    if isinstance(node, ast.Name):
+        found = Constants.of(project).bindings(module, node)
+        given = [one.value for one in found if one.value is not None and not one.is_element]
+        return len(given) == 1 == len(found) and _is_generator(project, module, given[0])
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Attribute) and node.func.attr in FLOWS:
+        return True
+    owner = class_of(project, module, node.func)
+    if owner is not None:
+        bases = (keras_name(one) for one in keras_bases(project, *owner))
+        return any(one in GENERATORS for one in bases)
+    told = function_of(project, module, node.func)
+    if told is None:
+        return False
+    return any(isinstance(one, (ast.Yield, ast.YieldFrom)) for one in own_nodes(told[1]))

@@ -1,0 +1,70 @@
+"""TPU303 python-in-pipeline-on-node."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tpuctl.preflight.analysis.locations import at, called_as
+from tpuctl.preflight.analysis.node_pipelines import calls_reached, is_step, only_writes
+from tpuctl.preflight.analysis.source import Project
+from tpuctl.preflight.findings import Finding, Rule, Severity, Target
+
+__all__ = ["RULE", "find"]
+
+RULE = Rule(
+    code="TPU303",
+    name="python-in-pipeline-on-node",
+    severity=Severity.error,
+    summary="A TPU node cannot run Python functions in its pipeline.",
+    why=(
+        "`py_function` and `numpy_function` call the process that made them. The pipeline of a TPU "
+        "node runs on another machine. Write the step with operations of TensorFlow, or do it "
+        "once before, and keep the result in the bucket."
+    ),
+    bad="""\
+import numpy as np
+import tensorflow as tf
+
+
+def scale(image):
+    return tf.numpy_function(lambda x: np.float32(x / 255), [image], tf.float32)
+
+
+dataset = tf.data.Dataset.from_tensor_slices(np.ones([8, 4, 4], "uint8")).map(scale)
+""",
+    good="""\
+import numpy as np
+import tensorflow as tf
+
+
+def scale(image):
+    return tf.cast(image, tf.float32) / 255
+
+
+dataset = tf.data.Dataset.from_tensor_slices(np.ones([8, 4, 4], "uint8")).map(scale)
+""",
+    target=Target("node"),
+)
+
+PYTHON = {
+    "tensorflow.py_function",
+    "tensorflow.numpy_function",
+    "tensorflow.py_func",
+    "tensorflow.compat.v1.py_func",
+}
+HINT = "Write it with operations of TensorFlow, or do it once before."
+
+
+def find(project: Project, target: Target) -> Iterator[Finding]:
+    if target.kind != "node" or only_writes(project):
+        return
+    seen: set[ast.AST] = set()
+    steps = [(module, one) for module in project for one in module.calls if is_step(one)]
+    for module, step in steps:
+        for where, one in calls_reached(project, module, step.args[0]) if step.args else ():
+            if where.names.of(one.func) in PYTHON and one not in seen:
+                seen.add(one)
+                called = called_as(where, one)
+                text = f"`{called}` in the pipeline calls Python, which a TPU node cannot"
+                yield at(RULE, where, one, text, HINT)

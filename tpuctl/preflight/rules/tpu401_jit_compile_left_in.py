@@ -1,0 +1,76 @@
+"""TPU401 jit-compile-left-in."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tpuctl.preflight.analysis.locations import at, edit_of, is_excused, keyword_edit
+from tpuctl.preflight.analysis.names import keras_name
+from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.findings import Edit, Finding, Rule, Severity, Target
+
+__all__ = ["RULE", "find"]
+
+RULE = Rule(
+    code="TPU401",
+    name="jit-compile-left-in",
+    severity=Severity.risk,
+    summary="`jit_compile=True` is for GPUs and CPUs; on a TPU all is compiled anyway.",
+    why=(
+        "What a TPU runs is always compiled. The flag asks for a second compilation of its own "
+        "within the first, or on the machine's CPU, and has made programs fail that run "
+        "without it."
+    ),
+    bad="""\
+import keras
+
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile(optimizer="adam", loss="mse", jit_compile=True)
+""",
+    good="""\
+import keras
+
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile(optimizer="adam", loss="mse", jit_compile=False)
+""",
+)
+
+FUNCTIONS = ("tensorflow.function", "functools.partial")
+NOT_TPU = ("gpu", "cpu", "tpu", "strategy", "replica", "accelerator", "xla")
+
+
+def find(project: Project, target: Target) -> Iterator[Finding]:
+    for module in project:
+        for call in module.calls:
+            for one in call.keywords:
+                is_on = isinstance(one.value, ast.Constant) and one.value.value is True
+                if one.arg not in ("jit_compile", "experimental_compile") or not is_on:
+                    continue
+                if _takes_flag(module, call) and not is_excused(module, call, NOT_TPU):
+                    text = f"`{one.arg}=True` is left in: on a TPU all is compiled anyway"
+                    edits = _without_flag(module, call, one)
+                    yield at(RULE, module, one, text, _instead(module, call), edits=edits)
+
+
+def _takes_flag(module: Module, call: ast.Call) -> bool:
+    name = module.names.of(call.func)
+    if name == "functools.partial" and call.args:
+        name = module.names.of(call.args[0])
+    is_compile = isinstance(call.func, ast.Attribute) and call.func.attr == "compile"
+    optimizer = (keras_name(name) or "").startswith("optimizers.")
+    return name == "tensorflow.function" or (is_compile and name is None) or optimizer
+
+
+def _instead(module: Module, call: ast.Call) -> str:
+    if module.names.of(call.func) in FUNCTIONS:
+        return "Take it out for the TPU."
+    return "Write jit_compile=False for the TPU."
+
+
+def _without_flag(module: Module, call: ast.Call, keyword: ast.keyword) -> list[Edit]:
+    """Of `tf.function` it is taken out; for Keras it is off, since 3 chooses by itself else."""
+    if keyword.arg == "jit_compile" and module.names.of(call.func) not in FUNCTIONS:
+        return [edit_of(module, keyword.value, "False")]
+    edit = keyword_edit(module, call, keyword)
+    return [edit] if edit is not None else []

@@ -1,0 +1,106 @@
+"""TPU403 tpu-not-initialised."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tpuctl.preflight.analysis.constants import Constants
+from tpuctl.preflight.analysis.functions import function_of
+from tpuctl.preflight.analysis.locations import at
+from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.strategy_scopes import tpu_strategies
+from tpuctl.preflight.analysis.syntax import argument, dotted
+from tpuctl.preflight.findings import Finding, Rule, Severity, Target
+from tpuctl.preflight.rules._common import CONNECT
+
+__all__ = ["RULE", "find"]
+
+RULE = Rule(
+    code="TPU403",
+    name="tpu-not-initialised",
+    severity=Severity.error,
+    summary=(
+        "A TPU is initialised before a strategy is made for it, and a node is connected before."
+    ),
+    why=(
+        "`TPUStrategy` does neither: without `tf.tpu.experimental.initialize_tpu_system` the first "
+        "step finds no TPU system. The devices of a TPU node, another machine, are there only "
+        "after `tf.config.experimental_connect_to_cluster`."
+    ),
+    bad="""\
+import tensorflow as tf
+
+resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
+strategy = tf.distribute.TPUStrategy(resolver)
+""",
+    good=CONNECT,
+)
+
+INITIALISE = ("initialize_tpu_system", "TPUClusterResolver.connect")
+CONNECTS = ("connect_to_cluster", "experimental_connect_to_host", "TPUClusterResolver.connect")
+
+
+def find(project: Project, target: Target) -> Iterator[Finding]:
+    strategies = tpu_strategies(project)
+    hint = "Before the strategy is made:\n    tf.tpu.experimental.initialize_tpu_system(resolver)"
+    if _asks_for_devices(project):
+        return
+    starts = _calls(project, INITIALISE)
+    for module, call in strategies:
+        if not starts and _is_given(project, module, call):
+            continue
+        later = [one for where, one in starts if where is module and _is_after(module, one, call)]
+        if not starts or len(later) == len(starts):
+            text = f"`{dotted(call.func)}` is made before the TPU is initialised"
+            if not starts:
+                text = f"`{dotted(call.func)}` is made of a TPU that nothing initialises"
+            yield at(RULE, module, call, text, hint)
+    if target.kind != "node" or _calls(project, CONNECTS) or (strategies and not starts):
+        return
+    for module, call in _calls(project, ("TPUClusterResolver",)):
+        text = "nothing connects to the TPU node that is resolved"
+        hint = "Then:\n    tf.config.experimental_connect_to_cluster(resolver)"
+        yield at(RULE, module, call, text, hint)
+
+
+def _is_given(project: Project, module: Module, call: ast.Call) -> bool:
+    """Whether code that is not seen hands over what the strategy is made for."""
+    node = argument(call, 0, "tpu_cluster_resolver")
+    if node is None or isinstance(node, ast.Constant):
+        return False
+    found = [node] if isinstance(node, ast.Call) else Constants.of(project).given(module, node)
+    for one in found:
+        name = module.names.called(one) if one is not None else None
+        is_own = isinstance(one, ast.Call) and function_of(project, module, one.func) is not None
+        if is_own or (name or "").startswith("tensorflow."):
+            return False
+    return True
+
+
+def _asks_for_devices(project: Project) -> bool:
+    """Whether the script looks if TPUs are there already: it expects another to make them so."""
+    return any(
+        any(isinstance(part, ast.Constant) and part.value == "TPU" for part in call.args)
+        for _, call in _calls(project, ("list_logical_devices",))
+    )
+
+
+def _calls(project: Project, endings: tuple[str, ...]) -> list[tuple[Module, ast.Call]]:
+    """The calls of what has such a name, whatever it was imported as."""
+    return [
+        (module, call)
+        for module in project
+        for call in module.calls
+        if (module.names.of(call.func) or dotted(call.func) or "").endswith(endings)
+    ]
+
+
+def _is_after(module: Module, node: ast.Call, other: ast.Call) -> bool:
+    """Whether it stands behind another in the same function."""
+    is_same = module.function_around(node) is module.function_around(other)
+    return (
+        is_same
+        and other not in module.around(node)
+        and (node.lineno, node.col_offset) > (other.lineno, other.col_offset)
+    )

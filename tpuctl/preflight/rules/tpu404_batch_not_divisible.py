@@ -1,0 +1,145 @@
+"""TPU404 batch-not-divisible."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tpuctl.preflight.analysis.constants import Constants
+from tpuctl.preflight.analysis.functions import function_of, is_legacy_keras
+from tpuctl.preflight.analysis.locations import at
+from tpuctl.preflight.analysis.names import keras_name
+from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.strategy_scopes import Scopes, tpu_strategies
+from tpuctl.preflight.analysis.syntax import argument, returns_of
+from tpuctl.preflight.findings import Finding, Rule, Severity, Target
+from tpuctl.preflight.rules._common import CONNECT
+
+__all__ = ["RULE", "find"]
+
+RULE = Rule(
+    code="TPU404",
+    name="batch-not-divisible",
+    severity=Severity.error,
+    summary="The global batch must be divisible by the number of replicas.",
+    why=(
+        "Each replica takes an equal share of the batch. Where there is none, `fit` of Keras 3, of "
+        "TensorFlow 2.1, and `get_per_replica_batch_size` raise; other loops give replicas shares "
+        "of different shapes, which cost memory and time. Choose the share of a replica, and "
+        "multiply."
+    ),
+    bad=CONNECT
+    + """
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    model.compile(optimizer="adam", loss="mse")
+model.fit(tf.ones([1000, 4]), tf.ones([1000, 1]), batch_size=100)
+""",
+    good=CONNECT
+    + """
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    model.compile(optimizer="adam", loss="mse")
+batch_size = 16 * strategy.num_replicas_in_sync
+model.fit(tf.ones([1024, 4]), tf.ones([1024, 1]), batch_size=batch_size)
+""",
+    target=Target(replicas=8),
+)
+
+BATCHES = ("batch", "padded_batch")
+DISTRIBUTE = "experimental_distribute_dataset"
+SHARE = "get_per_replica_batch_size"
+HINT = "Multiply the share of a replica: batch_size = 16 * strategy.num_replicas_in_sync"
+
+
+def find(project: Project, target: Target) -> Iterator[Finding]:
+    """Yield batches that replicas cannot share equally; none where their number is unknown."""
+    if target.replicas is not None and target.replicas > 1 and tpu_strategies(project):
+        yield from _Search(project, target, target.replicas).find()
+
+
+class _Search:
+    def __init__(self, project: Project, target: Target, replicas: int) -> None:
+        self.project, self.target, self.replicas = project, target, replicas
+        self.constants = Constants.of(project)
+        self.scopes = Scopes(project)
+        self.busy: set[ast.AST] = set()
+
+    def find(self) -> Iterator[Finding]:
+        for module in self.project:
+            for call in module.calls:
+                if not isinstance(call.func, ast.Attribute):
+                    continue
+                if call.func.attr == "fit" and module.names.of(call.func) is None:
+                    yield from self._fitted(module, call, call.func.value)
+                elif call.func.attr == DISTRIBUTE:
+                    yield from self._distributed(module, call, Severity.cost)
+                elif call.func.attr == SHARE:
+                    yield from self._judge(module, argument(call, 0, "global_batch_size"))
+
+    def _fitted(self, module: Module, call: ast.Call, model: ast.expr) -> Iterator[Finding]:
+        made = self.scopes.made(module, model, "model")
+        if not any(one.inside for one in made):
+            return
+        severity = Severity.error if self._refuses(made[0].name) else Severity.cost
+        size = argument(call, 2, "batch_size")
+        if size is not None:
+            yield from self._judge(module, size, severity)
+        else:
+            yield from self._distributed(module, call, severity)
+
+    def _refuses(self, name: str) -> bool:
+        """Whether `fit` of that Keras raises."""
+        version = self.target.version
+        is_first = version is not None and version < (2, 2)
+        is_keras = keras_name(name) is not None
+        return is_first or (is_keras and not is_legacy_keras(self.project, name, self.target))
+
+    def _distributed(self, module: Module, call: ast.Call, severity: Severity) -> Iterator[Finding]:
+        given = call.args[0] if call.args else argument(call, 0, "x")
+        found = list(self._batches(module, given))
+        if len(found) == 1:
+            where, one = found[0]
+            yield from self._judge(where, argument(one, 0, "batch_size"), severity)
+
+    def _judge(
+        self, module: Module, size: ast.expr | None, severity: Severity = Severity.error
+    ) -> Iterator[Finding]:
+        known = self.constants.numbers(module, size)
+        sizes = [one.value for one in known if isinstance(one.value, int)]
+        if size is None or not sizes or any(one % self.replicas == 0 for one in sizes):
+            return
+        option = next((one.option for one in known if one.option), "")
+        unless = f" unless {option} says otherwise" if option else ""
+        text = f"a batch of {sizes[0]} cannot be shared equally by {self.replicas} replicas{unless}"
+        if not all(one.is_sure for one in known):
+            severity = Severity.risk
+        yield at(RULE, module, size, text, HINT, severity=severity)
+
+    def _batches(self, module: Module, node: ast.expr | None) -> Iterator[tuple[Module, ast.Call]]:
+        """The calls that put a data set's examples together, followed from where it is used."""
+        if node is None or node in self.busy:
+            return
+        self.busy.add(node)
+        try:
+            if isinstance(node, (ast.Name, ast.Attribute)):
+                for one in self.constants.given(module, node):
+                    yield from self._batches(module, one)
+            elif isinstance(node, ast.Call):
+                yield from self._batches_of_call(module, node)
+        finally:
+            self.busy.discard(node)
+
+    def _batches_of_call(self, module: Module, call: ast.Call) -> Iterator[tuple[Module, ast.Call]]:
+        is_method = isinstance(call.func, ast.Attribute) and module.names.of(call.func) is None
+        if is_method and isinstance(call.func, ast.Attribute):
+            if call.func.attr == "unbatch":
+                return
+            if call.func.attr in BATCHES:
+                yield module, call
+        told = function_of(self.project, module, call.func)
+        if told is not None:
+            for one in returns_of(told[1]):
+                yield from self._batches(told[0], one.value)
+        elif is_method and isinstance(call.func, ast.Attribute):
+            yield from self._batches(module, call.func.value)

@@ -1,0 +1,192 @@
+"""TPU502 secret-in-source."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.findings import Finding, Rule, Severity, Target
+
+__all__ = ["RULE", "find"]
+
+RULE = Rule(
+    code="TPU502",
+    name="secret-in-source",
+    severity=Severity.risk,
+    summary="A secret stands in the source.",
+    why=(
+        "The script's folder is copied to the bucket and to every machine, and stays with the "
+        "job's record. Who may read one of them has the secret then. Give it to the job as a "
+        "secret, and read it from the environment."
+    ),
+    bad="""\
+DATABASE = "postgresql://trainer:Vq7mZk2pXw9s@db.internal/corpus"
+""",
+    good="""\
+import os
+
+DATABASE = os.environ["DATABASE_URL"]
+""",
+)
+
+# What keys look like, by those who give them out, with what each has in it.
+PRIVATE = "a private key"
+BODY = re.compile(r"[A-Za-z0-9+/=]{16,}")
+KEYS = (
+    ("a key of a Google API", ("AIza",), re.compile(r"(?<![\w-])AIza[\w-]{35}(?![\w-])")),
+    (
+        "a client secret of Google's",
+        ("GOCSPX-",),
+        re.compile(r"(?<![\w-])GOCSPX-[\w-]{28}(?![\w-])"),
+    ),
+    ("an access token of Google's", ("ya29.",), re.compile(r"(?<![\w.])ya29\.[\w-]{30,}")),
+    (
+        "a token of Hugging Face",
+        ("hf_", "api_org_"),
+        re.compile(r"(?<!\w)(?:hf|api_org)_[A-Za-z0-9]{30,40}(?!\w)"),
+    ),
+    (
+        "a key of AWS",
+        ("AKIA", "ASIA"),
+        re.compile(r"(?<![A-Z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9])"),
+    ),
+    (
+        "a token of GitHub",
+        ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
+        re.compile(r"(?<!\w)gh[pousr]_[A-Za-z0-9]{36,}(?!\w)"),
+    ),
+    ("a token of GitHub", ("github_pat_",), re.compile(r"(?<!\w)github_pat_\w{60,}")),
+    ("a token of GitLab", ("glpat-",), re.compile(r"(?<!\w)glpat-[\w-]{20,}")),
+    ("a token of Slack", ("xox",), re.compile(r"(?<!\w)xox[abprs]-[A-Za-z0-9-]{20,}")),
+    ("a key of OpenAI", ("sk-",), re.compile(r"(?<!\w)sk-(?:proj-)?[A-Za-z0-9_-]{40,}(?!\w)")),
+    ("a token of PyPI", ("pypi-",), re.compile(r"(?<!\w)pypi-[\w-]{60,}")),
+    (
+        PRIVATE,
+        ("PRIVATE KEY-----",),
+        re.compile(r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----"),
+    ),
+)
+LOGIN = re.compile(r"[a-z][a-z0-9+.-]*://([^\s/:@'\"]*):([^\s/@'\"]+)@[\w.-]+", re.IGNORECASE)
+NAMES = re.compile(
+    r"(?:^|[_.-])(?:password|passwd|pwd|secret|secret_key|api_?key|access_?key|auth_?token|"
+    r"access_?token|private_?key|client_?secret|token|credentials?)$|apikey$",
+    re.IGNORECASE,
+)
+WANDB = re.compile(r"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
+WEAK = re.compile(r"password|passwd|pwd", re.IGNORECASE)
+# What nobody keeps secret.
+PLACEHOLDER = re.compile(
+    r"example|sample|dummy|placeholder|change.?me|replace|insert|your|redacted|secret$|"
+    r"^test|test$|fake|mock|todo|none|null|default|password|\*{3}|\.{3}|x{4}|0{6}|1234|"
+    r"abcdef|<.*>|\$|\{|%\(|%s|^env|^projects/|^secret:|[\s/\[\]]",
+    re.IGNORECASE,
+)
+NOT_KEYS = re.compile(
+    r"example|0123456789|x{6}|0{8}|\*{3}|placeholder|redacted|your.?key", re.IGNORECASE
+)
+HINT = "Give it to the job as a secret, and read it from the environment:\n    "
+HINT += "tpuctl run --secret NAME …"
+
+
+def find(project: Project, target: Target) -> Iterator[Finding]:
+    for module in project:
+        shaped = [*_keys(module), *_logins(module)]
+        lines = {one.line for one in shaped}
+        yield from dict.fromkeys(shaped)
+        yield from (one for one in _named(module) if one.line not in lines)
+
+
+def _keys(module: Module) -> Iterator[Finding]:
+    patterns = [(what, one) for what, parts, one in KEYS if any(it in module.text for it in parts)]
+    if "wandb" in module.text.lower():
+        patterns.append(("a key of Weights & Biases", WANDB))
+    for number, text in enumerate(module.lines, 1) if patterns else ():
+        for what, pattern in patterns:
+            if pattern is WANDB and "wandb" not in text.lower():
+                continue
+            for found in pattern.finditer(text):
+                if what == PRIVATE and not _has_body(module, number, found.end()):
+                    continue
+                if not NOT_KEYS.search(found[0]) and _is_mixed(found[0]):
+                    yield _told(module, number, found.start(), what)
+
+
+def _has_body(module: Module, line: int, column: int) -> bool:
+    """Whether more than the mark that keys begin with is there."""
+    rest = module.lines[line - 1][column:] + "\n" + "".join(module.lines[line : line + 1])
+    return BODY.search(rest) is not None
+
+
+def _logins(module: Module) -> Iterator[Finding]:
+    for number, text in enumerate(module.lines, 1):
+        for found in LOGIN.finditer(text) if "://" in text and "@" in text else ():
+            if not PLACEHOLDER.search(found[2]) and found[1] != found[2] and len(found[2]) > 5:
+                yield _told(module, number, found.start(2), "the password of an address")
+
+
+def _named(module: Module) -> Iterator[Finding]:
+    """Texts that something called a password or a key is given."""
+    for node in module.nodes:
+        for name, value in _given(node):
+            if not isinstance(value, ast.Constant) or not isinstance(value.value, str):
+                continue
+            if NAMES.search(name) and _is_secret(name, value.value):
+                column = module.column(value.lineno, value.col_offset)
+                yield _told(module, value.lineno, column, f"the value of `{name}`")
+
+
+def _given(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            yield from ((name, value) for one in targets for name in _name(one))
+        case ast.AnnAssign(target=target, value=ast.expr() as value):
+            yield from ((name, value) for name in _name(target))
+        case ast.keyword(arg=str() as name, value=value):
+            yield name, value
+        case ast.Dict(keys=keys, values=values):
+            for key, value in zip(keys, values, strict=True):
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    yield key.value, value
+        case ast.Call(
+            func=ast.Attribute(attr="setdefault"), args=[ast.Constant(value=str() as name), value]
+        ):
+            yield name, value
+
+
+def _name(target: ast.expr) -> Iterator[str]:
+    match target:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            yield name
+        case ast.Subscript(slice=ast.Constant(value=str() as name)):
+            yield name
+
+
+def _is_secret(name: str, value: str) -> bool:
+    """Whether a text is what nobody would write in a place for another one."""
+    if PLACEHOLDER.search(value) or NAMES.search(value):
+        return False
+    if WEAK.search(name):
+        return len(value) >= 6 and _entropy(value) >= 2.5 and not value.isalpha()
+    return len(value) >= 16 and _entropy(value) >= 3.2 and _is_mixed(value)
+
+
+def _is_mixed(text: str) -> bool:
+    """Whether it has more in it than one kind of letters, as no word has."""
+    if " " in text:
+        return True
+    kinds = (any(one.isdigit() for one in text), any(one.isupper() for one in text))
+    return any(kinds) and len(set(text)) > 6
+
+
+def _entropy(text: str) -> float:
+    """Bits for each of its characters."""
+    return -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values())
+
+
+def _told(module: Module, line: int, column: int, what: str) -> Finding:
+    text = f"{what} stands in the source"
+    return Finding(RULE.code, RULE.severity, module.path, line, column, text, HINT)

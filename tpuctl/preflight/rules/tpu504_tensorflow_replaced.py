@@ -1,0 +1,64 @@
+"""TPU504 tensorflow-replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tpuctl.preflight.analysis.locations import at
+from tpuctl.preflight.analysis.requirements import installed, required
+from tpuctl.preflight.analysis.source import Project
+from tpuctl.preflight.findings import Finding, Rule, Severity, Target
+
+__all__ = ["RULE", "find"]
+
+RULE = Rule(
+    code="TPU504",
+    name="tensorflow-replaced",
+    severity=Severity.risk,
+    summary="Another build of TensorFlow takes the place of the image's, and finds no TPU.",
+    why=(
+        "A requirement `tensorflow` without a version changes nothing: jobs keep the image's. But "
+        "`tensorflow-cpu`, `tensorflow-gpu`, `tf-nightly` and their like are other packages with "
+        "the same modules: pip puts them before the image's, and what they bring knows no TPU. "
+        "So does `pip install --upgrade tensorflow` in the script."
+    ),
+    bad="""\
+import subprocess
+import sys
+
+subprocess.run([sys.executable, "-m", "pip", "install", "tensorflow-cpu"], check=True)
+""",
+    good="""\
+import subprocess
+import sys
+
+subprocess.run([sys.executable, "-m", "pip", "install", "tensorflow"], check=True)
+""",
+    target=Target(tensorflow="2.18.0"),
+)
+
+# Other packages that bring the module `tensorflow`.
+BUILDS = {
+    *("tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel", "tensorflow-macos"),
+    *("tensorflow-rocm", "tensorflow-tpu", "intel-tensorflow", "tensorflow-cpu-aws"),
+    *("tf-nightly", "tf-nightly-cpu", "tf-nightly-gpu", "tf-nightly-intel", "tf-nightly-tpu"),
+}
+
+
+def find(project: Project, target: Target) -> Iterator[Finding]:
+    version = target.tensorflow
+    if version is None:
+        return
+    for one in required(project.root):
+        if one.name in BUILDS:
+            text = (
+                f"{one.name} takes the place of the image's TensorFlow {version}, and finds no TPU"
+            )
+            hint = f"Take {one.name} out: jobs have the image's TensorFlow."
+            yield Finding(RULE.code, RULE.severity, one.path, one.line, one.column, text, hint)
+    for by in installed(project):
+        if by.package.name in BUILDS or (by.package.name == "tensorflow" and by.is_upgrade):
+            text = f"pip puts {by.word} in the place of the image's TensorFlow {version}"
+            yield at(
+                RULE, by.module, by.call, text, "Keep the image's: what PyPI has finds no TPU."
+            )

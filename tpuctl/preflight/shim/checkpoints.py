@@ -1,0 +1,99 @@
+"""Checkpoints, weights and models that a script writes or reads."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from .context import Rehearsal
+
+__all__ = ["install", "install_keras"]
+
+CHECKPOINT = {"save": "saved", "write": "saved", "restore": "restored", "read": "restored"}
+MODEL = {
+    "save": "saved",
+    "save_weights": "saved",
+    "load_weights": "restored",
+    "save_pretrained": "saved",
+}
+# Below all of the names under which Keras offers to load or save a model.
+LOADERS = {"load_model": "restored", "save_model": "saved"}
+LIBRARIES = (
+    "src.saving.saving_lib",
+    "src.saving.legacy.save",
+    "src.saving.legacy.saved_model.load",
+    "src.legacy.saving.legacy_h5_format",
+    "saving.saving_lib",
+    "saving.legacy.save",
+)
+_inside = threading.local()  # one that calls another is one checkpoint
+
+
+def install(rehearsal: Rehearsal, tensorflow: Any) -> None:
+    """Watch TensorFlow's checkpoints; a manager's are among them."""
+    for name, action in CHECKPOINT.items():
+        for kind in {tensorflow.train.Checkpoint, tensorflow.compat.v1.train.Checkpoint}:
+            if name in vars(kind):
+                setattr(kind, name, _watched(rehearsal, getattr(kind, name), action))
+    manager = tensorflow.train.CheckpointManager
+    manager.save = _watched(rehearsal, manager.save, "saved")
+
+
+def install_keras(rehearsal: Rehearsal, keras: Any) -> None:
+    """Watch models and weights; callbacks that save call the same."""
+    model = keras.Model
+    for name, action in MODEL.items():
+        if hasattr(model, name):
+            setattr(model, name, _watched(rehearsal, getattr(model, name), action))
+    for library in LIBRARIES:
+        try:
+            module = importlib.import_module(f"{keras.__name__}.{library}")
+        except ImportError:
+            continue
+        for name, action in LOADERS.items():
+            function = getattr(module, name, None)
+            if callable(function):
+                is_loader = action == "restored"
+                watched = _watched(rehearsal, function, action, 0 if is_loader else 1)
+                setattr(module, name, watched)
+
+
+def _watched(
+    rehearsal: Rehearsal, original: Callable[..., Any], action: str, position: int = 1
+) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        depth = getattr(_inside, "depth", 0)
+        where = None if depth else rehearsal.places.here()
+        _inside.depth = depth + 1
+        try:
+            result = original(*arguments, **keywords)
+        finally:
+            _inside.depth = depth
+        if not depth:
+            path = arguments[position] if len(arguments) > position else None
+            path = next(iter(keywords.values()), None) if path is None else path
+            given = (rehearsal, action, path, result, where)
+            rehearsal.writer.attempt("a checkpoint", _note, *given)
+        return result
+
+    return call
+
+
+def _note(rehearsal: Rehearsal, action: str, path: Any, result: Any, where: Any) -> None:
+    """Write it, unless there was nothing to restore: `restore(None)` does nothing."""
+    path = getattr(path, "filepath", path)
+    if action == "saved" and isinstance(result, (str, bytes)):
+        path = result  # with the checkpoint's number
+    if isinstance(path, bytes):
+        path = path.decode()
+    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
+        return
+    step = rehearsal.steps.count if action == "saved" else None
+    rehearsal.writer.write(
+        "checkpoint", action=action, path=os.fspath(path), step=step, where=where
+    )

@@ -1,0 +1,56 @@
+"""What the watchers of one process share: what is asked, where to write, how to end."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .locations import Places
+from .observation_writer import Writer
+from .process_exit import Ending
+from .settings import Settings
+from .steps import Steps
+
+__all__ = ["Rehearsal", "Trace"]
+
+
+class Trace(NamedTuple):
+    """A function that was traced; its own name, and the shapes that it was traced for."""
+
+    name: str
+    where: Any = None
+    shapes: list[Any] | None = None
+    trains: bool = False
+
+
+class Rehearsal:
+    """One rehearsed process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.writer = Writer(settings.observations)
+        self.places = Places(settings.root)
+        self.ending = Ending(self.writer, settings.grace)
+        self.steps = Steps(self.writer, self.ending, settings.steps)
+        self.tensorflow: Any = None  # the module, once imported
+        self.fitting = 0  # how many calls of Keras' fit are under way
+        self.gradients = 0  # how often a gradient was asked for, in graphs and without
+
+        # By the name that XLA knows a function by: what is known of it.
+        self.traced: dict[str, Trace] = {}
+        self.defined: dict[str, Any] = {}  # the user's functions by name: where they stand
+        self.tried: list[dict[str, Any]] | None = None  # traces that may be made anew for XLA
+        self._is_eager = False
+
+    def note_eager(self) -> None:
+        """Write, once, that gradients are computed outside of graphs."""
+        if not self._is_eager:
+            self._is_eager = True
+            self.writer.write("eager", where=self.places.here())
+
+    @property
+    def is_xla(self) -> bool:
+        return self.settings.mode == "xla"
+
+    @property
+    def is_compile(self) -> bool:
+        return self.settings.mode == "compile"

@@ -1,0 +1,249 @@
+"""Keras: models compiled by XLA where asked for, and fitted for a few steps."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+from . import checkpoints
+from .context import Rehearsal
+from .tensors import number
+from .tpu_stubs import deny, is_stand_in
+
+__all__ = ["install"]
+
+
+def install(rehearsal: Rehearsal, keras: Any) -> None:
+    """Watch the models of this Keras, which may be 2 or 3."""
+    backend = getattr(getattr(keras, "backend", None), "backend", None)
+    if callable(backend) and backend() != "tensorflow":
+        return
+    attempt = rehearsal.writer.attempt
+    attempt("Keras' checkpoints", checkpoints.install_keras, rehearsal, keras)
+    for path in ("src.backend", "backend"):
+        try:
+            module = importlib.import_module(f"{keras.__name__}.{path}")
+            deny(module, "is_tpu_strategy")
+        except (ImportError, AttributeError):
+            continue
+    fitting = Fitting(rehearsal, keras)
+    model = keras.Model
+    watched: dict[str, Callable[..., Any]] = {
+        "compile": fitting.compile,
+        "fit": fitting.fit,
+        "evaluate": fitting.evaluate,
+        "predict": fitting.predict,
+    }
+    for name, function in watched.items():
+        attempt(f"Keras' {name}", _replace, rehearsal, model, name, function)
+
+
+def _replace(rehearsal: Rehearsal, model: Any, name: str, function: Callable[..., Any]) -> None:
+    original = getattr(model, name)
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        try:
+            given = signature.bind(*arguments, **keywords)
+        except TypeError:
+            return original(*arguments, **keywords)  # which says what is wrong
+        if rehearsal.writer.is_foreign():
+            return original(*arguments, **keywords)
+        return function(original, given)
+
+    setattr(model, name, call)
+
+
+class Fitting:
+    """What is done around a model's methods."""
+
+    def __init__(self, rehearsal: Rehearsal, keras: Any) -> None:
+        self.rehearsal, self.keras = rehearsal, keras
+
+    def compile(self, original: Callable[..., Any], given: inspect.BoundArguments) -> Any:
+        """XLA on, off, or as the script says; never where it asked to run eagerly."""
+        rehearsal, values = self.rehearsal, given.arguments
+        wanted: bool | None = None
+        if rehearsal.is_xla:
+            wanted = True
+        elif rehearsal.is_compile or is_stand_in(self._strategy()):
+            wanted = False
+        if values.get("run_eagerly"):
+            rehearsal.note_eager()
+        elif wanted is not None and "jit_compile" in inspect.signature(original).parameters:
+            values["jit_compile"] = wanted
+        return original(*given.args, **given.kwargs)
+
+    def fit(self, original: Callable[..., Any], given: inspect.BoundArguments) -> Any:
+        """As many steps as are left; the script goes on after them."""
+        rehearsal, steps = self.rehearsal, self.rehearsal.steps
+        if rehearsal.fitting:
+            return original(*given.args, **given.kwargs)
+        where = rehearsal.places.here()
+        if not steps.remaining:
+            rehearsal.ending.begin()
+        rehearsal.writer.attempt("the plan of fit", self._cap, given, where)
+        rehearsal.fitting += 1
+        steps.abandon()
+        steps.is_held = True
+        try:
+            return original(*given.args, **given.kwargs)
+        finally:
+            rehearsal.fitting -= 1
+            steps.is_held = False
+            steps.taken.clear()
+            steps.abandon()
+
+    def evaluate(self, original: Callable[..., Any], given: inspect.BoundArguments) -> Any:
+        self.rehearsal.writer.attempt("the plan of evaluate", self._cap_steps, given, "steps")
+        return original(*given.args, **given.kwargs)
+
+    def predict(self, original: Callable[..., Any], given: inspect.BoundArguments) -> Any:
+        """A few steps; where the number of rows was known, as many rows come back."""
+        values = given.arguments
+        rows = self._rows(values.get("x"))
+        capped = self.rehearsal.writer.attempt(
+            "the plan of predict", self._cap_steps, given, "steps"
+        )
+        result = original(*given.args, **given.kwargs)
+        if not capped or rows is None:
+            return result
+        repeated = self.rehearsal.writer.attempt("the rows of predict", self._repeat, result, rows)
+        return result if repeated is None else repeated
+
+    def _repeat(self, result: Any, rows: int) -> Any:
+        numpy: Any = importlib.import_module("numpy")
+
+        def repeat(array: Any) -> Any:
+            return numpy.resize(array, (rows, *array.shape[1:]))
+
+        return self.rehearsal.tensorflow.nest.map_structure(repeat, result)
+
+    def _cap(self, given: inspect.BoundArguments, where: Any) -> None:
+        values, steps = given.arguments, self.rehearsal.steps
+        x, wanted = values.get("x"), values.get("steps_per_epoch")
+        batch = values.get("batch_size")
+        length = wanted or self._length(x, batch, values.get("validation_split") or 0.0)
+        epochs = max(0, int(values.get("epochs", 1)) - int(values.get("initial_epoch", 0) or 0))
+        self.rehearsal.writer.write(
+            "planned",
+            steps=None if length is None else length * epochs,
+            epochs=epochs,
+            where=where,
+        )
+        remaining = max(1, steps.remaining)
+        if length is None or length > remaining:
+            values["steps_per_epoch"] = remaining
+            if batch is None and self._rows(x) is not None:
+                values["batch_size"] = 32  # else Keras 2 makes as many batches as steps
+        if values.get("validation_data") is not None:
+            self._cap_steps(given, "validation_steps", "validation_data")
+        callbacks = values.get("callbacks")
+        ours = make_callback(self.keras.callbacks.Callback, self.rehearsal, callbacks)
+        if callbacks is not None and hasattr(callbacks, "append") and hasattr(callbacks, "params"):
+            callbacks.append(ours)  # a CallbackList
+        elif isinstance(callbacks, (list, tuple)):
+            values["callbacks"] = [*callbacks, ours]
+        else:
+            values["callbacks"] = [ours] if callbacks is None else [callbacks, ours]
+
+    def _cap_steps(self, given: inspect.BoundArguments, name: str, data: str = "x") -> bool:
+        """Let no more batches be taken than a rehearsal has steps; whether that was needed."""
+        values, limit = given.arguments, self.rehearsal.steps.limit
+        wanted, x = values.get(name), values.get(data)
+        if isinstance(x, (list, tuple)) and data == "validation_data":
+            x = x[0] if x else None
+        batch = values.get("validation_batch_size") if data != "x" else None
+        batch = batch or values.get("batch_size")
+        length = wanted or self._length(x, batch, 0.0)
+        if length is not None and length <= limit:
+            return False
+        values[name] = limit
+        if data == "x" and values.get("batch_size") is None and self._rows(x) is not None:
+            values["batch_size"] = 32
+        return True
+
+    def _rows(self, x: Any) -> int | None:
+        """How many examples arrays hold; None for what is no array."""
+        tensorflow = self.rehearsal.tensorflow
+        if isinstance(x, tensorflow.data.Dataset) or callable(getattr(x, "__next__", None)):
+            return None
+        for leaf in tensorflow.nest.flatten(x):
+            shape = getattr(leaf, "shape", None)
+            if shape is not None and len(shape) > 0 and shape[0] is not None:
+                return int(shape[0])
+            return None
+        return None
+
+    def _length(self, x: Any, batch: int | None, split: float) -> int | None:
+        """How many batches there are in an epoch; None where it is not known, or without end."""
+        if isinstance(x, self.rehearsal.tensorflow.data.Dataset):
+            count = int(x.cardinality())
+            return count if count >= 0 else None
+        rows = self._rows(x)
+        if rows is not None:
+            return math.ceil(rows * (1 - split) / (batch or 32))
+        if hasattr(x, "__len__") and hasattr(x, "__getitem__") and not isinstance(x, (list, dict)):
+            return len(x)  # a Sequence, a PyDataset
+        return None
+
+    def _strategy(self) -> Any:
+        return self.rehearsal.tensorflow.distribute.get_strategy()
+
+
+def make_callback(base: Any, rehearsal: Rehearsal, others: Any) -> Any:
+    """A callback that tells of steps and has the training stopped after the last."""
+    steps = rehearsal.steps
+    named = others if isinstance(others, (list, tuple)) else [others]
+    named = getattr(others, "callbacks", named)
+    resumes = any(type(one).__name__ == "BackupAndRestore" for one in named)
+
+    class Watching(base):  # type: ignore[misc]
+        """Comes after the script's own callbacks."""
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            self.before = (0.0, 0.0)
+
+        def on_train_batch_begin(self, batch: Any, logs: Any = None) -> None:
+            steps.abandon()  # what was begun by preparing the data
+            steps.begin()
+
+        def on_train_batch_end(self, batch: Any, logs: Any = None) -> None:
+            rehearsal.writer.attempt("a step of fit", self.settle, logs)
+
+        def on_epoch_begin(self, epoch: Any, logs: Any = None) -> None:
+            self.before = (0.0, 0.0)
+
+        def on_epoch_end(self, epoch: Any, logs: Any = None) -> None:
+            steps.abandon()
+            if steps.remaining:
+                return
+            self.model.stop_training = True
+            if resumes:
+                # It forgets its backup when the training ends by itself, as no preemption does.
+                rehearsal.ending.begin()
+
+        def settle(self, logs: Any) -> None:
+            steps.settle(self.loss(logs))
+
+        def loss(self, logs: Any) -> float | None:
+            """The mean of the steps since the last batch's end.
+
+            What Keras tells is the mean since the epoch began, unless the model's own train_step
+            returns something else; a metric of that name says which.
+            """
+            for metric in self.model.metrics:
+                if metric.name == "loss" and hasattr(metric, "total") and hasattr(metric, "count"):
+                    total, count = number(metric.total), number(metric.count)
+                    before, self.before = self.before, (total, count)
+                    if count > before[1]:
+                        return float((total - before[0]) / (count - before[1]))
+            value = (logs or {}).get("loss")
+            return None if value is None else float(number(value))
+
+    return Watching()

@@ -1,0 +1,179 @@
+"""The training step of a script, taken before it runs, and lowered as often as the host asks.
+
+The host listens at the socket `conversation` in the folder of the settings. It is told what was
+taken (`captured`), asks for batches, a JSON line each, and is answered with the program's file or
+with what stands in the way. When it has heard enough it hangs up, and the script ends with that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import tensorflow as tf  # type: ignore[import-untyped, import-not-found, unused-ignore]
+
+from .locations import Places, Where
+from .lowering import Unlowered, lower
+from .settings import Settings, load
+
+__all__ = ["nothing", "take"]
+
+SOCKET = "conversation"
+
+
+def take(
+    function: Callable[..., Any],
+    arguments: Iterable[Any] = (),
+    keywords: dict[str, Any] | None = None,
+    replicas: int = 1,
+    *,
+    where: Where | None = None,
+    batched: Sequence[bool] | None = None,
+) -> NoReturn:
+    """Lower `function`, what one replica runs, for the host; the process ends with that.
+
+    Arguments are one replica's share: tensors or their specs; other values stay as they are.
+    `batched` tells which of the tensors have the batch as their first dimension: by default those
+    whose first one is that of the first tensor that has any.
+    """
+    settings = _settings()
+    places = Places(settings.root)
+    with _conversation(settings) as host:
+        try:
+            step = Step(function, list(arguments), dict(keywords or {}), batched)
+            _tell(host, {"kind": "captured", **step.about(places, where), "replicas": replicas})
+            _answer(host, step, settings, places)
+        except Unlowered as error:
+            _tell(host, _refusal(error))
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # it has heard enough
+        except Exception:
+            _tell(host, {"kind": "failed", "traceback": traceback.format_exc()})
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def nothing(looked_for: Sequence[str]) -> None:
+    """Tell the host that the script came to its end, and no step was among what it did."""
+    with _conversation(_settings()) as host:
+        _tell(host, {"kind": "nothing", "looked_for": list(looked_for)})
+
+
+class Step:
+    """What was taken, with its batch to be replaced."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        arguments: list[Any],
+        keywords: dict[str, Any],
+        batched: Sequence[bool] | None,
+    ) -> None:
+        self.function = function
+        self.flat = [_spec(one) for one in tf.nest.flatten((arguments, keywords))]
+        self.form = (arguments, keywords)
+        tensors = [one for one in self.flat if isinstance(one, tf.TensorSpec)]
+        first = next((one.shape[0] for one in tensors if one.shape.rank), None)
+        self.batch: int | None = first
+        self.batched = list(
+            batched or (bool(one.shape.rank) and one.shape[0] == first for one in tensors)
+        )
+        self.tensors = tensors
+        unknown = [str(one.shape) for one in tensors if not _is_known(one.shape)]
+        if unknown:
+            message = f"shapes of the step's arguments are not known: {', '.join(unknown)}"
+            raise Unlowered(message, "tpuctl")
+
+    def about(self, places: Places, where: Where | None) -> dict[str, Any]:
+        return {
+            "function": getattr(self.function, "__name__", type(self.function).__name__),
+            "where": where or places.of(self.function) or places.here(),
+            "batch": self.batch,
+            "has_batch": any(self.batched),
+            "inputs": [[one.dtype.name, one.shape.as_list()] for one in self.tensors],
+            "tensorflow": tf.__version__,
+        }
+
+    def of(self, batch: int | None) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments with another batch."""
+        flat, flags = list(self.flat), iter(self.batched)
+        for place, one in enumerate(flat):
+            if isinstance(one, tf.TensorSpec) and next(flags) and batch is not None:
+                flat[place] = tf.TensorSpec([batch, *one.shape[1:]], one.dtype)
+        arguments, keywords = tf.nest.pack_sequence_as(self.form, flat)
+        return arguments, keywords
+
+
+def _is_known(shape: Any) -> bool:
+    """Whether all is known but the batch."""
+    return shape.rank is not None and None not in shape.as_list()[1:]
+
+
+def _spec(value: Any) -> Any:
+    """A tensor's spec, the first replica's where each has one; what else there is, as it is."""
+    if isinstance(value, tf.distribute.DistributedValues):
+        return _spec(value._values[0])
+    if isinstance(value, tf.data.Iterator):
+        message = "the step takes an iterator, and what it takes from it is not known before"
+        raise Unlowered(message, "tpuctl")
+    if isinstance(value, tf.TensorSpec):
+        return tf.TensorSpec(value.shape, value.dtype)
+    if isinstance(value, (tf.RaggedTensor, tf.SparseTensor, tf.TypeSpec)):
+        raise Unlowered(f"{type(value).__name__} among the step's arguments", "tpuctl")
+    if tf.is_tensor(value) or hasattr(value, "__array_interface__"):
+        return tf.TensorSpec(value.shape, value.dtype)
+    return value
+
+
+def _answer(host: socket.socket, step: Step, settings: Settings, places: Places) -> None:
+    """Lower for each batch that the host asks for, until it hangs up."""
+    assert settings.compile is not None
+    folder = Path(settings.compile["folder"])
+    with host.makefile("r", encoding="utf-8") as questions:
+        for line in questions:
+            batch = json.loads(line)["batch"]
+            began = time.monotonic()
+            try:
+                made = lower(step.function, *step.of(batch), places)
+            except Unlowered as error:
+                _tell(host, {**_refusal(error), "batch": batch})
+                continue
+            program = folder / f"{batch}.hlo"
+            program.write_bytes(made.program)
+            about = {name: value for name, value in vars(made).items() if name != "program"}
+            taken = round(time.monotonic() - began, 3)
+            told = {"batch": batch, "program": str(program), "seconds": taken, **about}
+            _tell(host, {"kind": "lowered", **told})
+
+
+def _refusal(error: Unlowered) -> dict[str, Any]:
+    return {
+        "kind": "refused",
+        "message": str(error),
+        "by": error.by_whom,
+        "where": error.where,
+        "operations": error.operations,
+    }
+
+
+def _tell(host: socket.socket, answer: dict[str, Any]) -> None:
+    host.sendall(json.dumps(answer).encode() + b"\n")
+
+
+def _conversation(settings: Settings) -> socket.socket:
+    assert settings.compile is not None
+    host = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    host.connect(os.path.join(settings.compile["folder"], SOCKET))
+    return host
+
+
+def _settings() -> Settings:
+    return load(os.environ["TPUCTL_REHEARSAL"])

@@ -1,0 +1,346 @@
+"""A TensorFlow function that changes variables, as one of values alone.
+
+Lowering for a TPU that is not there takes no variables. What is compiled is the same: variables
+become arguments, and their last values further results. The traced operations are made once more,
+one by one; where a function, a branch or a loop uses variables, their values go in and come out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf  # type: ignore[import-untyped, import-not-found, unused-ignore]
+from tensorflow.python.framework import func_graph, ops  # type: ignore[import-untyped, import-not-found, unused-ignore]
+from tensorflow.python.ops import control_flow_util_v2, gen_functional_ops, handle_data_util  # type: ignore[import-untyped, import-not-found, unused-ignore]
+
+from .variable_updates import READING, UPDATES
+
+__all__ = ["CALLS", "FunctionOfValues", "NotOfValues", "bodies", "needed"]
+
+CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
+LOOPS = ("While", "StatelessWhile")
+HANDED_ON = ("Identity", "IdentityN")
+LEFT_OUT = ("_class", "_output_shapes", "_XlaMustCompile")
+
+
+class NotOfValues(Exception):
+    """An operation uses a variable, or another thing that lives on a machine, as no value can."""
+
+    def __init__(self, operation: Any) -> None:
+        super().__init__(f"{operation.type} {operation.name}")
+        self.operation = operation
+
+
+@dataclass(frozen=True)
+class Place:
+    """Stands for a handle: the number of its variable, or None for something else."""
+
+    variable: int | None
+
+
+class FunctionOfValues:
+    """`concrete`, a concrete function, with the values of its variables handed in and out.
+
+    To be traced, it takes first a value for each of `variables` (their shapes and types), then the
+    `inputs`. It returns the function's own results, `results` of them, then the last values of the
+    variables whose numbers are in `changed`. Raises NotOfValues when traced.
+    """
+
+    def __init__(self, concrete: Any) -> None:
+        self.graph = concrete.graph
+        held = list(concrete.captured_inputs)
+        places = self.graph.inputs
+        split = len(places) - len(held)
+        self.inputs = places[:split]
+        self.variables: list[Any] = []
+        self._captured: list[tuple[Any, Any]] = []
+        numbers: dict[int, int] = {}  # the same handle may be captured more than once
+        for handle, place in zip(held, places[split:], strict=True):
+            if place.dtype != tf.resource:
+                self._captured.append((place, handle))
+                continue
+            spec = variable_spec(handle)
+            if spec is None:
+                self._captured.append((place, Place(None)))
+                continue
+            if id(handle) not in numbers:
+                numbers[id(handle)] = len(self.variables)
+                self.variables.append(spec)
+            self._captured.append((place, Place(numbers[id(handle)])))
+        self.results = sum(one.dtype != tf.resource for one in self.graph.outputs)
+        bound = self._bound(
+            [Place(None) if one.dtype == tf.resource else one for one in self.inputs]
+        )
+        self.changed = sorted(written(self.graph, bound))
+
+    def _bound(self, given: Sequence[Any]) -> dict[str, Any]:
+        pairs = [*zip(self.inputs, given, strict=True), *self._captured]
+        return {place.name: value for place, value in pairs}
+
+    def __call__(self, *values: Any) -> list[Any]:
+        count = len(self.variables)
+        state = dict(enumerate(values[:count]))
+        found = run(self.graph, self._bound(values[count:]), state)
+        kept = [one for one in found if not isinstance(one, Place)]
+        return [*kept, *(state[number] for number in self.changed)]
+
+
+def variable_spec(handle: Any) -> Any:
+    """The type and shape of what a handle is of; None where it is no variable's."""
+    known = getattr(handle, "_handle_data", None)
+    if known is None or not known.is_set or not known.shape_and_type:
+        return None
+    first = known.shape_and_type[0]
+    return tf.TensorSpec(tf.TensorShape(first.shape), tf.dtypes.as_dtype(first.dtype))
+
+
+def bodies(operation: Any) -> list[Any]:
+    """The graphs that an operation runs: what it calls, its branches, a loop's condition and body.
+
+    Where TensorFlow remembers how they were traced, their operations know their lines.
+    """
+    names: list[str] = []
+    # Backwards by name: `then_branch` comes before `else_branch`; the attributes have no order.
+    for _, attribute in sorted(operation.node_def.attr.items(), reverse=True):
+        if attribute.HasField("func"):
+            names.append(attribute.func.name)
+        names += [one.name for one in attribute.list.func]
+    return [operation.graph._get_function(name).graph for name in names]
+
+
+def needed(graph: Any) -> list[Any]:
+    """The operations that results and effects depend on, each after what it depends on.
+
+    The order they were made in will not do: gradients add inputs to loops that were there before.
+    """
+    order: dict[str, Any] = {}
+    begun: set[str] = set()
+    ends = [tensor.op for tensor in graph.outputs] + list(graph.control_outputs)
+    waiting = [(one, False) for one in reversed(ends)]
+    while waiting:
+        operation, is_ready = waiting.pop()
+        if is_ready:
+            order[operation.name] = operation
+        elif operation.name not in begun:
+            begun.add(operation.name)
+            waiting.append((operation, True))
+            before = [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
+            waiting += [(one, False) for one in before if one.name not in begun]
+    return list(order.values())
+
+
+def written(graph: Any, bound: dict[str, Any]) -> set[int]:
+    """The numbers of the variables that a graph may change; `bound` has its inputs' places."""
+    known, found = dict(bound), set()
+    for operation in needed(graph):
+        places = [known.get(one.name) for one in operation.inputs]
+        numbers = _numbers(places)
+        if not numbers:
+            continue
+        kind = operation.type
+        if kind in HANDED_ON:
+            known.update(
+                (out.name, one) for out, one in zip(operation.outputs, places, strict=True)
+            )
+        elif kind in (*CALLS, *BRANCHES, *LOOPS):
+            given = places[1:] if kind in BRANCHES else places
+            for body in bodies(operation):
+                inner = zip(body.inputs, given, strict=True)
+                found |= written(body, {one.name: place for one, place in inner})
+            if kind in LOOPS:
+                known.update(
+                    (out.name, one) for out, one in zip(operation.outputs, places, strict=True)
+                )
+        elif kind not in READING:
+            found |= numbers
+    return found
+
+
+def _numbers(places: Sequence[Any]) -> set[int]:
+    found = {one.variable for one in places if isinstance(one, Place)}
+    return {one for one in found if one is not None}
+
+
+def run(graph: Any, bound: dict[str, Any], state: dict[int, Any]) -> list[Any]:
+    """Make a graph's operations once more in the one being traced; its outputs, of values.
+
+    `bound` has a value or a Place for each of its inputs, `state` the variables' values, which
+    are brought up to date.
+    """
+    known = dict(bound)
+    for operation in needed(graph):
+        if operation.outputs and operation.outputs[0].name in known:
+            continue  # an input
+        given = [known[one.name] for one in operation.inputs]
+        made = _again(operation, given, state)
+        known.update((out.name, one) for out, one in zip(operation.outputs, made, strict=True))
+    return [known[one.name] for one in graph.outputs]
+
+
+class _Held:
+    """The variables among an operation's inputs, to be read and changed."""
+
+    def __init__(self, numbers: list[int], state: dict[int, Any]) -> None:
+        self._numbers, self._state = numbers, state
+
+    def __getitem__(self, place: int) -> Any:
+        return self._state[self._numbers[place]]
+
+    def __setitem__(self, place: int, value: Any) -> None:
+        self._state[self._numbers[place]] = value
+
+
+def _again(operation: Any, given: list[Any], state: dict[int, Any]) -> Iterable[Any]:
+    kind = operation.type
+    if kind in CALLS:
+        (body,) = bodies(operation)
+        return run(body, _inputs(body, given), state)
+    places = [one for one in given if isinstance(one, Place)]
+    if not places:
+        return _copy(operation, given)
+    if kind in HANDED_ON:
+        return given
+    if kind in BRANCHES:
+        return _branch(operation, given, state)
+    if kind in LOOPS:
+        return _loop(operation, given, state)
+    change = UPDATES.get(kind) or READING.get(kind)
+    numbers = [one.variable for one in places if one.variable is not None]
+    if change is None or len(numbers) < len(places):
+        raise NotOfValues(operation)
+    values = [one for one in given if not isinstance(one, Place)]
+    result = change(operation, _Held(numbers, state), values)
+    return [] if result is None else [result]
+
+
+def _inputs(body: Any, given: Sequence[Any]) -> dict[str, Any]:
+    return {place.name: one for place, one in zip(body.inputs, given, strict=True)}
+
+
+def _copy(operation: Any, given: list[Any]) -> list[Any]:
+    graph = ops.get_default_graph()
+    attributes = {}
+    for name, attribute in operation.node_def.attr.items():
+        if name not in LEFT_OUT:
+            attributes[name] = attribute
+        called = [attribute.func] if attribute.HasField("func") else attribute.list.func
+        for one in called:
+            graph._add_function_recursive(operation.graph._get_function(one.name))
+    kinds = [one.dtype for one in operation.outputs]
+    made = graph._create_op_internal(
+        operation.type, given, kinds, name=operation.name, attrs=attributes
+    )
+    return list(made.outputs)
+
+
+class _Inner:
+    """A body with the values of its variables among its arguments.
+
+    Arguments are the values given, in their order, then the variables' in the order of `numbers`.
+    """
+
+    def __init__(self, given: list[Any], state: dict[int, Any]) -> None:
+        self.given = given
+        places = {one.variable: None for one in given if isinstance(one, Place)}
+        self.numbers = [one for one in places if one is not None]
+        self.plain = [place for place, one in enumerate(given) if not isinstance(one, Place)]
+        self.values = [given[place] for place in self.plain]
+        self.values += [state[number] for number in self.numbers]
+
+    def bound(self, body: Any, values: Sequence[Any]) -> tuple[dict[str, Any], dict[int, Any]]:
+        """What its inputs are, and its variables, where it is traced with these arguments."""
+        mixed = list(self.given)
+        for place, value in zip(self.plain, values, strict=False):
+            handle_data_util.copy_handle_data(body.inputs[place], value)
+            mixed[place] = value
+        return _inputs(body, mixed), dict(zip(self.numbers, values[len(self.plain) :], strict=True))
+
+    def traced(self, body: Any, results: Any) -> Any:
+        """A graph that computes `results(outputs, state)` of the body, made of values."""
+
+        def function(*values: Any) -> list[Any]:
+            bound, inner = self.bound(body, values)
+            return list(results(run(body, bound, inner), inner))
+
+        specs = [
+            tf.TensorSpec(body.inputs[place].shape, body.inputs[place].dtype)
+            for place in self.plain
+        ]
+        specs += [tf.TensorSpec(one.shape, one.dtype) for one in self.values[len(self.plain) :]]
+        return func_graph.func_graph_from_py_func(
+            f"{body.name}_{ops.uid()}", function, specs, {}, add_control_dependencies=True
+        )
+
+
+def _branch(operation: Any, given: list[Any], state: dict[int, Any]) -> list[Any]:
+    chosen, inner, graphs = given[0], _Inner(given[1:], state), bodies(operation)
+    changed = sorted(set().union(*(written(one, _inputs(one, inner.given)) for one in graphs)))
+    if any(out.dtype == tf.resource for out in operation.outputs):
+        raise NotOfValues(operation)
+
+    def results(outputs: list[Any], last: dict[int, Any]) -> list[Any]:
+        return [*outputs, *(last[number] for number in changed)]
+
+    traced = [inner.traced(one, results) for one in graphs]
+    functions = _functions(traced)
+    held = [one for graph in traced for one in graph.external_captures]
+    assert not held, held
+    kinds = [out.dtype for out in traced[0].outputs]
+    shapes = [out.shape for out in operation.outputs]
+    shapes += [state[number].shape for number in changed]
+    if operation.type in ("Case", "StatelessCase"):
+        made = gen_functional_ops.case(chosen, inner.values, kinds, functions, output_shapes=shapes)
+    else:
+        first, second = functions
+        made = gen_functional_ops._if(
+            chosen, inner.values, kinds, first, second, output_shapes=shapes
+        )
+    return _outputs(made, changed, state, operation)
+
+
+def _loop(operation: Any, given: list[Any], state: dict[int, Any]) -> list[Any]:
+    inner, (condition, body) = _Inner(given, state), bodies(operation)
+
+    def results(outputs: list[Any], last: dict[int, Any]) -> list[Any]:
+        for place, one in enumerate(outputs):
+            if isinstance(one, Place) and one != given[place]:
+                raise NotOfValues(operation)  # one variable takes another's place
+        plain = [outputs[place] for place in inner.plain]
+        return [*plain, *(last[number] for number in inner.numbers)]
+
+    traced = [
+        inner.traced(condition, lambda outputs, _: outputs),
+        inner.traced(body, results),
+    ]
+    checked, repeated = _functions(traced)
+    shapes = [operation.outputs[place].shape for place in inner.plain]
+    shapes += [state[number].shape for number in inner.numbers]
+    made = gen_functional_ops._while(
+        inner.values,
+        checked,
+        repeated,
+        output_shapes=shapes,
+        parallel_iterations=operation.get_attr("parallel_iterations"),
+    )
+    values = _outputs(made, inner.numbers, state, operation)
+    back = dict(zip(inner.plain, values, strict=True))
+    return [back.get(place, one) for place, one in enumerate(given)]
+
+
+def _functions(graphs: list[Any]) -> list[Any]:
+    return [control_flow_util_v2.create_new_tf_function(one) for one in graphs]
+
+
+def _outputs(made: Any, numbers: list[int], state: dict[int, Any], operation: Any) -> list[Any]:
+    """Take the variables' values from the end of what came out; the rest."""
+    found = [made] if tf.is_tensor(made) else list(made)
+    first = found[0].op if found else None
+    if first is not None:
+        # As a TPU's own tracing has it: sizes that are known before stay so within.
+        first._set_attr("_xla_propagate_compile_time_consts", tf.compat.v1.AttrValue(b=True))
+    split = len(found) - len(numbers)
+    state.update(zip(numbers, found[split:], strict=True))
+    return found[:split]

@@ -1,0 +1,32 @@
+"""Hands the training step over to be lowered, instead of letting it be executed."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, NoReturn
+
+from .context import Rehearsal
+
+__all__ = ["hand_over"]
+
+
+def hand_over(
+    rehearsal: Rehearsal, function: Any, arguments: Any, keywords: Any, replicas: int
+) -> NoReturn:
+    """Call `lowering_session.take` with the step, then end the script.
+
+    The function is the one that runs on one replica; its arguments are values, or tensors of the
+    graph around it, or hold both for every replica.
+    """
+    writer = rehearsal.writer
+    name = getattr(getattr(function, "python_function", function), "__name__", "step")
+    where = rehearsal.places.of(function) or rehearsal.places.here()
+    writer.write("captured", function=name, where=where)
+
+    def take() -> None:
+        session = importlib.import_module(f"{__package__}.lowering_session")
+        with rehearsal.tensorflow.init_scope():
+            session.take(function, arguments, keywords, replicas)
+
+    writer.attempt("capturing the training step", take)
+    rehearsal.ending.leave_now()

@@ -1,0 +1,107 @@
+"""The steps that a script takes: when each began and ended, its wait for data, its loss."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from .observation_writer import Writer
+from .process_exit import Ending
+
+__all__ = ["Steps"]
+
+
+class Steps:
+    """Counts steps, writes each, and has the script ended after the last one asked for.
+
+    Its methods are called from whatever thread TensorFlow computes in.
+    """
+
+    def __init__(self, writer: Writer, ending: Ending, limit: int) -> None:
+        self.writer = writer
+        self.ending = ending
+        self.limit = limit
+        self.count = 0
+        self.is_held = False  # Keras counts, and ends by itself
+        self.taken: list[dict[str, Any]] = []  # while held: steps whose loss is not known yet
+        self.after: list[Any] = []  # called after each step
+        self._lock = threading.RLock()
+        self._began: float | None = None
+        self._ended: float | None = None  # the step before, in the same call
+        self._waiting = 0
+        self._wait_began = 0.0
+        self._waited: float | None = None
+
+    @property
+    def seen(self) -> int:
+        """How many steps there were, those that are held included."""
+        return self.count + len(self.taken)
+
+    @property
+    def remaining(self) -> int:
+        return max(0, self.limit - self.seen)
+
+    def begin(self) -> None:
+        """A step begins, unless one has."""
+        with self._lock:
+            if self._began is None:
+                self._began = time.monotonic()
+
+    def begin_wait(self) -> None:
+        """Data is asked for. A step of several replicas asks several times at once."""
+        with self._lock:
+            self.begin()
+            self._waiting += 1
+            if self._waiting == 1:
+                self._wait_began = time.monotonic()
+
+    def end_wait(self) -> None:
+        with self._lock:
+            if self._waiting == 0:
+                return
+            self._waiting -= 1
+            if self._waiting == 0:
+                self._waited = (self._waited or 0.0) + time.monotonic() - self._wait_began
+
+    def end(self, loss: float | None = None, examples: int | None = None) -> None:
+        """A step ends; what comes before the next one begins belongs to neither."""
+        with self._lock:
+            now = time.monotonic()
+            began = self._ended if self._began is None else self._began
+            began, self._ended = now if began is None else began, now
+            seconds, waited = now - began, self._waited
+            step = {
+                "seconds": round(seconds, 6),
+                "waited": None if waited is None else round(min(waited, seconds), 6),
+                "loss": loss,
+                "examples": examples,
+            }
+            self._began, self._waited, self._waiting = None, None, 0
+            if self.is_held:
+                self.taken.append(step)
+                return
+            self._write(step)
+        if self.count >= self.limit:
+            self.ending.begin()
+
+    def abandon(self) -> None:
+        """What began was no step after all, or no more are to come: the call is over."""
+        with self._lock:
+            self._began = self._ended = self._waited = None
+            self._waiting = 0
+
+    def settle(self, loss: float | None) -> None:
+        """Give the steps that were held their loss, the mean over them, and write them."""
+        with self._lock:
+            if not self.taken:
+                self.end()
+            for step in self.taken:
+                self._write({**step, "loss": loss})
+            self.taken.clear()
+
+    def _write(self, step: dict[str, Any]) -> None:
+        self.count += 1
+        self.writer.write("step", number=self.count, **step)
+        for function in self.after:
+            self.writer.attempt("after a step", function)

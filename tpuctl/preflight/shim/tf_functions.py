@@ -1,0 +1,238 @@
+"""The tf.functions that a script trains with: compiled where asked for, counted, handed over.
+
+A training step is the innermost of these that computes gradients: what `strategy.run` is given
+(runs.py); else a tf.function that a loop within a graph calls; else one that the script calls.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+from .context import Rehearsal
+from .graphs import Graphs
+from .refusals import Refusals
+from .step_capture import hand_over
+from .tensors import batch_of, loss_of, number
+
+__all__ = ["Functions", "is_keras"]
+
+KERAS = ("keras.", "tf_keras.")
+# Names in the code of a function that trains; enough to try, as what is compiled without need
+# computes the same.
+TRAINING = {"gradient", "gradients", "minimize", "apply_gradients"}
+
+
+class State:
+    """What is known of one tf.function."""
+
+    def __init__(self) -> None:
+        self.trains = False
+        self.has_marks = False  # steps are told of from within
+        self.twin: Any = None  # the same compiled by XLA
+
+
+class Functions:
+    """Watches the calls of tf.functions, and what gradients are taken of."""
+
+    def __init__(self, rehearsal: Rehearsal, graphs: Graphs, refusals: Refusals) -> None:
+        self.rehearsal, self.graphs, self.refusals = rehearsal, graphs, refusals
+        self.tensorflow = graphs.tensorflow
+        self.kind = type(self.tensorflow.function(lambda: None))
+        self.call: Any = self.kind.__call__
+        self.running = 0  # calls of strategy.run under way, in whatever thread
+        self.depth = 0  # of calls from eager code
+        self.losses = threading.local()  # of the thread: what a gradient was last taken of
+
+    def install(self) -> None:
+        attempt = self.rehearsal.writer.attempt
+        attempt("tf.function", self._watch_functions)
+        attempt("GradientTape", self._watch_gradients)
+
+    def _watch_functions(self) -> None:
+        original, writer = self.call, self.rehearsal.writer
+
+        @functools.wraps(original)
+        def __call__(function: Any, *arguments: Any, **keywords: Any) -> Any:
+            if writer.is_foreign():
+                return original(function, *arguments, **keywords)
+            if self.graphs.is_eager():
+                return self._called(function, arguments, keywords)
+            return self._called_in_graph(function, arguments, keywords)
+
+        self.kind.__call__ = __call__
+
+    def _watch_gradients(self) -> None:
+        tape = self.tensorflow.GradientTape
+        original = tape.gradient
+        rehearsal = self.rehearsal
+
+        @functools.wraps(original)
+        def gradient(self_: Any, target: Any, *arguments: Any, **keywords: Any) -> Any:
+            rehearsal.gradients += 1
+            rehearsal.writer.attempt("a gradient", self.graphs.note_gradient)
+            result = original(self_, target, *arguments, **keywords)
+            self.losses.last = target
+            if self.graphs.is_eager():
+                rehearsal.writer.attempt("a gradient", self._stepped_eagerly, target)
+            return result
+
+        tape.gradient = gradient
+
+    def _stepped_eagerly(self, target: Any) -> None:
+        self.rehearsal.note_eager()
+        if not self.running and not self.depth and not self.rehearsal.fitting:
+            self.rehearsal.steps.end(number(loss_of(self.tensorflow, None, target)))
+
+    # tf.function, called by the script
+
+    def _called(self, function: Any, arguments: Any, keywords: Any) -> Any:
+        rehearsal = self.rehearsal
+        state = rehearsal.writer.attempt("a tf.function", self._state, function) or State()
+        target, before = function, (rehearsal.gradients, self.graphs.marks)
+        steps, taken = rehearsal.steps, rehearsal.steps.seen
+        self.depth += 1
+        try:
+            if self._is_to_be_traced(function, state):
+                trace = (function, state, arguments, keywords)
+                target = rehearsal.writer.attempt("a tf.function", self._prepared, *trace)
+                target = target or function
+            steps.begin()
+            result = self.call(target, *arguments, **keywords)
+        except Exception as error:
+            rehearsal.writer.attempt("a refusal", self.refusals.note, error, function)
+            steps.abandon()
+            raise
+        finally:
+            self.depth -= 1
+        self._learn(state, before)
+        if self.depth or self.running or rehearsal.fitting:
+            return result
+        if state.trains and not state.has_marks and steps.seen == taken:
+            rehearsal.writer.attempt("a step", self._stepped, result, arguments)
+        steps.abandon()
+        return result
+
+    def _is_to_be_traced(self, function: Any, state: State) -> bool:
+        """Whether it is to be known what a function does before it does it."""
+        if self.running or self.depth > 1 or state.has_marks:
+            return False
+        if getattr(function, "_run_functions_eagerly", False):
+            return False
+        return self.rehearsal.is_compile or (
+            self.rehearsal.is_xla and not getattr(function, "_jit_compile", None)
+        )
+
+    def _prepared(self, function: Any, state: State, arguments: Any, keywords: Any) -> Any:
+        """What to call instead: the function compiled by XLA, where it is a training step."""
+        if state.twin is not None:
+            return state.twin
+        before = (self.rehearsal.gradients, self.graphs.marks)
+        self.rehearsal.tried = []
+        try:
+            graph = function.get_concrete_function(*arguments, **keywords).graph
+        except Exception:
+            return function  # the call will say it
+        finally:
+            tried, self.rehearsal.tried = self.rehearsal.tried, None
+        self._learn(state, before)
+        trains = getattr(graph, "_tpuctl_trains", False) and not state.has_marks
+        if not trains or getattr(graph, "_tpuctl_reads", False):
+            for trace in tried:
+                self.rehearsal.writer.write("traced", **trace)
+            return function
+        if self.rehearsal.is_compile:
+            hand_over(self.rehearsal, function.python_function, arguments, keywords, 1)
+        state.twin = self.compiled(function)
+        return state.twin
+
+    def _stepped(self, result: Any, arguments: Any) -> None:
+        steps = self.rehearsal.steps
+        examples = number(batch_of(self.tensorflow, None, arguments))
+        steps.end(number(loss_of(self.tensorflow, None, result)), examples)
+
+    def _learn(self, state: State, before: tuple[int, int]) -> None:
+        state.trains = state.trains or self.rehearsal.gradients > before[0]
+        state.has_marks = state.has_marks or self.graphs.marks > before[1]
+
+    # tf.function, called within another one
+
+    def _called_in_graph(self, function: Any, arguments: Any, keywords: Any) -> Any:
+        rehearsal = self.rehearsal
+        if self.running or self.graphs.is_compiled() or not self.graphs.is_looping():
+            return self.call(function, *arguments, **keywords)
+        state = rehearsal.writer.attempt("a tf.function", self._state, function) or State()
+        target, before = function, (rehearsal.gradients, self.graphs.marks)
+        if rehearsal.is_xla and not is_keras(function) and _names(function) & TRAINING:
+            state.twin = state.twin or rehearsal.writer.attempt("XLA", self.compiled, function)
+            target = state.twin or function
+        result = self.call(target, *arguments, **keywords)
+        self._learn(state, before)
+        if state.trains and not state.has_marks:
+            if rehearsal.is_compile:
+                hand_over(rehearsal, function.python_function, arguments, keywords, 1)
+            rehearsal.writer.attempt("a step's mark", self.mark, None, result, arguments)
+        return result
+
+    def mark(self, strategy: Any, result: Any, arguments: Any, target: Any = None) -> None:
+        """Have it told, when the graph runs, that a step was taken.
+
+        Its loss is the result's, or else what its gradient was taken of.
+        """
+        tensorflow, steps = self.tensorflow, self.rehearsal.steps
+        nothing = tensorflow.constant(-1)
+        loss = loss_of(tensorflow, strategy, result)
+        if loss is None:
+            loss = loss_of(tensorflow, strategy, target)
+        examples = batch_of(tensorflow, strategy, arguments)
+        has_loss, has_examples = loss is not None, examples is not None
+
+        def stepped(loss: Any, examples: Any) -> None:
+            steps.end(float(loss) if has_loss else None, int(examples) if has_examples else None)
+
+        leaves = tensorflow.nest.flatten((result, target), expand_composites=True)
+        done = [leaf for leaf in leaves if hasattr(leaf, "op")]
+        with tensorflow.control_dependencies(done):
+            values = (loss if has_loss else nothing, examples if has_examples else nothing)
+            self.graphs.mark(stepped, *values)
+        self.graphs.marks += 1
+
+    def _state(self, function: Any) -> Any:
+        state = function.__dict__.get("_tpuctl_state")
+        if state is None:
+            state = function._tpuctl_state = State()
+            self.define(function)
+        return state
+
+    def define(self, function: Any) -> None:
+        """Remember where a function of the user's stands, for when only its name is known."""
+        where = self.rehearsal.places.of(function)
+        name = getattr(getattr(function, "python_function", function), "__name__", None)
+        if where is not None and name is not None:
+            self.rehearsal.defined[name] = where
+
+    def compiled(self, function: Any) -> Any:
+        """The same tf.function, compiled by XLA."""
+        twin = function._clone(None)
+        twin._jit_compile = True
+        return twin
+
+
+def is_keras(function: Any) -> bool:
+    """Whether a function is one of Keras' own, which compiles as its model was told."""
+    function = getattr(function, "python_function", function)
+    module = getattr(function, "__module__", None) or ""
+    return module.startswith(KERAS)
+
+
+def _names(function: Any) -> set[str]:
+    """The names that a function's code uses, those of functions within it included."""
+    code = getattr(getattr(function, "python_function", function), "__code__", None)
+    found: set[str] = set()
+    waiting = [code] if code is not None else []
+    while waiting:
+        one = waiting.pop()
+        found.update(one.co_names)
+        waiting.extend(constant for constant in one.co_consts if hasattr(constant, "co_names"))
+    return found

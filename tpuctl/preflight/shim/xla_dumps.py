@@ -1,0 +1,135 @@
+"""What XLA compiled, read from the texts that it writes of each program when asked to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from typing import Any
+
+from .context import Rehearsal, Trace
+
+__all__ = ["Dumps"]
+
+BEFORE = re.compile(
+    r"^(?P<module>module_\d+)\.(?:a_)?_*inference_(?P<function>.+?_\d+)__(?:XlaMustCompile.*)?"
+    r"\.\d+\.before_optimizations\.txt$"
+)
+LAYOUT = re.compile(r"entry_computation_layout=\{\((?P<parameters>.*?)\)->", re.DOTALL)
+PARAMETER = re.compile(r"(?P<type>[a-z]+\d*)\[(?P<dims>[^\]]*)\]")
+TOTAL = re.compile(r"^Total bytes used: (?P<bytes>\d+)", re.MULTILINE)
+DYNAMIC = re.compile(r"<=\d+")
+SHAPE = re.compile(r"\[[\d,<=]*<=[\d,<=]*\]")
+KINDS = {"s": "int", "u": "uint", "f": "float", "c": "complex", "bf": "bfloat"}
+
+
+class Dumps:
+    """Has XLA write its programs to a folder, and reads each once.
+
+    Unlike the tracings of a function these are its compilations, one by one.
+    """
+
+    def __init__(self, rehearsal: Rehearsal) -> None:
+        self.rehearsal = rehearsal
+        self.folder = f"{rehearsal.settings.observations}.xla-{os.getpid()}"
+        self.seen: set[str] = set()
+        self.kept: set[str] = set()
+
+    def install(self) -> None:
+        """Ask for the texts; before TensorFlow reads its environment."""
+        before = os.environ.get("XLA_FLAGS", "")
+        wanted = f"--xla_dump_to={self.folder} --xla_dump_hlo_as_text"
+        os.environ["XLA_FLAGS"] = f"{before} {wanted}".strip()
+        self.rehearsal.steps.after.append(self.read)
+        self.rehearsal.ending.last.append(self.finish)
+
+    def finish(self) -> None:
+        self.read()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def read(self) -> None:
+        """Write what was compiled since the last time."""
+        try:
+            names = sorted(os.listdir(self.folder))
+        except FileNotFoundError:
+            return
+        for name in names:
+            match = BEFORE.match(name)
+            if match is None or match["module"] in self.seen:
+                continue
+            stem = name.removesuffix("before_optimizations.txt")
+            texts = [other for other in names if other.startswith(stem)]
+            if any(other.endswith("-buffer-assignment.txt") for other in texts):
+                self.seen.add(match["module"])
+                self._write(match["function"], name, texts)
+        for name in names:
+            if name.endswith((".ll", ".o")) and name.partition(".")[0] in self.seen:
+                with contextlib.suppress(OSError):
+                    os.remove(os.path.join(self.folder, name))
+
+    def _write(self, function: str, before: str, texts: list[str]) -> None:
+        program = self._text(before)
+        places = [os.path.join(self.folder, name) for name in texts]
+        times = [os.stat(place).st_mtime for place in places if os.path.exists(place)]
+        assignment = [name for name in texts if name.endswith("-buffer-assignment.txt")]
+        total = TOTAL.search(self._text(assignment[0]))
+        known = self._traced(function)
+        shapes = [] if known.shapes is None else _parameters(program)[: len(known.shapes)]
+        self.rehearsal.writer.write(
+            "compiled",
+            function=known.name,
+            where=known.where,
+            seconds=round(max(times) - min(times), 3),
+            shapes=shapes,
+            trains=known.trains,
+            dynamic=_dynamic(program),
+            peak=int(total["bytes"]) if total else None,
+            program=self._kept(known.name, before),
+        )
+
+    def _traced(self, function: str) -> Trace:
+        for key, known in self.rehearsal.traced.items():
+            if re.sub(r"\W", "_", key) == function:
+                return known
+        return Trace(re.sub(r"_\d+$", "", function))
+
+    def _kept(self, function: str, before: str) -> str | None:
+        """Where the first program of each function is left for the host to read, and remove."""
+        if function in self.kept:
+            return None
+        self.kept.add(function)
+        place = f"{self.folder}-{len(self.kept)}.hlo"
+        shutil.copyfile(os.path.join(self.folder, before), place)
+        return place
+
+    def _text(self, name: str) -> str:
+        with open(os.path.join(self.folder, name), encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+
+def _parameters(program: str) -> list[list[Any]]:
+    layout = LAYOUT.search(program.partition("\n")[0])
+    found = PARAMETER.finditer(layout["parameters"]) if layout else ()
+    return [
+        [
+            _type(one["type"]),
+            [int(dim.lstrip("<=")) for dim in one["dims"].split(",") if dim],
+        ]
+        for one in found
+    ]
+
+
+def _type(name: str) -> str:
+    """TensorFlow's name of a type of XLA's.
+
+    >>> _type("s32"), _type("bf16"), _type("pred")
+    ('int32', 'bfloat16', 'bool')
+    """
+    kind = name.rstrip("0123456789")
+    return "bool" if name == "pred" else KINDS.get(kind, kind) + name[len(kind) :]
+
+
+def _dynamic(program: str) -> int:
+    """How many dimensions have only a bound, in the operations' results."""
+    return sum(len(DYNAMIC.findall(shape)) for shape in SHAPE.findall(program))

@@ -1,0 +1,153 @@
+"""Comments that silence rules: `# tpuctl: ignore[TPU101]`, `# tpuctl: ignore-file[TPU501]`.
+
+The first holds for the statement that it ends, on the statement's first, last or the finding's own
+line; the second for the whole file, before its first statement. Without codes they hold for all.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tpuctl.catalog import nearest
+from tpuctl.preflight.analysis.source import Module
+from tpuctl.preflight.findings import Finding, Remark
+from tpuctl.preflight.rules import RULES, codes_of
+
+__all__ = ["Silence"]
+
+MARK = "tpuctl:"
+COMMENT = re.compile(r"#\s*tpuctl:\s*(?P<word>[A-Za-z][\w-]*)?\s*(?P<rest>\[[^\]#]*\]?)?")
+WORDS = ("ignore", "ignore-file")
+
+
+@dataclass
+class Silence:
+    """What the comments of one file silence, and what is wrong with them."""
+
+    whole: set[str] = field(default_factory=set)
+    by_line: dict[int, set[str]] = field(default_factory=dict)
+    remarks: list[Remark] = field(default_factory=list)
+    module: Module | None = None
+
+    @classmethod
+    def of_module(cls, module: Module) -> Silence:
+        """Of a file of Python, where text in strings is no comment."""
+        made = cls(module=module)
+        if MARK in module.text:
+            made._read(module.path, _comments(module.text), _first_statement(module.tree))
+        return made
+
+    @classmethod
+    def of_file(cls, path: Path) -> Silence:
+        """Of another file whose comments begin with `#`, such as requirements."""
+        made = cls()
+        try:
+            text = path.read_text("utf-8", "replace")
+        except OSError:
+            return made
+        lines = enumerate(text.splitlines(), 1)
+        marked = ((number, one[one.find("#") :], False) for number, one in lines if MARK in one)
+        made._read(path, marked, 0)
+        return made
+
+    def covers(self, finding: Finding) -> bool:
+        if finding.code in self.whole:
+            return True
+        if not self.by_line:
+            return False
+        lines = {finding.line, *self._ends_around(finding.line)}
+        return any(finding.code in self.by_line.get(line, ()) for line in lines)
+
+    def _read(self, path: Path, comments: Iterator[tuple[int, str, bool]], first: int) -> None:
+        """`first` is the line of the first statement, 0 where there is none."""
+        for line, comment, is_alone in comments:
+            for found in COMMENT.finditer(comment):
+                word, rest = found["word"] or "", found["rest"]
+                codes, problem = _meant(word, rest)
+                if word == "ignore-file" and line > first > 0:
+                    codes, problem = set(), problem or f"{MARK} {word} belongs above all code"
+                elif word == "ignore" and is_alone:
+                    problem = problem or f"{MARK} {word} belongs at the end of the line it is for"
+                    codes = set()
+                if problem:
+                    ending = "" if codes else ": nothing is silenced"
+                    self.remarks.append(Remark(path, line, problem + ending))
+                if word == "ignore-file":
+                    self.whole |= codes
+                elif codes:
+                    self.by_line.setdefault(line, set()).update(codes)
+
+    def _ends_around(self, line: int) -> tuple[int, ...]:
+        """The first and the last line of the innermost statement on a line."""
+        if self.module is None:
+            return ()
+        spans = _spans(self.module)
+        return max((one for one in spans if one[0] <= line <= one[1]), default=())
+
+
+def _meant(word: str, rest: str | None) -> tuple[set[str], str]:
+    """The codes that are silenced, and what is wrong with the comment, if something is."""
+    if word not in WORDS:
+        is_meant = rest is not None or bool(nearest(word, WORDS, 1))
+        return set(), f"no such word as {MARK} {word}".rstrip() if is_meant else ""
+    if rest is None:
+        return set(RULES), ""
+    if not rest.endswith("]"):
+        return set(), f"a ] is missing in {MARK} {word}"
+    words = [one for one in re.split(r"[\s,]+", rest[1:-1]) if one]
+    if not words:
+        return set(), f"{MARK} {word}[] names no rule"
+    codes: set[str] = set()
+    unknown = []
+    for one in words:
+        meant = codes_of(one)
+        codes |= meant
+        if not meant:
+            like = nearest(one, (rule.name for rule in RULES.values()), 1)
+            unknown.append(f"{one} (did you mean {like[0]}?)" if like else one)
+    return codes, f"no such rule as {' and '.join(unknown)}" if unknown else ""
+
+
+def _comments(text: str) -> Iterator[tuple[int, str, bool]]:
+    """Lines, comments, and whether nothing else is on the line."""
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT and MARK in token.string:
+                yield token.start[0], token.string, not token.line[: token.start[1]].strip()
+    except (tokenize.TokenError, SyntaxError):  # the parser takes more than the tokenizer does
+        return
+
+
+def _first_statement(tree: ast.Module) -> int:
+    """The line of the first statement that is no docstring; 0 where there is none."""
+    body = tree.body[1:] if ast.get_docstring(tree, clean=False) is not None else tree.body
+    return min((_first_line(one) for one in body), default=0)
+
+
+def _spans(module: Module) -> Iterator[tuple[int, int]]:
+    """First and last lines of all statements; of one with statements in it, of what is before."""
+    for one in ast.walk(module.tree):
+        if isinstance(one, ast.stmt):
+            inner = getattr(one, "body", None) or getattr(one, "cases", None)
+            last = one.end_lineno or one.lineno
+            if inner:
+                first = inner[0].pattern if isinstance(inner[0], ast.match_case) else inner[0]
+                last = max(_first_line(first) - 1, one.lineno)
+                while last > one.lineno and not _has_code(module.lines[last - 1]):
+                    last -= 1
+            yield _first_line(one), last
+
+
+def _has_code(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith("#")
+
+
+def _first_line(one: ast.AST) -> int:
+    lines: list[int] = [each.lineno for each in getattr(one, "decorator_list", [])]
+    return min([getattr(one, "lineno", 1), *lines])
