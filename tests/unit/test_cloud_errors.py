@@ -7,6 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 import requests
+from fake_clock import FakeClock
 from google.api_core import exceptions as api
 from google.auth import exceptions as auth
 from google.cloud.storage.exceptions import DataCorruption
@@ -153,18 +154,7 @@ def test_no_credentials_is_told_with_how_to_get_some(
 
 async def test_a_refusing_port_ends_after_our_own_tries_alone() -> None:
     """The clients' own retries would go on for two to ten minutes in each of ours."""
-
-    class Clock:
-        def __init__(self) -> None:
-            self.slept: list[float] = []
-
-        def now(self) -> float:
-            return sum(self.slept)
-
-        async def sleep(self, seconds: float) -> None:
-            self.slept.append(seconds)
-
-    clock = Clock()
+    clock = FakeClock()
     cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "token"), "my-project", clock)
     bucket = cloud.client("storage").bucket("b")
     with pytest.raises(Transient):

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from fake_clock import FakeClock
 
 from tpuctl.cloud.classification import AlreadyExists
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.errors import Conflict
 from tpuctl.resources.base import create_or_adopt
-
-
-class Clock:
-    """Never sleeps."""
-
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def now(self) -> float:
-        return self.time
-
-    async def sleep(self, seconds: float) -> None:
-        self.time += seconds
 
 
 class Place:
@@ -31,7 +19,7 @@ class Place:
         self.refusals = list(refusals)
         self.visible_after = visible_after
         self.looks = 0
-        self.clock = Clock()
+        self.clock = FakeClock()
         self.reports: list[str] = []
 
     async def create(self) -> None:

@@ -5,26 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from fake_clock import FakeClock
 
 from tpuctl.errors import TimedOut
 from tpuctl.waiting import Backoff, all_ended, wait_until
 
 
-class FakeClock:
-    def __init__(self) -> None:
-        self.time = 100.0
-        self.slept: list[float] = []
-
-    def now(self) -> float:
-        return self.time
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.time += seconds
-
-
 async def test_delays_grow_to_their_limit() -> None:
-    clock = FakeClock()
+    clock = FakeClock(100.0)
 
     async def probe() -> str | None:
         return "there" if clock.time >= 110 else None
@@ -35,7 +23,7 @@ async def test_delays_grow_to_their_limit() -> None:
 
 
 async def test_the_last_try_falls_on_the_deadline() -> None:
-    clock = FakeClock()
+    clock = FakeClock(100.0)
     tries: list[float] = []
 
     async def probe() -> None:
@@ -53,7 +41,7 @@ async def test_the_last_try_falls_on_the_deadline() -> None:
 
 
 async def test_what_is_there_is_not_waited_for() -> None:
-    clock = FakeClock()
+    clock = FakeClock(100.0)
 
     async def probe() -> int:
         return 0  # false, but an answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from fake_clock import FakeClock
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
@@ -14,24 +15,11 @@ from tpuctl.remote.keys import own_key
 from tpuctl.remote.ssh import Address, SshTransport
 
 
-class Clock:
-    """Time that passes by sleeping alone."""
-
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def now(self) -> float:
-        return self.time
-
-    async def sleep(self, seconds: float) -> None:
-        self.time += seconds
-
-
 async def test_workers_that_never_answer_end_in_one_error_that_names_one(tmp_path: Path) -> None:
     key = own_key(tmp_path)
     host_key = " ".join(key.public_line.split()[:2])
     nobody = Address("127.0.0.1", 9, "someone", (host_key,))
-    clock = Clock()
+    clock = FakeClock()
     cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "token"), "my-project", clock)
     with pytest.raises(Unreachable, match=r"worker 1 at 127\.0\.0\.1:9"):
         await connect_workers(cloud, [SshTransport(n, nobody, key.path) for n in (1, 3)])
