@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from commands import succeed
 
 from tpuctl.emulator import control
 from tpuctl.emulator.machine import Endpoint, MachineSpec
@@ -42,15 +42,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 
 def told(python: str, program: str, variables: dict[str, str], *arguments: str) -> list[str]:
-    done = subprocess.run(
-        [python, "-c", program, *arguments],
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = succeed([python, "-c", program, *arguments], env=variables, timeout=120)
     return done.stdout.splitlines()
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from commands import succeed
 from page_blocks import ROOT
 
 # What a browser fetches by itself, unlike a link that somebody clicks.
@@ -56,15 +56,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site as `make site` builds it, warnings being errors."""
     folder = tmp_path_factory.mktemp("site")
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
-    done = subprocess.run(
-        build,
-        cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    variables = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": ""}
+    succeed(build, cwd=ROOT, env=variables)
     return folder
 
 

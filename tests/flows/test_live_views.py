@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from commands import succeed
 from screen import Screen
 from terminal import Terminal
 
@@ -64,16 +64,7 @@ def folder(
 
 
 def piped(folder: Path, *arguments: str, **environment: str) -> tuple[str, str]:
-    done = subprocess.run(
-        [*TPUCTL, *arguments],
-        cwd=folder,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = succeed([*TPUCTL, *arguments], cwd=folder, env=os.environ | environment, timeout=120)
     return done.stdout, done.stderr
 
 

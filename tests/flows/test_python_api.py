@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import succeed
 
 import tpuctl
 from tpuctl import BlockingTpuctl, TpuctlError
@@ -33,14 +34,7 @@ def test_the_programs_of_the_page(local_cloud: LocalCloud, tmp_path: Path) -> No
     programs = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.M | re.S)
     printed = []
     for program in programs:
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", program],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+        done = succeed([sys.executable, "-W", "error", "-c", program], cwd=tmp_path)
         printed.append(done.stdout)
     life, later, steps, wrong = printed
     assert "US dollars an hour" in life

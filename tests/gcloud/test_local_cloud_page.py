@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from commands import succeed
 from gcloud import require_gcloud
 from projects import serving
 
@@ -29,13 +29,5 @@ def test_first_block_for_other_clients_answers(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     with serving(home):
-        done = subprocess.run(
-            ["bash", "-e", "-c", "\n".join(typed)],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
+        done = succeed(["bash", "-e", "-c", "\n".join(typed)], cwd=tmp_path, timeout=240)
     assert "SERVICE_DISABLED" not in done.stderr

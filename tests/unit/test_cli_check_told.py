@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import succeed
 from terminal import Terminal
 
 from tpuctl.api import Tpuctl
@@ -270,10 +270,7 @@ def test_it_imports_nothing_heavy(here: Path) -> None:
         "print(' '.join(sorted(sys.modules)), file=sys.stderr)\n"
         "sys.exit(code)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    done = succeed([sys.executable, "-c", program])
     loaded = set(done.stderr.splitlines()[-1].split())
     heavy = {"tensorflow", "keras", "numpy", "google", "grpc", "asyncssh", "aiohttp"}
     heavy |= {"yaml", "requests", "cryptography", "rich.console", "asyncio"}

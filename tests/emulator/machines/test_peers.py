@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import succeed
 
 from tpuctl.emulator.machines.doors import Door
 from tpuctl.emulator.machines.peers import is_own
@@ -40,15 +40,8 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may act as 
 
 async def ask(place: str, user: int | None) -> str:
     """What a program of that user is answered."""
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-I", "-S", "-c", ASK, place, TOKEN, str(user or "")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    command = [sys.executable, "-I", "-S", "-c", ASK, place, TOKEN, str(user or "")]
+    done = await asyncio.to_thread(succeed, command, timeout=60)
     return done.stdout
 
 
