@@ -10,7 +10,7 @@ import re
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 
 from tpuctl.emulator.status import invalid
@@ -32,7 +32,20 @@ class PredefinedRole:
 
     name: str
     title: str
-    permissions: tuple[str, ...]
+    lines: tuple[str, ...]  # as the file has them: "compute.disks: get list"
+
+    @cached_property
+    def permissions(self) -> tuple[str, ...]:
+        """In order; few roles are ever asked for theirs."""
+        verbs = _load().verbs
+        permissions = []
+        for line in self.lines:
+            scope, _, words = line.partition(":")
+            resources = [scope] if "." in scope else _resources(scope, verbs)
+            for resource in resources:
+                chosen = verbs[resource] if words.strip() == "*" else words.split()
+                permissions += [f"{resource}.{verb}" for verb in chosen]
+        return tuple(sorted(permissions))
 
 
 @dataclass(frozen=True)
@@ -111,19 +124,12 @@ def _load() -> _Catalogue:
     text = files("tpuctl.emulator.services").joinpath("identity.toml").read_text("utf-8")
     data = tomllib.loads(text)
     verbs = {resource: frozenset(words.split()) for resource, words in data["permissions"].items()}
-    roles = {}
-    for name, role in data["roles"].items():
-        permissions = []
-        for line in role.get("permissions", ()):
-            scope, _, words = line.partition(":")
-            resources = [scope] if "." in scope else _resources(scope, verbs)
-            for resource in resources:
-                chosen = verbs[resource] if words.strip() == "*" else words.split()
-                permissions += [f"{resource}.{verb}" for verb in chosen]
-        roles[name] = PredefinedRole(name, role["title"], tuple(sorted(permissions)))
     return _Catalogue(
         verbs=verbs,
         complete=frozenset(data["complete"]),
         not_in_projects=tuple(data["not_in_projects"]),
-        roles=roles,
+        roles={
+            name: PredefinedRole(name, role["title"], tuple(role.get("permissions", ())))
+            for name, role in data["roles"].items()
+        },
     )
