@@ -9,20 +9,24 @@ from tpuctl.cloud.classification import AlreadyExists
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.errors import Conflict
-from tpuctl.resources.base import create_or_adopt
+from tpuctl.resources.base import StackResource
 
 
-class Place:
-    """Where a resource is to be: `refusals` are what its creation meets, one each time."""
+class Rule(StackResource):
+    """A resource of which `refusals` are what its creation meets, one each time."""
+
+    kind = "firewall"
+    name = "x-ssh"
 
     def __init__(self, *refusals: Conflict, visible_after: int | None = None) -> None:
         self.refusals = list(refusals)
         self.visible_after = visible_after
         self.looks = 0
         self.clock = FakeClock()
+        self.cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "t"), "p", self.clock)
         self.reports: list[str] = []
 
-    async def create(self) -> None:
+    async def create_once(self) -> None:
         if self.refusals:
             raise self.refusals.pop(0)
 
@@ -32,12 +36,10 @@ class Place:
         return "another's" if is_visible else None
 
     async def result(self) -> str | None:
-        return await create_or_adopt(
-            self.create,
+        return await self.create_or_adopt(
+            self.create_once,
             self.look,
-            what="firewall/x-ssh",
-            cloud=Cloud(Endpoint("local", "http://127.0.0.1:9", "t"), "p", self.clock),
-            report=lambda text, fraction: self.reports.append(text),
+            lambda text, fraction: self.reports.append(text),
             seconds=60.0,
         )
 
@@ -46,27 +48,27 @@ TAKEN = AlreadyExists("Name is taken", "firewall/x-ssh")
 
 
 async def test_what_is_visible_later_is_adopted() -> None:
-    place = Place(*[TAKEN] * 9, visible_after=3)
-    assert await place.result() == "another's"
-    assert place.reports == ["waiting: another program is creating it"] * 3
+    rule = Rule(*[TAKEN] * 9, visible_after=3)
+    assert await rule.result() == "another's"
+    assert rule.reports == ["waiting: another program is creating it"] * 3
 
 
 async def test_what_another_failed_to_create_is_created() -> None:
-    place = Place(TAKEN, TAKEN)
-    assert await place.result() is None
-    assert place.looks == 2
+    rule = Rule(TAKEN, TAKEN)
+    assert await rule.result() is None
+    assert rule.looks == 2
 
 
 async def test_a_name_that_stays_taken_by_nothing_visible_is_told_in_the_end() -> None:
-    place = Place(*[TAKEN] * 100)
+    rule = Rule(*[TAKEN] * 100)
     with pytest.raises(AlreadyExists, match="firewall/x-ssh"):
-        await place.result()
-    assert place.clock.time == pytest.approx(60.0)
+        await rule.result()
+    assert rule.clock.time == pytest.approx(60.0)
 
 
 async def test_another_conflict_is_not_waited_for() -> None:
-    place = Place(Conflict("Conflict", "an organization policy forbids it"))
+    rule = Rule(Conflict("Conflict", "an organization policy forbids it"))
     with pytest.raises(Conflict, match="forbids"):
-        await place.result()
-    assert place.clock.time == 0.0
-    assert await Place(Conflict("Conflict", "busy"), visible_after=0).result() == "another's"
+        await rule.result()
+    assert rule.clock.time == 0.0
+    assert await Rule(Conflict("Conflict", "busy"), visible_after=0).result() == "another's"

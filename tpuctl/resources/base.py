@@ -16,7 +16,6 @@ from tpuctl.waiting import Backoff, Clock, wait_until
 __all__ = [
     "SETTLING",
     "StackResource",
-    "create_or_adopt",
     "name_taken",
     "once_visible",
     "until_gone",
@@ -76,6 +75,55 @@ class StackResource:
     def leave(self, because: str) -> Change:
         return Change(self.address, Action.LEAVE, because)
 
+    async def create_or_adopt(
+        self,
+        create: Callable[[], Awaitable[None]],
+        look: Callable[[], Awaitable[T | None]],
+        report: Report,
+        *,
+        check: Callable[[T], object] | None = None,
+        seconds: float | None = None,
+    ) -> T | None:
+        """None once `create` has succeeded; else what `look` sees, which another program created.
+
+        A name is taken from the moment another creation of it begins, but the resource is visible
+        only once that has ended, and never if it fails. So both are repeated in turn until
+        `seconds` (else ADOPT_SECONDS) have passed; then the last refusal is raised. `check`
+        refuses what is not ours, or of another kind; without it the caller does.
+        """
+        refusal: AlreadyExists | None = None
+
+        async def probe() -> tuple[T | None] | None:
+            nonlocal refusal
+            try:
+                await create()
+            except Conflict as error:
+                existing = await look()
+                if existing is not None:
+                    return (existing,)
+                if not isinstance(error, AlreadyExists):
+                    raise
+                refusal = error
+                report("waiting: another program is creating it", None)
+                return None
+            return (None,)
+
+        try:
+            (existing,) = await wait_until(
+                probe,
+                what=f"{self.address} being created",
+                seconds=ADOPT_SECONDS if seconds is None else seconds,
+                backoff=Backoff(first=0.1, most=5.0),
+                clock=self.cloud.clock,
+            )
+        except TimedOut:
+            if refusal is None:
+                raise
+            raise refusal from None
+        if existing is not None and check is not None:
+            check(existing)
+        return existing
+
 
 def name_taken(resource: StackResource, owner: str | None) -> Conflict:
     """The refusal of a thing of our name that carries no label of ours."""
@@ -85,54 +133,6 @@ def name_taken(resource: StackResource, owner: str | None) -> Conflict:
         + (f" (it belongs to stack {owner})" if owner else ""),
         hint="Choose another stack name, or delete it yourself if it is yours.",
     )
-
-
-async def create_or_adopt(
-    create: Callable[[], Awaitable[None]],
-    look: Callable[[], Awaitable[T | None]],
-    *,
-    what: str,
-    cloud: Cloud,
-    report: Report,
-    seconds: float | None = None,
-) -> T | None:
-    """None once `create` has succeeded; else what `look` sees, which another program created.
-
-    A name is taken from the moment another creation of it begins, but the resource is visible
-    only once that has ended, and never if it fails. So both are repeated in turn until `seconds`
-    (else ADOPT_SECONDS) have passed; then the last refusal is raised. The caller checks the owner
-    of what is returned.
-    """
-    refusal: AlreadyExists | None = None
-
-    async def probe() -> tuple[T | None] | None:
-        nonlocal refusal
-        try:
-            await create()
-        except Conflict as error:
-            existing = await look()
-            if existing is not None:
-                return (existing,)
-            if not isinstance(error, AlreadyExists):
-                raise
-            refusal = error
-            report("waiting: another program is creating it", None)
-            return None
-        return (None,)
-
-    try:
-        (existing,) = await wait_until(
-            probe,
-            what=f"{what} being created",
-            seconds=ADOPT_SECONDS if seconds is None else seconds,
-            backoff=Backoff(first=0.1, most=5.0),
-            clock=cloud.clock,
-        )
-    except TimedOut:
-        if refusal is None:
-            raise
-        raise refusal from None
-    return existing
 
 
 async def once_visible(

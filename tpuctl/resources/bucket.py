@@ -12,7 +12,7 @@ from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.names import BUNDLES, STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack_options import egress_note
-from tpuctl.resources.base import StackResource, create_or_adopt
+from tpuctl.resources.base import StackResource
 
 __all__ = ["Bucket"]
 
@@ -98,11 +98,7 @@ class Bucket(StackResource):
         if change.action is Action.UPDATE:
             await self._relabel(report)
             return
-        existing = await create_or_adopt(
-            self._create, self.observe, what=self.address, cloud=self.cloud, report=report
-        )
-        if existing is not None:
-            self._check(existing)
+        await self.create_or_adopt(self._create, self.observe, report, check=self._check)
 
     async def _create(self) -> None:
         bucket = self.cloud.client("storage").bucket(self.name)

@@ -13,7 +13,7 @@ from tpuctl.errors import Conflict, NotFound, OperationFailed, TpuctlError, Usag
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.schema import ControllerSection
-from tpuctl.resources.base import StackResource, create_or_adopt, name_taken, once_visible
+from tpuctl.resources.base import StackResource, name_taken, once_visible
 from tpuctl.resources.disk import disk_name, disk_path
 from tpuctl.resources.image import find_image
 from tpuctl.resources.machine import (
@@ -206,11 +206,9 @@ class Controller(StackResource):
                 ask, self.stack.service_account, self.cloud, lambda text: report(text, None)
             )
 
-        existing = await create_or_adopt(
-            create, self._get, what=self.address, cloud=self.cloud, report=report, seconds=SECONDS
+        existing = await self.create_or_adopt(
+            create, self._get, report, check=self._check, seconds=SECONDS
         )
-        if existing is not None:
-            self._check(existing)
         return existing is not None
 
     async def _desired(self) -> dict[str, Any]:

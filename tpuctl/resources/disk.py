@@ -13,7 +13,7 @@ from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.schema import DataDisk as Wanted
 from tpuctl.model.stack import Stack
-from tpuctl.resources.base import StackResource, create_or_adopt
+from tpuctl.resources.base import StackResource
 from tpuctl.waiting import Backoff, wait_until
 
 __all__ = ["DataDisk", "disk_name", "disk_path"]
@@ -108,11 +108,7 @@ class DataDisk(StackResource):
         if change.action is Action.DELETE:
             await self._delete(report)
             return
-        existing = await create_or_adopt(
-            self._create, self.observe, what=self.address, cloud=self.cloud, report=report
-        )
-        if existing is not None:
-            self.diff(existing)  # refuses another's
+        await self.create_or_adopt(self._create, self.observe, report, check=self.diff)
 
     async def _create(self) -> None:
         operation = await self.cloud.call(

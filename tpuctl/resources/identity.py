@@ -9,7 +9,7 @@ from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.plan import Action, Change
-from tpuctl.resources.base import StackResource, create_or_adopt
+from tpuctl.resources.base import StackResource
 
 __all__ = ["ServiceAccount"]
 
@@ -57,11 +57,7 @@ class ServiceAccount(StackResource):
                     self.address, client.delete_service_account, {"name": self.path}
                 )
             return
-        existing = await create_or_adopt(
-            self._create, self.observe, what=self.address, cloud=self.cloud, report=report
-        )
-        if existing is not None:
-            self._check(existing)
+        await self.create_or_adopt(self._create, self.observe, report, check=self._check)
 
     async def _create(self) -> None:
         request = {

@@ -10,7 +10,7 @@ from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound, Transient
 from tpuctl.model.plan import Action, Change
-from tpuctl.resources.base import StackResource, create_or_adopt
+from tpuctl.resources.base import StackResource
 from tpuctl.resources.roles import is_recovered
 
 __all__ = ["Firewall", "Network", "Networks"]
@@ -101,11 +101,7 @@ class Network(StackResource):
         if change.action is Action.DELETE:
             await self._delete()
         elif await self.observe() is None:  # enabling the compute API makes `default`, as a rule
-            existing = await create_or_adopt(
-                self._insert, self.observe, what=self.address, cloud=self.cloud, report=report
-            )
-            if existing is not None:
-                self.diff(existing)  # refuses another's
+            await self.create_or_adopt(self._insert, self.observe, report, check=self.diff)
 
     async def _insert(self) -> None:
         operation = await self.cloud.call(
@@ -190,9 +186,7 @@ class Firewall(StackResource):
         elif change.action is Action.UPDATE:
             await self._patch()
         else:
-            existing = await create_or_adopt(
-                self._create, self._find, what=self.address, cloud=self.cloud, report=report
-            )
+            existing = await self.create_or_adopt(self._create, self._find, report)
             if existing is not None and self.diff(await self.observe()).is_work:
                 await self._patch()  # created for another address, for example
 

@@ -10,7 +10,7 @@ from tpuctl.cloud.operations import long_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, Denied, NotFound
 from tpuctl.model.plan import Action, Change
-from tpuctl.resources.base import StackResource, create_or_adopt
+from tpuctl.resources.base import StackResource
 from tpuctl.waiting import wait_until
 
 __all__ = ["Project", "ProjectFound"]
@@ -138,14 +138,7 @@ class Project(StackResource):
             )
 
         try:
-            await create_or_adopt(
-                create,
-                self.observe,
-                what=self.address,
-                cloud=self.cloud,
-                report=report,
-                seconds=ADOPT_SECONDS,
-            )
+            await self.create_or_adopt(create, self.observe, report, seconds=ADOPT_SECONDS)
         except Conflict as error:
             raise Conflict(
                 "Project id taken",

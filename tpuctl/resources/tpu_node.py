@@ -8,7 +8,7 @@ from typing import Any
 from tpuctl.engine.resource import Report
 from tpuctl.errors import NotFound
 from tpuctl.model.plan import Action, Change
-from tpuctl.resources.base import create_or_adopt, once_visible
+from tpuctl.resources.base import once_visible
 from tpuctl.resources.machine import (
     metadata_of,
     prerequisites,
@@ -128,15 +128,13 @@ class TpuNode(NodeLife):
             )
 
         report("asking for the node", None)
-        existing = await create_or_adopt(
-            create, self.observe, what=self.address, cloud=self.cloud, report=report
-        )
+        # `diff` refuses another's, and one of another kind.
+        existing = await self.create_or_adopt(create, self.observe, report, check=self.diff)
         if existing is None:
             report("CREATING", None)
             await self.until_done(operation, CREATE_SECONDS)
             await self.until_ready(report)
         else:
-            self.diff(existing)  # refuses another's, and one of another kind
             await self._adopt(report)
 
     async def _adopt(self, report: Report) -> None:

@@ -11,7 +11,6 @@ from tpuctl.engine.resource import Report
 from tpuctl.errors import Diagnostic, TpuctlError
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
-from tpuctl.resources.base import create_or_adopt
 from tpuctl.resources.network import Network
 from tpuctl.resources.node_life import BEYOND_USE, CREATE_SECONDS, NodeLife
 from tpuctl.resources.ranges import free_range, ranges_in_use
@@ -140,12 +139,8 @@ class RemoteNode(NodeLife):
         report("asking for the node", None)
         # The range, too, may be taken by the very node that was asked for: by another program, or
         # by our own call whose answer was lost.
-        existing = await create_or_adopt(
-            create, self.observe, what=self.address, cloud=self.cloud, report=report
-        )
-        if existing is not None:
-            self.check(existing)
-        else:
+        existing = await self.create_or_adopt(create, self.observe, report, check=self.check)
+        if existing is None:
             report("CREATING", None)
             await self.until_done(operation, CREATE_SECONDS)
 

@@ -28,7 +28,6 @@ from tpuctl.model.duration import DURATION
 from tpuctl.model.plan import Action, Change
 from tpuctl.resources.base import (
     StackResource,
-    create_or_adopt,
     name_taken,
     once_visible,
     until_gone,
@@ -208,9 +207,7 @@ class QueuedNodes(StackResource):
             )
 
         try:
-            existing = await create_or_adopt(
-                create, self.observe, what=self.address, cloud=self.cloud, report=report
-            )
+            existing = await self.create_or_adopt(create, self.observe, report)
             if existing is not None and self.diff(existing).action is Action.CREATE:
                 raise Conflict(
                     "Request not usable",
