@@ -109,37 +109,37 @@ class Rules:
         for interface in wanted.network_interfaces:
             network = interface.network.rpartition("/")[2] or "default"
             subnetwork = interface.subnetwork.rpartition("/")[2] or network
-            told = f"{project}/regions/{region_of(request.zone)}/subnetworks/{subnetwork}"
-            yield Need("compute.subnetworks.use", project, told)
+            used = f"{project}/regions/{region_of(request.zone)}/subnetworks/{subnetwork}"
+            yield Need("compute.subnetworks.use", project, used)
             if interface.access_configs:
-                yield Need("compute.subnetworks.useExternalIp", project, told)
+                yield Need("compute.subnetworks.useExternalIp", project, used)
         for account in wanted.service_accounts:
             yield Need("compute.instances.setServiceAccount", project, machine)
             yield self._as(self._named(account.email, request.project))
 
     def _use(self, disk: Any) -> Need:
-        found = re.search(r"projects/[^/]+/.+$", disk.source)
-        told = found[0] if found else disk.source
+        match = re.search(r"projects/[^/]+/.+$", disk.source)
+        name = match[0] if match else disk.source
         verb = "useReadOnly" if disk.mode == "READ_ONLY" else "use"
-        return Need(f"compute.disks.{verb}", self._places.of(told), told)
+        return Need(f"compute.disks.{verb}", self._places.of(name), name)
 
     def _disk(self, request: Any) -> Iterator[Need]:
         """cloud.google.com/compute/docs/disks/attach-disks, "Required permissions"."""
         yield self._use(request.attached_disk_resource)
 
     def _labels(self, request: Any) -> Iterator[Need]:
-        disk = request.disk_resource
-        if disk.labels:
-            project = self._places.project(request.project)
-            told = f"{project}/zones/{request.zone}/disks/{disk.name}"
-            yield Need("compute.disks.setLabels", project, told)
+        return self._labels_of(request, request.disk_resource, f"zones/{request.zone}/disks")
 
     def _snapshot_labels(self, request: Any) -> Iterator[Need]:
-        snapshot = request.snapshot_resource
-        if snapshot.labels:
+        return self._labels_of(request, request.snapshot_resource, "global/snapshots")
+
+    def _labels_of(self, request: Any, resource: Any, collection: str) -> Iterator[Need]:
+        """Of what is created with labels."""
+        if resource.labels:
             project = self._places.project(request.project)
-            told = f"{project}/global/snapshots/{snapshot.name}"
-            yield Need("compute.snapshots.setLabels", project, told)
+            kind = collection.rpartition("/")[2]
+            name = f"{project}/{collection}/{resource.name}"
+            yield Need(f"compute.{kind}.setLabels", project, name)
 
     def _new_project(self, request: Any) -> Iterator[Need]:
         """Of a project without parent nobody is asked."""
