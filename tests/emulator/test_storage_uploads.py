@@ -41,6 +41,19 @@ def put(cloud: Any, address: str, data: Any, content_range: str, **headers: str)
     )
 
 
+def put_in_part(cloud: Any, address: str, headers: str, body: bytes, total: str = "*") -> Any:
+    """Begin a request and break it off; how far the server says that the upload came."""
+    head = f"PUT {address} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {cloud.token}\r\n"
+    with socket.create_connection(("127.0.0.1", cloud.server.port)) as near:
+        near.sendall(f"{head}{headers}\r\n\r\n".encode() + body)
+    # It may still be taking in what was sent.
+    for _ in range(200):
+        status = put(cloud, address, b"", f"bytes */{total}")
+        if status.status_code == 308 and "Range" in status.headers:
+            break
+    return status
+
+
 def content(cloud: Any, name: str = "o") -> bytes:
     answer = cloud.request("GET", f"/storage/v1/b/{BUCKET}/o/{name}?alt=media")
     assert answer.status_code == 200
@@ -236,18 +249,9 @@ async def test_resumable_goes_on_with_a_range_without_end(made: Any) -> None:
 async def test_resumable_of_unknown_size_is_no_object_until_it_is_whole(made: Any) -> None:
     def run() -> None:
         address = begin(made)
-        head = (
-            f"PUT {address} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {made.token}\r\n"
-            "Transfer-Encoding: chunked\r\nContent-Range: bytes 0-*/*\r\n\r\n"
-        )
-        with socket.create_connection(("127.0.0.1", made.server.port)) as near:
-            near.sendall(head.encode() + b"5\r\n01234\r\n")
-        # What arrived is known once the broken request is over.
-        for _ in range(200):
-            asked = put(made, address, b"", "bytes */*")
-            if asked.status_code == 308 and "Range" in asked.headers:
-                break
-        assert (asked.status_code, asked.headers["Range"]) == (308, "bytes=0-4")
+        chunked = "Transfer-Encoding: chunked\r\nContent-Range: bytes 0-*/*"
+        status = put_in_part(made, address, chunked, b"5\r\n01234\r\n")
+        assert (status.status_code, status.headers["Range"]) == (308, "bytes=0-4")
         assert made.request("GET", f"/storage/v1/b/{BUCKET}/o/o").status_code == 404
         assert put(made, address, b"56789", "bytes 5-*/*").status_code == 200
         assert content(made) == b"0123456789"
@@ -258,19 +262,10 @@ async def test_resumable_of_unknown_size_is_no_object_until_it_is_whole(made: An
 async def test_resumable_over_a_connection_that_breaks(made: Any) -> None:
     def run() -> None:
         address = begin(made)
-        head = (
-            f"PUT {address} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {made.token}\r\n"
-            "Content-Length: 100000\r\nContent-Range: bytes 0-99999/100000\r\n\r\n"
-        )
-        with socket.create_connection(("127.0.0.1", made.server.port)) as near:
-            near.sendall(head.encode() + b"a" * 40_000)
+        whole = "Content-Length: 100000\r\nContent-Range: bytes 0-99999/100000"
+        status = put_in_part(made, address, whole, b"a" * 40_000, total="100000")
         data = b"a" * 40_000 + b"b" * 60_000
-        # The server may still be taking in what was sent; it says how far it came.
-        for _ in range(200):
-            asked = put(made, address, b"", "bytes */100000")
-            if asked.status_code == 308 and "Range" in asked.headers:
-                break
-        have = int(asked.headers["Range"].rpartition("-")[2]) + 1
+        have = int(status.headers["Range"].rpartition("-")[2]) + 1
         assert 0 < have <= 40_000
         answer = put(made, address, data[have:], f"bytes {have}-99999/100000")
         assert answer.status_code == 200
