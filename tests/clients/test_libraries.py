@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 from commands import succeed
+from machine_specs import worker_spec
 
 from tpuctl.emulator import control
-from tpuctl.emulator.machine import Endpoint, MachineSpec
+from tpuctl.emulator.machine import Endpoint
 from tpuctl.emulator.machines import LocalHost
 from tpuctl.emulator.machines.addresses import Addresses
 from tpuctl.emulator.shell import environment_for
@@ -130,16 +131,11 @@ async def test_jax_finds_its_slice(python: str, tmp_path: Path) -> None:
     try:
         names = [f"projects/lab/locations/{ZONE}/nodes/bert/workers/{n}" for n in range(4)]
         endpoints: tuple[Endpoint, ...] = tuple(await host.reserve(names))
-        spec = MachineSpec(
-            name=names[2],
-            node_id="bert",
+        spec = worker_spec(
+            *endpoints,
             worker=2,
-            endpoints=endpoints,
-            project="lab",
-            project_number=4711,
             zone=ZONE,
             accelerator_type="v4-32",
-            runtime_version="tpu-ubuntu2204-base",
             service_account="",
             access_token="",
         )

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import asyncssh
 import pytest
 from aiohttp import web
+from machine_specs import worker_spec
 
 from tpuctl.emulator.machine import MachineSpec
 from tpuctl.emulator.machines import ImageStore, LocalHost
@@ -43,21 +44,14 @@ class Lab:
         endpoints = tuple(await self.host.reserve(names))
         named = {key.replace("_", "-"): value for key, value in metadata.items()}
         self.specs = [
-            MachineSpec(
-                name=name,
-                node_id="bert",
+            worker_spec(
+                *endpoints,
                 worker=worker,
-                endpoints=endpoints,
-                project="lab",
-                project_number=4711,
-                zone="europe-west4-a",
                 accelerator_type="v3-8" if workers == 1 else "v3-32",
                 runtime_version=runtime,
-                service_account="job@lab.iam.gserviceaccount.com",
-                access_token="token-of-the-job",
                 metadata={"ssh-keys": self.key_line} | named,
             )
-            for worker, name in enumerate(names)
+            for worker in range(workers)
         ]
         for spec in self.specs:
             await self.host.boot(spec, lambda _: None)

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from machine_specs import worker_spec
 
 from tpuctl.catalog import runtimes
-from tpuctl.emulator.machine import MachineError, MachineSpec
+from tpuctl.emulator.machine import MachineError
 from tpuctl.emulator.machines import ImageStore
 from tpuctl.emulator.machines.images import MARKER
 
@@ -95,10 +96,7 @@ async def test_a_node_deleted_while_its_image_is_made_does_not_come_up(
     [name] = names = [f"{NODE}/workers/0"]
     [endpoint] = await lab.host.reserve(names)
     told = asyncio.Event()
-    spec = MachineSpec(
-        *(name, "bert", 0, (endpoint,), "lab", 1, "z", "v3-8"),
-        *("tpu-ubuntu2204-base", "job@lab", "token"),
-    )
+    spec = worker_spec(endpoint, zone="z")
     booting = asyncio.create_task(lab.host.boot(spec, lambda _: told.set()))
     await told.wait()
     await lab.host.discard(name)

@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 from google.auth import jwt
+from machine_specs import worker_spec
 
 from tpuctl.emulator.identity_tokens import certificates_at
 from tpuctl.emulator.machine import Endpoint, MachineSpec
@@ -141,16 +142,10 @@ PRINTED = {
 
 
 def spec_of(type_name: str) -> MachineSpec:
-    return MachineSpec(
-        name="projects/lab/locations/us-central2-b/nodes/bert/workers/0",
-        node_id="bert",
-        worker=0,
-        endpoints=(Endpoint("127.0.0.1"),),
-        project="lab",
-        project_number=4711,
+    return worker_spec(
+        Endpoint("127.0.0.1"),
         zone="us-central2-b",
         accelerator_type=type_name,
-        runtime_version="tpu-ubuntu2204-base",
         service_account="",
         access_token="",
     )

@@ -16,6 +16,7 @@ from typing import Any
 import asyncssh
 import pytest
 import requests
+from machine_specs import worker_spec
 
 from tpuctl import catalog
 from tpuctl.emulator.machine import Endpoint, MachineError, MachineSpec
@@ -232,20 +233,9 @@ async def until(probe: Callable[[], bool]) -> None:
 
 
 def spec_of_node(endpoint: Endpoint, *, hosts: int = 1, **more: Any) -> MachineSpec:
-    return MachineSpec(
-        name=f"{PARENT}/v1nodes/n/workers/0",
-        node_id="n",
-        worker=0,
-        endpoints=(endpoint,) * hosts,
-        project=PROJECT,
-        project_number=1,
-        zone=ZONE,
-        accelerator_type="v3-8",
-        service_account="a@b",
-        access_token="t",
-        kind="node",
-        **more,
-    )
+    name = f"{PARENT}/v1nodes/n/workers/0"
+    fields = {"name": name, "node_id": "n", "project": PROJECT, "zone": ZONE, "kind": "node"}
+    return worker_spec(*(endpoint,) * hosts, **fields, **more)
 
 
 @pytest.mark.parametrize(
