@@ -139,6 +139,13 @@ async def isolated(lab: Lab) -> Lab:
     return lab
 
 
+@pytest.fixture
+async def booted(isolated: Lab) -> Lab:
+    """With its first machine up."""
+    await isolated.boot()
+    return isolated
+
+
 @pytest.fixture(params=["isolated", "plain"])
 async def either(request: pytest.FixtureRequest, make_lab: MakeLab) -> Lab:
     """Once with namespaces, once without."""

@@ -36,38 +36,35 @@ async def write(lab: Any, path: str, most: int = 2 * MIB) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("path", ["~/x", "/tmp/x", "/var/tmp/x", "~/.local/lib/x"])
-async def test_nothing_can_be_written(isolated: Any, path: str) -> None:
-    await isolated.boot()
-    await isolated.run("mkdir -p ~/.local/lib; echo before > ~/old")
-    await isolated.host.limit_disk(isolated.name, 0)
-    assert isolated.host.disk_free(isolated.name) == 0
-    assert await write(isolated, path) == (0, errno.ENOSPC)
-    assert (await isolated.run("cat ~/old")).out == "before\n"
-    assert "No space left on device" in (await isolated.run("echo more >> ~/old")).error
-    assert (await isolated.run("df --output=avail ~ | tail -1")).out.split() == ["0"]
-    await isolated.host.limit_disk(isolated.name, None)
-    assert await write(isolated, path) == (2 * MIB, 0)
-    assert isolated.host.disk_free(isolated.name) is None
+async def test_nothing_can_be_written(booted: Any, path: str) -> None:
+    await booted.run("mkdir -p ~/.local/lib; echo before > ~/old")
+    await booted.host.limit_disk(booted.name, 0)
+    assert booted.host.disk_free(booted.name) == 0
+    assert await write(booted, path) == (0, errno.ENOSPC)
+    assert (await booted.run("cat ~/old")).out == "before\n"
+    assert "No space left on device" in (await booted.run("echo more >> ~/old")).error
+    assert (await booted.run("df --output=avail ~ | tail -1")).out.split() == ["0"]
+    await booted.host.limit_disk(booted.name, None)
+    assert await write(booted, path) == (2 * MIB, 0)
+    assert booted.host.disk_free(booted.name) is None
 
 
-async def test_so_much_can_still_be_written_everywhere_together(isolated: Any) -> None:
-    await isolated.boot()
-    await isolated.host.limit_disk(isolated.name, MIB)
-    assert isolated.host.disk_free(isolated.name) == MIB
-    assert await write(isolated, "~/x", MIB // 2) == (MIB // 2, 0)
-    assert await write(isolated, "/tmp/x") == (MIB // 2, errno.ENOSPC)
-    assert await write(isolated, "~/y") == (0, errno.ENOSPC)
-    assert isolated.host.disk_free(isolated.name) == 0
-    await isolated.run("rm ~/x")
-    assert await write(isolated, "/var/tmp/x") == (MIB // 2, errno.ENOSPC)
+async def test_so_much_can_still_be_written_everywhere_together(booted: Any) -> None:
+    await booted.host.limit_disk(booted.name, MIB)
+    assert booted.host.disk_free(booted.name) == MIB
+    assert await write(booted, "~/x", MIB // 2) == (MIB // 2, 0)
+    assert await write(booted, "/tmp/x") == (MIB // 2, errno.ENOSPC)
+    assert await write(booted, "~/y") == (0, errno.ENOSPC)
+    assert booted.host.disk_free(booted.name) == 0
+    await booted.run("rm ~/x")
+    assert await write(booted, "/var/tmp/x") == (MIB // 2, errno.ENOSPC)
 
 
-async def test_a_program_that_runs_meets_the_end_in_an_open_file(isolated: Any) -> None:
+async def test_a_program_that_runs_meets_the_end_in_an_open_file(booted: Any) -> None:
     """It began after the limit, which its disk reaches while it writes; then room is made."""
-    await isolated.boot()
-    await isolated.host.limit_disk(isolated.name, MIB)
+    await booted.host.limit_disk(booted.name, MIB)
     program = WRITER.replace("print(", "input(); print(") + WRITER
-    async with isolated.connect() as connection:
+    async with booted.connect() as connection:
         process = await connection.create_process(
             f"mkdir -p job && cd job && python3 -c '{program}' log {2 * MIB}", encoding="utf-8"
         )
@@ -76,38 +73,37 @@ async def test_a_program_that_runs_meets_the_end_in_an_open_file(isolated: Any) 
         assert told.split() == [str(MIB), str(errno.ENOSPC)]
         again = await asyncio.wait_for(process.stdout.readline(), 20)
         assert again.split() == ["0", str(errno.ENOSPC)]
-    async with isolated.connect() as connection:
+    async with booted.connect() as connection:
         process = await connection.create_process(
             f"cd job && python3 -c '{program}' log {2 * MIB}", encoding="utf-8"
         )
-        await isolated.host.limit_disk(isolated.name, None)
+        await booted.host.limit_disk(booted.name, None)
         process.stdin.write("\n")
         await asyncio.wait_for(process.stdout.readline(), 20)
         again = await asyncio.wait_for(process.stdout.readline(), 20)
         assert again.split() == [str(2 * MIB), "0"]
 
 
-async def test_files_that_come_over_ssh_meet_it_too(isolated: Any, tmp_path: Path) -> None:
-    await isolated.boot()
-    await isolated.host.limit_disk(isolated.name, MIB)
+async def test_files_that_come_over_ssh_meet_it_too(booted: Any, tmp_path: Path) -> None:
+    await booted.host.limit_disk(booted.name, MIB)
     local = tmp_path / "file"
     local.write_bytes(os.urandom(2 * MIB))
-    async with isolated.connect() as connection, connection.start_sftp_client() as client:
+    async with booted.connect() as connection, connection.start_sftp_client() as client:
         with pytest.raises(asyncssh.SFTPFailure, match="No space left"):
             await client.put(str(local), "copied")
         await client.remove("copied")
         await client.mkdir("folder")
         assert await client.listdir("folder") == [".", ".."]
-    assert (await isolated.run("ls ~")).out == "folder\n"
+    assert (await booted.run("ls ~")).out == "folder\n"
     with pytest.raises((asyncssh.Error, OSError)):
-        async with isolated.connect() as connection:
+        async with booted.connect() as connection:
             await asyncssh.scp(str(local), (connection, "copied"))
-    await isolated.run("rm ~/copied")
+    await booted.run("rm ~/copied")
     small = tmp_path / "small"
     small.write_bytes(b"small")
-    async with isolated.connect() as connection, connection.start_sftp_client() as client:
+    async with booted.connect() as connection, connection.start_sftp_client() as client:
         await client.put(str(small), "/tmp/small")
-    assert (await isolated.run("cat /tmp/small")).out == "small"
+    assert (await booted.run("cat /tmp/small")).out == "small"
 
 
 async def test_one_worker_and_not_another(isolated: Any) -> None:

@@ -39,15 +39,14 @@ async def test_a_machine_that_refuses(either: Any) -> None:
     assert either.host.machines() == [either.name]
 
 
-async def test_a_machine_that_is_silent(isolated: Any) -> None:
-    await isolated.boot()
+async def test_a_machine_that_is_silent(booted: Any) -> None:
     async with contextlib.AsyncExitStack() as stack:
-        connection, process = await begin(isolated, stack)
-        await isolated.host.lose(isolated.name, is_silent=True)
+        connection, process = await begin(booted, stack)
+        await booted.host.lose(booted.name, is_silent=True)
         process.stdin.write("anybody?\n")
         with pytest.raises(TimeoutError):  # neither an answer nor an end
             await asyncio.wait_for(process.stdout.read(), 0.5)
-        endpoint = isolated.specs[0].endpoint
+        endpoint = booted.specs[0].endpoint
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(
                 asyncio.open_connection(endpoint.address, endpoint.ssh_port), 0.5
@@ -55,21 +54,20 @@ async def test_a_machine_that_is_silent(isolated: Any) -> None:
         connection.abort()
 
 
-async def test_a_client_with_keepalive_notices(isolated: Any) -> None:
-    await isolated.boot()
-    endpoint = isolated.specs[0].endpoint
+async def test_a_client_with_keepalive_notices(booted: Any) -> None:
+    endpoint = booted.specs[0].endpoint
     connection = await asyncssh.connect(
         endpoint.address,
         endpoint.ssh_port,
         username="anna",
-        client_keys=[isolated.key],
+        client_keys=[booted.key],
         known_hosts=None,
         config=None,
         agent_path=None,
         keepalive_interval=0.1,
         keepalive_count_max=2,
     )
-    await isolated.host.lose(isolated.name, is_silent=True)
+    await booted.host.lose(booted.name, is_silent=True)
     await asyncio.wait_for(connection.wait_closed(), 20)
 
 

@@ -38,10 +38,9 @@ async def until(probe: Any, what: str) -> None:
 
 
 @pytest.mark.parametrize("place", [Path.home(), REPOSITORY, Path("/etc"), Path("/usr/local")])
-async def test_nothing_outside_can_be_written(isolated: Any, place: Path) -> None:
-    await isolated.boot()
+async def test_nothing_outside_can_be_written(booted: Any, place: Path) -> None:
     file = place / f"written-by-a-machine-{os.getpid()}"
-    done = await isolated.run(f"echo x > {file}")
+    done = await booted.run(f"echo x > {file}")
     if not place.is_relative_to("/tmp"):  # machines have their own, which may have such a folder
         assert done.status != 0
         assert "Read-only" in done.error
@@ -83,12 +82,11 @@ async def test_of_the_users_home_nothing_can_be_read_but_what_runs_machines(
     assert (works.out, works.status) == ("1\n", 0)
 
 
-async def test_the_local_clouds_own_secrets_are_out_of_sight(isolated: Any) -> None:
-    await isolated.boot()
-    assert (isolated.home / "authority" / "authority.key").exists()
-    done = await isolated.run(f"cat {isolated.home}/authority/authority.key")
+async def test_the_local_clouds_own_secrets_are_out_of_sight(booted: Any) -> None:
+    assert (booted.home / "authority" / "authority.key").exists()
+    done = await booted.run(f"cat {booted.home}/authority/authority.key")
     assert (done.out, done.status) == ("", 1)
-    assert (isolated.home / "authority" / "authority.key").stat().st_mode & 0o777 == 0o600
+    assert (booted.home / "authority" / "authority.key").stat().st_mode & 0o777 == 0o600
 
 
 async def test_machines_have_their_own_processes_tmp_name_and_devices(isolated: Any) -> None:
@@ -111,9 +109,8 @@ async def test_machines_have_their_own_processes_tmp_name_and_devices(isolated: 
     assert not {"sda", "vda", "nvme0n1", "kmsg", "mem"} & set(devices)
 
 
-async def test_privileges_of_the_namespace_are_given_up(isolated: Any) -> None:
-    await isolated.boot()
-    done = await isolated.run(
+async def test_privileges_of_the_namespace_are_given_up(booted: Any) -> None:
+    done = await booted.run(
         "grep -E '^(CapEff|CapBnd|NoNewPrivs)' /proc/self/status; "
         "mount -o remount,rw / 2>/dev/null && echo remounted; "
         "mount -t tmpfs none /mnt 2>/dev/null && echo mounted"
@@ -222,8 +219,7 @@ async def test_a_killed_server_leaves_no_process_behind(
     await until(lambda: not is_running(mark), "the machine's processes end")
 
 
-async def test_sockets_of_the_computers_services_are_out_of_reach(isolated: Any) -> None:
-    await isolated.boot()
+async def test_sockets_of_the_computers_services_are_out_of_reach(booted: Any) -> None:
     folder = Path("/run") / f"tpuctl-test-{os.getpid()}"
     try:
         folder.mkdir()
@@ -232,7 +228,7 @@ async def test_sockets_of_the_computers_services_are_out_of_reach(isolated: Any)
     try:
         with socket.socket(socket.AF_UNIX) as service:
             service.bind(str(folder / "socket"))
-            assert (await isolated.run(f"test -e {folder}/socket")).status == 1
+            assert (await booted.run(f"test -e {folder}/socket")).status == 1
     finally:
         (folder / "socket").unlink()
         folder.rmdir()

@@ -79,15 +79,14 @@ async def test_a_machine_is_started_though_what_it_is_forked_from_has_ended(
     await second.halt(0)
 
 
-async def test_isolated_machines_end_with_it(isolated: Any) -> None:
-    await isolated.boot()
-    await isolated.run("setsid sleep 1000 > /dev/null 2>&1 &")
-    name = isolated.name
-    init = isolated.host._machines[name]._init
+async def test_booted_machines_end_with_it(booted: Any) -> None:
+    await booted.run("setsid sleep 1000 > /dev/null 2>&1 &")
+    name = booted.name
+    init = booted.host._machines[name]._init
     os.kill(parent_of(init.pid), signal.SIGKILL)
     await asyncio.wait_for(init.gone.wait(), 20)
     async with asyncio.timeout(20):
         while Path(f"/proc/{init.pid}").exists():
             await asyncio.sleep(0.01)
-    answer = await isolated.run("pgrep -c sleep")
+    answer = await booted.run("pgrep -c sleep")
     assert answer.out.strip() == "0", "the machine's next first process finds nothing of the last"

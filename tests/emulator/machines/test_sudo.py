@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 
-async def test_it_makes_root_without_a_password(isolated: Any) -> None:
-    await isolated.boot()
-    done = await isolated.run(
+async def test_it_makes_root_without_a_password(booted: Any) -> None:
+    done = await booted.run(
         "sudo -n id -u; sudo whoami; sudo sh -c 'echo $HOME $USER $SUDO_USER; exit 7'; echo $?; "
         "whoami; id -u; command -v sudo"
     )
-    homes = next((isolated.home / "machines").iterdir()) / "home"
+    homes = next((booted.home / "machines").iterdir()) / "home"
     lines = done.out.splitlines()
     assert lines[:6] == [
         "0",
@@ -29,9 +28,8 @@ async def test_it_makes_root_without_a_password(isolated: Any) -> None:
 
 
 @pytest.mark.parametrize("folder", [Path("/etc"), Path("/usr/local/bin"), Path.home()])
-async def test_it_keeps_to_the_machine(isolated: Any, folder: Path) -> None:
+async def test_it_keeps_to_the_machine(booted: Any, folder: Path) -> None:
     """Not even a remount or another mount of the same file system makes it writable."""
-    await isolated.boot()
     file = folder / f"written-by-root-of-a-machine-{os.getpid()}"
     for way in (
         f"touch {file}",
@@ -40,17 +38,16 @@ async def test_it_keeps_to_the_machine(isolated: Any, folder: Path) -> None:
         f"touch /mnt/{file.name}'",
         f"sh -c 'umount -l /tmp && touch /tmp/{file.name}'",
     ):
-        done = await isolated.run(f"sudo {way}")
+        done = await booted.run(f"sudo {way}")
         assert done.status != 0, way
     assert not file.exists()
     assert not (Path("/tmp") / file.name).exists()
 
 
-async def test_it_neither_sees_nor_ends_what_is_outside(isolated: Any) -> None:
-    await isolated.boot()
-    secret = isolated.home / "authority" / "authority.key"
+async def test_it_neither_sees_nor_ends_what_is_outside(booted: Any) -> None:
+    secret = booted.home / "authority" / "authority.key"
     assert secret.exists()
-    done = await isolated.run(
+    done = await booted.run(
         f"sudo cat {secret} /proc/1/environ; sudo ls /proc/{os.getpid()}; "
         "sudo sysctl -w kernel.hostname=other; sudo hostname other; hostname"
     )
@@ -59,9 +56,8 @@ async def test_it_neither_sees_nor_ends_what_is_outside(isolated: Any) -> None:
     assert done.out.splitlines()[-1].startswith("t1v-n-")
 
 
-async def test_its_options_and_environment_are_sudos(isolated: Any) -> None:
-    await isolated.boot()
-    done = await isolated.run(
+async def test_its_options_and_environment_are_sudos(booted: Any) -> None:
+    done = await booted.run(
         "export MINE=mine; sudo printenv MINE; sudo -E printenv MINE; "
         "sudo --preserve-env=MINE printenv MINE; sudo MINE=own printenv MINE; "
         "sudo -u anna -H sh -c 'echo $USER'; sudo -i pwd; echo 'a b' | sudo tee /tmp/written; "
@@ -69,10 +65,10 @@ async def test_its_options_and_environment_are_sudos(isolated: Any) -> None:
         "sudo -b sleep 0.01; "
         "sudo chown anna:root /tmp/written && sudo -n sudo id -u; sudo printenv GCE_METADATA_HOST"
     )
-    home = str(next((isolated.home / "machines").iterdir()) / "home" / "root")
+    home = str(next((booted.home / "machines").iterdir()) / "home" / "root")
     assert done.out.splitlines() == [
         *("mine", "mine", "own", "anna", home, "a b", 'c  d "e', "    (ALL) NOPASSWD: ALL"),
-        *("/var", "0", (await isolated.run("echo $GCE_METADATA_HOST")).out.strip()),
+        *("/var", "0", (await booted.run("echo $GCE_METADATA_HOST")).out.strip()),
     ]
     assert done.error == ""
     for command, words in (
@@ -80,13 +76,12 @@ async def test_its_options_and_environment_are_sudos(isolated: Any) -> None:
         ("sudo -u bob true", "sudo: unknown user bob"),
         ("sudo --no-such-option", "sudo: option --no-such-option not recognized"),
     ):
-        refused = await isolated.run(command)
+        refused = await booted.run(command)
         assert (refused.status, refused.error.splitlines()[0]) == (1, words)
 
 
-async def test_it_has_a_terminal_and_signals(isolated: Any) -> None:
-    await isolated.boot()
-    async with isolated.connect() as connection:
+async def test_it_has_a_terminal_and_signals(booted: Any) -> None:
+    async with booted.connect() as connection:
         process = await connection.create_process(
             "sudo -i", term_type="xterm", term_size=(80, 24), encoding="utf-8"
         )
@@ -96,7 +91,7 @@ async def test_it_has_a_terminal_and_signals(isolated: Any) -> None:
     assert "as-root-on-" in out
     assert "not a tty" not in out
     assert process.exit_status == 3
-    assert (await isolated.run("sudo sh -c 'kill -TERM $$'")).signal == "TERM"
+    assert (await booted.run("sudo sh -c 'kill -TERM $$'")).signal == "TERM"
 
 
 async def test_without_namespaces_it_refuses_and_the_computers_own_is_not_reached(
