@@ -13,11 +13,12 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from tpuctl.processes import run_lines
 
 __all__ = ["Interpreter", "find", "install", "install_hint", "or_list", "own", "uv"]
 
@@ -80,27 +81,12 @@ async def install(minor: str, report: Callable[[str], None]) -> str | None:
     program = uv()
     if program is None:
         return "uv is not installed"
-    process = await asyncio.create_subprocess_exec(
-        *(program, "python", "install", "--color", "never", minor),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    assert process.stdout is not None
-    tail: deque[str] = deque(maxlen=3)
+    command = (program, "python", "install", "--color", "never", minor)
     watching = asyncio.create_task(_watch(report))
     try:
-        async for raw in process.stdout:
-            line = raw.decode("utf-8", "replace").strip()
-            if line:
-                tail.append(line)
-                report(line)
-        status = await process.wait()
+        status, tail = await run_lines(command, report, last=3)
     finally:
         watching.cancel()
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
     return None if status == 0 else " ".join(tail) or f"uv ended with {status}"
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
 import hashlib
 import importlib.resources
 import os
@@ -12,8 +10,7 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,13 +18,13 @@ from platformdirs import user_cache_path
 
 from tpuctl.emulator.machine import MachineError
 from tpuctl.emulator.machines.fetching import Fetching, Moved
+from tpuctl.environments import exclusive, run_installer
 from tpuctl.files import private_folder
 from tpuctl.interpreters import Interpreter, find, install_hint, or_list, own
 
 __all__ = ["Choice", "ImageStore", "NoImage", "image_interpreter", "site_packages"]
 
 MARKER = "complete"
-TOLD = ("Collecting ", "Downloading ", "Using cached ", "Installing collected packages")
 
 
 class NoImage(MachineError):
@@ -187,7 +184,9 @@ class ImageStore:
         if _is_complete(image):
             return image
         private_folder(self.cache)
-        async with _exclusive(image.with_name(image.name + ".lock"), progress) as lock:
+        waiting = "Waiting for another process that is making the same image"
+        path = image.with_name(image.name + ".lock")
+        async with exclusive(path, progress, waiting=waiting) as lock:
             if not _is_complete(image):
                 await self._make(image, tensorflow, interpreter, progress, lock, moved)
         return image
@@ -217,7 +216,7 @@ class ImageStore:
         python = str(image / "bin" / "python3")
 
         async def run(*command: str) -> None:
-            status, tail = await _run(command, progress, keep_open=lock, moved=moved)
+            status, tail = await _run(command, progress, lock, moved)
             if status != 0:
                 shown = "\n".join(tail) or "(it printed nothing)"
                 raise MachineError(
@@ -265,87 +264,23 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
-@contextlib.asynccontextmanager
-async def _exclusive(path: Path, progress: Callable[[str], None]) -> AsyncIterator[int]:
-    """Hold the file's lock; its descriptor is given, so that a child can go on holding it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        told = False
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not told:
-                    progress("Waiting for another process that is making the same image")
-                    told = True
-                await asyncio.sleep(0.3)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
 async def _run(
     command: Sequence[str],
     progress: Callable[[str], None],
-    keep_open: int,
+    lock: int,
     moved: Moved | None = None,
 ) -> tuple[int, list[str]]:
-    """Run to the end, telling the lines that say how far it is; the last lines are returned.
-
-    The child inherits the image's lock: if the server is killed while pip still writes, the
-    next server waits for that pip instead of deleting the folder under it.
-    """
+    """Run pip, telling too how much of a file it has fetched."""
     with tempfile.TemporaryDirectory(prefix="tpuctl-") as scratch:
-        fetching = Fetching(Path(scratch), moved or _nobody)
+        fetching = Fetching(Path(scratch), moved or (lambda done, total, text: None))
         watching = asyncio.create_task(fetching.watch())
-
-        def heard(line: str) -> None:
-            fetching.heard(line)
-            if line.startswith(TOLD):
-                progress(line if len(line) < 120 else line[:119] + "…")
-
         try:
-            return await _heard(command, heard, keep_open, scratch)
+            return await run_installer(
+                command,
+                progress,
+                lock=lock,
+                variables={"TMPDIR": scratch},
+                heard=fetching.heard,
+            )
         finally:
             watching.cancel()
-
-
-def _nobody(done: int, total: int, text: str) -> None:
-    """Nobody wants to know."""
-
-
-async def _heard(
-    command: Sequence[str], heard: Callable[[str], None], keep_open: int, scratch: str
-) -> tuple[int, list[str]]:
-    """Run to the end, with every line passed on; the last ones are returned."""
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        env=_environment(os.environ) | {"TMPDIR": scratch},
-        pass_fds=[keep_open],
-        limit=1 << 20,
-    )
-    assert process.stdout is not None
-    tail: deque[str] = deque(maxlen=15)
-    try:
-        async for raw in process.stdout:
-            line = raw.decode("utf-8", "replace").strip()
-            if line:
-                tail.append(line)
-            heard(line)
-        return await process.wait(), list(tail)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-
-
-def _environment(caller: Mapping[str, str]) -> dict[str, str]:
-    """The caller's, pip's configuration included, but for what would lead pip elsewhere."""
-    misleading = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE"}
-    misleading |= {"PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIRE_VIRTUALENV"}
-    kept = {name: value for name, value in caller.items() if name not in misleading}
-    return kept | {"PYTHONNOUSERSITE": "1", "LC_ALL": "C.UTF-8"}

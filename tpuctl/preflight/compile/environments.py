@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
 import functools
 import hashlib
 import os
 import platform
 import shutil
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from platformdirs import user_cache_path
 
+from tpuctl.environments import exclusive, run_installer
 from tpuctl.errors import OperationFailed, Refused
 from tpuctl.files import private_folder
 from tpuctl.interpreters import Interpreter, find, install_hint, or_list
@@ -24,7 +22,6 @@ from tpuctl.interpreters import Interpreter, find, install_hint, or_list
 __all__ = ["COMPILER", "LOWERING", "Environments", "Kind", "require_machine"]
 
 MARKER = "complete"
-TOLD = ("Collecting ", "Downloading ", "Using cached ", "Installing collected packages")
 PYTHONS = ("3.11", "3.12")  # that TensorFlow 2.18 has wheels for, among those that run tpuctl
 SPARE = 1.2  # of the room on disk that is asked for
 
@@ -112,7 +109,8 @@ class Environments:
         home = self.home(kind)
         if not self.is_made(kind):
             private_folder(home.parent)
-            async with _exclusive(home.with_suffix(".lock"), report) as lock:
+            waiting = "another process is making it: waiting"
+            async with exclusive(home.with_suffix(".lock"), report, waiting=waiting) as lock:
                 if not self.is_made(kind):
                     await self._make(kind, home, report, lock)
         return self.python(kind)
@@ -144,30 +142,8 @@ class Environments:
     async def _run(
         self, command: Sequence[str], kind: Kind, report: Callable[[str], None], lock: int
     ) -> None:
-        variables = _variables(os.environ) | {"PIP_CACHE_DIR": str(self.cache / "pip")}
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            env=variables,
-            pass_fds=[lock],  # an orphaned one is waited for
-            limit=1 << 20,
-        )
-        assert process.stdout is not None
-        tail: deque[str] = deque(maxlen=15)
-        try:
-            async for raw in process.stdout:
-                line = raw.decode("utf-8", "replace").strip()
-                if line:
-                    tail.append(line)
-                if line.startswith(TOLD):
-                    report(line if len(line) < 100 else line[:99] + "…")
-            status = await process.wait()
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+        variables = {"PIP_CACHE_DIR": str(self.cache / "pip")}
+        status, tail = await run_installer(command, report, lock=lock, variables=variables)
         if status:
             said = "\n".join(tail) or "(it printed nothing)"
             raise OperationFailed(
@@ -179,34 +155,6 @@ class Environments:
                     "    tpuctl rehearse --compile SCRIPT"
                 ),
             )
-
-
-@contextlib.asynccontextmanager
-async def _exclusive(path: Path, report: Callable[[str], None]) -> AsyncIterator[int]:
-    """Hold the file's lock; its descriptor is given, so that a child can go on holding it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        is_told = False
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not is_told:
-                    report("another process is making it: waiting")
-                    is_told = True
-                await asyncio.sleep(0.3)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _variables(caller: Mapping[str, str]) -> dict[str, str]:
-    """The caller's, pip's configuration included, but for what would lead pip elsewhere."""
-    misleading = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PIP_TARGET", "PIP_PREFIX"}
-    misleading |= {"PIP_ROOT", "PIP_USER", "PIP_REQUIRE_VIRTUALENV"}
-    kept = {name: value for name, value in caller.items() if name not in misleading}
-    return kept | {"PYTHONNOUSERSITE": "1", "LC_ALL": "C.UTF-8"}
 
 
 def _size(count: int) -> str:
