@@ -402,8 +402,8 @@ def errors_page() -> str:
                 lines += _error_lines(one)
     lines.append("\n## Known by their status alone")
     lines += [
-        "\nWhat no words tell is judged by the status of Google's answer, where tpuctl has asked.",
-        "In a log or a pasted text a status tells nothing: libraries have the same ones.",
+        "\nOther answers to a request of tpuctl are explained by their status code alone.",
+        "In a log or a pasted text the status is ignored: libraries use the same codes.",
     ]
     for one in table().statuses:
         lines += _error_lines(one)

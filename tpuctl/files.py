@@ -13,7 +13,7 @@ __all__ = ["private_folder", "read_file"]
 def read_file(path: Path, most: int) -> bytes:
     """What is in a file of at most so many bytes. Raises OSError, also for what is no file.
 
-    Pipes and devices are not read: some never end, and others begin when somebody else does.
+    Pipes and devices are not read: some never end, and others wait for a writer.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(handle, "rb") as source:  # noqa: PTH123

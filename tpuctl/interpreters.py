@@ -102,7 +102,7 @@ def or_list(minors: Sequence[str]) -> str:
 
 
 async def _watch(report: Callable[[str], None]) -> None:
-    """Tell how much uv has unpacked, which it does while it downloads, until cancelled."""
+    """Report how much uv has unpacked, which it does while it downloads, until cancelled."""
     while True:
         await asyncio.sleep(_LOOK_SECONDS)
         size = 0

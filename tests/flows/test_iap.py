@@ -110,7 +110,7 @@ async def test_everything_goes_through_tunnels(
     assert [one.exit_code for one in await slice_.run_everywhere(write, 2)] == [0]
     with pytest.raises(Unreachable, match="worker 2") as unreachable:
         await slice_.transports()
-    assert unreachable.value.diagnostics[0].summary == "Worker tells no name"
+    assert unreachable.value.diagnostics[0].summary == "Worker has no host name"
 
 
 @contextlib.asynccontextmanager
@@ -197,7 +197,7 @@ async def test_a_machine_that_publishes_no_key_is_trusted_once(
         file = stack.stack_file
         file.write_text(file.read_text("utf-8") + "network: {ssh: iap}\n", "utf-8")
         tunnelled = Tpuctl(file, cloud="local")
-        with pytest.raises(Unreachable, match="tells no name") as unreachable:
+        with pytest.raises(Unreachable, match="has no host name") as unreachable:
             await tunnelled.transports()
         assert "disableGuestAttributesAccess" in unreachable.value.diagnostics[0].hint
     finally:

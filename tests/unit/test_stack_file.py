@@ -265,7 +265,7 @@ def test_names_of_buckets_are_taken(tmp_path: Path, name: str) -> None:
 
 def test_a_derived_name_that_no_bucket_can_have_is_refused(tmp_path: Path) -> None:
     text = "stack: google-bert\n" + MINIMAL
-    assert [one for one, _ in problems(tmp_path, text)] == ["Bucket cannot be called so"]
+    assert [one for one, _ in problems(tmp_path, text)] == ["Bucket name not valid"]
     assert load_stack(write(tmp_path, text + "bucket: {name: mine}\n")).bucket == "mine"
 
 

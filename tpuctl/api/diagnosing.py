@@ -73,8 +73,8 @@ def _stack_file(tpuctl: Tpuctl) -> tuple[Stack | None, Finding]:
     """The stack to ask about, if there is one, and what is to be said of its file."""
     path = tpuctl.stack_file
     if tpuctl.bare is not None:
-        told = f"left out: a plain TPU VM in {tpuctl.project} is looked into"
-        return tpuctl.stack, Finding(FILE, State.UNASKED, told, "Write one\n    tpuctl init")
+        detail = f"left out: a plain TPU VM in {tpuctl.project} is looked into"
+        return tpuctl.stack, Finding(FILE, State.UNASKED, detail, "Write one\n    tpuctl init")
     if not path.exists():
         hint = "Write one\n    tpuctl init\nor look at a project alone\n"
         hint += "    tpuctl doctor --project PROJECT"
@@ -112,7 +112,7 @@ def _local_cloud(tpuctl: Tpuctl, stack: Stack | None) -> Finding:
     endpoint = tpuctl.endpoint  # which starts it
     running = control.status(control.default_home())
     isolation = control.report(running)["isolation"] if running is not None else ""
-    told = [f"runs at {endpoint.url}"]
+    facts = [f"runs at {endpoint.url}"]
     tensorflow = stack.runtime.tensorflow if stack is not None else None
     images = ImageStore()
     try:
@@ -120,7 +120,7 @@ def _local_cloud(tpuctl: Tpuctl, stack: Stack | None) -> Finding:
     except NoImage as error:
         return Finding(LOCAL, State.PROBLEM, str(error), error.hint, exit_code=1)
     if choice.note:
-        told.append(f"machines have {choice.note.removesuffix('.')}")
+        facts.append(f"machines have {choice.note.removesuffix('.')}")
     is_made = stack is None or images.is_made(choice.tensorflow)
     folder = next(one for one in (images.cache, *images.cache.parents) if one.exists())
     free = shutil.disk_usage(folder).free
@@ -134,14 +134,14 @@ def _local_cloud(tpuctl: Tpuctl, stack: Stack | None) -> Finding:
             exit_code=1,
         )
     if not is_made:
-        told.append("the machines' image is made at the first `up`")
+        facts.append("the machines' image is made at the first `up`")
     if isolation.startswith("none") and "no machines" not in isolation:
         return Finding(
             LOCAL,
             State.WARNING,
-            f"{'; '.join(told)}; machines are not kept apart from this computer "
+            f"{'; '.join(facts)}; machines are not kept apart from this computer "
             f"({isolation.partition(': ')[2]}), so that startup scripts are refused",
             "On Linux, user namespaces are allowed with\n"
             "    sudo sysctl -w kernel.unprivileged_userns_clone=1",
         )
-    return Finding(LOCAL, State.OK, "; ".join(told))
+    return Finding(LOCAL, State.OK, "; ".join(facts))

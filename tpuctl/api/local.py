@@ -106,7 +106,7 @@ async def install_interpreter(
 ) -> None:
     """Have uv download a Python that this TensorFlow has wheels for, if uv is there and may.
 
-    A failure is told as that of its step: there may be something else to do without.
+    A failed download is reported as a failed step and does not raise.
     """
     from tpuctl import interpreters
     from tpuctl.emulator.machines import ImageStore

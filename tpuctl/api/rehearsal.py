@@ -170,7 +170,7 @@ async def _require_image(stack_api: StackApi, version: str | None, *, is_asked: 
         what += f". There are {', '.join(images.locks())}"
     if nearest is not None:
         hints.append(
-            "Rehearse with another one, which may behave otherwise:\n"
+            "Rehearse with another version, which may behave differently:\n"
             f"    tpuctl rehearse --tensorflow {nearest} SCRIPT"
         )
     raise Refused(

@@ -275,7 +275,7 @@ def output_of(bucket: str, name: str) -> str:
 
 
 class _Showing:
-    """How far a pass is, and its output where that is wanted."""
+    """How far a pass is, and its output if requested."""
 
     def __init__(
         self, folder: Path, steps: int, is_verbose: bool, report: Report, emit: Emit

@@ -1,4 +1,4 @@
-"""One `run` from the plan to the end: up first and down afterwards, where that is wanted."""
+"""One `run` from the plan to the end: with up first and down afterwards if requested."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Running:
     record: JobRecord | None = None  # of the job, once it has started
 
     async def start(self) -> JobRecord:
-        """Bring the stack up where that is wanted, and start the job."""
+        """Bring the stack up if requested, and start the job."""
         self._plan_phases(PHASES if self.checks and not self.up else {})
         wanted = self._checked()
         if self.up:
@@ -83,7 +83,7 @@ class Running:
         return await self.tpuctl.start(wanted)
 
     def _checked(self) -> Submission:
-        """What is to be run, after a look at it where that is wanted."""
+        """What is to be run, checked first if requested."""
         from tpuctl.engine.step import step
 
         if not self.checks:
@@ -220,7 +220,7 @@ class Running:
         data = self.state.data if isinstance(self.state.data, dict) else {}
         self.state.data = {**data, "remaining": remaining_data(done.remaining)}
         if done.leaks:
-            names = ", ".join(one.address for one in done.leaks)
+            names = ", ".join(leak.address for leak in done.leaks)
             names += "; that is, on Google: the local cloud is free" if self.state.is_free else ""
             self.state.problems([Diagnostic("Still charged", names, DOWN_AGAIN)])
             return TpuctlError.exit_code

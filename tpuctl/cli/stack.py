@@ -169,14 +169,16 @@ def down(
         show_remaining(done.remaining, is_free=state.is_free)
         if done.leaks:
             charged = on_google("Still charged", is_free=state.is_free)
-            print(f"{charged}: {', '.join(one.address for one in done.leaks)}.")
+            print(f"{charged}: {', '.join(leak.address for leak in done.leaks)}.")
             print(f"To try again:\n    {state.typed} down{_as_options(stack, project)}")
         else:
-            kept = [one for one in done.remaining if one.state == "kept" and one.is_billable]
-            rest = f" but {', '.join(one.address for one in kept)}, asked to stay" if kept else ""
+            kept = [
+                item.address for item in done.remaining if item.state == "kept" and item.is_billable
+            ]
+            rest = f" but {', '.join(kept)}, asked to stay" if kept else ""
             print(f"\nNothing that costs money is left{rest}.")
             named = _as_options(stack, project)
-            if any(one.address.startswith("bucket/") for one in kept):
+            if any(address.startswith("bucket/") for address in kept):
                 print("To delete the bucket too, with all that is in it:")
                 print(f"    {state.typed} down --delete-bucket{named}")
             if not named:
@@ -243,7 +245,8 @@ def _named(context: typer.Context, stack: str, project: str) -> Tpuctl:
 
 
 def _require_stack_file(state: State, instead: str) -> None:
-    if not os.path.lexists(state.stack_file):  # what cannot be read is told by who reads it
+    # What is wrong with one that exists is reported when it is read.
+    if not os.path.lexists(state.stack_file):
         from tpuctl.errors import Usage
 
         raise Usage(
@@ -263,7 +266,7 @@ def _require_readable(tpuctl: Tpuctl) -> None:
         _ = tpuctl.stack
     except InvalidStack as error:
         *others, last = error.diagnostics
-        hint = f"{last.hint}\nOr do without the file: --stack NAME --project PROJECT.".lstrip()
+        hint = f"{last.hint}\nOr name the stack: --stack NAME --project PROJECT.".lstrip()
         raise InvalidStack([*others, replace(last, hint=hint)]) from None
 
 

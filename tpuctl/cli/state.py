@@ -173,7 +173,7 @@ class State:
             signal.signal(signal.SIGINT, before)
 
     def agrees(self, question: str) -> bool:
-        """Ask, unless --yes; False where the answer is no or nobody can answer."""
+        """Ask, unless --yes; False where the answer is no or there is no terminal."""
         try:
             self.confirm(question)
         except (Declined, Usage):

@@ -93,7 +93,7 @@ def convert(error: BaseException, what: str, facts: Mapping[str, str] | None = N
         reasons += [one["reason"] for one in _legacy(error) if one.get("reason")]
         message = str(error.message)
         text = " ".join([_plain(message), *more])
-        facts = {**facts_of(message), **(facts or {})}  # addresses name them, which are not told
+        facts = {**facts_of(message), **(facts or {})}  # as named by addresses, which are not shown
         return classify(status, text, what=what, reasons=reasons, facts=facts)
     if type(error).__name__ in ("DataCorruption", "InvalidResponse"):  # of storage's transfers
         return classify("UNAVAILABLE", _first_line(error), what=what)

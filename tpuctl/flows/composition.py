@@ -92,22 +92,22 @@ def in_other_zones(
     They are only ever deleted, what is used after what uses it: `plan_down` turns all edges round,
     and those of a plan that creates (`beside_creation`) are turned here.
     """
-    addresses = {one.address for one in known}
+    addresses = {resource.address for resource in known}
     leftovers = [
-        (one, resource)
-        for one in found
-        if (resource := _resource_for(one, stack, cloud, delete_bucket)) is not None
-        and not (one.serves(stack.zone) and resource.address in addresses)
+        (item, resource)
+        for item in found
+        if (resource := _resource_for(item, stack, cloud, delete_bucket)) is not None
+        and not (item.serves(stack.zone) and resource.address in addresses)
     ]
     after = {}
-    for one, resource in leftovers:
+    for item, resource in leftovers:
         # Resources name what they follow as in the zone in use.
-        places = {used.address: it.address for it, used in leftovers if it.serves(one.zone)}
-        after[one.address] = frozenset(places.get(each, each) for each in resource.after)
+        places = {used.address: it.address for it, used in leftovers if it.serves(item.zone)}
+        after[item.address] = frozenset(places.get(each, each) for each in resource.after)
     if beside_creation:
         users = reverse(after)
-        after = {one: (after[one] - after.keys()) | users[one] for one in after}
-    return [Elsewhere(resource, one.address, after[one.address]) for one, resource in leftovers]
+        after = {address: (after[address] - after.keys()) | users[address] for address in after}
+    return [Elsewhere(resource, item.address, after[item.address]) for item, resource in leftovers]
 
 
 def _resource_for(found: Found, stack: Stack, cloud: Cloud, delete_bucket: bool) -> Resource | None:

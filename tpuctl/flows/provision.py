@@ -90,12 +90,12 @@ async def prepare_up(
         everyones = await look(
             cloud, stack.project, stack=stack.name, kinds=sorted(kinds), others=zone is None
         )
-        found = [one for one in everyones if one.stack == stack.name]
+        found = [item for item in everyones if item.stack == stack.name]
         here = stack.in_zone(zone or home_zone(stack, found))
         region = asyncio.create_task(read_region(here, cloud)) if zone is None else None
         resources = resources_of(here, cloud, sources=sources, public_key=public_key)
         resources += in_other_zones(
-            [one for one in found if not one.serves(here.zone)],
+            [item for item in found if not item.serves(here.zone)],
             here,
             cloud,
             resources,

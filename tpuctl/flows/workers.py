@@ -144,7 +144,7 @@ async def _to_machines(
 
 def _no_hostname(worker: int) -> Unreachable:
     return Unreachable(
-        "Worker tells no name",
+        "Worker has no host name",
         f"worker {worker}: IAP reaches a TPU VM by the host name that it writes into its guest "
         "attributes, and no valid one is there",
         hint="An organization policy may forbid guest attributes "

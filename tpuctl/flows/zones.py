@@ -162,11 +162,11 @@ def _advice(refusals: Sequence[Refusal]) -> Iterator[str]:
 def _of_all_zones(stack: Stack) -> str:
     waiting = ":\n    tpu: {queue: true}" if stack.queue is None else " longer with valid_until."
     return (
-        f"Try again later, name more zones in tpu.zones, or let it wait{waiting}\n"
+        f"Try again later, name more zones in tpu.zones, or wait in a queue{waiting}\n"
         f"Which zones offer the type:\n    tpuctl zones --type {stack.file.tpu.type}"
     )
 
 
 def _words(error: TpuctlError) -> str:
-    """What Google said, without why such things happen: told once for each zone."""
+    """What Google said, without why such things happen: shown once for each zone."""
     return error.diagnostics[0].detail.partition("\n")[0]

@@ -199,9 +199,9 @@ def _outside(entries: Sequence[Entry]) -> tuple[Diagnostic, ...]:
     lines = "\n".join(f"    {name} -> {origin}" for name, origin in followed.items())
     return (
         Diagnostic(
-            "Shipped from outside of the folder",
-            f"what these links lead to goes along, as it is named:\n{lines}",
-            "Leave out what is not to go in .tpuctlignore.",
+            "Files outside the folder are shipped",
+            f"the targets of these links are included:\n{lines}",
+            "Exclude files in .tpuctlignore.",
         ),
     )
 

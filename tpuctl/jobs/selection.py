@@ -133,10 +133,10 @@ def _leaving(root: Path, links: Sequence[Path]) -> Usage:
     lines = "\n".join(f"    /{name}" for name in names)
     included = ", ".join(f"/{name}" for name in names)
     return Usage(
-        "Link leaves the folder to ship",
+        "Link points outside the folder",
         "; ".join(f"{name} points to {target}" for name, target in names.items()),
-        hint="Nothing from outside is shipped unless it is named. To ship what is there:\n"
-        f"    job: {{include: [{included}]}}\nTo do without it, in .tpuctlignore:\n{lines}",
+        hint="Files outside the folder are shipped only if named. To include them:\n"
+        f"    job: {{include: [{included}]}}\nTo exclude them, add to .tpuctlignore:\n{lines}",
     )
 
 

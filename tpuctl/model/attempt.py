@@ -19,13 +19,16 @@ class Retries(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    preemption: int = Field(
-        10, ge=0, le=1000, description="When Google took the node away, it is made anew so often."
-    )
+    preemption: int = Field(10, ge=0, le=1000, description="Maximum restarts after preemption.")
     infrastructure: int = Field(
-        3, ge=0, le=1000, description="When a machine or a service of Google failed under it."
+        3,
+        ge=0,
+        le=1000,
+        description="Maximum restarts after a failure of a machine or a Google service.",
     )
-    failure: int = Field(0, ge=0, le=1000, description="When the script failed by itself.")
+    failure: int = Field(
+        0, ge=0, le=1000, description="Maximum restarts after a failure of the script."
+    )
 
     def of(self, kind: Retry) -> int:
         return {

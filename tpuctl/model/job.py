@@ -105,7 +105,9 @@ class JobRecord(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     version: Literal[1] = 1
-    id: str = Field(pattern=r"^[a-z0-9-]+$")  # a record is read back, whoever wrote it
+    id: str = Field(
+        pattern=r"^[a-z0-9-]+$"
+    )  # a record that is read back may be from another program
     stack: str
     project: str
     zone: str

@@ -39,7 +39,7 @@ RECOVERY_ROLE = "tpuctl.recovery"
 
 
 def refused_bucket(name: str) -> str:
-    """Why nobody can have a bucket of that name, whatever its letters; empty if somebody can."""
+    """Why Google refuses a bucket of that name, whatever its letters; empty where it does not."""
     if name.startswith("goog"):
         return "it begins with goog"
     if "google" in name or "g00gle" in name:

@@ -213,7 +213,7 @@ class ControllerSection(Section):
 
 class BucketSection(Section):
     name: BucketName = Field(
-        "auto", description="auto: the stack's and the project's names joined."
+        "auto", description="auto: the names of the stack and the project, joined."
     )
     location: Location = Field("auto", description="auto: the region of the node's zone.")
     keep: bool = Field(True, description="Whether `down` leaves the bucket.")
@@ -255,19 +255,18 @@ class LimitsSection(Section):
         None,
         gt=0,
         allow_inf_nan=False,
-        description="The node is deleted when it is so many hours old; a job ends before, with "
-        "exit code 124.",
+        description="Maximum age of the node in hours, after which it is deleted; a job ends "
+        "before, with exit code 124.",
     )
     max_cost: float | None = Field(
         None,
         gt=0,
         allow_inf_nan=False,
-        description="The node is deleted when it has cost so many US dollars.",
+        description="Maximum cost of the node in US dollars, after which it is deleted.",
     )
     idle: Duration | None = Field(
         "30m",
-        description="The node is deleted when no job ran and nobody was logged in for so long; "
-        "null: never.",
+        description="Delete the node after this long without a job or a login; null: never.",
     )
 
 
@@ -279,7 +278,7 @@ class JobSection(Section):
     requirements: str | None = Field(
         "auto",
         description="Installed on each worker: a requirements file, or a pyproject.toml, with "
-        "extras where wanted: pyproject.toml[tpu]. auto: requirements.txt, else pyproject.toml, "
+        "optional extras: pyproject.toml[tpu]. auto: requirements.txt, else pyproject.toml, "
         "when there is one; null: nothing.",
     )
     wheels: str | None = Field(
@@ -306,8 +305,8 @@ class JobSection(Section):
     )
     retries: RetriesSection = Field(
         RetriesSection(),
-        description="How often a job is tried again, by what ended it: preemption (the node was "
-        "taken away), infrastructure (a machine or a service failed), failure (the script did).",
+        description="Maximum restarts of a job, by the cause of its failure: preemption, "
+        "infrastructure (a machine or a service failed), failure (the script failed).",
     )
 
 

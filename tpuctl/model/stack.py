@@ -38,7 +38,7 @@ ANY_TYPE = "v2-8"
 class Stack:
     """A stack. Nothing here is "auto" any more, but for the network's name.
 
-    One with problems can be looked at and taken away: what the file asks for that cannot be had
+    One with problems can be looked at and taken away: what the file asks for that is not available
     is replaced by something that can.
     """
 
@@ -210,9 +210,9 @@ def read_stack(path: Path) -> Stack:
 
 def _bucket_problem(name: str, why: str, text: StackText) -> Diagnostic:
     return Diagnostic(
-        "Bucket cannot be called so",
+        "Bucket name not valid",
         f"the bucket would be {name}, of the stack's and the project's names, and {why}",
-        "Name it yourself:\n    bucket: {name: NAME}",
+        "Set another name:\n    bucket: {name: NAME}",
         text.where("bucket.name"),
     )
 

@@ -171,7 +171,7 @@ def read_stack_text(path: Path) -> StackText:
         raise _invalid("No stack file", f"{shown} does not exist", hint) from None
     except (OSError, ValueError) as error:
         detail = f"{shown}: {getattr(error, 'strerror', None) or error}"
-        hint = "Name a file that can be with --stack-file."
+        hint = "Name a readable file with --stack-file."
         raise _invalid("Stack file cannot be read", detail, hint) from error
     try:
         text = data.decode("utf-8")

@@ -66,30 +66,31 @@ def _weighed(project: Project, target: Target, found: Iterable[Finding]) -> list
     know that already, and better: from steps on."""
     modules = {module.path: module for module in project}
 
-    def weighed(one: Finding) -> Finding:
-        module = modules.get(one.path)
-        is_error = one.severity is Severity.error and one.code.startswith(CALLED)
+    def weighed(finding: Finding) -> Finding:
+        module = modules.get(finding.path)
+        is_error = finding.severity is Severity.error and finding.code.startswith(CALLED)
         if not is_error or module is None:
-            return one
+            return finding
         find_traced(project, target)  # begins with what a library of steps offers
-        function = _function_at(module, one.line)
+        function = _function_at(module, finding.line)
         if function is None or reachability_of(project).of(module, function):
-            return one
-        text = f"{one.message}; nothing is seen to call {title(function)}"
-        return replace(one, severity=Severity.risk, message=text)
+            return finding
+        text = f"{finding.message}; nothing is seen to call {title(function)}"
+        return replace(finding, severity=Severity.risk, message=text)
 
-    return [weighed(one) for one in found]
+    return [weighed(finding) for finding in found]
 
 
 def _function_at(module: Module, line: int) -> Function | None:
     """The innermost function with a name that a line is of."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     around = [
-        one
-        for one in module.nodes
-        if isinstance(one, kinds) and one.body[0].lineno <= line <= (one.end_lineno or line)
+        function
+        for function in module.nodes
+        if isinstance(function, kinds)
+        and function.body[0].lineno <= line <= (function.end_lineno or line)
     ]
-    return max(around, key=lambda one: one.lineno, default=None)
+    return max(around, key=lambda function: function.lineno, default=None)
 
 
 def _heard(project: Project, found: Iterable[Finding]) -> tuple[list[Finding], list[Silence]]:
@@ -110,10 +111,10 @@ def _scripts(folder: Path) -> Iterator[Path]:
     """Files of Python, always in the same order; none of environments, none that are hidden."""
     for place, folders, files in os.walk(folder):
         here = Path(place)
-        folders[:] = sorted(one for one in folders if not _is_foreign(here / one))
-        named = [here / one for one in sorted(files) if one.endswith(".py")]
-        # Links that lead nowhere are told; pipes and the like are nobody's programs.
-        yield from (one for one in named if one.is_file() or not one.exists())
+        folders[:] = sorted(name for name in folders if not _is_foreign(here / name))
+        named = [here / name for name in sorted(files) if name.endswith(".py")]
+        # Broken links are reported; pipes and the like are no programs.
+        yield from (path for path in named if path.is_file() or not path.exists())
 
 
 def _is_foreign(folder: Path) -> bool:

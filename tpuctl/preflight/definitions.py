@@ -150,8 +150,8 @@ class Definitions:
         return cache[name]
 
     def methods_of(self, owner: ast.ClassDef) -> Iterator[Method]:
-        for one in self.family_of(owner):
-            for part in one.body:
+        for base in self.family_of(owner):
+            for part in base.body:
                 if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef)):
                     yield part
 

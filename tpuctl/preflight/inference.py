@@ -167,11 +167,13 @@ class Inference(Expressions):
         if node in self.active or len(self.active) > DEPTH:
             return UNKNOWN
         caller = self.current[-1]
-        told = self.traced.get(node)
-        if told is None:
-            told = replace(caller, module=closure.module, node=node, is_root=False, calls=())
-            told = self.callee(caller, told)
-        self.traced[node] = told = replace(told, is_reached=told.is_reached or caller.is_reached)
+        traced = self.traced.get(node)
+        if traced is None:
+            traced = replace(caller, module=closure.module, node=node, is_root=False, calls=())
+            traced = self.callee(caller, traced)
+        self.traced[node] = traced = replace(
+            traced, is_reached=traced.is_reached or caller.is_reached
+        )
         given = [*closure.bound, *given]
         bound: dict[str, Value] = {}
         for place, parameter in enumerate(_parameters(node)):
@@ -189,7 +191,7 @@ class Inference(Expressions):
             return joined(*(value for (one, _), value in self.results.items() if one is node))
         if all(value.kind is not Kind.UNKNOWN for value in bound.values()):
             self.certain.add(node)
-        result = self._run(closure, told, bound)
+        result = self._run(closure, traced, bound)
         self.results[key] = result
         return result
 

@@ -160,7 +160,7 @@ def load(script: Path, root: Path | None = None, module: str = "") -> Project:
 
     `root` is the folder that is shipped, the script's by default; `module` is the name that
     `python -m` starts it by, if that is how it is started. Never raises for what stands in a file:
-    that is told by `broken`.
+    `broken` reports that.
     """
     script = script.absolute()
     project = Project((root or script.parent).absolute())
@@ -174,10 +174,10 @@ def load(script: Path, root: Path | None = None, module: str = "") -> Project:
     seen = {script}
 
     def note(name: str) -> None:
-        for one, file in _files(name, roots):
+        for module_name, file in _files(name, roots):
             if file not in seen:
                 seen.add(file)
-                waiting.append((one, file))
+                waiting.append((module_name, file))
 
     if package:
         note(package)  # it is imported before its module runs

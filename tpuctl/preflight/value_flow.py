@@ -1,4 +1,4 @@
-"""Where the functions and classes of a project go as values, and where somebody calls them.
+"""Where the functions and classes of a project go as values, and where they are called.
 
 What a name is bound to is followed from expression to expression: through assignments, attributes,
 arguments of the project's own functions, returns, and wrappers such as `tf.function`; whether or
@@ -185,7 +185,7 @@ class ValueFlow:
             self._carry(module, call, returned)
 
     def _escape(self, node: ast.AST, item: Item) -> None:
-        """Whoever has it may call it, or make objects of it and call those."""
+        """Code that has it may call it, or make objects of it and call those."""
         definition, is_object = item
         is_object = is_object or isinstance(definition, ast.ClassDef)
         self.uses[node].add((definition, is_object))

@@ -11,9 +11,9 @@ __all__ = ["Elsewhere"]
 
 
 class Elsewhere:
-    """A resource that `up` takes away as `down` does. Its address tells where it is.
+    """A resource that `up` takes away as `down` does. Its address includes its place.
 
-    `after` are addresses as they are in the plan: those of the same place tell their place, too.
+    `after` are addresses as they are in the plan: those of the same place include it, too.
     Without it, it follows what the resource does.
     """
 

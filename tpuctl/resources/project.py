@@ -16,7 +16,7 @@ from tpuctl.waiting import wait_until
 __all__ = ["Project", "ProjectFound"]
 
 SECONDS = 600.0
-# Another program's creation was seen to take some 20 seconds; an id that is somebody else's is
+# Another program's creation was seen to take some 20 seconds; another user's id is
 # refused in the same words.
 ADOPT_SECONDS = 40.0
 LONGEST_TITLE = 30  # of a project's display name
@@ -143,12 +143,12 @@ class Project(StackResource):
             raise Conflict(
                 "Project id taken",
                 f"{self.name} is the id of a project that you may not see",
-                hint="Ids are unique among everybody's, and never free again. Choose another "
-                "project.id.",
+                hint="Project ids are unique across Google Cloud and cannot be reused. Choose "
+                "another project.id.",
             ) from error
 
     async def _visible(self) -> ProjectFound:
-        """A new project may be denied for a moment to whoever made it."""
+        """A new project may be denied for a moment even to its creator."""
         return await wait_until(
             self.observe,
             what=f"project {self.name} being visible",

@@ -120,12 +120,12 @@ def _summary(groups: Sequence[_Group], orphans: Orphans, is_free: bool) -> str:
     rows = [row for group in with_left for row in group.left]
     many = "thing" if len(rows) == 1 else "things"
     stacks = "stack" if len(with_left) == 1 else "stacks"
-    told = f"{len(rows)} {many} of {len(with_left)} {stacks} left behind"
+    summary = f"{len(rows)} {many} of {len(with_left)} {stacks} left behind"
     per_hour, is_complete = _hourly(rows)
     if not orphans.is_charged:
-        return f"{told}, none of which costs money."
+        return f"{summary}, none of which costs money."
     rate = f"{'' if is_complete else 'at least '}{dollars(per_hour)} an hour"
-    return f"{told}, for {on_google(rate, is_free=is_free)}."
+    return f"{summary}, for {on_google(rate, is_free=is_free)}."
 
 
 def _groups(orphans: Orphans) -> list[_Group]:

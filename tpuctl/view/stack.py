@@ -145,23 +145,27 @@ def show_remaining(remaining: Iterable[Remaining], *, is_free: bool) -> None:
     remaining = list(remaining)
     print_table(
         ("resource", "now", "why"),
-        [(one.address, one.state, _why(one, is_free)) for one in remaining if one.state != "gone"],
+        [
+            (item.address, item.state, _why(item, is_free))
+            for item in remaining
+            if item.state != "gone"
+        ],
     )
-    if gone := [one.address for one in remaining if one.state == "gone"]:
+    if gone := [item.address for item in remaining if item.state == "gone"]:
         console().print(Text(f"\nGone: {', '.join(gone)}."))
 
 
-def _why(one: Remaining, is_free: bool) -> str:
-    if one.holding is None:
-        return one.why
-    return f"{one.why}; holds {_held(one.holding)}{_monthly(one, is_free)}"
+def _why(item: Remaining, is_free: bool) -> str:
+    if item.holding is None:
+        return item.why
+    return f"{item.why}; holds {_held(item.holding)}{_monthly(item, is_free)}"
 
 
-def _monthly(one: Remaining, is_free: bool) -> str:
-    if one.per_month is None or one.holding is None:
-        return ", at a price that nobody published"
-    least = "" if one.holding.is_whole else "at least "
-    return on_google(f", {least}{dollars(one.per_month)} a month", is_free=is_free)
+def _monthly(item: Remaining, is_free: bool) -> str:
+    if item.per_month is None or item.holding is None:
+        return ", at an unpublished price"
+    least = "" if item.holding.is_whole else "at least "
+    return on_google(f", {least}{dollars(item.per_month)} a month", is_free=is_free)
 
 
 def _held(holding: Holding) -> str:

@@ -97,7 +97,7 @@ class Door:
     async def open_at(self, address: str, port: int) -> None:
         """Listen there in the computer's network, for programs of this user alone.
 
-        Raises MachineError if somebody else listens there.
+        Raises MachineError if another program listens there.
         """
         self._is_guarded = True
         try:

@@ -46,7 +46,7 @@ MOST_FILES = 1 << 16  # open at once: a slice of many workers has many streams
 def _outermost(folders: Iterable[Path]) -> tuple[Path, ...]:
     """Those that are inside no other."""
     known = {*folders}
-    return tuple(one for one in sorted(known) if known.isdisjoint(one.parents))
+    return tuple(folder for folder in sorted(known) if known.isdisjoint(folder.parents))
 
 
 class LocalHost:
@@ -284,19 +284,19 @@ class LocalHost:
         """
         home = Path.home()
         is_root = home == home.parent
-        own = [one for one in home.glob(".*") if one.is_dir()] if is_root else [home]
+        own = [path for path in home.glob(".*") if path.is_dir()] if is_root else [home]
         named = (os.environ.get(name) for name in PRIVATE_FOLDERS)
-        elsewhere = [Path(one).expanduser().absolute() for one in named if one]
-        return _outermost([self._home, *own, *(one for one in elsewhere if one != one.parent)])
+        elsewhere = [Path(path).expanduser().absolute() for path in named if path]
+        return _outermost([self._home, *own, *(path for path in elsewhere if path != path.parent)])
 
     def _private_files(self) -> tuple[Path, ...]:
         """The files outside of those folders that machines see empty."""
         home, named = Path.home(), os.environ.get(PRIVATE_FILE)
         is_root = home == home.parent
-        files = [one for one in home.glob(".*") if one.is_file()] if is_root else []
+        files = [path for path in home.glob(".*") if path.is_file()] if is_root else []
         files += [Path(named).expanduser().absolute()] if named else []
         hidden = {*self._hidden()}
-        return tuple(one for one in files if hidden.isdisjoint(one.parents))
+        return tuple(path for path in files if hidden.isdisjoint(path.parents))
 
     def _choose(self, spec: MachineSpec) -> Choice:
         """The image's TensorFlow; none for bare Python. Refuses what has no image at all."""

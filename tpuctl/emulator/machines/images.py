@@ -160,7 +160,7 @@ class ImageStore:
             return running
         for minor in minors:
             for image in self.cache.glob(f"tensorflow-{tensorflow}-py{minor}-*/"):
-                # Whoever made it may have had another PATH than the server, which uses it.
+                # It may have been made under another PATH than that of the server, which uses it.
                 if (
                     _is_complete(image)
                     and self._path(tensorflow, image_interpreter(image)) == image
@@ -176,7 +176,7 @@ class ImageStore:
     ) -> Path:
         """The image's folder, made now if need be; raises MachineError when that fails.
 
-        `moved` is told how many bytes of how many have come of the file that is being fetched.
+        `moved` gets the bytes fetched and the size of the file that is being fetched.
         None asks for bare Python. Two processes that want the same image make it once, and one
         that died half-way leaves nothing that would be taken for an image.
         """
@@ -270,7 +270,7 @@ async def _run(
     lock: int,
     moved: Moved | None = None,
 ) -> tuple[int, list[str]]:
-    """Run pip, telling too how much of a file it has fetched."""
+    """Run pip, and report how much of a file it has fetched."""
     with tempfile.TemporaryDirectory(prefix="tpuctl-") as scratch:
         fetching = Fetching(Path(scratch), moved or (lambda done, total, text: None))
         watching = asyncio.create_task(fetching.watch())

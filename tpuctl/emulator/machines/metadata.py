@@ -1,6 +1,6 @@
 """The metadata server of one machine, on the machine's own address.
 
-It answers the programs of the user whose local cloud this is: what it tells is enough to act as
+It answers the programs of the user whose local cloud this is: its answers are enough to act as
 the machine's account.
 """
 

@@ -1,7 +1,7 @@
 """Whose program is at the other end of a connection on loopback.
 
-Any user of a computer can connect to what listens on its loopback. Linux tells for each connection
-which user made it; elsewhere nothing does, and nobody is refused.
+Any user of a computer can connect to what listens on its loopback. Linux reports for each
+connection which user made it; other systems do not, and there every user is accepted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def is_strangers(transport: asyncio.BaseTransport) -> bool:
 def is_own(near: tuple[str, int], far: tuple[str, int]) -> bool:
     """Whether this user made the connection from `far` to `near`, both addresses of this computer.
 
-    True where the system does not tell.
+    True where the system does not report it.
     """
     if not Path(TABLES[0]).exists():
         return True

@@ -81,7 +81,7 @@ def same_file(descriptor: int, path: str) -> bool:
 def enter_user_namespace(ids: list[int], *, own_network: bool) -> None:
     """Leave the system's namespaces, for some where the user and group have these numbers.
 
-    Whoever forks next has the new process namespace.
+    The next child has the new process namespace.
     """
     user, group = os.getuid(), os.getgid()
     spaces = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS

@@ -147,8 +147,8 @@ def main(arguments: list[str]) -> int:
     options, variables, command = parse(arguments[1:])
     if not settings["root"]:
         fail(
-            "machines of this local cloud have no root: this computer gives them no user "
-            "namespaces, and its own sudo is not for them"
+            "machines of this local cloud have no root: user namespaces are not available on "
+            "this computer, and its own sudo is not used"
         )
     is_shell = "-i" in options or "-s" in options
     if not command and not is_shell:

@@ -99,7 +99,7 @@ class BulkInsertion:
             name = record.arguments["target"]
             row = self._instances.find(name)
             if row is None or row["id"] != record.arguments["target_id"]:
-                continue  # it is gone, or somebody's since then
+                continue  # it is gone, or was replaced since then
             await self._instances.discard_machine(name)
             self._instances.remove(name, record.arguments["disks"])
         shown = show(errors[0])

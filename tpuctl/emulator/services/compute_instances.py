@@ -173,7 +173,7 @@ class Instances(InstanceSettings):
             raise ApiError("RESOURCE_EXHAUSTED", str(error)) from error
 
     def _refusal(self, drafts: list[Draft], name: str) -> Any | None:
-        """Why the insertion must fail, told by its operation. `name` is that of one of them."""
+        """The error with which the operation must end. `name` is that of one of them."""
         project, zone = name.split("/")[1], name.split("/")[3]
         made = drafts[0]
         for account in made.row["serviceAccounts"]:

@@ -1,7 +1,7 @@
 """Moves what was sent of an attempt into its folder, once: `arrival.py SENT FOLDER`.
 
 This file is sent to workers beside `supervisor.py`, as it is: standard library only, Python 3.8 and
-later. Whoever sent an attempt and did not hear whether it arrived sends it again, perhaps while
+later. A client that sent an attempt and got no answer sends it again, perhaps while
 the first sending is still at work. The first that is whole counts: files of an attempt that may
 run already stay as they are, and secrets that it has removed do not come back.
 """
