@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tpuctl.api.local_buckets import Sample
     from tpuctl.api.stack import StackApi
     from tpuctl.flows.submission import Submission
-    from tpuctl.jobs.bundle import Bundle
     from tpuctl.model.job import JobRecord
     from tpuctl.model.stack import Stack
     from tpuctl.preflight.rehearsal.finding import Target
@@ -48,6 +47,7 @@ async def rehearse(stack_api: StackApi, wanted: Submission, wish: Wish) -> Rehea
     TensorFlow that this Python has no image of.
     """
     from tpuctl.api.rehearsing import Rehearsing
+    from tpuctl.flows.submit import make_bundle
     from tpuctl.preflight.rehearsal.judging import judge
     from tpuctl.preflight.rehearsal.outcome import Rehearsal
 
@@ -64,7 +64,7 @@ async def rehearse(stack_api: StackApi, wanted: Submission, wish: Wish) -> Rehea
     await _require_image(stack_api, version, is_asked=wish.tensorflow is not None)
     memory = _memory()
     with tempfile.TemporaryDirectory(prefix="tpuctl-rehearsal-") as scratch:
-        bundle = await _bundle(wanted, Path(scratch))
+        bundle = await make_bundle(wanted, Path(scratch))
         one = Rehearsing(
             stack,
             wanted,
@@ -178,22 +178,6 @@ async def _require_image(stack_api: StackApi, version: str | None, *, is_asked: 
         what,
         hint="\n".join(hints),
         where="--tensorflow" if is_asked else "tpu.runtime",
-    )
-
-
-async def _bundle(wanted: Submission, scratch: Path) -> Bundle:
-    from tpuctl.cloud.threads import in_thread
-    from tpuctl.jobs.bundle import build_bundle
-    from tpuctl.jobs.indexes import cache_home
-
-    return await in_thread(
-        build_bundle,
-        wanted.script,
-        scratch,
-        root=wanted.root,
-        include=wanted.include,
-        exclude=wanted.exclude,
-        memory=cache_home() / "files",
     )
 
 

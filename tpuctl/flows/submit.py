@@ -25,7 +25,7 @@ from tpuctl.model.events import Emit, Warned
 from tpuctl.model.job import JobRecord, lost_worker, new_job_id
 from tpuctl.remote.transport import Transport
 
-__all__ = ["start_attempt", "submit", "tell_not_started"]
+__all__ = ["make_bundle", "start_attempt", "submit", "tell_not_started"]
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ async def submit(
     choice = choice or random.SystemRandom()
     with tempfile.TemporaryDirectory(prefix="tpuctl-") as scratch:
         bundle = await _step(
-            emit, "job/bundle", "make", _bundle(submission, Path(scratch)), _describe_bundle
+            emit, "job/bundle", "make", make_bundle(submission, Path(scratch)), _describe_bundle
         )
         for warning in bundle.warnings:
             emit(Warned(warning))
@@ -148,7 +148,8 @@ async def tell_not_started(store: ObjectStore, record: JobRecord, detail: str) -
             )
 
 
-async def _bundle(submission: Submission, scratch: Path) -> Bundle:
+async def make_bundle(submission: Submission, scratch: Path) -> Bundle:
+    """What of the submission's folder is shipped, in one file in `scratch`."""
     return await in_thread(
         build_bundle,
         submission.script,
