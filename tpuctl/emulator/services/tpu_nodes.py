@@ -133,7 +133,6 @@ class Nodes:
         _, project_id, _, zone, _, node_id = node.name.split("/")
         project = self._world.projects.find(project_id)
         assert project is not None, "projects are never removed"
-        email = node.service_account.email
         return [
             MachineSpec(
                 name=name,
@@ -144,14 +143,21 @@ class Nodes:
                 project_number=project["number"],
                 zone=zone,
                 accelerator_type=node.accelerator_type,
-                runtime_version=node.runtime_version,
-                service_account=email,
-                access_token=self._world.access.token_for(email, node.service_account.scope),
-                metadata=dict(node.metadata),
-                project_metadata=self._project_keys(project["id"]),
+                **self._machine(node, project["id"]),
             )
             for index, name in enumerate(self.worker_names(node.name, len(endpoints)))
         ]
+
+    def _machine(self, node: Any, project_id: str) -> dict[str, Any]:
+        """The fields of a MachineSpec that this version of the API has in a way of its own."""
+        email = node.service_account.email
+        return {
+            "runtime_version": node.runtime_version,
+            "service_account": email,
+            "access_token": self._world.access.token_for(email, node.service_account.scope),
+            "metadata": dict(node.metadata),
+            "project_metadata": self._project_keys(project_id),
+        }
 
     def _project_keys(self, project_id: str) -> dict[str, str]:
         """The SSH keys that Compute Engine keeps for all machines of the project.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from tpuctl import catalog
-from tpuctl.emulator.machine import Endpoint, MachineSpec
 from tpuctl.emulator.operations import Arguments
 from tpuctl.emulator.services.tpu_nodes import Nodes, State
 from tpuctl.emulator.services.tpu_v1_view import KIND, NodeV1, as_v2
@@ -30,29 +29,15 @@ class NodesV1(Nodes):
         del verbs["update"]
         return {**verbs, "reimage": (self._reimaged, self._exchange, self._stays)}
 
-    def _specs(self, node: Any, endpoints: Sequence[Endpoint]) -> list[MachineSpec]:
-        _, project_id, _, zone, _, node_id = node.name.split("/")
-        project = self._world.projects.find(project_id)
-        assert project is not None, "projects are never removed"
+    def _machine(self, node: Any, project_id: str) -> dict[str, Any]:
         known = catalog.node_version(node.tensorflow_version)
-        return [
-            MachineSpec(
-                name=name,
-                node_id=node_id,
-                worker=index,
-                endpoints=tuple(endpoints),
-                project=project["id"],
-                project_number=project["number"],
-                zone=zone,
-                accelerator_type=node.accelerator_type,
-                runtime_version=node.tensorflow_version,
-                service_account=node.service_account,
-                access_token=self._world.access.token_for(node.service_account),
-                kind="node",
-                tensorflow=known.tensorflow if known is not None else None,
-            )
-            for index, name in enumerate(self.worker_names(node.name, len(endpoints)))
-        ]
+        return {
+            "runtime_version": node.tensorflow_version,
+            "service_account": node.service_account,
+            "access_token": self._world.access.token_for(node.service_account),
+            "kind": "node",
+            "tensorflow": known.tensorflow if known is not None else None,
+        }
 
     async def _exchange(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
         """Boot the machines anew, from the image of the version that they are to have."""
