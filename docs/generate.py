@@ -355,10 +355,10 @@ def rules_page() -> str:
 
     lines = [GENERATED, "# The rules of the check\n"]
     lines += [
-        "What [`tpuctl check`](../check.md) looks for. An *error* will not compile on a TPU, or",
-        "not run; a *cost* runs, and takes more time or memory than it needs to; a *risk* may go",
-        "wrong, or was not meant for a TPU. Codes stay as they are. A finding may be milder or",
-        "graver than its rule usually is, where the script says more.\n",
+        "What [`tpuctl check`](../guides/before-you-pay.md#check-the-script) looks for. An *error*",
+        "does not compile or run on a TPU; a *cost* runs, but takes more time or memory than",
+        "necessary; a *risk* may go wrong, or was not written for a TPU. Codes never change. A",
+        "finding may differ in severity from its rule, where the script says more.\n",
         "A comment at the end of a line silences rules there: `# tpuctl: ignore[TPU101,TPU103]`.",
         "Of a statement over several lines, its first or its last one will do. For a whole file",
         "it is `# tpuctl: ignore-file[TPU501]`, above all code.\n",

@@ -1,7 +1,7 @@
 """From an empty Google Cloud project to a model training on a TPU, and back to zero cost.
 
 `Tpuctl` is what the command line does, for programs with asyncio; `BlockingTpuctl` the same for
-scripts and notebooks. See docs/python.md.
+scripts and notebooks. See docs/guides/automation.md.
 """
 
 from __future__ import annotations

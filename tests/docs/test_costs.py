@@ -12,7 +12,7 @@ from page_blocks import ROOT
 
 from tpuctl.cli.main import run
 
-PAGE = (ROOT / "docs" / "costs.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "guides" / "costs.md").read_text("utf-8")
 ROWS = re.findall(r"^\| `([\w-]+)` \| (\d+) \| \$([\d.]+) \| \$([\d.]+) \|$", PAGE, re.MULTILINE)
 
 

@@ -33,11 +33,9 @@ def test_links_lead_somewhere(page: Path) -> None:
     "name",
     [
         "README.md",
-        "docs/check.md",
-        "docs/compile.md",
-        "docs/rehearse.md",
+        "docs/guides/before-you-pay.md",
+        "docs/guides/jobs.md",
         "docs/tutorial.md",
-        "docs/jobs.md",
         "docs/local-cloud.md",
         "docs/pretraining/README.md",
     ],

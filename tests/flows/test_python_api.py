@@ -1,4 +1,4 @@
-"""The programs of docs/python.md, run as a reader would run them; and what importing costs."""
+"""The programs of docs/guides/automation.md, run as readers do, and what importing costs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import tpuctl
 from tpuctl import BlockingTpuctl, TpuctlError
 from tpuctl.emulator.client.server_process import LocalCloud
 
-PAGE = Path(__file__).parents[2] / "docs" / "python.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "automation.md"
 STACK = (
     "stack: from-python\nproject: {id: local-project}\n"
     "tpu: {type: v2-8, runtime: tpu-ubuntu2204-base, zones: [us-central1-b]}\n"

@@ -99,7 +99,7 @@ def test_a_comment_that_does_nothing_is_told_of(tmp_path: Path, comment: str, wo
     "comment",
     [
         "x = 1  # tpuctl: ignore[TPU000]",
-        "x = 1  # tpuctl: see docs/check.md",
+        "x = 1  # tpuctl: see docs/guides/before-you-pay.md",
         "x = 1  # run with tpuctl: it checks this first",
         "x = '# tpuctl: ignroe[TPU000]'",
     ],

@@ -31,7 +31,7 @@ NOT_OURS |= {errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EMFILE}
 
 
 def run(arguments: Sequence[str]) -> int:
-    """The whole program; the exit code is design's table of exit codes."""
+    """The whole program; exit codes are those of docs/reference/exit-codes.md."""
     ours = list(arguments)
     own = ours[: ours.index("--")] if "--" in ours else ours
     wants_json = "--json" in own or os.environ.get("TPUCTL_JSON", "") not in FALSE

@@ -11,7 +11,7 @@ from tpuctl.errors import TpuctlError
 __all__ = ["DENIED", "CheckState", "Diagnosis", "Finding", "failed"]
 
 SETTING = re.compile(r"[a-z_]+: ")  # as in tpu: {kind: vm}
-DENIED = 77  # design's table: permission, billing, API or organization policy in the way
+DENIED = 77  # permission, billing, an API or an organization policy: docs/reference/exit-codes.md
 
 
 class CheckState(StrEnum):

@@ -1,7 +1,7 @@
-"""Messages and methods of APIs that no client library among our dependencies speaks.
+"""Messages and methods of APIs whose official Python clients tpuctl does not depend on.
 
-They serve JSON. The numbers of their fields are those of Google's public descriptions, where there
-are any; of Resource Manager v1 and v2 there are none, for which no gRPC client exists either.
+They serve JSON. Field numbers are those of Google's public descriptions, where there are any.
+Resource Manager v1 and v2 have none, and no gRPC client either.
 """
 
 from __future__ import annotations
