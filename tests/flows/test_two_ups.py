@@ -9,6 +9,7 @@ import pytest
 from projects import Project
 
 from tpuctl.emulator import control, steering
+from tpuctl.errors import Denied
 from tpuctl.remote.keys import own_key
 
 
@@ -42,3 +43,27 @@ async def test_both_succeed(slow_cloud: control.LocalCloud, project: Project, ki
     for bench in (first, second):  # the keys of both are let in
         assert (await bench.stack.plan()).plan.is_empty
     assert (await first.stack.down(delete_bucket=True)).leaks == ()
+
+
+@pytest.mark.parametrize("times", [1, "unlimited"])
+async def test_a_project_that_appears_between_two_listings_is_asked_again(
+    slow_cloud: control.LocalCloud, project: Project, times: int | str
+) -> None:
+    """Google denies what is in a project that is not there: to the listings that came before it."""
+    bench = project.stack()
+    await bench.provision()
+    text = "Permission 'tpu.queuedResources.list' denied on resource (or it may not exist)."
+    fault = steering.add_fault(
+        slow_cloud,
+        "deny",
+        method="*ListQueuedResources",
+        project=project.id,
+        times=times,
+        text=text,
+    )
+    if times == "unlimited":
+        with pytest.raises(Denied):
+            await bench.again().plan()
+    else:
+        assert (await bench.again().plan()).plan.is_empty
+        assert steering.fault(slow_cloud, fault["id"])["used"] == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -40,16 +40,17 @@ async def look(
     where something may not be looked at; `unseen` is told instead if it costs nothing anyway.
     """
     wanted = LISTINGS if kinds is None else {kind: LISTINGS[kind] for kind in kinds}
-    answers = await asyncio.gather(
-        *(_listed(cloud, project, stack, kind, listing) for kind, listing in wanted.items())
-    )
-    if any(isinstance(answer, list) for answer in answers):  # the project is there
-        for kind, answer in zip(wanted, answers, strict=True):
+    answers = await _listed_at_once(cloud, project, stack, wanted)
+    if any(isinstance(answer, list) for answer in answers.values()):  # the project is there
+        # One that was being created was denied to the listings that came too early.
+        early = {k: wanted[k] for k, answer in answers.items() if isinstance(answer, Denied)}
+        answers |= await _listed_at_once(cloud, project, stack, early)
+        for kind, answer in answers.items():
             if isinstance(answer, Denied):
                 if unseen is None or kind not in FREE:
                     raise answer
                 unseen(answer)
-    elif must_exist and any(isinstance(answer, Denied | Usage) for answer in answers):
+    elif must_exist and any(isinstance(answer, Denied | Usage) for answer in answers.values()):
         raise NotFound(
             "No such project",
             f"there is no project {project}, or nothing of it may be seen",
@@ -57,7 +58,7 @@ async def look(
         )
     return [
         one
-        for found in answers
+        for found in answers.values()
         if isinstance(found, list)
         for one in found
         if (others and one.kind in TPU_KINDS) or (one.stack and stack in (None, one.stack))
@@ -68,6 +69,13 @@ async def look_for_nodes(cloud: Cloud, project: str, stack: str) -> list[NodeSta
     """The stack's nodes in every zone, by label."""
     found = await look(cloud, project, stack=stack, kinds=("node", "tpu"))
     return [one.node for one in found if one.node is not None]
+
+
+async def _listed_at_once(
+    cloud: Cloud, project: str, stack: str | None, listings: Mapping[str, _Listing]
+) -> dict[str, list[Found] | TpuctlError]:
+    asked = (_listed(cloud, project, stack, kind, list_) for kind, list_ in listings.items())
+    return dict(zip(listings, await asyncio.gather(*asked), strict=True))
 
 
 async def _listed(
