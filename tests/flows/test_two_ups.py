@@ -9,6 +9,7 @@ import pytest
 from projects import Project
 
 from tpuctl.emulator.client import remote_control, server_process
+from tpuctl.errors import Denied
 from tpuctl.remote.keys import own_key
 
 
@@ -44,3 +45,27 @@ async def test_both_succeed(
     for bench in (first, second):  # the keys of both are let in
         assert (await bench.stack.plan()).plan.is_empty
     assert (await first.stack.down(delete_bucket=True)).leaks == ()
+
+
+@pytest.mark.parametrize("times", [1, "unlimited"])
+async def test_a_project_that_appears_between_two_listings_is_asked_again(
+    slow_cloud: server_process.LocalCloud, project: Project, times: int | str
+) -> None:
+    """Google denies what is in a project that is not there: to the listings that came before it."""
+    bench = project.stack()
+    await bench.provision()
+    text = "Permission 'tpu.queuedResources.list' denied on resource (or it may not exist)."
+    fault = remote_control.add_fault(
+        slow_cloud,
+        "deny",
+        method="*ListQueuedResources",
+        project=project.id,
+        times=times,
+        text=text,
+    )
+    if times == "unlimited":
+        with pytest.raises(Denied):
+            await bench.again().plan()
+    else:
+        assert (await bench.again().plan()).plan.is_empty
+        assert remote_control.fault(slow_cloud, fault["id"])["used"] == 1

@@ -129,7 +129,7 @@ async def test_a_node_without_limits_is_told_of_none(make_stack: MakeStack) -> N
 async def test_a_running_job_keeps_its_node_and_nothing_else_does(
     make_stack: MakeStack, tmp_path: Path
 ) -> None:
-    stack = make_stack(extra="limits: {idle: 6s}\n")
+    stack = make_stack(extra="limits: {idle: 10s}\n")
     await stack.up()
     script = tmp_path / "job" / "wait.py"
     script.parent.mkdir()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tpuctl.cloud.classification import ApiDisabled
@@ -36,14 +36,17 @@ async def look(
     where something may not be looked at; `unseen` is told instead if it costs nothing anyway.
     """
     wanted = [kind for kind in KINDS if not kind.unlisted and (of is None or of(kind))]
-    answers = await asyncio.gather(*(_listed(cloud, project, stack, kind) for kind in wanted))
-    if any(isinstance(answer, list) for answer in answers):  # the project is there
-        for kind, answer in zip(wanted, answers, strict=True):
+    answers = await _listed_at_once(cloud, project, stack, wanted)
+    if any(isinstance(answer, list) for answer in answers.values()):  # the project is there
+        # One that was being created was denied to the listings that came too early.
+        early = [kind for kind, answer in answers.items() if isinstance(answer, Denied)]
+        answers |= await _listed_at_once(cloud, project, stack, early)
+        for kind, answer in answers.items():
             if isinstance(answer, Denied):
                 if unseen is None or kind.is_billable:
                     raise answer
                 unseen(answer)
-    elif must_exist and any(isinstance(answer, Denied | Usage) for answer in answers):
+    elif must_exist and any(isinstance(answer, Denied | Usage) for answer in answers.values()):
         raise NotFound(
             "No such project",
             f"there is no project {project}, or nothing of it may be seen",
@@ -51,7 +54,7 @@ async def look(
         )
     return [
         one
-        for found in answers
+        for found in answers.values()
         if isinstance(found, list)
         for one in found
         if (others and one.of.is_tpu) or (one.stack and stack in (None, one.stack))
@@ -62,6 +65,13 @@ async def look_for_nodes(cloud: Cloud, project: str, stack: str) -> list[NodeSta
     """The stack's nodes in every zone, by label."""
     found = await look(cloud, project, stack=stack, of=lambda kind: issubclass(kind, NodeLife))
     return [one.node for one in found if one.node is not None]
+
+
+async def _listed_at_once(
+    cloud: Cloud, project: str, stack: str | None, kinds: Sequence[type[CloudKind]]
+) -> dict[type[CloudKind], list[Found] | TpuctlError]:
+    answers = await asyncio.gather(*(_listed(cloud, project, stack, kind) for kind in kinds))
+    return dict(zip(kinds, answers, strict=True))
 
 
 async def _listed(
