@@ -43,8 +43,10 @@ async def look(
     answers = await _listed_at_once(cloud, project, stack, wanted)
     if any(isinstance(answer, list) for answer in answers.values()):  # the project is there
         # One that was being created was denied to the listings that came too early.
-        early = {k: wanted[k] for k, answer in answers.items() if isinstance(answer, Denied)}
-        answers |= await _listed_at_once(cloud, project, stack, early)
+        denied = [kind for kind, answer in answers.items() if isinstance(answer, Denied)]
+        answers |= await _listed_at_once(
+            cloud, project, stack, {kind: wanted[kind] for kind in denied}
+        )
         for kind, answer in answers.items():
             if isinstance(answer, Denied):
                 if unseen is None or kind not in FREE:
@@ -74,8 +76,10 @@ async def look_for_nodes(cloud: Cloud, project: str, stack: str) -> list[NodeSta
 async def _listed_at_once(
     cloud: Cloud, project: str, stack: str | None, listings: Mapping[str, _Listing]
 ) -> dict[str, list[Found] | TpuctlError]:
-    asked = (_listed(cloud, project, stack, kind, list_) for kind, list_ in listings.items())
-    return dict(zip(listings, await asyncio.gather(*asked), strict=True))
+    answers = await asyncio.gather(
+        *(_listed(cloud, project, stack, kind, listing) for kind, listing in listings.items())
+    )
+    return dict(zip(listings, answers, strict=True))
 
 
 async def _listed(
