@@ -12,11 +12,12 @@ many of all wrongly:
     7     95     41            14 (34 %)   1        what was not explained rightly was learned from
     8     79     55            45 (82 %)   1        learned from the one explained wrongly, alone
 
-Lot 8 is untouched since, but for that one, and so is lot 6. Of the others there is what is left
-without what was learned from: they show that nothing became wrong, and no rate. Lots 4, 5 and 7 are
-without texts whose wording had been seen before, lots 5 and 7 the most strictly: the rates of new
-wordings alone. Lots 6 and 8 are every text that searches found in threads which no file names, as
-people meet them. Twelve more of lot 4, all explained rightly, did not count: the table names their
+Lot 8 is untouched since, but for that one. No text of lot 6 was learned from; how many of it are
+explained was printed once while the table was widened. Of the others there is what is left without
+what was learned from: they show that nothing became wrong, and no rate. Lots 4, 5 and 7 are without
+texts whose wording had been seen before, lots 5 and 7 the most strictly: the rates of new wordings
+alone. Lots 6 and 8 are every text that searches found in threads which no file names, as people
+meet them. Twelve more of lot 4, all explained rightly, did not count: the table names their
 threads. After the measurement of lot 6 the table was widened with other texts; three rows of the
 lots (loom#359, XEE_tutorial#1, cml#1398) were met by entries on the way, which were taken back, and
 two (pytorch-lightning#14391, xpk#751) have conditions that the table did not have before.
@@ -24,10 +25,11 @@ two (pytorch-lightning#14391, xpk#751) have conditions that the table did not ha
 
 from __future__ import annotations
 
+import pytest
+
 from tests.unit.test_seen_texts import cut, explained, texts
 
 HELD_OUT = texts("held_out_texts.toml")
-UNTOUCHED = [row for row in HELD_OUT if row["lot"] == 8]
 
 
 def test_none_of_them_is_explained_wrongly() -> None:
@@ -39,11 +41,16 @@ def test_none_of_them_is_explained_wrongly() -> None:
     assert not wrong
 
 
-def test_as_many_of_the_untouched_lot_are_explained_as_were_at_first() -> None:
-    in_the_table = [row for row in UNTOUCHED if row["means"]]
-    rightly = [row for row in in_the_table if explained(row["text"]) in row["means"]]
-    assert (len(UNTOUCHED), len(in_the_table)) == (78, 54)
-    assert len(rightly) >= 45
+@pytest.mark.parametrize(
+    ("lot", "size", "in_the_table", "rightly"), [(6, 37, 30, 14), (8, 78, 54, 45)]
+)
+def test_as_many_of_an_untouched_lot_are_explained_as_were_at_first(
+    lot: int, size: int, in_the_table: int, rightly: int
+) -> None:
+    rows = [row for row in HELD_OUT if row["lot"] == lot]
+    known = [row for row in rows if row["means"]]
+    assert (len(rows), len(known)) == (size, in_the_table)
+    assert sum(explained(row["text"]) in row["means"] for row in known) >= rightly
 
 
 def test_what_is_cut_off_them_is_not_explained_wrongly() -> None:

@@ -10,11 +10,13 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from supervised import PATIENCE, PYTHONS, Worker
 
+from tpuctl.jobs.shipped.folder import Folder
 from tpuctl.model.job import WorkerRecord
 
 
@@ -119,6 +121,20 @@ def test_starting_many_times_at_once_starts_one(worker: Worker) -> None:
     worker.until_logged(b"began")
     worker.pid_of("job.py")
     assert (worker.folder / "log").read_bytes() == b"began\n"
+
+
+def test_who_looks_for_a_supervisor_is_not_taken_for_one(tmp_path: Path) -> None:
+    folder = Folder(str(tmp_path))
+
+    def look(_: int) -> bool:
+        return folder.is_locked("lock")
+
+    with ThreadPoolExecutor(8) as pool:
+        assert not any(pool.map(look, range(4000)))
+    held = folder.lock("lock")
+    assert held is not None
+    assert folder.is_locked("lock")
+    os.close(held)
 
 
 def test_starting_an_ended_job_does_not_run_it_again(worker: Worker) -> None:

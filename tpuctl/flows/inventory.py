@@ -39,8 +39,8 @@ async def look(
     answers = await _listed_at_once(cloud, project, stack, wanted)
     if any(isinstance(answer, list) for answer in answers.values()):  # the project is there
         # One that was being created was denied to the listings that came too early.
-        early = [kind for kind, answer in answers.items() if isinstance(answer, Denied)]
-        answers |= await _listed_at_once(cloud, project, stack, early)
+        denied = [kind for kind, answer in answers.items() if isinstance(answer, Denied)]
+        answers |= await _listed_at_once(cloud, project, stack, denied)
         for kind, answer in answers.items():
             if isinstance(answer, Denied):
                 if unseen is None or kind.is_billable:

@@ -110,15 +110,15 @@ async def prepare_up(
     limits = asyncio.create_task(read_limits(stack, cloud)) if zone is None else None
     region = None
     try:
-        everyones = await look(
+        in_project = await look(
             cloud, stack.project, stack=stack.name, of=may_have, others=zone is None
         )
-        found = [item for item in everyones if item.stack == stack.name]
-        here = stack.in_zone(zone or home_zone(stack, found))
+        of_stack = [item for item in in_project if item.stack == stack.name]
+        here = stack.in_zone(zone or home_zone(stack, of_stack))
         region = asyncio.create_task(read_region(here, cloud)) if zone is None else None
         resources = resources_of(here, cloud, sources=sources, public_key=public_key)
         resources += in_other_zones(
-            [item for item in found if not item.serves(here.zone)],
+            [item for item in of_stack if not item.serves(here.zone)],
             here,
             cloud,
             resources,
@@ -128,7 +128,7 @@ async def prepare_up(
         plan = plan_up(resources, await observe(resources))
         if limits is None or region is None:
             return Prepared(here, plan, resources)
-        quota = report_of(here, plan, everyones, await limits, await region)
+        quota = report_of(here, plan, in_project, await limits, await region)
         return Prepared(here, plan, resources, quota)
     finally:
         for task in (limits, region):

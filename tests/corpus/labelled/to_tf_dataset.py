@@ -2,11 +2,7 @@ import os
 
 import tensorflow as tf
 from datasets import load_dataset
-from transformers import (
-    AutoTokenizer,
-    DataCollatorWithPadding,
-    TFAutoModelForSequenceClassification,
-)
+from transformers import AutoTokenizer, DataCollatorWithPadding, TFAutoModelForSequenceClassification
 
 resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=os.environ["TPU_NAME"])
 tf.config.experimental_connect_to_cluster(resolver)

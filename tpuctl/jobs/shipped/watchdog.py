@@ -207,7 +207,7 @@ def is_held(folder: str) -> bool:
     except FileNotFoundError:  # nothing has been started there yet
         return False
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return True
     finally:

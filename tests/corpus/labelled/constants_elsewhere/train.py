@@ -1,6 +1,7 @@
 import os
 
 import tensorflow as tf
+
 from constants import TRAIN
 
 resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=os.environ["TPU_NAME"])

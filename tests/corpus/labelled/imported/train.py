@@ -1,7 +1,8 @@
 import os
 
-import input_pipeline
 import tensorflow as tf
+
+import input_pipeline
 from settings import BATCH
 
 resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=os.environ["TPU_NAME"])

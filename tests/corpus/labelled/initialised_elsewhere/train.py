@@ -1,4 +1,5 @@
 import tensorflow as tf
+
 from devices import start
 
 strategy = tf.distribute.TPUStrategy(start())
