@@ -20,7 +20,6 @@ from tpuctl.model.stack import Stack
 from tpuctl.polling import Backoff, wait_until
 from tpuctl.resources.base import StackResource, name_taken, once_visible
 from tpuctl.resources.boot_image import find_image
-from tpuctl.resources.custom_roles import is_recovered
 from tpuctl.resources.disk import disk_name, disk_path
 from tpuctl.resources.instance_metadata import (
     SCOPE,
@@ -167,7 +166,7 @@ class Controller(StackResource):
         if observed is None:
             if self._image_problem is not None:
                 raise self._image_problem
-            goes_on = ", and goes on with jobs without you" if is_recovered(self.stack) else ""
+            goes_on = ", and goes on with jobs without you" if self.stack.is_recovered else ""
             made = f"an {wanted} will be made{goes_on}"
             return self.create(f"no controller in {self.stack.zone}: {made}")
         self._check(observed)
