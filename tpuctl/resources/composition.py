@@ -12,6 +12,7 @@ from tpuctl.model.inventory import Found
 from tpuctl.model.schema import ControllerSection
 from tpuctl.model.stack import Stack
 from tpuctl.resources.address import Address
+from tpuctl.resources.base import CloudKind
 from tpuctl.resources.bucket import Bucket
 from tpuctl.resources.controller import Controller
 from tpuctl.resources.custom_roles import ProjectRole, RecoveryRole, WatchRole
@@ -19,7 +20,6 @@ from tpuctl.resources.disk import DataDisk
 from tpuctl.resources.enabled_apis import Services
 from tpuctl.resources.iam_grants import AccountGrants, BucketGrants, NodeGrants, ProjectGrants
 from tpuctl.resources.iap_tunnel import IapTunnel
-from tpuctl.resources.kind import CloudKind
 from tpuctl.resources.leftover import Elsewhere
 from tpuctl.resources.network import Firewall, Network
 from tpuctl.resources.private_access import PrivateAccess

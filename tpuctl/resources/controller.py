@@ -18,7 +18,7 @@ from tpuctl.model.plan import Action, Change
 from tpuctl.model.schema import ControllerSection
 from tpuctl.model.stack import Stack
 from tpuctl.polling import Backoff, wait_until
-from tpuctl.resources.base import StackResource, name_taken, once_visible
+from tpuctl.resources.base import CHANGES, Query, StackResource, name_taken, once_visible, time_of
 from tpuctl.resources.boot_image import find_image
 from tpuctl.resources.disk import disk_name, disk_path
 from tpuctl.resources.instance_metadata import (
@@ -30,7 +30,6 @@ from tpuctl.resources.instance_metadata import (
     ssh_keys_with,
     watch_metadata,
 )
-from tpuctl.resources.kind import CHANGES, Query, time_of
 from tpuctl.resources.network import Network
 
 __all__ = ["Controller"]

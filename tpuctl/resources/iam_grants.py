@@ -11,7 +11,7 @@ from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.errors import NotFound
 from tpuctl.model.inventory import Found, Group
 from tpuctl.model.names import RECOVERY_ROLE, WATCH_ROLE, stack_of_account
-from tpuctl.resources.kind import Query
+from tpuctl.resources.base import Query
 from tpuctl.resources.policy_grants import PolicyGrants
 from tpuctl.resources.stack_record import Contents, Record
 

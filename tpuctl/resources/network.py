@@ -13,8 +13,7 @@ from tpuctl.errors import Conflict, NotFound, Transient
 from tpuctl.model.inventory import Found, stack_of_description
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
-from tpuctl.resources.base import StackResource
-from tpuctl.resources.kind import Query
+from tpuctl.resources.base import Query, StackResource
 
 __all__ = ["Firewall", "Network", "Networks"]
 
