@@ -2,25 +2,58 @@
 
 from __future__ import annotations
 
+import ast
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 
 import grimp
 
 __all__ = ["longest_chain"]
 
 
-def longest_chain(package: str, within: str = "") -> list[str]:
-    """The longest way from import to import, those of types and within functions included.
+def longest_chain(package: str, within: str = "", *, lazy: bool = True) -> list[str]:
+    """The longest way from import to import, those of types included, and within functions
+    unless they are not to be `lazy`.
 
     Only modules whose names begin with `within` count. There must be no circle among them.
     """
-    graph = grimp.build_graph(package, exclude_type_checking_imports=False)
+    graph = _graph(package)
+
+    def follows(module: str, other: str) -> bool:
+        if not other.startswith(within):
+            return False
+        if lazy:
+            return True
+        lines = {
+            each["line_number"]
+            for each in graph.get_import_details(importer=module, imported=other)
+        }
+        return not lines <= _lines_in_functions(module)
 
     @cache
     def from_here(module: str) -> tuple[str, ...]:
         found = graph.find_modules_directly_imported_by(module)
-        ways = [from_here(each) for each in found if each.startswith(within)]
+        ways = [from_here(each) for each in sorted(found) if follows(module, each)]
         return (module, *max(ways, key=len, default=()))
 
     modules = [module for module in graph.modules if module.startswith(within)]
     return list(max(map(from_here, sorted(modules)), key=len))
+
+
+@cache
+def _graph(package: str) -> grimp.ImportGraph:
+    return grimp.build_graph(package, exclude_type_checking_imports=False)
+
+
+@cache
+def _lines_in_functions(module: str) -> set[int]:
+    spec = find_spec(module)
+    assert spec is not None and spec.origin is not None, module
+    tree = ast.parse(Path(spec.origin).read_text("utf-8"))
+    return {
+        line
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }

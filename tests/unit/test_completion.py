@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from terminal import Terminal
@@ -16,6 +15,7 @@ from tpuctl.api import Tpuctl
 from tpuctl.catalog import accelerator_types, zones
 from tpuctl.cli.commands import COMMANDS
 from tpuctl.cli.completion import seen_names, tab
+from tpuctl.cli.state import State
 
 STACK = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-32, zones: [europe-west4-a]}\n"
 AT_TERMINAL = (
@@ -53,7 +53,7 @@ def learn(command: str, data: object, text: str = STACK, cloud: str = "google") 
     made = Tpuctl(path, cloud=cloud)
     assert made.stack.name
     path.unlink()
-    seen_names.note(SimpleNamespace(made=[made], command=command, data=data))  # type: ignore[arg-type]
+    seen_names.note(State(made=[made]).stacks, command, data)
 
 
 def words(line: str) -> list[str]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from import_chains import longest_chain
-
 import tpuctl.emulator
 from tpuctl.emulator.server import APIS, PACES
 
@@ -15,11 +13,6 @@ FOLDER = Path(tpuctl.emulator.__file__).parent
 def test_rooms_can_be_seen_at_a_glance() -> None:
     rooms = {path.name for path in FOLDER.iterdir() if not path.name.startswith("__")}
     assert len(rooms) <= 15, sorted(rooms)
-
-
-def test_chains_of_imports_are_short() -> None:
-    chain = longest_chain("tpuctl", "tpuctl.emulator.")
-    assert 5 < len(chain) <= 14, " imports ".join(chain)
 
 
 def test_each_api_says_what_is_asked_of_every_one() -> None:

@@ -8,9 +8,8 @@ from tpuctl.emulator.iam.predefined_roles import known_permissions, predefined_r
 from tpuctl.flows.permissions import needs
 from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.resources import composition
-from tpuctl.resources.base import StackResource
+from tpuctl.resources.base import CloudKind, StackResource
 from tpuctl.resources.iap_tunnel import IapTunnel
-from tpuctl.resources.kind import CloudKind
 
 KINDS = [kind for kind in composition.KINDS if issubclass(kind, StackResource) or kind is IapTunnel]
 

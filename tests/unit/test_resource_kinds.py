@@ -17,9 +17,8 @@ import tpuctl.resources
 from tpuctl.flows.permissions import LOOK, needs
 from tpuctl.model.inventory import GROUPS, Found, Kind
 from tpuctl.model.plan import Action
-from tpuctl.resources.base import StackResource
+from tpuctl.resources.base import CloudKind, Query, StackResource
 from tpuctl.resources.composition import KINDS
-from tpuctl.resources.kind import CloudKind, Query
 
 ROOT = Path(__file__).resolve().parents[2]
 ARCHITECTURE = ROOT / "docs" / "design" / "architecture.md"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from tpuctl.model.events import Emit, LogChunk, Note, Warned
 
 if TYPE_CHECKING:
-    from tpuctl.api import Tpuctl
+    from tpuctl.api.interface import Tpuctl
     from tpuctl.flows.plan import Prepared
     from tpuctl.model.events import Event
     from tpuctl.model.explanation import Explanation
@@ -56,7 +56,7 @@ class BlockingTpuctl:
         cloud: Literal["google", "local"] = "google",
         emit: Emit = print_log,
     ) -> None:
-        from tpuctl.api import Tpuctl
+        from tpuctl.api.interface import Tpuctl
 
         self.api: Tpuctl = Tpuctl(stack_file, name=name, project=project, cloud=cloud, emit=emit)
         self._loop = asyncio.new_event_loop()

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tpuctl.catalog import accelerator_type, accelerator_types, nearest, runtime_for
+from tpuctl.catalog import accelerator_type, accelerator_types, runtime_for
 from tpuctl.engine.step import step
 from tpuctl.errors import Refused, Usage
 from tpuctl.files import private_folder
 from tpuctl.model.job import as_argument
+from tpuctl.spelling import nearest
 
 if TYPE_CHECKING:
     from tpuctl.api.local_buckets import Sample

@@ -9,7 +9,7 @@ from tpuctl.errors import InvalidStack
 from tpuctl.model.diagnosis import CheckState, Diagnosis, Finding, failed
 
 if TYPE_CHECKING:
-    from tpuctl.api import Tpuctl
+    from tpuctl.api.interface import Tpuctl
     from tpuctl.model.role import CustomRole
     from tpuctl.model.stack import Stack
 

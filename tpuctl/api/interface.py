@@ -88,14 +88,9 @@ class Tpuctl:
     @cached_property
     def endpoint(self) -> Endpoint:
         """Where the APIs are; the local cloud is started when it does not run."""
-        from tpuctl.api.local_cloud import require_google, running_endpoint
-        from tpuctl.cloud.endpoints import GOOGLE
+        from tpuctl.api.local_cloud import endpoint_of
 
-        if self.cloud_name == "google":
-            require_google()
-            return GOOGLE
-
-        return running_endpoint(self.emit)
+        return endpoint_of(self.cloud_name, self.emit)
 
     @cached_property
     def cloud(self) -> Cloud:

@@ -15,14 +15,27 @@ if TYPE_CHECKING:
     from tpuctl.model.events import Emit
 
 __all__ = [
+    "endpoint_of",
     "install_interpreter",
     "prepare_image",
-    "require_google",
     "running_endpoint",
 ]
 
 
-def require_google() -> None:
+def endpoint_of(cloud: str, emit: Emit) -> Endpoint:
+    """Where the APIs of `google` or `local` are; the local cloud is started when it does not run.
+
+    Raises Usage in a shell whose way to Google was led to the local cloud.
+    """
+    from tpuctl.cloud.endpoints import GOOGLE
+
+    if cloud != "google":
+        return running_endpoint(emit)
+    _require_google()
+    return GOOGLE
+
+
+def _require_google() -> None:
     """Raises Usage in a shell whose way to Google was led to the local cloud."""
     import os
 

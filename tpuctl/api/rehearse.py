@@ -22,7 +22,7 @@ from tpuctl.model.events import CommandOutput, Emit
 from tpuctl.model.job import as_argument
 
 if TYPE_CHECKING:
-    from tpuctl.api import Tpuctl
+    from tpuctl.api.interface import Tpuctl
     from tpuctl.api.local_buckets import Sample
     from tpuctl.flows.submission import Submission
     from tpuctl.jobs.bundle import Bundle

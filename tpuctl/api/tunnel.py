@@ -22,12 +22,14 @@ def command(cloud: str) -> list[str]:
 
 
 async def _carry(cloud: str, project: str, zone: str, instance: str) -> None:
-    from tpuctl.api import Tpuctl
+    from tpuctl.api.local_cloud import endpoint_of
+    from tpuctl.cloud.clients import Cloud
+    from tpuctl.model.events import ignore
     from tpuctl.remote.iap import Destination, IapWay, Relay, carry
 
-    stack = Tpuctl(name="any", project=project, cloud=cloud)
-    endpoint = stack.endpoint
-    relay = Relay(endpoint.relay, stack.cloud.access_token, is_local=endpoint.is_local)
+    endpoint = endpoint_of(cloud, ignore)
+    access_token = Cloud(endpoint, project).access_token
+    relay = Relay(endpoint.relay, access_token, is_local=endpoint.is_local)
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=CHUNK)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)

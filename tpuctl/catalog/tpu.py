@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -17,12 +16,12 @@ __all__ = [
     "accelerator_type",
     "accelerator_types",
     "data",
-    "nearest",
     "node_cidr_prefix",
     "node_version",
     "node_versions",
     "read_date",
     "region_of",
+    "regions",
     "runtime",
     "runtime_for",
     "runtimes",
@@ -116,6 +115,11 @@ def zones() -> tuple[str, ...]:
     return tuple(sorted({zone for prices in data()["prices"].values() for zone in prices}))
 
 
+def regions() -> list[str]:
+    """Every region with some TPU type."""
+    return sorted({region_of(zone) for zone in zones()})
+
+
 def region_of(zone: str) -> str:
     """`europe-west4-a` lies in `europe-west4`."""
     return zone.rpartition("-")[0]
@@ -142,11 +146,6 @@ def runtime(version: str) -> Runtime | None:
 def runtime_for(accelerator: AcceleratorType) -> Runtime | None:
     """The newest TensorFlow runtime that fits the type, else its base runtime, else None."""
     return next((known for known in runtimes() if known.fits(accelerator)), None)
-
-
-def nearest(word: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """The names most like a mistyped one, best first."""
-    return difflib.get_close_matches(word, list(known), n=count, cutoff=0.5)
 
 
 @cache

@@ -400,8 +400,8 @@ def _meant(words: Sequence[str], option: str) -> frozenset[str]:
 
 
 def _no_rule(word: str, option: str) -> Usage:
-    from tpuctl.catalog import nearest
     from tpuctl.preflight.rules import RULES
+    from tpuctl.spelling import nearest
 
     known = [*RULES, *(rule.name for rule in RULES.values())]
     like = nearest(word.upper(), known) if word.upper().startswith("TP") else nearest(word, known)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpuctl.cli.ci_steps import follow, start, summary
-from tpuctl.cli.run import AFTER_DASHES, AfterDashes
+from tpuctl.cli.script_arguments import AFTER_DASHES, AfterDashes
 from tpuctl.cli.state import State
 from tpuctl.errors import Usage
 

@@ -11,7 +11,7 @@ import typer
 
 from tpuctl.cli.arguments import duration
 from tpuctl.cli.options import Job
-from tpuctl.cli.run import AFTER_DASHES, what_to_run
+from tpuctl.cli.script_arguments import AFTER_DASHES, what_to_run
 from tpuctl.cli.state import State
 from tpuctl.errors import Usage
 

@@ -97,7 +97,7 @@ SYNONYMS: Mapping[str, str] = {
 
 def nearest_command(word: str, known: Sequence[str]) -> str | None:
     """The command that was probably meant."""
-    from tpuctl.catalog import nearest
+    from tpuctl.spelling import nearest
 
     word = word.lower()
     begun = [name for name in known if name.startswith(word)]

@@ -11,7 +11,7 @@ from tpuctl.cli.options import Job
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
-    from tpuctl.api import Tpuctl
+    from tpuctl.api.interface import Tpuctl
     from tpuctl.errors import NotFound
     from tpuctl.model.explanation import Explanation
     from tpuctl.model.job import JobRecord

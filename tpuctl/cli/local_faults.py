@@ -306,7 +306,7 @@ _SWITCHED = {
 def _changes(name: str, values: Sequence[str]) -> dict[str, Any]:
     """What the server is asked to change."""
     if name not in _FORMS:
-        from tpuctl.catalog import nearest
+        from tpuctl.spelling import nearest
 
         close = "".join(f"; did you mean {one}?" for one in nearest(name, _FORMS, 1))
         forms = "\n".join(f"    tpuctl local set {form}" for form in _FORMS.values())

@@ -50,7 +50,11 @@ def run(arguments: Sequence[str]) -> int:
         state.problems(_whole(error) if state.verbose else error.diagnostics)
     except typer.TyperException as error:
         exit_code = Usage.exit_code
-        state.problems([usage_problem(error, state)])
+        context = getattr(error, "ctx", None)
+        if context is not None and context.parent is not None and not state.command:
+            # Nothing ran that would have noted it.
+            state.command = context.command_path.partition(" ")[2]
+        state.problems([usage_problem(error)])
     except (Declined, typer.Abort):
         exit_code = INTERRUPTED
         state.problems(
@@ -96,7 +100,7 @@ def _note_names(state: State) -> None:
     if state.made:
         from tpuctl.cli.completion.seen_names import note
 
-        note(state)
+        note(state.stacks, state.command, state.data)
 
 
 def _require_folder() -> None:

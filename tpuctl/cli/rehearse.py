@@ -12,12 +12,12 @@ import typer
 from tpuctl.cli.arguments import duration
 from tpuctl.cli.follow import PANEL
 from tpuctl.cli.options import type_option
-from tpuctl.cli.run import AFTER_DASHES, AfterDashes, what_to_run
+from tpuctl.cli.script_arguments import AFTER_DASHES, AfterDashes, what_to_run
 from tpuctl.cli.state import Interrupted, State
 from tpuctl.errors import Usage
 
 if TYPE_CHECKING:
-    from tpuctl.api import Tpuctl
+    from tpuctl.api.interface import Tpuctl
     from tpuctl.flows.submission import Submission
     from tpuctl.model.events import Emit, Event
     from tpuctl.model.job import Form

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,58 +10,22 @@ import typer
 
 from tpuctl.cli.arguments import duration
 from tpuctl.cli.follow import PANEL, AllWorkers, job_data
-from tpuctl.cli.help import Command
+from tpuctl.cli.script_arguments import AFTER_DASHES, AfterDashes, what_to_run
 from tpuctl.cli.stack import confirm_up
 from tpuctl.cli.state import AFTER_INTERRUPT, Interrupted, State
 from tpuctl.errors import Usage
 
 if TYPE_CHECKING:
-    from tpuctl.api import Tpuctl
+    from tpuctl.api.interface import Tpuctl
     from tpuctl.flows.run import Ran
     from tpuctl.flows.submission import Submission
-    from tpuctl.model.job import Form, JobRecord
+    from tpuctl.model.job import JobRecord
 
-__all__ = ["AFTER_DASHES", "AfterDashes", "register", "what_to_run"]
-
-
-AFTER_DASHES = "tpuctl.after-dashes"
-
-
-class AfterDashes(Command):
-    """Keeps what stands after `--` apart: without a script before it, it is a command."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        here = args.index("--") if "--" in args else len(args)
-        ctx.meta[AFTER_DASHES] = args[here + 1 :]
-        return super().parse_args(ctx, args[:here])
+__all__ = ["register"]
 
 
 def register(app: typer.Typer) -> None:
     app.command(cls=AfterDashes, rich_help_panel=PANEL)(run)
-
-
-def what_to_run(
-    script: str | None,
-    module: str | None,
-    given: Sequence[str],
-    after: Sequence[str],
-    command: str = "run",
-) -> tuple[str, Form, list[str]]:
-    """What is to be run, in which form, with which arguments. Raises Usage for nothing at all."""
-    if module is not None:
-        before = [] if script is None else [script]
-        return module, "module", [*before, *given, *after]
-    if script is not None:
-        return script, "script", [*given, *after]
-    if after:
-        return after[0], "shell", list(after[1:])
-    raise Usage(
-        "Nothing to run",
-        "neither a script, nor a module, nor a command is named",
-        hint=f"For example\n    tpuctl {command} train.py -- --steps 1000\n"
-        f"    tpuctl {command} -m package.train"
-        + ("\n    tpuctl run -- ./train.sh --steps 1000" if command == "run" else ""),
-    )
 
 
 def run(

@@ -12,7 +12,7 @@ from tpuctl.cli.options import ProjectId, StackName
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
-    from tpuctl.api import Tpuctl
+    from tpuctl.api.interface import Tpuctl
     from tpuctl.flows.down import Teardown
     from tpuctl.flows.plan import Prepared
     from tpuctl.model.snapshot import Moment

@@ -7,7 +7,7 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -18,7 +18,7 @@ import typer
 from tpuctl.errors import Diagnostic, Usage
 
 if TYPE_CHECKING:
-    from tpuctl.api import Tpuctl
+    from tpuctl.api.interface import Tpuctl
     from tpuctl.model.events import Event
     from tpuctl.view import View
 
@@ -123,7 +123,7 @@ class State:
 
     def tpuctl(self, name: str = "", project: str = "") -> Tpuctl:
         """The stack that the options name, else these two, with events going to the view."""
-        from tpuctl.api import Tpuctl
+        from tpuctl.api.interface import Tpuctl
 
         made = Tpuctl(
             self.stack_file, name=name, project=project, cloud=self.cloud.value, emit=self._tell
@@ -132,6 +132,15 @@ class State:
         self.made.append(made)
         made.names_workers = not (self.json and self.events)  # events say it themselves
         return made
+
+    @property
+    def stacks(self) -> Iterator[tuple[str, str, str]]:
+        """Cloud, project and name of the stacks it spoke of: known only once something needed
+        them."""
+        for made in self.made:
+            stack = vars(made).get("stack")
+            if stack is not None:
+                yield str(made.cloud_name), str(stack.project), str(stack.name)
 
     def answer(self, data: Any, show: Callable[[], None] | None = None) -> None:
         """The result: kept for the envelope, or shown on stdout."""

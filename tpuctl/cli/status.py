@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
-    from tpuctl.api import Tpuctl
+    from tpuctl.api.interface import Tpuctl
     from tpuctl.model.snapshot import Moment
 
 __all__ = ["moment_data", "show_moment", "watch_here"]

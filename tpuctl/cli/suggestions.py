@@ -7,11 +7,9 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from tpuctl.cli.commands import nearest_command
-from tpuctl.cli.state import State
 from tpuctl.errors import Diagnostic
 
 __all__ = [
-    "regions",
     "require_generations",
     "require_regions",
     "require_type",
@@ -71,14 +69,6 @@ def require_regions(text: str, known: Collection[str]) -> tuple[str, ...] | None
     return _all_of(text, "region", "no TPU is offered in {}", names, "tpuctl zones --sort region")
 
 
-def regions() -> list[str]:
-    """Every region with some TPU type."""
-    from tpuctl.catalog import region_of
-    from tpuctl.catalog import zones as every_zone
-
-    return sorted({region_of(zone) for zone in every_zone()})
-
-
 def _words(text: str) -> list[str]:
     return [word for part in text.lower().split(",") if (word := part.strip())]
 
@@ -112,7 +102,7 @@ def _unknown_type(name: str) -> Exception:
 def _unknown(
     what: str, detail: str, name: str, known: Iterable[str], command: str = ""
 ) -> Exception:
-    from tpuctl.catalog import nearest
+    from tpuctl.spelling import nearest
 
     names = list(known)
     like = nearest(name, names)
@@ -128,12 +118,10 @@ def _refusal(what: str, detail: str, hint: str) -> Exception:
     return Usage(f"Unknown {what}", detail, hint=hint)
 
 
-def usage_problem(error: Any, state: State) -> Diagnostic:
+def usage_problem(error: Any) -> Diagnostic:
     """A parser's complaint in our words, with the nearest command, option or value."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "tpuctl"
-    if context is not None and context.parent is not None and not state.command:
-        state.command = path.partition(" ")[2]  # nothing ran that would have noted it
     detail, meant = _complaint(error, context, path)
     hint = f"Did you mean\n    {meant}\n" if meant else ""
     hint += f"See how it is used:\n    {path} --help"
@@ -179,7 +167,7 @@ def _choices(parameter: Any) -> list[str]:
 
 
 def _nearest(word: str, known: list[str]) -> str:
-    from tpuctl.catalog import nearest
+    from tpuctl.spelling import nearest
 
     bare = {one.lstrip("-"): one for one in known}
     return next((bare[one] for one in nearest(word.lstrip("-"), bare, 1)), "")

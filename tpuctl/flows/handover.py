@@ -30,7 +30,6 @@ from tpuctl.remote.ssh import SshTransport
 from tpuctl.remote.transport import Result, Transport
 from tpuctl.resources.boot_image import USUAL
 from tpuctl.resources.composition import kind_of, resources_of
-from tpuctl.resources.custom_roles import is_recovered
 from tpuctl.resources.instance_metadata import public_key_line, ssh_keys_with
 from tpuctl.resources.network import Network
 
@@ -62,7 +61,7 @@ class _Equipment:
 
 async def equip_controller(stack: Stack, cloud: Cloud, keys: Keys, emit: Emit) -> None:
     """Have the controller ready for jobs, where it is to go on with them. Warns, never raises."""
-    if not is_recovered(stack):
+    if not stack.is_recovered:
         return
     because = "it goes on with jobs when their machines are taken away"
     try:
@@ -89,7 +88,7 @@ async def hand_over(
     Values of the job's environment, and of secrets that come from this one, go over SSH into files
     that the controller's user alone may read, and that go when the job has ended.
     """
-    if not is_recovered(stack):
+    if not stack.is_recovered:
         return False
     here = stack.in_zone(record.zone)
     name = here.names.controller

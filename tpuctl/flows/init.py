@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tpuctl import assets
-from tpuctl.catalog import nearest
 from tpuctl.errors import Conflict, TpuctlError, Usage
 from tpuctl.model.stack import bare_stack, slug
+from tpuctl.spelling import nearest
 
 __all__ = [
     "LOCAL_PROJECT",

@@ -11,8 +11,8 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Denied, NotFound, TpuctlError, Usage
 from tpuctl.model.inventory import Found, Kind
 from tpuctl.model.status import NodeStatus
+from tpuctl.resources.base import CloudKind, Query
 from tpuctl.resources.composition import KINDS
-from tpuctl.resources.kind import CloudKind, Query
 from tpuctl.resources.node_lifecycle import NodeLife
 
 __all__ = ["look", "look_for_nodes"]

@@ -15,9 +15,9 @@ from tpuctl.errors import Denied, NotFound, Scope, TpuctlError
 from tpuctl.model.inventory import GROUPS
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
+from tpuctl.resources.base import CloudKind
 from tpuctl.resources.composition import KINDS, kind_of, resources_of
 from tpuctl.resources.iap_tunnel import IapTunnel
-from tpuctl.resources.kind import CloudKind
 
 __all__ = [
     "Missing",

@@ -34,7 +34,6 @@ from tpuctl.remote.ssh import SshTransport
 from tpuctl.remote.transport import Result, Transport, retried
 from tpuctl.resources.bucket import Bucket
 from tpuctl.resources.composition import kind_of
-from tpuctl.resources.custom_roles import has_limits, is_recovered
 from tpuctl.resources.stack_record import Contents, Record
 
 __all__ = [
@@ -204,7 +203,7 @@ async def settle(
             variables = shell_variables(stack, node, cloud=cloud.endpoint.name)
             await write_shell_environment(transports[0], variables)
     with step(emit, WATCH, "check", KEPT_BY_THEM) as check:
-        has_watch = has_limits(stack) or (stack.is_node and is_recovered(stack))
+        has_watch = stack.has_limits or (stack.is_node and stack.is_recovered)
         await settle_machines(transports, stack.bucket, check.report, has_watch=has_watch)
 
 

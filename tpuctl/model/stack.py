@@ -103,6 +103,20 @@ class Stack:
         return section.model_copy(update={"machine_type": usual_machine_type(self.region)})
 
     @property
+    def has_limits(self) -> bool:
+        """Whether anything is ever to be deleted by the machines themselves."""
+        limits = self.file.limits
+        return any(limit is not None for limit in (limits.idle, limits.max_hours, limits.max_cost))
+
+    @property
+    def is_recovered(self) -> bool:
+        """Whether the controller goes on with jobs whose machines were taken away."""
+        retries = self.file.job.retries
+        return self.controller is not None and any(
+            (retries.preemption, retries.infrastructure, retries.failure)
+        )
+
+    @property
     def labels(self) -> dict[str, str]:
         """Of everything that can carry labels."""
         return {**self.file.labels, **self.names.labels}

@@ -18,7 +18,6 @@ from tpuctl.catalog import (
     machine_is_offered,
     machine_type,
     machine_types,
-    nearest,
     node_cidr_prefix,
     node_price,
     node_version,
@@ -35,6 +34,7 @@ from tpuctl.model.duration import seconds_of
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.schema import StackFile
 from tpuctl.model.stack_text import StackText
+from tpuctl.spelling import nearest
 
 __all__ = ["chosen_zones", "egress_note", "problems_of", "usual_machine_type"]
 

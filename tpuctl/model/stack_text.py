@@ -11,11 +11,11 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from tpuctl.catalog import nearest
 from tpuctl.errors import Diagnostic, InvalidStack
 from tpuctl.files import read_file
 from tpuctl.model.schema import StackFile
 from tpuctl.model.secret_sources import FORMS
+from tpuctl.spelling import nearest
 
 __all__ = ["FORMATS", "StackText", "read_stack_text"]
 

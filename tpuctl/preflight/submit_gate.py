@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tpuctl.catalog import nearest
 from tpuctl.errors import Diagnostic, Refused, Usage
 from tpuctl.preflight.findings import Finding, Report, Severity
+from tpuctl.spelling import nearest
 
 if TYPE_CHECKING:
     from tpuctl.model.installation import Installation

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tpuctl.catalog import nearest
 from tpuctl.preflight.analysis.source import Module
 from tpuctl.preflight.findings import Finding, Remark
 from tpuctl.preflight.rules import RULES, codes_of
+from tpuctl.spelling import nearest
 
 __all__ = ["Silence"]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tpuctl.model.cost import CostLine, address_cost
 from tpuctl.model.inventory import Found
 from tpuctl.model.names import STACK_LABEL
-from tpuctl.resources.kind import CloudKind, Query, time_of
+from tpuctl.resources.base import CloudKind, Query, time_of
 
 __all__ = ["Address"]
 

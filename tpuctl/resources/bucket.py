@@ -19,8 +19,7 @@ from tpuctl.model.names import BUNDLES, STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
 from tpuctl.model.stack_rules import egress_note
-from tpuctl.resources.base import StackResource
-from tpuctl.resources.kind import Query
+from tpuctl.resources.base import Query, StackResource
 
 __all__ = ["Bucket"]
 

@@ -12,20 +12,14 @@ from tpuctl.model.inventory import Found
 from tpuctl.model.schema import ControllerSection
 from tpuctl.model.stack import Stack
 from tpuctl.resources.address import Address
+from tpuctl.resources.base import CloudKind
 from tpuctl.resources.bucket import Bucket
 from tpuctl.resources.controller import Controller
-from tpuctl.resources.custom_roles import (
-    ProjectRole,
-    RecoveryRole,
-    WatchRole,
-    has_limits,
-    is_recovered,
-)
+from tpuctl.resources.custom_roles import ProjectRole, RecoveryRole, WatchRole
 from tpuctl.resources.disk import DataDisk
 from tpuctl.resources.enabled_apis import Services
 from tpuctl.resources.iam_grants import AccountGrants, BucketGrants, NodeGrants, ProjectGrants
 from tpuctl.resources.iap_tunnel import IapTunnel
-from tpuctl.resources.kind import CloudKind
 from tpuctl.resources.leftover import Elsewhere
 from tpuctl.resources.network import Firewall, Network
 from tpuctl.resources.private_access import PrivateAccess
@@ -98,11 +92,11 @@ def resources_of(
     ]
     if stack.makes_service_account:
         found.append(ServiceAccount(stack, cloud))
-    if has_limits(stack):
+    if stack.has_limits:
         found.append(WatchRole(stack, cloud))
     if stack.file.network.ssh != "external":
         found.append(PrivateAccess(network))
-    if is_recovered(stack):
+    if stack.is_recovered:
         found.append(RecoveryRole(stack, cloud))
         if not stack.is_node:  # whose machines act as an account of Google's
             found.append(AccountGrants(stack, cloud))

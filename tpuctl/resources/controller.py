@@ -18,9 +18,8 @@ from tpuctl.model.plan import Action, Change
 from tpuctl.model.schema import ControllerSection
 from tpuctl.model.stack import Stack
 from tpuctl.polling import Backoff, wait_until
-from tpuctl.resources.base import StackResource, name_taken, once_visible
+from tpuctl.resources.base import CHANGES, Query, StackResource, name_taken, once_visible, time_of
 from tpuctl.resources.boot_image import find_image
-from tpuctl.resources.custom_roles import is_recovered
 from tpuctl.resources.disk import disk_name, disk_path
 from tpuctl.resources.instance_metadata import (
     SCOPE,
@@ -31,7 +30,6 @@ from tpuctl.resources.instance_metadata import (
     ssh_keys_with,
     watch_metadata,
 )
-from tpuctl.resources.kind import CHANGES, Query, time_of
 from tpuctl.resources.network import Network
 
 __all__ = ["Controller"]
@@ -167,7 +165,7 @@ class Controller(StackResource):
         if observed is None:
             if self._image_problem is not None:
                 raise self._image_problem
-            goes_on = ", and goes on with jobs without you" if is_recovered(self.stack) else ""
+            goes_on = ", and goes on with jobs without you" if self.stack.is_recovered else ""
             made = f"an {wanted} will be made{goes_on}"
             return self.create(f"no controller in {self.stack.zone}: {made}")
         self._check(observed)

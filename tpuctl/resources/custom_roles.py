@@ -19,8 +19,6 @@ from tpuctl.resources.base import StackResource
 __all__ = [
     "RecoveryRole",
     "WatchRole",
-    "has_limits",
-    "is_recovered",
     "recovery_permissions",
     "watch_permissions",
 ]
@@ -48,22 +46,9 @@ RECOVERY = (
 LOOK = ("compute.instances.get", "compute.instances.getGuestAttributes")
 
 
-def has_limits(stack: Stack) -> bool:
-    """Whether anything is ever to be deleted by the machines themselves."""
-    limits = stack.file.limits
-    return any(one is not None for one in (limits.idle, limits.max_hours, limits.max_cost))
-
-
 def watch_permissions(stack: Stack) -> tuple[str, ...]:
     """What the watch on the stack's machines needs, and nothing more."""
     return TPU if stack.controller is None else TPU + CONTROLLER
-
-
-def is_recovered(stack: Stack) -> bool:
-    """Whether the stack's controller goes on with jobs whose machines were taken away."""
-    retries = stack.file.job.retries
-    wanted = (retries.preemption, retries.infrastructure, retries.failure)
-    return stack.controller is not None and any(wanted)
 
 
 def recovery_permissions(stack: Stack) -> tuple[str, ...]:

@@ -17,8 +17,7 @@ from tpuctl.model.plan import Action, Change
 from tpuctl.model.schema import DataDisk as Wanted
 from tpuctl.model.stack import Stack
 from tpuctl.polling import Backoff, wait_until
-from tpuctl.resources.base import StackResource
-from tpuctl.resources.kind import Query, time_of
+from tpuctl.resources.base import Query, StackResource, time_of
 
 __all__ = ["DataDisk", "disk_name", "disk_path"]
 

@@ -11,8 +11,7 @@ from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.errors import NotFound
 from tpuctl.model.inventory import Found, Group
 from tpuctl.model.names import RECOVERY_ROLE, WATCH_ROLE, stack_of_account
-from tpuctl.resources.custom_roles import has_limits, is_recovered
-from tpuctl.resources.kind import Query
+from tpuctl.resources.base import Query
 from tpuctl.resources.policy_grants import PolicyGrants
 from tpuctl.resources.stack_record import Contents, Record
 
@@ -177,8 +176,8 @@ class ProjectGrants(PolicyGrants):
     def roles(self) -> tuple[str, ...]:
         """An account that was given is the giver's: it gets only what limits and recovery need."""
         writers = WRITERS if self.stack.makes_service_account else ()
-        watch = (self.stack.names.watch_role,) if has_limits(self.stack) else ()
-        recovery = (self.stack.names.recovery_role,) if is_recovered(self.stack) else ()
+        watch = (self.stack.names.watch_role,) if self.stack.has_limits else ()
+        recovery = (self.stack.names.recovery_role,) if self.stack.is_recovered else ()
         return (*writers, *watch, *recovery)
 
     @property
@@ -202,8 +201,8 @@ class ProjectGrants(PolicyGrants):
         return await Record(self.stack, self.cloud).others_of_project()
 
     def _because(self) -> str:
-        watch = ", and delete themselves at their limits" if has_limits(self.stack) else ""
-        recovery = ", and the controller makes the TPU anew" if is_recovered(self.stack) else ""
+        watch = ", and delete themselves at their limits" if self.stack.has_limits else ""
+        recovery = ", and the controller makes the TPU anew" if self.stack.is_recovered else ""
         return f"project-wide: the machines write logs and metrics{watch}{recovery}"
 
     async def _policy(self) -> _Policy:

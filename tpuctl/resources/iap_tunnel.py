@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpuctl.resources.kind import CloudKind
+from tpuctl.resources.base import CloudKind
 
 __all__ = ["IapTunnel"]
 

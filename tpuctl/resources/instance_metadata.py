@@ -12,7 +12,6 @@ from tpuctl.model.cost import affordable_seconds
 from tpuctl.model.duration import seconds_of
 from tpuctl.model.stack import Stack
 from tpuctl.model.stack_cost import cost_of
-from tpuctl.resources.custom_roles import has_limits, is_recovered
 
 __all__ = [
     "SCOPE",
@@ -48,7 +47,7 @@ def prerequisites(stack: Stack) -> set[str]:
     So there is no moment in which a machine is charged and nothing may end it.
     """
     needed = {f"account/{stack.names.service_account}"} if stack.makes_service_account else set()
-    return needed | ({f"project-grants/{stack.project}"} if has_limits(stack) else set())
+    return needed | ({f"project-grants/{stack.project}"} if stack.has_limits else set())
 
 
 def metadata_of(stack: Stack, key_line: str, *, startup: bool = True) -> dict[str, str]:
@@ -72,7 +71,7 @@ def watch_metadata(stack: Stack, *, on_controller: bool, startup: bool = True) -
 
     Where there is neither to do, what ends a watch there.
     """
-    is_needed = has_limits(stack) or (on_controller and is_recovered(stack))
+    is_needed = stack.has_limits or (on_controller and stack.is_recovered)
     orders = _orders(stack, on_controller=on_controller) if is_needed else {}
     found = {ORDERS: json.dumps(orders, sort_keys=True)}
     return {**found, STARTUP: program("watchdog.py")} if startup and orders else found

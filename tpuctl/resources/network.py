@@ -13,9 +13,7 @@ from tpuctl.errors import Conflict, NotFound, Transient
 from tpuctl.model.inventory import Found, stack_of_description
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
-from tpuctl.resources.base import StackResource
-from tpuctl.resources.custom_roles import is_recovered
-from tpuctl.resources.kind import Query
+from tpuctl.resources.base import Query, StackResource
 
 __all__ = ["Firewall", "Network", "Networks"]
 
@@ -276,7 +274,7 @@ class Firewall(StackResource):
     @property
     def _source_tags(self) -> list[str]:
         """Whoever carries one of these is let in under its internal address."""
-        is_needed = is_recovered(self.stack) and not self.stack.is_node
+        is_needed = self.stack.is_recovered and not self.stack.is_node
         return [self.stack.names.tag] if is_needed else []
 
     def _wanted_ports(self) -> set[tuple[str, str]]:

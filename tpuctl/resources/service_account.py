@@ -11,8 +11,7 @@ from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.inventory import Found, stack_of_description
 from tpuctl.model.plan import Action, Change
-from tpuctl.resources.base import StackResource
-from tpuctl.resources.kind import Query
+from tpuctl.resources.base import Query, StackResource
 
 __all__ = ["ServiceAccount"]
 

@@ -13,14 +13,13 @@ from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
-from tpuctl.resources.base import once_visible
+from tpuctl.resources.base import CHANGES, Query, once_visible, time_of
 from tpuctl.resources.instance_metadata import (
     metadata_of,
     prerequisites,
     public_key_line,
     ssh_keys_with,
 )
-from tpuctl.resources.kind import CHANGES, Query, time_of
 from tpuctl.resources.network import Network
 from tpuctl.resources.node_lifecycle import BEYOND_USE, CREATE_SECONDS, NodeLife, capacity_of
 from tpuctl.resources.tpu_node_spec import (
@@ -151,12 +150,21 @@ class TpuNode(NodeLife):
         else:
             await update_node(self, change.fields)
 
+    async def body(self) -> dict[str, Any]:
+        """The node as it is asked for, by itself or in a queued resource."""
+        return node_body(
+            self.stack,
+            await self.network.chosen(),
+            self.key_line,
+            startup=self.cloud.endpoint.runs_startup_scripts,
+        )
+
     async def _create(self, report: Report) -> None:
         client = self.cloud.client("tpu")
         request = {
             "parent": self.parent,
             "node_id": self.name,
-            "node": await node_body(self.network, self.key_line),
+            "node": await self.body(),
         }
 
         operation: Any = None

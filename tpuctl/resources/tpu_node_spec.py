@@ -9,7 +9,6 @@ from tpuctl.model.schema import DataDisk
 from tpuctl.model.stack import Stack
 from tpuctl.resources.disk import disk_name, disk_path
 from tpuctl.resources.instance_metadata import SCOPE, metadata_differs, metadata_of
-from tpuctl.resources.network import Network
 
 __all__ = [
     "capacity_differences",
@@ -32,12 +31,14 @@ CONFIG_TYPES = {
 }
 
 
-async def node_body(network: Network, key_line: str) -> dict[str, Any]:
-    """The fields of the v2 node that the stack file describes."""
-    stack = network.stack
+def node_body(stack: Stack, network: str, key_line: str, *, startup: bool) -> dict[str, Any]:
+    """The fields of the v2 node that the stack file describes, in the network of that name.
+
+    `startup` says whether machines take startup scripts.
+    """
     wanted = stack.file.network
     network_config: dict[str, Any] = {
-        "network": f"projects/{stack.project}/global/networks/{await network.chosen()}",
+        "network": f"projects/{stack.project}/global/networks/{network}",
         "enable_external_ips": wanted.ssh == "external",
     }
     if wanted.subnetwork is not None:
@@ -53,9 +54,7 @@ async def node_body(network: Network, key_line: str) -> dict[str, Any]:
         "scheduling_config": _scheduling(stack),
         "labels": stack.labels,
         "tags": tags_of(stack),
-        "metadata": metadata_of(
-            stack, key_line, startup=network.cloud.endpoint.runs_startup_scripts
-        ),
+        "metadata": metadata_of(stack, key_line, startup=startup),
         "data_disks": [
             {
                 "source_disk": disk_path(stack, index),

@@ -16,8 +16,8 @@ from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
+from tpuctl.resources.base import Query, time_of
 from tpuctl.resources.cidr import free_range, ranges_in_use
-from tpuctl.resources.kind import Query, time_of
 from tpuctl.resources.network import Network
 from tpuctl.resources.node_lifecycle import BEYOND_USE, CREATE_SECONDS, NodeLife, capacity_of
 

@@ -33,13 +33,15 @@ from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
 from tpuctl.polling import Backoff, all_ended, wait_until
 from tpuctl.resources.base import (
+    CHANGES,
+    Query,
     StackResource,
     name_taken,
     once_visible,
+    time_of,
     until_gone,
 )
 from tpuctl.resources.instance_metadata import prerequisites
-from tpuctl.resources.kind import CHANGES, Query, time_of
 from tpuctl.resources.network import Network
 from tpuctl.resources.queued_resource_spec import (
     Asking,
@@ -50,7 +52,7 @@ from tpuctl.resources.queued_resource_spec import (
     waiting,
 )
 from tpuctl.resources.tpu_node import TpuNode
-from tpuctl.resources.tpu_node_spec import disk_addresses, node_body
+from tpuctl.resources.tpu_node_spec import disk_addresses
 
 __all__ = ["QueuedNodes", "Request"]
 
@@ -243,7 +245,7 @@ class QueuedNodes(StackResource):
         await all_ended(update(node) for node in self.nodes)
 
     async def _create(self, report: Report) -> None:
-        node = await node_body(self.network, self.nodes[0].key_line)
+        node = await self.nodes[0].body()
         ask = Asking(self.stack, self.cloud, request_body(self.stack, node))
         report("asking for the nodes", None)
 

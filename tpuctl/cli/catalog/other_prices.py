@@ -6,14 +6,13 @@ from typing import Any
 
 from tpuctl.cli.catalog.selection import field, in_order, natural
 from tpuctl.cli.state import State
-from tpuctl.cli.suggestions import regions
 
 __all__ = ["disk_prices", "machine_prices", "storage_prices"]
 
 
 def machine_prices(state: State, region: str, sort: str, limit: int | None) -> None:
     """Of one region, or in the cheapest one each."""
-    from tpuctl.catalog import machine_price, machine_types
+    from tpuctl.catalog import machine_price, machine_types, regions
     from tpuctl.view.tables import print_table
 
     rows: list[dict[str, Any]] = []
@@ -81,7 +80,7 @@ def machine_prices(state: State, region: str, sort: str, limit: int | None) -> N
 
 
 def disk_prices(state: State, region: str, sort: str, limit: int | None) -> None:
-    from tpuctl.catalog import disk_price, disk_types
+    from tpuctl.catalog import disk_price, disk_types, regions
     from tpuctl.view.tables import print_table
 
     rates = {
@@ -122,7 +121,7 @@ def disk_prices(state: State, region: str, sort: str, limit: int | None) -> None
 
 def storage_prices(state: State, region: str, sort: str, limit: int | None) -> None:
     """Of buckets where TPUs are, and in dual- and multi-regions; with traffic to one region."""
-    from tpuctl.catalog import read_date, storage_locations, storage_price, traffic_price
+    from tpuctl.catalog import read_date, regions, storage_locations, storage_price, traffic_price
     from tpuctl.view.tables import print_table
 
     joint = [one for one in storage_locations() if "-" not in one]

@@ -19,7 +19,7 @@ from tpuctl.cli.suggestions import (
 )
 
 if TYPE_CHECKING:
-    from tpuctl.api import Tpuctl
+    from tpuctl.api.interface import Tpuctl
     from tpuctl.catalog import Capacity, Choice
     from tpuctl.cli.state import State
 
@@ -129,8 +129,9 @@ def chosen(
 
 def capacities(text: str) -> tuple[Capacity, ...]:
     """The capacity that --capacity names, as it is charged; all for no text. Raises Usage."""
-    from tpuctl.catalog import CHARGED, nearest
+    from tpuctl.catalog import CHARGED
     from tpuctl.errors import Usage
+    from tpuctl.spelling import nearest
 
     if not text:
         return CHARGED
@@ -216,8 +217,8 @@ def _comparable(value: Callable[[T], Any]) -> Callable[[T], Any]:
 
 
 def _unknown_key(sort: str, keys: Mapping[str, Any]) -> Any:
-    from tpuctl.catalog import nearest
     from tpuctl.errors import Usage
+    from tpuctl.spelling import nearest
 
     like = nearest(sort.removeprefix("-"), keys, count=1)
     meant = f"Did you mean {like[0]}? " if like else ""

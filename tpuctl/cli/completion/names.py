@@ -82,7 +82,7 @@ _TYPES = ("type", "tpu_type", "accelerator")  # what parameters of TPU types are
 
 @_never_failing
 def complete_regions(ctx: typer.Context, incomplete: str) -> Iterable[Offer]:
-    from tpuctl.cli.suggestions import regions
+    from tpuctl.catalog import regions
 
     return regions()
 

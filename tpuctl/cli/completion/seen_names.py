@@ -12,12 +12,9 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tpuctl.files import private_folder
-
-if TYPE_CHECKING:
-    from tpuctl.cli.state import State
 
 __all__ = ["SeenStack", "forget", "note", "seen_file", "seen_stacks"]
 
@@ -61,13 +58,10 @@ def seen_stacks() -> list[SeenStack]:
         return []
 
 
-def note(state: State) -> None:
-    """Remember the stack that a command spoke of, and the jobs it told of."""
-    for made in state.made:
-        stack = vars(made).get("stack")  # known only once something needed it
-        if stack is not None:
-            key = (str(made.cloud_name), str(stack.project), str(stack.name))
-            _remember(SeenStack(*key, _jobs_in(state.command, state.data)))
+def note(stacks: Iterable[tuple[str, str, str]], command: str, data: Any) -> None:
+    """Remember the stacks a command spoke of (cloud, project, name), and the jobs it told of."""
+    for key in stacks:
+        _remember(SeenStack(*key, _jobs_in(command, data)))
 
 
 def forget(cloud: str) -> None:

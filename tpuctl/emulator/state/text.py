@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from tpuctl import catalog
+from tpuctl.spelling import nearest
 
 __all__ = ["did_you_mean", "parse_json"]
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
     """` Did you mean …?`, to stand behind a refusal; empty where nothing known is much like it."""
-    close = catalog.nearest(given, known, 1)
+    close = nearest(given, known, 1)
     return f" Did you mean {close[0]}?" if close else ""
 
 

@@ -1,0 +1,21 @@
+"""How far one has to read on from import to import: what was reached is held."""
+
+from __future__ import annotations
+
+import pytest
+from import_chains import longest_chain
+
+
+@pytest.mark.parametrize(
+    ("within", "lazy", "most"),
+    [
+        ("", False, 20),
+        ("", True, 25),
+        ("tpuctl.emulator.", True, 14),
+        ("tpuctl.resources.", True, 6),
+        ("tpuctl.flows.", True, 7),
+    ],
+)
+def test_chains_of_imports_are_short(within: str, lazy: bool, most: int) -> None:
+    chain = longest_chain("tpuctl", within, lazy=lazy)
+    assert most // 2 < len(chain) <= most, " imports ".join(chain)

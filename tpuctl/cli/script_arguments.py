@@ -1,0 +1,49 @@
+"""What a command is given to run: a script, a module or a shell's command, with its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tpuctl.cli.help import Command
+from tpuctl.errors import Usage
+
+if TYPE_CHECKING:
+    from tpuctl.model.job import Form
+
+__all__ = ["AFTER_DASHES", "AfterDashes", "what_to_run"]
+
+AFTER_DASHES = "tpuctl.after-dashes"
+
+
+class AfterDashes(Command):
+    """Keeps what stands after `--` apart: without a script before it, it is a command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        here = args.index("--") if "--" in args else len(args)
+        ctx.meta[AFTER_DASHES] = args[here + 1 :]
+        return super().parse_args(ctx, args[:here])
+
+
+def what_to_run(
+    script: str | None,
+    module: str | None,
+    given: Sequence[str],
+    after: Sequence[str],
+    command: str = "run",
+) -> tuple[str, Form, list[str]]:
+    """What is to be run, in which form, with which arguments. Raises Usage for nothing at all."""
+    if module is not None:
+        before = [] if script is None else [script]
+        return module, "module", [*before, *given, *after]
+    if script is not None:
+        return script, "script", [*given, *after]
+    if after:
+        return after[0], "shell", list(after[1:])
+    raise Usage(
+        "Nothing to run",
+        "neither a script, nor a module, nor a command is named",
+        hint=f"For example\n    tpuctl {command} train.py -- --steps 1000\n"
+        f"    tpuctl {command} -m package.train"
+        + ("\n    tpuctl run -- ./train.sh --steps 1000" if command == "run" else ""),
+    )
