@@ -6,7 +6,6 @@ import gc
 import os
 import signal
 import sys
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,25 +50,6 @@ def as_google_describes(request: pytest.FixtureRequest, transcript: Path) -> Ite
     complaints = stash[_COURT].complaints(("answer",) if is_malformed else ("request", "answer"))
     if complaints:
         pytest.fail("Not as Google describes it:\n" + "\n".join(complaints), pytrace=False)
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--half", choices=("1", "2", "both"), default="both", help="of the soak")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of the soak one half, the same for the same names; the two together are all of it."""
-    half = config.getoption("--half")
-    if half == "both":
-        return
-    left = [
-        one
-        for one in items
-        if one.get_closest_marker("soak") and zlib.crc32(one.nodeid.encode()) % 2 != int(half) - 1
-    ]
-    config.hook.pytest_deselected(items=left)
-    kept = {*items} - {*left}
-    items[:] = [one for one in items if one in kept]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

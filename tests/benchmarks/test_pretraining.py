@@ -31,6 +31,7 @@ MODEL = {
 
 
 @pytest.mark.soak
+@pytest.mark.release("a measurement of others, and nothing of tpuctl")
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)
 def test_every_way_trains_the_same_model(tmp_path: Path) -> None:

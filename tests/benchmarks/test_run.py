@@ -21,6 +21,7 @@ from tpuctl.preflight.compile.environments import COMPILER, LOWERING, Environmen
 
 RUN = Path(__file__).with_name("run.py")
 LOCKS = Path(__file__).resolve().parents[2] / "requirements" / "benchmarks"
+MEASURED = (pytest.mark.soak, pytest.mark.release("a measurement, which `make bench` makes, too"))
 # Those that run gcloud, start a TensorFlow or several programs, or wait for a pace.
 SLOW = {"gcloud", "scripts", "fanout", "gs", "logs", "tokens", "up", *LONG}
 GCLOUD = {"gcloud", "scripts", "fanout"}
@@ -31,7 +32,7 @@ LOCKED = {"preparation": ("datasets",), "pretraining": ("keras-hub", "tf-models"
 
 def sections() -> Iterator[object]:
     for name in SECTIONS | LONG:
-        marks = [pytest.mark.soak] if name in SLOW else []
+        marks = [*MEASURED] if name in SLOW else []
         marks += [pytest.mark.tensorflow] if name in TENSORFLOW else []
         yield pytest.param(name, marks=marks)
 

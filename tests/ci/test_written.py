@@ -375,6 +375,36 @@ def test_gcloud_knows_what_the_setup_asks_of_it(repository: Any) -> None:
         assert all(flag in known for flag in flags), f"{command}: {flags}"
 
 
+def written_by_command(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tpuctl", "ci", "gitlab", *options]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+
+
+def test_both_files_are_added_where_one_includes_the_other(repository: Any) -> None:
+    folder = repository(inside="models/bert")
+    assert written_by_command(folder).stdout.endswith("\n    git add ../../.gitlab-ci.yml\n")
+    out = written_by_command(folder).stdout
+    assert "    include: [{local: .gitlab/tpu.yml}]\n" in out
+    assert out.endswith("\n    git add ../../.gitlab-ci.yml ../../.gitlab/tpu.yml\n")
+
+
+def test_what_is_said_where_no_repository_is_holds(repository: Any) -> None:
+    folder = repository()
+    shutil.rmtree(folder / ".git")
+    printed = written_by_command(folder, "--print")
+    assert "git init" in printed.stderr and "take" not in printed.stderr
+    told = " ".join(written_by_command(folder).stderr.split())
+    assert "git init" in told
+    assert "take .gitlab-ci.yml away, and write it again once that folder is" in told
+    before = (folder / ".gitlab-ci.yml").read_text("utf-8")
+    # As it says: for this folder as the root, what is there stays right.
+    (folder / ".git").mkdir()
+    assert rendered("gitlab").text == before
+    (folder / ".git").rename(folder.parent / ".git")
+    (folder / ".gitlab-ci.yml").unlink()
+    assert "../.gitlab-ci.yml" in written_by_command(folder).stdout
+
+
 def test_the_setup_is_part_of_the_answer(repository: Any) -> None:
     folder = repository()
     command = [sys.executable, "-m", "tpuctl", "ci", "gitlab", "--json"]

@@ -116,6 +116,7 @@ def test_some_files_are_refused_nothing() -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.release("two thousand files; `make test` draws some of them")
 @pytest.mark.timeout(1800)
 def test_no_file_is_refused_anything() -> None:
     everything = files()
@@ -124,6 +125,7 @@ def test_no_file_is_refused_anything() -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.release("more of what `make test` does with two programs")
 @pytest.mark.timeout(1800)
 def test_no_program_of_the_model_garden_is_refused_anything() -> None:
     """Each that is started by itself, with all that it imports; but for those known to be."""

@@ -37,6 +37,7 @@ def test_a_sample_is_judged_as_written() -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.release("all programs; `make test` draws a sample of them")
 @pytest.mark.tensorflow
 @pytest.mark.timeout(1800)
 def test_all_are_judged_as_written() -> None:
@@ -44,6 +45,7 @@ def test_all_are_judged_as_written() -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.release("decides no verdict; a compiler of gigabytes")
 @pytest.mark.tensorflow
 @pytest.mark.timeout(1800)
 def test_some_are_lowered_for_a_tpu_as_written() -> None:

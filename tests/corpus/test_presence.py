@@ -107,6 +107,7 @@ def disagreements(python: Path, **environment: str) -> list[str]:
 
 
 @pytest.mark.soak
+@pytest.mark.release("the table and this TensorFlow hardly ever change")
 @pytest.mark.tensorflow
 def test_the_image_has_what_the_table_says() -> None:
     image = ImageStore().path_of("2.18.0") / "bin" / "python3"
@@ -118,6 +119,7 @@ def test_the_image_has_what_the_table_says() -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.release("the table and this Keras hardly ever change")
 @pytest.mark.tensorflow
 def test_the_older_keras_beside_it_has_what_only_keras_3_lacks() -> None:
     python = load("job_environment").job_python()
@@ -125,6 +127,7 @@ def test_the_older_keras_beside_it_has_what_only_keras_3_lacks() -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.release("the table and these TensorFlows hardly ever change")
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("version", ["2.12.0", "2.15.0"])
 async def test_older_images_have_what_the_table_says(version: str) -> None:

@@ -71,6 +71,7 @@ def job_python() -> Path:
 
 
 @pytest.mark.soak
+@pytest.mark.release("runs the examples themselves, and nothing of tpuctl")
 @pytest.mark.tensorflow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", range(SOME))

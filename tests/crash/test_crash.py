@@ -97,6 +97,7 @@ def every_call(expected: dict[str, Any], name: str, kind: str) -> list[tuple[int
 
 
 @pytest.mark.soak
+@pytest.mark.release("every call; `make test` draws some of them")
 @pytest.mark.parametrize("kind", WALKED)
 def test_up_killed_at_every_call(stage: MakeStage, kind: str, undisturbed: dict[str, Any]) -> None:
     expected = reference(stage, kind, undisturbed)
@@ -110,6 +111,7 @@ def test_up_killed_at_every_call(stage: MakeStage, kind: str, undisturbed: dict[
 
 
 @pytest.mark.soak
+@pytest.mark.release("every call; `make test` draws some of them")
 @pytest.mark.parametrize("kind", WALKED)
 def test_down_killed_at_every_call(
     stage: MakeStage, kind: str, undisturbed: dict[str, Any]
@@ -152,6 +154,7 @@ def test_some_lost_answers(stage: MakeStage, kind: str, undisturbed: dict[str, A
 
 
 @pytest.mark.soak
+@pytest.mark.release("every change; `make test` draws some of them")
 @pytest.mark.parametrize("kind", WALKED)
 def test_every_lost_answer(stage: MakeStage, kind: str, undisturbed: dict[str, Any]) -> None:
     expected = reference(stage, kind, undisturbed)

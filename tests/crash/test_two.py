@@ -89,6 +89,7 @@ def test_beside_an_up_that_is_held_somewhere(
 
 
 @pytest.mark.soak
+@pytest.mark.release("every change; `make test` draws some of them")
 @pytest.mark.parametrize("kind", WALKED)
 @pytest.mark.parametrize("story", [up_and_up, up_and_down])
 def test_beside_an_up_that_is_held_anywhere(

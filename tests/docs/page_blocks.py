@@ -9,7 +9,7 @@
 A comment right above a block says what cannot be seen in it:
 
     <!-- needs: google -->     is not run, for the reason that NEEDS has; `tensorflow` is run by
-                               `make soak` alone
+                               the soak alone
     <!-- fails: 1 -->          the last command ends with this code
     <!-- shown: terminal -->   what is shown is what a terminal of 80 columns shows
     <!-- file: train.py -->    the block is what stands in that file of the page's folder
@@ -38,7 +38,7 @@ NEEDS = {
     "repository": "a checkout of this repository",
     "pipeline": "a service that runs pipelines",
     "time": "minutes or gigabytes; tests of its own run it",
-    "tensorflow": "TensorFlow, so that only `make soak` runs it",
+    "tensorflow": "TensorFlow, so that only the soak runs it",
 }
 MARKS = ("needs", "fails", "file", "shown")
 _TOKEN = re.compile(

@@ -21,8 +21,8 @@ from tpuctl.cli.arguments import hoist
 from tpuctl.cli.state import State
 from tpuctl.emulator.client import server_process
 
-# Run by every suite. The others take longer, and are run by `make soak`, as are all blocks that
-# need TensorFlow.
+# Run by every suite. The others take longer, and belong to the soak, as do all blocks that need
+# TensorFlow.
 QUICK = {
     "docs/guides/before-you-pay.md",
     "docs/guides/get-a-tpu.md",
@@ -85,7 +85,7 @@ def test_blocks_that_are_not_run_say_why(capsys: pytest.CaptureFixture[str]) -> 
     run = needs.pop("") + needs["tensorflow"]
     with capsys.disabled():
         quick = sum(one.needs == "" and name_of(one.page) in QUICK for one in CONSOLE)
-        print(f"\n{len(CONSOLE)} blocks of commands: {quick} run, {run - quick} by `make soak`")
+        print(f"\n{len(CONSOLE)} blocks of commands: {quick} run, {run - quick} by the soak")
         for need, number in needs.most_common():
             print(f"  {number} need {NEEDS[need]}")
     assert run > len(CONSOLE) / 2, needs

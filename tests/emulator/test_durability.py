@@ -195,6 +195,7 @@ def test_killed_at_some_moments(serve: Any) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.release("every moment; `make test` draws some of them")
 def test_killed_at_every_moment(serve: Any) -> None:
     for moment in range(1, undisturbed(serve)[-1]):
         killed_at(serve, moment)

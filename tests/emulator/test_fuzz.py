@@ -199,6 +199,7 @@ async def test_malformed_requests_are_refused_as_such(
 
 
 @pytest.mark.soak
+@pytest.mark.release("more seeds of what `make test` sends")
 @pytest.mark.parametrize("seed", range(5, 100))
 async def test_ten_thousand_malformed_requests(
     cloud: Any, sender: Sender, own_transcript: Path, seed: int
@@ -258,6 +259,7 @@ async def test_malformed_messages_are_refused_as_such(cloud: Any, seed: int) -> 
 
 
 @pytest.mark.soak
+@pytest.mark.release("more seeds of what `make test` sends")
 @pytest.mark.parametrize("seed", range(3, 30))
 async def test_thousands_of_malformed_messages(cloud: Any, seed: int) -> None:
     await fuzz_rpc(cloud, seed)

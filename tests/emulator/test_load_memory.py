@@ -164,6 +164,7 @@ def test_memory_does_not_follow_size(
 
 
 @pytest.mark.soak
+@pytest.mark.release("larger than what `make test` measures in the same way")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_gigabyte(large: Large, way: Callable[[Large, Source, int], None]) -> None:
     through(large, way, 1024 * MB, 64 * MB)

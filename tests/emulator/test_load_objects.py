@@ -121,5 +121,6 @@ async def test_work_for_each_object_is_the_same(make_cloud: Any) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.release("more of what `make test` measures in the same way")
 async def test_ten_thousand_objects(make_cloud: Any) -> None:
     await compare(make_cloud, 1000, 10_000)

@@ -124,16 +124,19 @@ async def all_answer(cloud: LocalCloud, type_name: str, workers: int, most: floa
 
 
 @pytest.mark.soak
+@pytest.mark.release("a measurement; a job on 32 runs at every commit")
 async def test_a_slice_of_32(cloud: LocalCloud) -> None:
     await all_answer(cloud, "v4-256", 32, 0.125 * 4 * GB)
 
 
 @pytest.mark.soak
+@pytest.mark.release("a measurement; a job on 32 runs at every commit")
 async def test_a_slice_of_256(cloud: LocalCloud) -> None:
     await all_answer(cloud, "v4-2048", 256, 4 * GB)
 
 
 @pytest.mark.soak
+@pytest.mark.release("a measurement; a job on 32 runs at every commit")
 async def test_a_stack_on_256(
     cloud: LocalCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -238,6 +238,7 @@ async def test_a_bundle_without_one_of_its_packs_is_never_half_unpacked(shipper:
 
 
 @pytest.mark.soak
+@pytest.mark.release("a measurement; smaller bundles go the same way")
 async def test_one_line_of_half_a_gigabyte(shipper: Shipper) -> None:
     """Thousands of files and large ones; a line changes, and kilobytes are sent."""
     for number in range(4000):

@@ -114,6 +114,7 @@ async def test_some_of_it_is_missed_when_taken_away(
 
 
 @pytest.mark.soak
+@pytest.mark.release("every permission; `make test` draws some of them")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_all_of_it_is_missed_when_taken_away(

@@ -155,6 +155,7 @@ async def test_a_disk_is_not_waited_for_when_its_machine_may_not_be_deleted(
 
 
 @pytest.mark.soak
+@pytest.mark.release("every permission; `make test` draws some of them")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_every_permission_is_needed(
     null_cloud: LocalCloud, tmp_path: Path, as_ann: Any, unwarned: None, kind: str

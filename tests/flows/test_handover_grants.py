@@ -144,6 +144,7 @@ async def test_some_permissions_are_needed(
 
 
 @pytest.mark.soak
+@pytest.mark.release("every permission; `make test` draws some of them")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_every_permission_is_needed(
     controller: Callable[[str], Awaitable[Controller]], kind: str

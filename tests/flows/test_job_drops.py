@@ -28,6 +28,7 @@ async def stack(make_stack: Callable[..., Tpuctl]) -> AsyncIterator[Tpuctl]:
     await stack.down(delete_bucket=True)
 
 
+MORE = (pytest.mark.soak, pytest.mark.release("more of the drops that `make test` has"))
 SCRIPT = """
 import sys, time
 for number in range(40000):
@@ -48,7 +49,7 @@ def whole_log() -> bytes:
     ("has_bucket", "seed", "cuts"),
     [
         (True, 1, 60),
-        pytest.param(False, 2, 100, marks=pytest.mark.soak),
+        pytest.param(False, 2, 100, marks=MORE),
     ],
 )
 async def test_every_byte_once_through_many_drops(

@@ -29,6 +29,7 @@ from tpuctl.model.log_range import LogPart
 from tpuctl.remote.transport import Transport
 
 MakeStack = Callable[..., Tpuctl]
+MORE = (pytest.mark.soak, pytest.mark.release("more seeds of what `make test` has"))
 ROOM = 1 << 20  # bytes that a log may take on its machine
 BURST = 40_000  # lines
 
@@ -204,9 +205,7 @@ def endless(size: int) -> bytes:
     return b"".join(parts)[:size]
 
 
-@pytest.mark.parametrize(
-    "seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 8))]
-)
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=MORE) for seed in range(2, 8))])
 async def test_a_machine_that_vanishes_hands_over_at_the_byte(
     stack: Tpuctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -16,6 +16,7 @@ from tpuctl.flows.attempts import attempts_of
 from tpuctl.model.events import Event, StepFinished, Warned
 
 MakeStack = Callable[..., Tpuctl]
+MORE = (pytest.mark.soak, pytest.mark.release("more seeds of what `make test` has"))
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ async def spot(make_stack: MakeStack, local_cloud: LocalCloud) -> AsyncIterator[
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
-@pytest.mark.parametrize("seed", [7, *(pytest.param(s, marks=pytest.mark.soak) for s in range(4))])
+@pytest.mark.parametrize("seed", [7, *(pytest.param(seed, marks=MORE) for seed in range(4))])
 async def test_a_preempted_job_goes_on_with_its_output(
     spot: Tpuctl, local_cloud: LocalCloud, events: list[Event], seed: int
 ) -> None:

@@ -127,6 +127,7 @@ async def test_host_keys_are_asked_for_again_before_one_is_trusted(
 
 
 @pytest.mark.soak
+@pytest.mark.release("every packet; `make test` has some of them")
 async def test_every_moment_at_which_the_connection_may_drop(bench: Bench) -> None:
     """Twice in a row; more often than there are packets."""
     for work in (bench.start, bench.settle):

@@ -26,6 +26,7 @@ def test_there_and_back(gcloud: Gcloud, bucket: str) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.release("an older client; `gcloud storage` runs at every commit")
 def test_everything(gcloud: Gcloud, bucket: str) -> None:
     root = f"gs://{bucket}"
     gcloud.gsutil("mb", root)

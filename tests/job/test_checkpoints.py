@@ -14,6 +14,7 @@ def test_only_complete_checkpoints_are_taken_up(run_check: Callable[[str], None]
 
 
 @pytest.mark.soak
+@pytest.mark.release("more kills than `make test` has, in the same way")
 def test_many_kills_in_the_midst_of_a_save(
     run_check: Callable[[str], None], job_environment: dict[str, str]
 ) -> None:

@@ -139,6 +139,7 @@ def test_the_training_asks_strategies_only_for_what_all_have(version: str) -> No
 
 
 @pytest.mark.soak
+@pytest.mark.release("released wheels never change, and names are kept")
 @pytest.mark.timeout(900)  # the first time, the wheels are downloaded
 def test_the_names_kept_are_what_the_wheels_say() -> None:
     from tpuctl.emulator.machines.images import ImageStore

@@ -164,6 +164,7 @@ def test_goes_on_bit_for_bit_where_it_was_interrupted(
 
 
 @pytest.mark.soak
+@pytest.mark.release("more kills of the training that `make test` interrupts")
 @pytest.mark.timeout(900)
 def test_more_kills_with_two_replicas(runs: Runs, tmp_path: Path, slice_of_two: str) -> None:
     machine = {"GCE_METADATA_HOST": slice_of_two, "TPU_NAME": "local"}

@@ -28,6 +28,7 @@ from tpuctl.preflight.rehearsal.observations import (
 
 pytestmark = pytest.mark.tensorflow
 Rehearse = Callable[..., Any]
+BETWEEN = (pytest.mark.soak, pytest.mark.release("between versions that run at every commit"))
 
 
 def geometric(first: float, factor: float, count: int) -> list[Any]:
@@ -180,7 +181,7 @@ def test_a_second_fit_beyond_the_steps_ends_the_script(
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("version", ["2.12.0", "2.15.0"])
+@pytest.mark.parametrize("version", ["2.12.0", pytest.param("2.15.0", marks=BETWEEN)])
 def test_older_versions_are_watched_as_well(
     rehearse: Rehearse, older: Callable[[str], Path], tmp_path: Path, version: str
 ) -> None:

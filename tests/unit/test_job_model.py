@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import random
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from tpuctl.jobs.shipped import supervisor, uploader
-from tpuctl.model.job import ENDED, JobRecord, WorkerRecord, job_status, new_job_id
+from tpuctl.model.job import (
+    ENDED,
+    JobRecord,
+    WorkerRecord,
+    WorkerState,
+    job_status,
+    new_job_id,
+)
+from tpuctl.view.explanation import STATES
 
 NOON = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)
 
@@ -120,6 +128,10 @@ def test_a_secret_cannot_hide_in_a_record() -> None:
 def test_all_who_write_and_read_records_agree_on_what_has_ended() -> None:
     """The shipped files import nothing of ours, so they have a list of their own."""
     assert frozenset(supervisor.ENDED) == frozenset(uploader.ENDED) == ENDED
+
+
+def test_every_state_is_told_in_words() -> None:
+    assert set(STATES) == {"submitted", *get_args(WorkerState)} - {"ready"}
 
 
 def test_a_machine_that_was_taken_down_is_not_the_scripts_failure() -> None:

@@ -59,6 +59,7 @@ def test_there_are_cases_of_each_verdict() -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.release("changes with the compiler alone, whose version is pinned")
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)
 def test_the_compiler_still_says_so() -> None:

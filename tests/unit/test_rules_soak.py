@@ -100,6 +100,7 @@ def test_some_files_of_the_standard_library(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.release("more files of the kind that `make test` draws")
 @pytest.mark.timeout(1800)
 def test_many_files_of_the_library_and_what_is_installed(tmp_path: Path) -> None:
     look_through(random.sample(sorted(LIBRARY.rglob("*.py")), 1000), tmp_path)

@@ -18,6 +18,7 @@ from supervised import PYTHONS, Worker
 
 from tpuctl.model.job import WorkerRecord
 
+MORE = (pytest.mark.soak, pytest.mark.release("more seeds of what `make test` has"))
 LONG = "import time\nprint('began', flush=True)\ntime.sleep(600)"
 # Counts its starts in the home folder, and takes as long as some kills.
 COUNTING = """
@@ -43,9 +44,7 @@ def supervisors(worker: Worker) -> list[int]:
     return [pid for pid, line in found if any(Path(part).name == "supervisor.py" for part in line)]
 
 
-@pytest.mark.parametrize(
-    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(3, 25))]
-)
+@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(s, marks=MORE) for s in range(3, 25))])
 def test_a_supervisor_killed_at_any_moment_is_replaced(worker: Worker, seed: int) -> None:
     choice = random.Random(seed)
     worker.give(COUNTING)

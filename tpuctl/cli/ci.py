@@ -234,11 +234,14 @@ def _write(
         )
     system, checkout = SYSTEMS[name], checkout_of(Path())
     file = checkout.root / system.file if to_stdout else place(system, checkout, output)
-    is_apart = name == "gitlab" and file.resolve() != (checkout.root / system.file).resolve()
+    main = checkout.root / system.file
+    is_apart = name == "gitlab" and file.resolve() != main.resolve()
     pipeline = render(system, state.stack_file, wishes, checkout, is_apart=is_apart)
     shown = _shown(file)
     steps = setup_steps(pipeline, checkout, wishes, shown, state.typed)
-    _warn(state, pipeline, has_repository=(checkout.root / ".git").exists())
+    _warn_of_limits(state, pipeline)
+    if not (checkout.root / ".git").exists():
+        _warn_of_no_repository(state, "" if to_stdout else shown)
     data: dict[str, Any] = {
         "file": None if to_stdout else str(file),
         "text": pipeline.text,
@@ -249,16 +252,16 @@ def _write(
         state.answer(data, lambda: print(pipeline.text, end=""))
         return
     write(file, pipeline.text)
-    state.answer(data, lambda: _show(state, pipeline, steps, shown, is_apart=is_apart))
+    include = _inside(file, checkout.root) if is_apart else ""
+    added = [_shown(main), shown] if is_apart else [shown]
+    state.answer(data, lambda: _show(pipeline, steps, shown, include, added))
 
 
-def _show(
-    state: State, pipeline: Pipeline, steps: list[Step], file: str, *, is_apart: bool
-) -> None:
+def _show(pipeline: Pipeline, steps: list[Step], file: str, include: str, added: list[str]) -> None:
     print(file)
-    if is_apart:
+    if include:
         print("\nInclude it in .gitlab-ci.yml, and add its stages to those that are there:")
-        print(f"    include: [{{local: {file}}}]")
+        print(f"    include: [{{local: {include}}}]")
         print("    stages: [tpu-check, tpu-train, tpu-down]")
     for what, meaning in pipeline.fill_in.items():
         print(f"\nTo fill in: {what}, {meaning}.")
@@ -267,7 +270,7 @@ def _show(
         print(f"\n    # {step.what}")
         for line in step.commands:
             print(f"    {line}")
-    print(f"\nNext:\n    git add {shlex.quote(file)}")
+    print(f"\nNext:\n    git add {shlex.join(added)}")
 
 
 def _shown(file: Path) -> str:
@@ -277,7 +280,13 @@ def _shown(file: Path) -> str:
     return Path(os.path.relpath(file.absolute(), Path.cwd())).as_posix()
 
 
-def _warn(state: State, pipeline: Pipeline, *, has_repository: bool) -> None:
+def _inside(file: Path, root: Path) -> str:
+    """As GitLab's `include: local` names it: seen from the repository's root."""
+    whole = file.resolve()
+    return whole.relative_to(root).as_posix() if whole.is_relative_to(root) else _shown(file)
+
+
+def _warn_of_limits(state: State, pipeline: Pipeline) -> None:
     from tpuctl.errors import Diagnostic
     from tpuctl.model.events import Warned
 
@@ -286,14 +295,18 @@ def _warn(state: State, pipeline: Pipeline, *, has_repository: bool) -> None:
         detail = "where the pipeline itself breaks, nothing but you would take the TPU away"
         hint = "Give the stack file a limit that its machines keep:\n    limits: {idle: 30m}"
         state.view.on(Warned(Diagnostic("No limits", detail, hint)))
-    if not has_repository:
-        detail = "no .git is here or above: the pipeline is written for this folder as the root"
-        state.view.on(
-            Warned(
-                Diagnostic(
-                    "Not a repository",
-                    detail,
-                    hint="Make one, then write the pipeline again:\n    git init",
-                )
-            )
+
+
+def _warn_of_no_repository(state: State, written: str) -> None:
+    """`written` is the pipeline's file, which stays as it is when it is asked for again."""
+    from tpuctl.errors import Diagnostic
+    from tpuctl.model.events import Warned
+
+    detail = "no .git is here or above: the pipeline is written for this folder as the root"
+    hint = "Make it one:\n    git init"
+    if written:
+        hint += (
+            f"\nIf a folder above is to be the root, take {written} away, and write it again "
+            "once that folder is a repository."
         )
+    state.view.on(Warned(Diagnostic("Not a repository", detail, hint)))

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,6 +20,7 @@ __all__ = [
     "EXIT_LOST",
     "EXIT_STOPPED",
     "EXIT_TIMED_OUT",
+    "EndState",
     "Form",
     "JobRecord",
     "JobStatus",
@@ -38,10 +39,9 @@ EXIT_TIMED_OUT = 124
 EXIT_STOPPED = 143
 
 Form = Literal["script", "module", "shell"]
-WorkerState = Literal[
-    "preparing", "ready", "running", "succeeded", "failed", "stopped", "timed_out", "lost"
-]
-ENDED: frozenset[WorkerState] = frozenset({"succeeded", "failed", "stopped", "timed_out", "lost"})
+EndState = Literal["succeeded", "failed", "stopped", "timed_out", "lost"]
+WorkerState = Literal["preparing", "ready", "running", EndState]
+ENDED: frozenset[WorkerState] = frozenset(get_args(EndState))
 
 WORDS = """
 acorn amber anchor apple aspen basil beacon birch bramble breeze brook candle canyon cedar cherry
@@ -215,9 +215,7 @@ class JobRecord(BaseModel):
 class JobStatus:
     """How a job fares, over all its workers."""
 
-    state: Literal[
-        "submitted", "preparing", "running", "succeeded", "failed", "stopped", "timed_out", "lost"
-    ]
+    state: Literal["submitted", "preparing", "running", EndState]
     exit_code: int | None = None  # None until every worker has ended
     worker: int | None = None  # the one that decided, where one did
     detail: str = ""
