@@ -10,8 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from terminal import Terminal
 
+from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
 from tpuctl.catalog import accelerator_types, zones
 from tpuctl.cli.commands import COMMANDS
