@@ -9,7 +9,7 @@ PYTHON ?= $(firstword $(shell for name in python3.11 python3.12 python3.13 pytho
 	$$name -c "import ensurepip" 2>/dev/null && echo $$name; done; true) python3)
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := $(shell find tpuctl templates -type f -not -name '*.pyc' 2>/dev/null) pyproject.toml README.md
+SOURCES := $(shell find tpuctl templates -type f -not -name '*.pyc' 2>/dev/null) pyproject.toml README.md Makefile
 
 .PHONY: help demo test soak ci-soak clients check unit live bench docs site lock clean
 
@@ -34,11 +34,14 @@ $(VENV)/.ready: requirements/dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	@touch $@
 
-# The wheel that users get is what runs below, so that packaging mistakes fail early.
+# The wheel that users get is what runs below, so that packaging mistakes fail early. The tests and
+# their programs import `tests` from here: the folder comes after the installed packages, so that
+# `tpuctl` remains the wheel's.
 $(VENV)/.installed: $(VENV)/.ready $(SOURCES)
 	@rm -rf build/dist
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir build/dist .
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps build/dist/tpuctl-*.whl
+	@echo "$(CURDIR)" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/tests.pth"
 	@touch $@
 
 demo: $(VENV)/.installed

@@ -5,14 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.append(str(Path(__file__).parent / "support"))  # what tests of several folders share
 
 # A shell starts what runs in the background with Ctrl-C ignored, and programs hand that on to those
 # that they start: the tests would then press a key that nobody hears.
@@ -43,7 +40,7 @@ def as_google_describes(request: pytest.FixtureRequest, transcript: Path) -> Ite
         return
     stash = request.config.stash
     if _COURT not in stash:
-        from transcripts import Court  # not for the many tests that speak to no cloud
+        from tests.support.transcripts import Court  # not for the many tests that speak to no cloud
 
         stash[_COURT] = Court(transcript)
     is_malformed = request.node.get_closest_marker("malformed") is not None
@@ -55,7 +52,8 @@ def as_google_describes(request: pytest.FixtureRequest, transcript: Path) -> Ite
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A test that needs a TensorFlow goes on where a Python for it is; 2.18.0 unless it says so."""
     for marker in item.iter_markers("tensorflow"):
-        from prerequisites import require_image  # not for the many tests that need none
+        # Not for the many tests that need none.
+        from tests.support.prerequisites import require_image
 
         for version in marker.args or ("2.18.0",):
             require_image(version)
@@ -77,7 +75,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_testnodedown(node: Any) -> None:
     stash, plain = node.config.stash, getattr(node, "workeroutput", {}).get("tally")
     if plain is not None:
-        from transcripts import Tally
+        from tests.support.transcripts import Tally
 
         stash.setdefault(_TALLY, Tally()).add(plain)
 

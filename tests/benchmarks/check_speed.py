@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from figures import TPUCTL, Figure, sized, wall
+from tests.benchmarks.figures import TPUCTL, Figure, sized, wall
 
 __all__ = ["check_speed"]
 

@@ -6,7 +6,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 
-from figures import TPUCTL, Figure, skipped, wall
+from tests.benchmarks.figures import TPUCTL, Figure, skipped, wall
 
 __all__ = ["help_time"]
 

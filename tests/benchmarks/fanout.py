@@ -7,22 +7,17 @@ import os
 import re
 import resource
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from figures import PROJECT, TPUCTL, Figure, local_cloud, sized, skipped, stack_in
-
+from tests.benchmarks.figures import PROJECT, TPUCTL, Figure, local_cloud, sized, skipped, stack_in
+from tests.support.gcloud import environment_of
+from tests.support.memory import proportional_memory
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import server_process
-
-sys.path.append(str(Path(__file__).parents[1] / "support"))
-
-from gcloud import environment_of
-from memory import proportional_memory
 
 __all__ = ["fanout"]
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import requests
-from figures import PROJECT, Figure, local_cloud, sized
 
+from tests.benchmarks.figures import PROJECT, Figure, local_cloud, sized
 from tpuctl.emulator.client import server_process
 from tpuctl.emulator.client.shell_env import environment_for
 from tpuctl.emulator.machines.images import ImageStore

@@ -11,8 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from figures import TPUCTL, Figure, local_cloud, sized, stack_in, wall
-
+from tests.benchmarks.figures import TPUCTL, Figure, local_cloud, sized, stack_in, wall
 from tpuctl.api import Tpuctl
 from tpuctl.model.events import Event, LogChunk
 

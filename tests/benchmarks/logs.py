@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
 
-from figures import TPUCTL, Figure, local_cloud, sized, stack_in
-
+from tests.benchmarks.figures import TPUCTL, Figure, local_cloud, sized, stack_in
 from tpuctl.api import Tpuctl
 from tpuctl.model.job import JobRecord
 

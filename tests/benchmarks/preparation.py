@@ -6,19 +6,15 @@ import json
 import os
 import random
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from figures import Figure, sized
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
-
-from job_environment import JOB, job_python
-from locked_environment import locked_python
+from tests.benchmarks.figures import Figure, sized
+from tests.support.job_environment import JOB, job_python
+from tests.support.locked_environment import locked_python
 
 __all__ = ["preparation"]
 

@@ -7,7 +7,6 @@ import math
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -15,12 +14,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from figures import Figure, sized
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
-
-from job_environment import JOB, job_python
-from locked_environment import locked_python
+from tests.benchmarks.figures import Figure, sized
+from tests.support.job_environment import JOB, job_python
+from tests.support.locked_environment import locked_python
 
 __all__ = ["WAYS", "Program", "Step", "pretraining", "take_turns", "write_batches"]
 

@@ -12,9 +12,10 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 
-from figures import Figure
 from rich.console import Console
 from rich.table import Table
+
+from tests.benchmarks.figures import Figure
 
 __all__ = ["LONG", "SECTIONS", "Section", "main"]
 
@@ -25,7 +26,7 @@ def _section(module: str, function: str) -> Section:
     """A section whose module is imported when it is measured: one that cannot be fails alone."""
 
     def measured() -> Iterator[Figure]:
-        yield from getattr(import_module(module), function)()
+        yield from getattr(import_module(f"tests.benchmarks.{module}"), function)()
 
     return measured
 

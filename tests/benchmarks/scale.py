@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from figures import PROJECT, Figure, sized, stack_in
-
+from tests.benchmarks.figures import PROJECT, Figure, sized, stack_in
 from tpuctl.api import Tpuctl
 from tpuctl.catalog import accelerator_type
 from tpuctl.cloud.endpoints import Endpoint
@@ -29,7 +28,7 @@ TIMES = sized(5, 1)
 ROUND_TRIP = sized(0.2, 0.01)
 GOAL = 2.0
 # A server whose machines are none: three hundred real ones would be measured instead of it.
-SERVE = Path(__file__).resolve().parents[1] / "emulator" / "serve_null.py"
+SERVE = Path(__file__).resolve().parents[1] / "support" / "serve_null.py"
 WATCH = "tpuctl.watch"
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,15 +17,11 @@ from pathlib import Path
 from shlex import join
 from typing import Any
 
-from figures import PROJECT, TPUCTL, Figure, local_cloud, sized, skipped, stack_in
-from ups import BILLING, KINDS, MEASURED, missing_image
-
+from tests.benchmarks.figures import PROJECT, TPUCTL, Figure, local_cloud, sized, skipped, stack_in
+from tests.benchmarks.ups import BILLING, KINDS, MEASURED, missing_image
+from tests.support.gcloud import environment_of
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import server_process
-
-sys.path.append(str(Path(__file__).parents[1] / "support"))
-
-from gcloud import environment_of
 
 __all__ = ["gcloud_time", "scripts_time"]
 

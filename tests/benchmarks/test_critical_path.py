@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.append(str(Path(__file__).parent))
-
-from critical_path import STEPS, VISIBLE, critical_path
-
+from tests.benchmarks.critical_path import STEPS, VISIBLE, critical_path
 from tpuctl.emulator.server import PACES
 from tpuctl.emulator.state.pace import Pace
 from tpuctl.model.plan import Action, Change, Plan

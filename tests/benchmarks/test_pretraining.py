@@ -6,15 +6,12 @@ Of the others the benchmark itself prints the weights and the first loss.
 from __future__ import annotations
 
 import math
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parent))
-
-from pretraining import WAYS as ALL
-from pretraining import Program, take_turns, write_batches
+from tests.benchmarks.pretraining import WAYS as ALL
+from tests.benchmarks.pretraining import Program, take_turns, write_batches
 
 WAYS = [way for way, (_, lock, _) in ALL.items() if lock is None]
 MODEL = {

@@ -9,14 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gcloud import require_gcloud
-from locked_environment import is_made
 
-sys.path.append(str(Path(__file__).parent))
-
-from figures import Figure
-from run import LONG, SECTIONS, main
-
+from tests.benchmarks.figures import Figure
+from tests.benchmarks.run import LONG, SECTIONS, main
+from tests.support.gcloud import require_gcloud
+from tests.support.locked_environment import is_made
 from tpuctl.preflight.compile.environments import COMPILER, LOWERING, Environments
 
 RUN = Path(__file__).with_name("run.py")

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 
 import pytest
-from projects import serving
 
-sys.path.append(str(Path(__file__).parent))
-
-from figures import stack_in
-from scripts import Made, script_of
-from ups import KINDS
+from tests.benchmarks.figures import stack_in
+from tests.benchmarks.scripts import Made, script_of
+from tests.benchmarks.ups import KINDS
+from tests.support.projects import serving
 
 KIND = "TPU VM, disk, controller"  # it has both custom roles, and its account acts as itself
 

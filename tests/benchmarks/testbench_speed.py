@@ -10,22 +10,16 @@ import http.client
 import json
 import os
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from figures import PROJECT, Figure, local_cloud, sized, skipped
-
+from tests.benchmarks.figures import PROJECT, Figure, local_cloud, sized, skipped
+from tests.support import testbench
+from tests.support.memory import proportional_memory
 from tpuctl.emulator.client import server_process
-
-sys.path.append(str(Path(__file__).parents[1] / "support"))
-
-import testbench
-from memory import proportional_memory
 
 __all__ = ["storage_speed"]
 

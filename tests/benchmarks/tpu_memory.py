@@ -14,11 +14,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
-
-from figures import Figure, sized
-from job_environment import JOB
-
+from tests.benchmarks.figures import Figure, sized
+from tests.support.job_environment import JOB
 from tpuctl.api.compile import compile_script
 from tpuctl.model.events import Event, StepFinished
 from tpuctl.preflight.compile.report import CompileReport

@@ -9,9 +9,8 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from critical_path import CriticalPath, critical_path, seconds_of, until_visible
-from figures import TPUCTL, Figure, local_cloud, sized, skipped, stack_in
-
+from tests.benchmarks.critical_path import CriticalPath, critical_path, seconds_of, until_visible
+from tests.benchmarks.figures import TPUCTL, Figure, local_cloud, sized, skipped, stack_in
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.machines.images import ImageStore
 from tpuctl.emulator.server import PACES

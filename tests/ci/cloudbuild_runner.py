@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hosts import Callers, Host
+
+from tests.ci.hosts import Callers, Host
 
 __all__ = ["Build"]
 

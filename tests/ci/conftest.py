@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from members import Member
 
-sys.path.append(str(Path(__file__).parent))
-
-from desk import Desk
-
+from tests.ci.desk import Desk
+from tests.support.members import Member
 from tpuctl.emulator.client import server_process
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from expressions import evaluate, holds, interpolated
-from hosts import Callers, Host
+
+from tests.ci.expressions import evaluate, holds, interpolated
+from tests.ci.hosts import Callers, Host
 
 __all__ = ["STAND_INS", "Actions", "Job", "Workflow"]
 

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hosts import Callers, Host
-from shells import GitLabLoader, Reference
+
+from tests.ci.hosts import Callers, Host
+from tests.ci.shells import GitLabLoader, Reference
 
 __all__ = ["STAND_INS", "Job", "Pipeline"]
 

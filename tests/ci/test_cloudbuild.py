@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cloudbuild_runner import Build
-from desk import Desk
-from hosts import Callers, Host, make_repository
 
+from tests.ci.cloudbuild_runner import Build
+from tests.ci.desk import Desk
+from tests.ci.hosts import Callers, Host, make_repository
 from tpuctl.emulator.client.server_process import LocalCloud
 
 _numbers = itertools.count(1)

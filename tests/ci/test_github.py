@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from desk import Desk
-from github_runner import Actions, Workflow
-from hosts import Callers, Host, make_repository
 
+from tests.ci.desk import Desk
+from tests.ci.github_runner import Actions, Workflow
+from tests.ci.hosts import Callers, Host, make_repository
 from tpuctl.emulator.client.server_process import LocalCloud
 
 _numbers = itertools.count(1)

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from desk import Desk
-from gitlab_runner import Pipeline
 from google.auth import identity_pool
-from hosts import Callers, Host, make_repository
 
+from tests.ci.desk import Desk
+from tests.ci.gitlab_runner import Pipeline
+from tests.ci.hosts import Callers, Host, make_repository
 from tpuctl.emulator.client.server_process import LocalCloud
 
 _numbers = itertools.count(1)

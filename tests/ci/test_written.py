@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 import yaml
-from hosts import make_repository
-from shells import GitLabLoader, require_shell, scripts_of
 
+from tests.ci.hosts import make_repository
+from tests.ci.shells import GitLabLoader, require_shell, scripts_of
 from tpuctl import __version__
 from tpuctl.errors import Conflict, Usage
 from tpuctl.flows.git_checkout import Checkout, checkout_of

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gcloud import environment_of, make_project
 from google.api_core.client_options import ClientOptions
 from google.cloud import compute_v1, storage, tpu_v2
 from google.oauth2.credentials import Credentials
-from locked_environment import locked_node_modules, locked_python
-from needed_programs import needs
 
+from tests.support.gcloud import environment_of, make_project
+from tests.support.locked_environment import locked_node_modules, locked_python
+from tests.support.needed_programs import needs
 from tpuctl.emulator.client import server_process
 
 REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements" / "clients"

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from commands import succeed
-from machine_specs import worker_spec
 
+from tests.support.commands import succeed
+from tests.support.machine_specs import worker_spec
 from tpuctl.emulator.client import server_process
 from tpuctl.emulator.client.shell_env import environment_for
 from tpuctl.emulator.machines.addresses import Addresses

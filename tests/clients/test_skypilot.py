@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from needed_programs import needs
 
+from tests.support.needed_programs import needs
 from tpuctl.emulator.client import remote_control
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(1800)]

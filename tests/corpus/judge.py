@@ -25,11 +25,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).resolve().parents[2]))
-sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
-
-from job_environment import job_python
-from lowering_environment import lowering_python
+from tests.support.job_environment import job_python
+from tests.support.lowering_environment import lowering_python
 
 __all__ = ["PROGRAMS", "VERDICTS", "Verdict", "differences", "judge", "known", "programs"]
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
-
-from check_truth import Count, Judged, alarms, check_truth, exact, judged, labelled, severities
+from tests.benchmarks.check_truth import (
+    Count,
+    Judged,
+    alarms,
+    check_truth,
+    exact,
+    judged,
+    labelled,
+    severities,
+)
 
 PRECISION, RECALL = 0.95, 0.9
 LABELS = Path(__file__).with_name("labelled") / "labels.toml"

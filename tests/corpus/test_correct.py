@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests.support.locked_environment import locked_python
 from tpuctl.preflight.check import check_project
 from tpuctl.preflight.findings import Finding, Severity, Target
 
@@ -68,11 +68,6 @@ WRONGLY_REFUSED = {
 @cache
 def sources() -> Path:
     """Where the packages' files are; none of them is ever run."""
-    sys.path.insert(0, str(ROOT / "tests" / "support"))
-    try:
-        from locked_environment import locked_python
-    finally:
-        sys.path.pop(0)
     (packages,) = locked_python(LOCK).parents[1].glob("lib/python3*/site-packages")
     return packages
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import random
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parent))
-
-from judge import PROGRAMS, Verdict, differences, judge, known, programs
+from tests.corpus.judge import PROGRAMS, Verdict, differences, judge, known, programs
 
 SAMPLE, LOWERED = 5, 12
 

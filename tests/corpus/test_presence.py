@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import tomllib
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+from tests.support import tensorflow_presence
+from tests.support.job_environment import job_python
+from tests.support.prerequisites import require_image
 from tpuctl.emulator.machines.images import ImageStore
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def load(name: str) -> ModuleType:
-    place = ROOT / "tests" / "support" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"tpuctl_tests_{name}", place)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-PRESENCE = load("tensorflow_presence")
-ROWS: list[dict[str, Any]] = tomllib.loads(PRESENCE.TABLE.read_text("utf-8"))["name"]
-READ: dict[str, str] = json.loads(PRESENCE.KEPT.read_text("utf-8"))
+ROWS: list[dict[str, Any]] = tomllib.loads(tensorflow_presence.TABLE.read_text("utf-8"))["name"]
+READ: dict[str, str] = json.loads(tensorflow_presence.KEPT.read_text("utf-8"))
 KEYS = {"name", "since", "until", "method", "legacy", "raises", "instead"}
 
 LOOK = """
@@ -94,7 +82,7 @@ def test_names_are_there_once_with_known_keys() -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"].removeprefix("tensorflow."))
 def test_a_name_is_where_the_wheels_have_it(row: dict[str, Any]) -> None:
-    said = [version for version in PRESENCE.VERSIONS if has(row, version)]
+    said = [version for version in tensorflow_presence.VERSIONS if has(row, version)]
     assert READ[row["name"]].split() == said
 
 
@@ -111,7 +99,7 @@ def disagreements(python: Path, **environment: str) -> list[str]:
 @pytest.mark.tensorflow
 def test_the_image_has_what_the_table_says() -> None:
     image = ImageStore().path_of("2.18.0") / "bin" / "python3"
-    load("job_environment").job_python()  # makes the image, too
+    job_python()  # makes the image, too
     assert disagreements(image) == []
     raising = [row["name"] for row in ROWS if row.get("raises")]
     assert raising
@@ -122,7 +110,7 @@ def test_the_image_has_what_the_table_says() -> None:
 @pytest.mark.release("the table and this Keras hardly ever change")
 @pytest.mark.tensorflow
 def test_the_older_keras_beside_it_has_what_only_keras_3_lacks() -> None:
-    python = load("job_environment").job_python()
+    python = job_python()
     assert disagreements(python, TF_USE_LEGACY_KERAS="1") == []
 
 
@@ -131,6 +119,6 @@ def test_the_older_keras_beside_it_has_what_only_keras_3_lacks() -> None:
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("version", ["2.12.0", "2.15.0"])
 async def test_older_images_have_what_the_table_says(version: str) -> None:
-    load("prerequisites").require_image(version)
+    require_image(version)
     image = await ImageStore().ensure(version, lambda line: None)
     assert disagreements(image / "bin" / "python3") == []

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import random
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.job_environment import job_python
 from tpuctl.preflight.check import check_project
 from tpuctl.preflight.findings import Finding, Severity, Target
 
@@ -59,15 +59,6 @@ def test_the_bundled_job_raises_no_false_alarm(script: str, target: Target) -> N
     report = check_project(JOB / script, target)
     assert told(tuple(one for one in report.findings if one.code != "TPU503")) == []
     assert len(report.files) > 5  # what it imports was looked at too
-
-
-def job_python() -> Path:
-    sys.path.insert(0, str(ROOT / "tests" / "support"))
-    try:
-        from job_environment import job_python as make
-    finally:
-        sys.path.pop(0)
-    return Path(make())
 
 
 @pytest.mark.soak

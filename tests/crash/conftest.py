@@ -16,17 +16,14 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # the programs' own process imports it too
-
-import forked
-import walked
-
+from tests.crash import walked
+from tests.support import forked
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 
-SERVE = Path(__file__).resolve().parents[1] / "emulator" / "serve_null.py"
+SERVE = Path(__file__).resolve().parents[1] / "support" / "serve_null.py"
 _numbers = itertools.count(1)
-forked.prepare("walked", Path(__file__).parent)
+forked.prepare(walked.__name__)
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import walked
-from conftest import KINDS, WALKED, Stage
 
+from tests.crash import walked
+from tests.crash.conftest import KINDS, WALKED, Stage
 from tpuctl.emulator.client import remote_control
 
 MakeStage = Callable[[str], Stage]

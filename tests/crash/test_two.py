@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import walked
-from conftest import KINDS, WALKED, Stage
-from test_crash import SAMPLE, compare, reference
 
+from tests.crash import walked
+from tests.crash.conftest import KINDS, WALKED, Stage
+from tests.crash.test_crash import SAMPLE, compare, reference
 from tpuctl.emulator.client import remote_control
 
 MakeStage = Callable[[str], Stage]

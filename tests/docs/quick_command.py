@@ -36,13 +36,7 @@ def quick_programs(folder: Path) -> Iterator[Path]:
     folder.mkdir(parents=True)
     address = str(folder / "socket")
     _write(folder / "tpuctl", _CLIENT.format(python=sys.executable, address=address))
-    support = Path(__file__).parents[1] / "support"
-    paths = [str(support), *filter(None, [os.environ.get("PYTHONPATH")])]
-    with subprocess.Popen(
-        [sys.executable, __file__, address],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-    ) as server:
+    with subprocess.Popen([sys.executable, __file__, address], stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         assert server.stdout.readline() == b"ready\n"
         try:
@@ -65,7 +59,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _serve(address: str) -> None:
-    import typed  # loads what commands need
+    from tests.support import typed  # loads what commands need
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listening:

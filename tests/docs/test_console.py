@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import typer
-from page_blocks import NEEDS, ROOT, Block, answers, blocks, pages
-from quick_command import quick_programs, real_programs
-from shell_session import Session
 
+from tests.docs.page_blocks import NEEDS, ROOT, Block, answers, blocks, pages
+from tests.docs.quick_command import quick_programs, real_programs
+from tests.docs.shell_session import Session
 from tpuctl.cli.app import command_line
 from tpuctl.cli.arguments import hoist
 from tpuctl.cli.state import State

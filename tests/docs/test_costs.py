@@ -8,8 +8,8 @@ import json
 import re
 
 import pytest
-from page_blocks import ROOT
 
+from tests.docs.page_blocks import ROOT
 from tpuctl.cli.main import run
 
 PAGE = (ROOT / "docs" / "guides" / "costs.md").read_text("utf-8")

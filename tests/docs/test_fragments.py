@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
-from page_blocks import ROOT, Block, blocks, pages
 
+from tests.docs.page_blocks import ROOT, Block, blocks, pages
 from tpuctl.model.schema import StackFile
 from tpuctl.model.stack import load_stack
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from commands import succeed
-from page_blocks import ROOT
+
+from tests.docs.page_blocks import ROOT
+from tests.support.commands import succeed
 
 # What a browser fetches by itself, unlike a link that somebody clicks.
 FETCHED = {

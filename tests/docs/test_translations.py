@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from page_blocks import ROOT, blocks
+
+from tests.docs.page_blocks import ROOT, blocks
 
 PAIRS = [(ROOT / "README.md", ROOT / "README.ko.md")]
 PAIRS += [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -14,17 +12,9 @@ import requests
 from google.api_core.client_options import ClientOptions
 from google.oauth2.credentials import Credentials
 
+from tests.support.null_host import NullHost
 from tpuctl.emulator.server import Server
 from tpuctl.emulator.wire.transcript import Transcript
-
-_spec = importlib.util.spec_from_file_location(
-    "emulator_null_host", Path(__file__).with_name("null_host.py")
-)
-assert _spec is not None and _spec.loader is not None
-null_host = importlib.util.module_from_spec(_spec)
-sys.modules["emulator_null_host"] = null_host
-_spec.loader.exec_module(null_host)
-NullHost = null_host.NullHost
 
 PROJECT = "local-project"
 ZONE = "europe-west4-a"

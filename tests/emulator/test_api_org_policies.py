@@ -12,8 +12,8 @@ import pytest
 import requests
 from google.oauth2.credentials import Credentials
 from googleapiclient import discovery, errors
-from members import Member, grant, in_thread
 
+from tests.support.members import Member, grant, in_thread
 from tpuctl.emulator.client import remote_control
 
 PROJECT, ORGANIZATION = "projects/local-project", "organizations/400000000001"

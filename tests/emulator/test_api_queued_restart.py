@@ -23,7 +23,7 @@ class Process:
     """A server without machines that can be killed; `serve_null.py` says why."""
 
     def __init__(self, home: Path) -> None:
-        program = Path(__file__).with_name("serve_null.py")
+        program = ROOT / "tests" / "support" / "serve_null.py"
         self.child = subprocess.Popen(
             [sys.executable, str(program), str(home), "quick"],
             stdout=subprocess.PIPE,

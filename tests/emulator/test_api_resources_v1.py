@@ -11,7 +11,8 @@ import httplib2
 import pytest
 from google.oauth2.credentials import Credentials
 from googleapiclient import discovery, errors
-from members import Member, grant
+
+from tests.support.members import Member, grant
 
 PROJECT = "local-project"
 ORGANIZATION, FOLDER = "400000000001", "500000000001"

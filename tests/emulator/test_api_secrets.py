@@ -13,7 +13,8 @@ import httplib2
 import pytest
 from google.oauth2.credentials import Credentials
 from googleapiclient import discovery, errors
-from members import Member, grant, in_thread
+
+from tests.support.members import Member, grant, in_thread
 
 PROJECT = "projects/local-project"
 AUTOMATIC = {"replication": {"automatic": {}}}

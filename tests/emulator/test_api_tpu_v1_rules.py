@@ -8,8 +8,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from described_wire import REST_RULES
 
+from tests.support.described_wire import REST_RULES
 from tpuctl.emulator.wire.messages import camel, compile_path
 
 CLIENTS = {

@@ -7,7 +7,8 @@ import json
 from typing import Any
 
 import pytest
-from described_calls import Call, judge
+
+from tests.support.described_calls import Call, judge
 
 L = "projects/local-project/locations/europe-west4-a"
 NODE = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from described_allowances import ALLOWANCES, is_allowed
-from described_calls import Call, judge
-from described_values import Complaint
-from described_wire import REST_RULES
-from descriptions import DOCUMENTS, document, find
 from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
-from transcripts import Court, calls_of, judge_line
+
+from tests.support.described_allowances import ALLOWANCES, is_allowed
+from tests.support.described_calls import Call, judge
+from tests.support.described_values import Complaint
+from tests.support.described_wire import REST_RULES
+from tests.support.descriptions import DOCUMENTS, document, find
+from tests.support.transcripts import Court, calls_of, judge_line
 
 L = "projects/local-project/locations/europe-west4-a"
 SHOWN = {"name": f"{L}/nodes/n", "acceleratorType": "v3-8", "runtimeVersion": "v2-alpha"}

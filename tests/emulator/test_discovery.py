@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from descriptions import document
 from google.oauth2.credentials import Credentials
 from googleapiclient import discovery, errors, http
 
+from tests.support.descriptions import document
 from tpuctl.emulator.wire.discovery.documents import FOLDER
 
 PROJECT = "local-project"

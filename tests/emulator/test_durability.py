@@ -9,8 +9,18 @@ from typing import Any
 
 import pytest
 import requests
-from acknowledged import BUCKET, COMPUTE, PARENT, PROJECT, ZONE, Ledger, digest, policy_of
-from killed_server import KilledServer
+
+from tests.support.acknowledged import (
+    BUCKET,
+    COMPUTE,
+    PARENT,
+    PROJECT,
+    ZONE,
+    Ledger,
+    digest,
+    policy_of,
+)
+from tests.support.killed_server import KilledServer
 
 SAMPLE = 2  # moments of each part in the suite; `make soak` takes them all
 CHUNK = 256 * 1024

@@ -11,7 +11,8 @@ from google.cloud import iam_admin_v1, tpu_v2
 from google.cloud.iam_admin_v1.services.iam.transports import IAMGrpcTransport
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 from google.rpc import error_details_pb2
-from members import Member, grant, in_thread, make_role, revoke
+
+from tests.support.members import Member, grant, in_thread, make_role, revoke
 
 PROJECT = "projects/local-project"
 ORGANIZATION, FOLDER = "organizations/400000000001", "folders/500000000001"

@@ -6,7 +6,8 @@ from typing import Any
 
 import grpc
 import pytest
-from members import Member, grant, in_thread, make_role, revoke
+
+from tests.support.members import Member, grant, in_thread, make_role, revoke
 
 PROJECT = "projects/local-project"
 ORGANIZATION, FOLDER = "organizations/400000000001", "folders/500000000001"

@@ -16,7 +16,8 @@ from google.api_core import exceptions
 from google.api_core.client_options import ClientOptions
 from google.cloud.common.types import operation_metadata  # noqa: F401  what REST operations carry
 from google.oauth2.credentials import Credentials
-from killed_server import KilledServer
+
+from tests.support.killed_server import KilledServer
 
 CLIENTS = 64
 ROUNDS = 3

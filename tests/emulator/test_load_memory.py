@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from google.cloud import storage
 from google.oauth2.credentials import Credentials
-from killed_server import KilledServer
+
+from tests.support.killed_server import KilledServer
 
 MB = 1 << 20
 BUCKET = "large-ones"

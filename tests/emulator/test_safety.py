@@ -15,8 +15,8 @@ from typing import Any
 
 import grpc
 import pytest
-from memory import family
 
+from tests.support.memory import family
 from tpuctl.emulator.client import server_process
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.emulator.server import APIS

@@ -32,7 +32,7 @@ class Process:
     """A server without machines, in a process of its own."""
 
     def __init__(self, home: Path, pace: str = "quick") -> None:
-        program = Path(__file__).with_name("serve_null.py")
+        program = ROOT / "tests" / "support" / "serve_null.py"
         self.child = subprocess.Popen(
             [sys.executable, str(program), str(home), pace],
             stdout=subprocess.PIPE,

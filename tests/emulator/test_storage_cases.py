@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from google.oauth2.credentials import Credentials
-from projects import serving
-from storage_cases import Case, Server, load, run
+
+from tests.support.projects import serving
+from tests.support.storage_cases import Case, Server, load, run
 
 
 @pytest.fixture(scope="module")

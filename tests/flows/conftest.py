@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from projects import Project, serving
 
+from tests.support.projects import Project, serving
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import server_process
 from tpuctl.model.events import Event

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from projects import Bench, Project
 
+from tests.support.projects import Bench, Project
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, InvalidStack
 from tpuctl.flows.workers import controller_transport

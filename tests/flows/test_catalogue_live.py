@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from projects import Bench, Project
 
+from tests.support.projects import Bench, Project
 from tpuctl import catalog
 from tpuctl.catalog import tpu as table
 from tpuctl.cli.main import run

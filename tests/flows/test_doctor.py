@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from grants import ANN, Pipeline
-from members import Member, grant
-from projects import Project
 
+from tests.support.grants import ANN, Pipeline
+from tests.support.members import Member, grant
+from tests.support.projects import Project
 from tpuctl.cli.main import run
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import GOOGLE

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import yaml
-from grants import Pipeline, was_refused
-from members import OWNER, Member, grant, make_role, revoke
-from projects import Project
 
+from tests.support.grants import Pipeline, was_refused
+from tests.support.members import OWNER, Member, grant, make_role, revoke
+from tests.support.projects import Project
 from tpuctl.api import Tpuctl
 from tpuctl.api.doctor import role_of
 from tpuctl.emulator.client import remote_control

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from projects import Project
 
+from tests.support.projects import Project
 from tpuctl.api import Tpuctl
 from tpuctl.errors import InvalidStack
 from tpuctl.flows.forward import WantedPort

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from members import Member, grant
 
+from tests.support.members import Member, grant
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.model.events import Event, JobEnded, Note

@@ -6,9 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from members import Member, grant, make_role, revoke
-from projects import Bench, Project
-
+from tests.support.members import Member, grant, make_role, revoke
+from tests.support.projects import Bench, Project
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.resources.custom_roles import watch_permissions
 from tpuctl.resources.iam_grants import ROLES, WRITERS

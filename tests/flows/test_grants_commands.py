@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from members import Member
-from projects import Project
 
+from tests.support.members import Member
+from tests.support.projects import Project
 from tpuctl.cli.main import run
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grants import ANN, KINDS, Bench, needed_by, was_refused
-from members import OWNER, Member, grant, make_role
-from projects import Project
 
+from tests.support.grants import ANN, KINDS, Bench, needed_by, was_refused
+from tests.support.members import OWNER, Member, grant, make_role
+from tests.support.projects import Project
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud

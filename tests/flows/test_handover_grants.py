@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from members import Member, grant, make_role, revoke
-from projects import Bench, Project
 
+from tests.support.members import Member, grant, make_role, revoke
+from tests.support.projects import Bench, Project
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud

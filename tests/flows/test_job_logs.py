@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from terminal import Terminal
 
+from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import NotFound

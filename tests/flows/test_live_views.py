@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from commands import succeed
-from screen import Screen
-from terminal import Terminal
 
+from tests.support.commands import succeed
+from tests.support.screen import Screen
+from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control, server_process
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from prerequisites import hide_interpreters
 
 import tpuctl
+from tests.support.prerequisites import hide_interpreters
 from tpuctl.emulator.client import server_process
 from tpuctl.interpreters import own
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from projects import Bench, Project
 from referencing import Registry, Resource
 
+from tests.support.projects import Bench, Project
 from tpuctl.api import Tpuctl
 from tpuctl.cli.commands import COMMANDS
 from tpuctl.cli.main import run

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from projects import Bench, Project
 
+from tests.support.projects import Bench, Project
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import TpuctlError
 from tpuctl.model.events import StepProgress

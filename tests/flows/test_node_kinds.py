@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from projects import Project
 
+from tests.support.projects import Project
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.operations import long_operation
 from tpuctl.errors import TpuctlError

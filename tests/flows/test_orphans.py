@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from projects import ZONE, Bench, Project
 
+from tests.support.projects import ZONE, Bench, Project
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.operations import compute_operation, long_operation
 from tpuctl.emulator.client import remote_control

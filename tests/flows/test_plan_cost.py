@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from projects import Bench, Project
 
+from tests.support.projects import Bench, Project
 from tpuctl.model.stack_cost import cost_of
 
 # Published, in US dollars an hour in europe-west4: v3-8 8.80, v3-32 on spot 0.66 a chip,

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from stack_checks import ask, check_made, check_nothing_left, check_second_up
 
+from tests.support.stack_checks import ask, check_made, check_nothing_left, check_second_up
 from tpuctl.api import Down, Tpuctl
 from tpuctl.cloud.operations import compute_operation, long_operation
 from tpuctl.emulator.client import remote_control, server_process

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import succeed
 
 import tpuctl
+from tests.support.commands import succeed
 from tpuctl import BlockingTpuctl, TpuctlError
 from tpuctl.emulator.client.server_process import LocalCloud
 

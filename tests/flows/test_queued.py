@@ -12,8 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from queued import FLEX_START, OTHER, PROJECT, ZONE, ask, nodes_of, request_of, with_queue
 
+from tests.support.queued import (
+    FLEX_START,
+    OTHER,
+    PROJECT,
+    ZONE,
+    ask,
+    nodes_of,
+    request_of,
+    with_queue,
+)
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, Denied, NoCapacity, OperationFailed, TpuctlError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from queued import FLEX_START, PROJECT, ZONE, nodes_of, path, request_of, with_queue
 
+from tests.support.queued import FLEX_START, PROJECT, ZONE, nodes_of, path, request_of, with_queue
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import NoCapacity, TpuctlError

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from terminal import Terminal
 
+from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control, server_process
 

@@ -7,8 +7,8 @@ import random
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from recovering import COUNTING, befall, log_of, notes, script, until
 
+from tests.support.recovering import COUNTING, befall, log_of, notes, script, until
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud

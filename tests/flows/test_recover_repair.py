@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from queued import with_queue
-from recovering import COUNTING, befall, log_of, notes, script, until
 
+from tests.support.queued import with_queue
+from tests.support.recovering import COUNTING, befall, log_of, notes, script, until
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud

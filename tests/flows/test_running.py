@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-from projects import Bench, Project
-from terminal import Terminal
 
+from tests.support.projects import Bench, Project
+from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from members import Member, grant
-from projects import Bench, Project
 
+from tests.support.members import Member, grant
+from tests.support.projects import Bench, Project
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Conflict, NotFound

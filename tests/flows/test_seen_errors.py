@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from projects import Bench, Project, serving
 
+from tests.support.projects import Bench, Project, serving
 from tpuctl import errors
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control

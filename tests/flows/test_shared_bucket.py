@@ -7,8 +7,8 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from projects import Bench, Project
 
+from tests.support.projects import Bench, Project
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.model.plan import Action
 from tpuctl.resources.iam_grants import ROLES

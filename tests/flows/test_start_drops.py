@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from relay import Cut, Relay, cut_transport
 
+from tests.support.relay import Cut, Relay, cut_transport
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.emulator.client import remote_control, server_process

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from projects import ZONE, Project
 
+from tests.support.projects import ZONE, Project
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud

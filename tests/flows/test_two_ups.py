@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from projects import Project
 
+from tests.support.projects import Project
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Denied
 from tpuctl.remote.keys import own_key

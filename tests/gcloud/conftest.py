@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from gcloud import Gcloud, make_project, require_gcloud
-from projects import serving
 
+from tests.support.gcloud import Gcloud, make_project, require_gcloud
+from tests.support.projects import serving
 from tpuctl.emulator.client import server_process
 
 MakeGcloud = Callable[..., Gcloud]

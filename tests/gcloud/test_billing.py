@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from gcloud import BILLING, Gcloud
+
+from tests.support.gcloud import BILLING, Gcloud
 
 OPEN = BILLING.partition("/")[2]
 CLOSED = "0C105E-0C105E-0C105E"

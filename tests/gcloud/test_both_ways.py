@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gcloud import Gcloud
-from projects import Project
 
+from tests.support.gcloud import Gcloud
+from tests.support.projects import Project
 from tpuctl.emulator.client.server_process import LocalCloud
 
 ZONE = "us-central1-b"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from gcloud import Gcloud
+
+from tests.support.gcloud import Gcloud
 
 INSTANCES = ("compute", "instances")
 SMALL = ("--machine-type=n1-standard-1", "--image-family=debian-12", "--image-project=debian-cloud")

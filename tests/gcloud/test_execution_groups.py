@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from gcloud import ZONE, Gcloud
+
+from tests.support.gcloud import ZONE, Gcloud
 
 GROUPS = ("compute", "tpus", "execution-groups")
 WANTED = ("--name=pair", "--accelerator-type=v2-8")

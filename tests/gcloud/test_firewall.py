@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from gcloud import Gcloud
+
+from tests.support.gcloud import Gcloud
 
 RULES = ("compute", "firewall-rules")
 

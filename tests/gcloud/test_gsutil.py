@@ -6,7 +6,8 @@ import itertools
 import os
 
 import pytest
-from gcloud import Gcloud
+
+from tests.support.gcloud import Gcloud
 
 _numbers = itertools.count(1)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from gcloud import Gcloud
 
+from tests.support.gcloud import Gcloud
 from tpuctl.emulator.client import remote_control
 from tpuctl.remote.iap import Destination, IapWay, Relay
 

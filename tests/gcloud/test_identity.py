@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gcloud import Gcloud, make_project
 
+from tests.support.gcloud import Gcloud, make_project
 from tpuctl.emulator.client.server_process import LocalCloud
 
 ACCOUNTS = ("iam", "service-accounts")

@@ -7,13 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import succeed
-from gcloud import require_gcloud
-from projects import serving
 
-sys.path.append(str(Path(__file__).parents[1] / "docs"))
-
-from page_blocks import ROOT, blocks
+from tests.docs.page_blocks import ROOT, blocks
+from tests.support.commands import succeed
+from tests.support.gcloud import require_gcloud
+from tests.support.projects import serving
 
 
 def test_first_block_for_other_clients_answers(

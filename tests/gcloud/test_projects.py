@@ -6,7 +6,8 @@ import os
 from typing import Any
 
 import pytest
-from gcloud import Gcloud
+
+from tests.support.gcloud import Gcloud
 
 ORGANIZATION, FOLDER = "400000000001", "500000000001"
 

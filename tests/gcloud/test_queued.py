@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from gcloud import ZONE, Gcloud
+
+from tests.support.gcloud import ZONE, Gcloud
 
 QUEUED = ("compute", "tpus", "queued-resources")
 WANTED = ("--accelerator-type=v2-8", "--runtime-version=tpu-ubuntu2204-base")

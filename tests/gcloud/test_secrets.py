@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from gcloud import Gcloud, make_project
 
+from tests.support.gcloud import Gcloud, make_project
 from tpuctl.emulator.client.server_process import LocalCloud
 
 ACCESSOR = "roles/secretmanager.secretAccessor"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from gcloud import BILLING, Gcloud
+
+from tests.support.gcloud import BILLING, Gcloud
 
 
 @pytest.mark.soak

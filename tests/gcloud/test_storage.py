@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import requests
-from gcloud import Gcloud
 
+from tests.support.gcloud import Gcloud
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 

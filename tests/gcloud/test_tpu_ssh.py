@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from gcloud import Gcloud
+
+from tests.support.gcloud import Gcloud
 
 TPUS = ("compute", "tpus", "tpu-vm")
 QUEUED = ("compute", "tpus", "queued-resources")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from gcloud import ZONE, Gcloud
+
+from tests.support.gcloud import ZONE, Gcloud
 
 TPUS = ("compute", "tpus")
 WANTED = ("--accelerator-type=v2-8", "--version=2.12.0", "--network=default")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from gcloud import ZONE, Gcloud
+
+from tests.support.gcloud import ZONE, Gcloud
 
 TPUS = ("compute", "tpus", "tpu-vm")
 VERSION = "--version=tpu-ubuntu2204-base"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import subprocess
 import sys
@@ -12,6 +11,8 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+
+from tests.support import job_environment as made_environment
 
 TESTS = Path(__file__).resolve().parents[1]
 JOB = TESTS.parent / "templates" / "jobs" / "bert-pretraining"
@@ -42,16 +43,6 @@ PURE = {
 NAMES = ("corpus", "errors", "files", "gather", "options", "refusal", "training")
 
 
-def support() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "tpuctl_tests_job_environment", TESTS / "support" / "job_environment.py"
-    )
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="session")
 def job() -> Iterator[SimpleNamespace]:
     """The job's modules that need no TensorFlow, without their names staying importable."""
@@ -74,7 +65,7 @@ def forget() -> dict[str, ModuleType]:
 @pytest.fixture(scope="session")
 def job_python() -> Path:
     """A Python with TensorFlow and the job's requirements."""
-    return Path(support().job_python())
+    return Path(made_environment.job_python())
 
 
 @pytest.fixture

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.support.locked_environment import locked_python
 
 TESTS = Path(__file__).resolve().parents[1]
 JOB = TESTS.parent / "templates" / "jobs" / "bert-pretraining"
@@ -18,12 +19,7 @@ RECORDS = ["--sequence-length", "64", "--shards", "5", "--seed", "3", "--duplica
 @pytest.fixture(scope="module")
 def beam_python() -> Path:
     """A Python with Apache Beam and without TensorFlow."""
-    path = TESTS / "support" / "locked_environment.py"
-    spec = importlib.util.spec_from_file_location("tpuctl_tests_locked_environment", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return Path(module.locked_python(LOCK))
+    return Path(locked_python(LOCK))
 
 
 def text_in(folder: Path) -> Path:

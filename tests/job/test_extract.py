@@ -20,8 +20,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from memory import family, proportional_memory
-from wiki_dumps import HEAD, TAIL, multistream, page, whole
+
+from tests.support.memory import family, proportional_memory
+from tests.support.wiki_dumps import HEAD, TAIL, multistream, page, whole
 
 JOB = Path(__file__).resolve().parents[2] / "templates" / "jobs" / "bert-pretraining"
 

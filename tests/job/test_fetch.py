@@ -17,7 +17,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from mirror import Mirror, serving
+
+from tests.support.mirror import Mirror, serving
 
 JOB = Path(__file__).resolve().parents[2] / "templates" / "jobs" / "bert-pretraining"
 CONTENT = random.Random(1).randbytes(3_000_000)

@@ -6,13 +6,14 @@ They do not run here: what they have was read out of their wheels, by `tensorflo
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from tests.support import tensorflow_names
 
 TESTS = Path(__file__).resolve().parents[1]
 TRAINING = TESTS.parent / "templates" / "jobs" / "bert-pretraining" / "training"
@@ -21,16 +22,6 @@ STRATEGIES = ("MirroredStrategy", "OneDeviceStrategy")
 
 Names = dict[str, list[str]]
 every_version = pytest.mark.parametrize("version", sorted(KEPT))
-
-
-def support() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "tpuctl_tests_tensorflow_names", TESTS / "support" / "tensorflow_names.py"
-    )
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def module_of(names: Names) -> Any:
@@ -144,6 +135,7 @@ def test_the_training_asks_strategies_only_for_what_all_have(version: str) -> No
 def test_the_names_kept_are_what_the_wheels_say() -> None:
     from tpuctl.emulator.machines.images import ImageStore
 
-    reader = support()
-    found = reader.sources(ImageStore().cache / "tensorflow-names")
-    assert {version: reader.read_names(folder) for version, folder in found.items()} == KEPT
+    found = tensorflow_names.sources(ImageStore().cache / "tensorflow-names")
+    assert {
+        version: tensorflow_names.read_names(folder) for version, folder in found.items()
+    } == KEPT

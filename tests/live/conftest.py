@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parent))
-
-from harness.live import Live
-from harness.settings import Settings
+from tests.live.harness.live import Live
+from tests.live.harness.settings import Settings
 
 # `make live` says by this which run it is; without it nothing here speaks to any cloud.
 RUN = os.environ.get("TPUCTL_LIVE_RUN")

@@ -17,9 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness.compare import write_differences
-from harness.settings import ROOT, Settings, WrongSettings
-
+from tests.live.harness.compare import write_differences
+from tests.live.harness.settings import ROOT, Settings, WrongSettings
 from tpuctl.emulator.client import remote_control, server_process
 
 HERE = Path(__file__).resolve().parent
@@ -147,7 +146,7 @@ def end(process: subprocess.Popen[Any]) -> None:
 
 def clean(run: Path, environment: dict[str, str]) -> bool:
     """Whether nothing is left. In a session of its own, which no Ctrl-C of ours reaches."""
-    command = [sys.executable, "-m", "harness.cleanup", str(run)]
+    command = [sys.executable, "-P", "-m", "tests.live.harness.cleanup", str(run)]
     process = subprocess.Popen(command, cwd=HERE, env=environment, start_new_session=True)
     is_warned = False
     while True:

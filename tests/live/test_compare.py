@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.compare import Difference, compare, report, write_differences
+
+from tests.live.harness.compare import Difference, compare, report, write_differences
 
 Record = dict[str, Any]
 Change = Callable[[Record], None]

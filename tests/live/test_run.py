@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.compare import compare, load
-from harness.settings import Settings
 
+from tests.live.harness.compare import compare, load
+from tests.live.harness.settings import Settings
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control, server_process
 
@@ -186,7 +186,7 @@ async def test_what_cannot_be_taken_away_is_told_with_the_command(
 
 def clean(run: Path) -> tuple[int, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "harness.cleanup", run],
+        [sys.executable, "-P", "-m", "tests.live.harness.cleanup", run],
         cwd=HERE,
         capture_output=True,
         text=True,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from harness.settings import Settings, WrongSettings, default_type
 
+from tests.live.harness.settings import Settings, WrongSettings, default_type
 from tpuctl.catalog import accelerator_type, accelerator_types, node_price
 from tpuctl.model.stack import load_stack
 

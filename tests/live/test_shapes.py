@@ -11,9 +11,9 @@ from google.api_core.iam import Policy
 from google.cloud.compute_v1.types import Firewall
 from google.cloud.tpu_v2.types import Node, OperationMetadata
 from google.longrunning.operations_pb2 import Operation
-from harness.recorder import Recorder
-from harness.shapes import as_json, called, constants, fields, redacted
 
+from tests.live.harness.recorder import Recorder
+from tests.live.harness.shapes import as_json, called, constants, fields, redacted
 from tpuctl.errors import NotFound
 
 NODE = Node(

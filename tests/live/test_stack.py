@@ -12,11 +12,17 @@ import time
 from typing import Any
 
 import pytest
-from harness.cleanup import left
-from harness.live import Live
-from harness.settings import NODE_TYPE, node_zone
-from stack_checks import ask, bucket_name, check_made, check_nothing_left, check_second_up
 
+from tests.live.harness.cleanup import left
+from tests.live.harness.live import Live
+from tests.live.harness.settings import NODE_TYPE, node_zone
+from tests.support.stack_checks import (
+    ask,
+    bucket_name,
+    check_made,
+    check_nothing_left,
+    check_second_up,
+)
 from tpuctl.cloud.classification import NodesClosed
 from tpuctl.errors import NotFound, TpuctlError, Usage
 from tpuctl.flows.permissions import missing_permissions

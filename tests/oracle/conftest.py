@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from google.auth.credentials import AnonymousCredentials
-from storage_cases import Server
-from testbench import checkout, running
+
+from tests.support.storage_cases import Server
+from tests.support.testbench import checkout, running
 
 
 @pytest.fixture(scope="session")

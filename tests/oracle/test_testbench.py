@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from storage_cases import Case, Server, load, run
+
+from tests.support.storage_cases import Case, Server, load, run
 
 CASES = load() if os.environ.get("TPUCTL_STORAGE_TESTBENCH") else load()[:1]
 

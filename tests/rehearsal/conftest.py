@@ -110,7 +110,7 @@ def rehearse(tmp_path: Path) -> Callable[..., Rehearsed]:
 
 
 def image(version: str) -> Path:
-    from prerequisites import require_image
+    from tests.support.prerequisites import require_image
 
     require_image(version)
     made = asyncio.run(ImageStore().ensure(version, lambda line: print(line, file=sys.stderr)))
@@ -126,7 +126,7 @@ def tensorflow() -> Path:
 @pytest.fixture(scope="session")
 def job_python() -> Path:
     """A Python with transformers and tf_keras beside Keras 3."""
-    from job_environment import job_python
+    from tests.support.job_environment import job_python
 
     return Path(job_python())
 

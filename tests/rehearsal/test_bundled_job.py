@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_environment import JOB
 
+from tests.support.job_environment import JOB
 from tpuctl.preflight.rehearsal.observations import (
     Checkpoint,
     Compiled,

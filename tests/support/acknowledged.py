@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import requests
-from killed_server import KilledServer
+
+from tests.support.killed_server import KilledServer
 
 __all__ = ["BUCKET", "COMPUTE", "PARENT", "PROJECT", "ZONE", "Ledger", "digest", "policy_of"]
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
-from described_errors import check_error
-from described_values import Complaint, Side, check_schema, check_text
-from descriptions import Described, find
+from tests.support.described_errors import check_error
+from tests.support.described_values import Complaint, Side, check_schema, check_text
+from tests.support.descriptions import Described, find
 
 __all__ = ["Call", "Verdict", "judge"]
 

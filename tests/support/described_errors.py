@@ -11,9 +11,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from described_values import Complaint
 from google.protobuf import json_format
 from google.rpc import code_pb2, error_details_pb2, status_pb2
+
+from tests.support.described_values import Complaint
 
 __all__ = ["check_error", "check_status"]
 

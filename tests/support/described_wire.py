@@ -10,12 +10,12 @@ from functools import cache
 from typing import Any
 from urllib.parse import urlencode
 
-from described_calls import Call
-from described_values import Complaint
 from google.api_core import path_template
 from google.cloud.common import OperationMetadata
 from google.protobuf import json_format
 
+from tests.support.described_calls import Call
+from tests.support.described_values import Complaint
 from tpuctl.emulator.server import APIS
 from tpuctl.emulator.tpu.v2alpha1_messages import extended
 from tpuctl.emulator.wire.messages import Method, camel, methods_of, shared_methods

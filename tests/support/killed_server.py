@@ -6,18 +6,18 @@ make, move or remove a file in its folder. They are counted from the start of th
 
 from __future__ import annotations
 
-import importlib
 import signal
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-import forked
 import requests
+
+from tests.support import forked
 
 __all__ = ["KilledServer"]
 
-forked.prepare("served", Path(__file__).parent)
+forked.prepare("tests.support.served")
 
 _SECONDS = 20.0
 
@@ -92,4 +92,6 @@ class KilledServer:
 
 def _serve(*arguments: Any) -> None:
     """In the fork: importing this here would make every run of the tests wait for it."""
-    importlib.import_module("served").serve(*arguments)
+    from tests.support.served import serve
+
+    serve(*arguments)

@@ -12,8 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from prerequisites import absent
-
+from tests.support.prerequisites import absent
 from tpuctl.emulator.machines.images import ImageStore
 from tpuctl.interpreters import Interpreter, find, or_list
 

@@ -14,8 +14,8 @@ from functools import cache
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from descriptions import DOCUMENTS, Described, document
-from malformed_bytes import DISTORTIONS, Chance, HttpRequest, framed
+from tests.support.descriptions import DOCUMENTS, Described, document
+from tests.support.malformed_bytes import DISTORTIONS, Chance, HttpRequest, framed
 
 __all__ = ["ODD_TEXTS", "THERE", "described_methods", "requests_of"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from malformed import ODD_TEXTS, THERE
-from malformed_bytes import Chance
+from tests.support.malformed import ODD_TEXTS, THERE
+from tests.support.malformed_bytes import Chance
 
 __all__ = ["random_message"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import importlib
 import itertools
 import json
 import os
@@ -20,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import forked
 import pytest
 
+from tests.support import forked
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud, status
@@ -32,11 +31,11 @@ from tpuctl.polling import Backoff, wait_until
 
 __all__ = ["Bench", "Project", "serving"]
 
-SERVE = Path(__file__).resolve().parents[1] / "emulator" / "serve_null.py"
+SERVE = Path(__file__).resolve().with_name("serve_null.py")
 ACCOUNT = "010CA1-010CA1-010CA1"  # the local cloud's open billing account
 ZONE = "europe-west4-a"
 _numbers = itertools.count(1)
-forked.prepare("typed", Path(__file__).parent)
+forked.prepare("tests.support.typed")
 
 
 @contextmanager
@@ -136,7 +135,9 @@ class Bench:
 
 def _typed(*arguments: Any) -> None:
     """In the fork: importing this here would make every run of the tests wait for it."""
-    importlib.import_module("typed").typed(*arguments)
+    from tests.support.typed import typed
+
+    typed(*arguments)
 
 
 class Project:

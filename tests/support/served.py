@@ -11,12 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support.null_host import NullHost
 from tpuctl.emulator.server import Server
 from tpuctl.google_imports import compute_service
-
-sys.path.append(str(Path(__file__).parents[1] / "emulator"))
-
-from null_host import NullHost
 
 __all__ = ["serve"]
 

@@ -30,7 +30,8 @@ from pathlib import Path
 from typing import Any
 
 from google.cloud import storage
-from storage_steps import Server, Step
+
+from tests.support.storage_steps import Server, Step
 
 __all__ = ["Case", "Server", "load", "run"]
 

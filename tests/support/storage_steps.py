@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import requests
-from cutting import Cutter
 from google.api_core import exceptions
 from google.cloud import storage
+
+from tests.support.cutting import Cutter
 
 __all__ = ["Server", "Step"]
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from described_allowances import is_allowed
-from described_calls import Call, Verdict, judge
-from described_errors import check_status
-from described_wire import Unsayable, as_call, is_known
+from tests.support.described_allowances import is_allowed
+from tests.support.described_calls import Call, Verdict, judge
+from tests.support.described_errors import check_status
+from tests.support.described_wire import Unsayable, as_call, is_known
 
 __all__ = ["SIDES", "Court", "Tally", "calls_of", "judge_line", "judge_lines"]
 

@@ -6,9 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from supervised import PYTHONS
-
 import tpuctl.jobs.shipped
+from tests.support.supervised import PYTHONS
 
 ARRIVAL = Path(tpuctl.jobs.shipped.__path__[0]) / "arrival.py"
 

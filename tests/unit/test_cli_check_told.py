@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import succeed
-from terminal import Terminal
 
+from tests.support.commands import succeed
+from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
 from tpuctl.cli.main import run
 from tpuctl.errors import Refused

@@ -7,11 +7,11 @@ from pathlib import Path
 import grpc
 import pytest
 import requests
-from fake_clock import FakeClock
 from google.api_core import exceptions as api
 from google.auth import exceptions as auth
 from google.cloud.storage.exceptions import DataCorruption
 
+from tests.support.fake_clock import FakeClock
 from tpuctl.cloud.classification import AlreadyExists, ApiDisabled, classify
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import GOOGLE, Endpoint

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from terminal import Terminal
 
+from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
 from tpuctl.catalog import accelerator_types, zones
 from tpuctl.cli.commands import COMMANDS

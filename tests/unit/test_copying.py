@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from ssh_server import FileServer, serving_files
 
+from tests.support.ssh_server import FileServer, serving_files
 from tpuctl.errors import NotFound, RemoteFailed, TpuctlError, Unreachable, Usage
 from tpuctl.flows.cp import Copied, copy
 from tpuctl.model.copy_path import copying

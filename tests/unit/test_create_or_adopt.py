@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from fake_clock import FakeClock
 
+from tests.support.fake_clock import FakeClock
 from tpuctl.cloud.classification import AlreadyExists
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint

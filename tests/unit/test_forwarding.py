@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from ssh_server import FileServer, serving_files
 
+from tests.support.ssh_server import FileServer, serving_files
 from tpuctl.errors import Unreachable, Usage
 from tpuctl.flows.forward import WantedPort, forwarding
 from tpuctl.model.events import Event, PortForwarded, Warned

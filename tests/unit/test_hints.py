@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import typer
-from hints import COMMAND, commands_told, sites
 
+from tests.support.hints import COMMAND, commands_told, sites
 from tpuctl.cli.app import command_line
 from tpuctl.cli.arguments import hoist
 from tpuctl.cli.commands import COMMANDS

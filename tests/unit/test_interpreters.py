@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from prerequisites import absent, hide_interpreters, other_interpreter
 
+from tests.support.prerequisites import absent, hide_interpreters, other_interpreter
 from tpuctl import interpreters
 from tpuctl.interpreters import Interpreter, find, or_list, own
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from prerequisites import hide_interpreters
 
+from tests.support.prerequisites import hide_interpreters
 from tpuctl.api.local_cloud import prepare_image
 from tpuctl.emulator.machines.images import ImageStore
 from tpuctl.errors import TpuctlError

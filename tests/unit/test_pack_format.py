@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from supervised import PYTHONS
 
 import tpuctl.jobs.shipped
+from tests.support.supervised import PYTHONS
 from tpuctl.errors import Conflict
 from tpuctl.jobs.bundle import Bundle, Source, build_bundle
 from tpuctl.jobs.chunking import LARGEST

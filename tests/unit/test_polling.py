@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from fake_clock import FakeClock
 
+from tests.support.fake_clock import FakeClock
 from tpuctl.errors import TimedOut
 from tpuctl.polling import Backoff, all_ended, wait_until
 

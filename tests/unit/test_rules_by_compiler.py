@@ -63,7 +63,7 @@ def test_there_are_cases_of_each_verdict() -> None:
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)
 def test_the_compiler_still_says_so() -> None:
-    from lowering_environment import lowering_python
+    from tests.support.lowering_environment import lowering_python
 
     program = ROOT / "tests" / "benchmarks" / "programs" / "expressions.py"
     done = subprocess.run(

@@ -123,7 +123,7 @@ def test_no_function_is_refused_for_what_the_compiler_has() -> None:
 @pytest.mark.soak
 @pytest.mark.tensorflow
 def test_tensorflow_has_the_functions_that_are_refused() -> None:
-    from job_environment import job_python
+    from tests.support.job_environment import job_python
 
     program = (
         "import functools, json, sys\nimport tensorflow as tf\nnames = json.load(sys.stdin)\n"

@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from supervised import PATIENCE, PYTHONS, Worker
 
+from tests.support.supervised import PATIENCE, PYTHONS, Worker
 from tpuctl.jobs.shipped.folder import Folder
 from tpuctl.model.job import WorkerRecord
 

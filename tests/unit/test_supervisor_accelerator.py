@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from supervised import PATIENCE, PYTHONS, Worker
+
+from tests.support.supervised import PATIENCE, PYTHONS, Worker
 
 Hold = Callable[..., "subprocess.Popen[bytes]"]
 SEES = "import glob, os\nprint(*map(os.path.basename, glob.glob(os.path.expanduser('~/tmp/*'))))"

@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from supervised import PYTHONS, ClockedWorker
 
+from tests.support.supervised import PYTHONS, ClockedWorker
 from tpuctl.model.job import WorkerRecord
 
 HOUR = 3600.0

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wheels import make_project, make_wheel
 
 import tpuctl.jobs.shipped
+from tests.support.wheels import make_project, make_wheel
 
 SCRIPT = Path(tpuctl.jobs.shipped.__path__[0]) / "environment.py"
 PATIENCE = 120.0

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from supervised import PATIENCE, PYTHONS, Worker
 
+from tests.support.supervised import PATIENCE, PYTHONS, Worker
 from tpuctl.model.job import WorkerRecord
 
 AGENT = "service-495559152420@cloud-tpu.iam.gserviceaccount.com"

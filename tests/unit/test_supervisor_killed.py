@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from supervised import PYTHONS, Worker
 
+from tests.support.supervised import PYTHONS, Worker
 from tpuctl.model.job import WorkerRecord
 
 MORE = (pytest.mark.soak, pytest.mark.release("more seeds of what `make test` has"))

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from supervised import PATIENCE, PYTHONS, Worker
 
+from tests.support.supervised import PATIENCE, PYTHONS, Worker
 from tpuctl.jobs.shipped import logfile, tail
 from tpuctl.jobs.shipped.folder import Folder
 from tpuctl.jobs.shipped.logfile import Freed, Log, can_free

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from supervised import PYTHONS, Worker
-from wheels import make_project, make_wheel
 
 import tpuctl.jobs.shipped
+from tests.support.supervised import PYTHONS, Worker
+from tests.support.wheels import make_project, make_wheel
 
 GROUNDWORK = Path(tpuctl.jobs.shipped.__path__[0]) / "setup_command.py"
 WHICH = "import sys; print(sys.executable)"

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from supervised import PYTHONS, ClockedWorker
+
+from tests.support.supervised import PYTHONS, ClockedWorker
 
 # Saves when it is told to end, for as long as it is not let go on; a second SIGTERM interrupts it.
 SAVING = """

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from supervised import PYTHONS, Worker
+
+from tests.support.supervised import PYTHONS, Worker
 
 SCRIPT = (
     "import os\nprint('began', flush=True)\nopen(os.path.expanduser('~/began'), 'a').write('.')"

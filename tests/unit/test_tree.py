@@ -10,8 +10,8 @@ import time
 import pytest
 from rich.console import Console
 from rich.text import Text
-from screen import Screen
 
+from tests.support.screen import Screen
 from tpuctl.model.events import (
     Outcome,
     Planned,

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from screen import Screen
-from terminal import Terminal
+
+from tests.support.screen import Screen
+from tests.support.terminal import Terminal
 
 # A stack of 64 nodes and an upload, told to the view that fits.
 STORY = """

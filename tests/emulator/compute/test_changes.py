@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 from google.cloud import compute_v1
-from members import Member, grant, make_role
+
+from tests.support.members import Member, grant, make_role
 
 NAME = "projects/local-project/zones/europe-west4-a/instances/controller"
 AT: dict[str, str] = {"instance": "controller"}

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from descriptions import document
 from google.cloud import compute_v1
 
+from tests.support.descriptions import document
 from tpuctl.emulator.compute import service
 from tpuctl.emulator.compute.api import COLLECTIONS
 from tpuctl.emulator.compute.collection import Collection, Row

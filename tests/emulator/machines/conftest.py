@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import asyncssh
 import pytest
 from aiohttp import web
-from machine_specs import worker_spec
 
+from tests.support.machine_specs import worker_spec
 from tpuctl.emulator.machines.host import LocalHost
 from tpuctl.emulator.machines.images import ImageStore
 from tpuctl.emulator.machines.interface import MachineSpec

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prerequisites import hide_interpreters, other_interpreter
 
+from tests.support.prerequisites import hide_interpreters, other_interpreter
 from tpuctl.emulator.machines.images import ImageStore, NoImage
 from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.interpreters import own

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from machine_specs import worker_spec
 
+from tests.support.machine_specs import worker_spec
 from tpuctl.catalog import runtimes
 from tpuctl.emulator.machines.images import MARKER, ImageStore
 from tpuctl.emulator.machines.interface import MachineError

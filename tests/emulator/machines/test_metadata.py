@@ -13,8 +13,8 @@ from typing import Any
 import aiohttp
 import pytest
 from google.auth import jwt
-from machine_specs import worker_spec
 
+from tests.support.machine_specs import worker_spec
 from tpuctl.emulator.machines.attributes import tree_of
 from tpuctl.emulator.machines.identity_tokens import certificates_at
 from tpuctl.emulator.machines.interface import Endpoint, MachineSpec

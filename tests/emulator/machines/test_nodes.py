@@ -16,8 +16,8 @@ from typing import Any
 import asyncssh
 import pytest
 import requests
-from machine_specs import worker_spec
 
+from tests.support.machine_specs import worker_spec
 from tpuctl import catalog
 from tpuctl.emulator.machines import serving
 from tpuctl.emulator.machines.addresses import Addresses

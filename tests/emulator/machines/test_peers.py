@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import succeed
 
+from tests.support.commands import succeed
 from tpuctl.emulator.machines.peers import is_own
 from tpuctl.emulator.machines.port_forward import Door
 

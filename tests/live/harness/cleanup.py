@@ -1,6 +1,6 @@
 """Takes a live run's stacks away, whatever is left of them, and proves that nothing is.
 
-As a program, `python -m harness.cleanup SETTINGS`, it ends with 0 when nothing is left.
+As a program, `python -m tests.live.harness.cleanup SETTINGS`, it ends with 0 when nothing is left.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.settings import Settings
+from tests.live.harness.settings import Settings
 from tpuctl.api import Tpuctl
 from tpuctl.errors import TpuctlError
 from tpuctl.model.events import Event, StepFinished

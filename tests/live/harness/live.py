@@ -8,8 +8,8 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from harness.recorder import Recorder, RecordingCloud
-from harness.settings import Settings
+from tests.live.harness.recorder import Recorder, RecordingCloud
+from tests.live.harness.settings import Settings
 from tpuctl.api import Down, Tpuctl
 from tpuctl.catalog import region_of
 from tpuctl.cloud.clients import Cloud

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from harness.shapes import as_json, called, constants, fields, redacted
+from tests.live.harness.shapes import as_json, called, constants, fields, redacted
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import TpuctlError
 from tpuctl.model.events import Event, StepFinished, StepStarted

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
+from tests.support.null_host import NullHost
 from tpuctl.emulator.server import Server
 from tpuctl.emulator.wire.transcript import Transcript
 
 
-def null_host() -> Any:
-    path = Path(__file__).with_name("null_host.py")
-    spec = importlib.util.spec_from_file_location("emulator_null_host", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["emulator_null_host"] = module
-    spec.loader.exec_module(module)
-    return module.NullHost
-
-
 async def serve(home: Path, pace: str) -> None:
     transcript = Transcript.from_environment()
-    server = Server(home, null_host(), pace=pace, transcript=transcript)
+    server = Server(home, NullHost, pace=pace, transcript=transcript)
     await server.start()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stopping.set)
     print(server.port, server.token, flush=True)
