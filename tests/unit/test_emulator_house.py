@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import tpuctl.emulator
-from tests.support.import_chains import longest_chain
 from tpuctl.emulator.server import APIS, PACES
 
 FOLDER = Path(tpuctl.emulator.__file__).parent

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from import_chains import longest_chain
+
+from tests.support.import_chains import longest_chain
 
 
 @pytest.mark.parametrize(
