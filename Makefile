@@ -1,5 +1,5 @@
 # make demo   the main job on the local cloud, from nothing to nothing
-# make test   everything but the soak, against the built wheel
+# make test   everything but the soak and the clients, against the built wheel
 # Each sets up its own environment; all they need is Python 3.11 to 3.14, make and PyPI.
 
 SHELL := /bin/bash

@@ -23,6 +23,7 @@ def test_each_api_says_what_is_asked_of_every_one() -> None:
         assert (folder / "permissions.toml").is_file(), folder
         assert api.access.methods, f"{folder}/api.py names no methods"
         assert api.services, f"{folder}/api.py names no services"
+        assert api.documents, f"{folder}/api.py names no discovery documents"
         for kind, key in api.with_machines.items():
             assert key in api.services, f"{folder}/api.py has no service for {kind}"
         for surface in (*api.surfaces, *api.shared_surfaces):

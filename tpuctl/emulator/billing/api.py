@@ -40,6 +40,7 @@ API = GoogleApi(
         "billing": "tpuctl.emulator.billing.accounts:BillingService",
         "price_list": "tpuctl.emulator.billing.catalog:PriceListService",
     },
+    documents={"cloudbilling.v1": "Cloud Billing v1"},
     surfaces=(
         Surface(
             "google.cloud.billing.v1.CloudBilling",

@@ -16,6 +16,7 @@ _ACCESS = ApiAccess(
 API = GoogleApi(
     access=_ACCESS,
     services={"org_policies": "tpuctl.emulator.org_policy.service:OrgPolicyService"},
+    documents={"orgpolicy.v2": "Organization Policy v2"},
     surfaces=(
         Surface(
             "google.cloud.orgpolicy.v2.OrgPolicy",

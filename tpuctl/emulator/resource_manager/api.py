@@ -59,6 +59,11 @@ API = GoogleApi(
         "containers": "tpuctl.emulator.resource_manager.folders:ContainersService",
         "resources_v1": "tpuctl.emulator.resource_manager.v1:ResourcesV1Service",
     },
+    documents={
+        "cloudresourcemanager.v3": "Resource Manager v3",
+        "cloudresourcemanager.v2": "Resource Manager v2",
+        "cloudresourcemanager.v1": "Resource Manager v1",
+    },
     surfaces=(
         Surface(
             "google.cloud.resourcemanager.v3.Projects",

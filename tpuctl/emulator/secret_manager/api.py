@@ -33,6 +33,7 @@ _ACCESS = ApiAccess(
 API = GoogleApi(
     access=_ACCESS,
     services={"secrets": "tpuctl.emulator.secret_manager.service:SecretsService"},
+    documents={"secretmanager.v1": "Secret Manager v1"},
     surfaces=(
         Surface(
             "google.cloud.secretmanager.v1.SecretManagerService",

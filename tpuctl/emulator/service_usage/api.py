@@ -64,6 +64,10 @@ API = GoogleApi(
         "services": "tpuctl.emulator.service_usage.services:ServicesService",
         "quota": "tpuctl.emulator.service_usage.quota:QuotaService",
     },
+    documents={
+        "serviceusage.v1": "Service Usage v1",
+        "serviceusage.v1beta1": "Service Usage v1beta1",
+    },
     surfaces=(
         Surface(
             "google.api.serviceusage.v1.ServiceUsage",

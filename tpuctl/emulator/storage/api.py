@@ -31,4 +31,5 @@ _ACCESS = ApiAccess(
 API = GoogleApi(
     access=_ACCESS,
     services={"storage": "tpuctl.emulator.storage.service:StorageService"},
+    documents={"storage.v1": "Cloud Storage v1"},
 )

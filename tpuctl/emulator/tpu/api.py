@@ -92,6 +92,12 @@ API = GoogleApi(
         "tpu_alpha": "tpuctl.emulator.tpu.v2alpha1:TpuAlphaService",
         "operations": "tpuctl.emulator.wire.operations_service:OperationsService",
     },
+    documents={
+        "tpu.v2": "Cloud TPU v2",
+        "tpu.v2alpha1": "Cloud TPU v2alpha1",
+        "tpu.v1": "Cloud TPU v1",
+        "tpu.v1alpha1": "Cloud TPU v1alpha1",
+    },
     surfaces=(
         Surface(
             "google.cloud.tpu.v2.Tpu",

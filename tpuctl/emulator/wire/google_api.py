@@ -44,6 +44,9 @@ class GoogleApi:
     access: ApiAccess  # permissions, refusals, scopes
     # Where its services live, by key, as "tpuctl.emulator.tpu.v2:TpuService".
     services: Mapping[str, str]
+    # Google's discovery documents of its versions, and what pages call each. By them also those of
+    # its methods that are not imitated are refused by their names.
+    documents: Mapping[str, str]
     surfaces: Sequence[Surface] = ()
     # Those that every API's host serves beside its own.
     shared_surfaces: Sequence[Surface] = ()

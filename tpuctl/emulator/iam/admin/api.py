@@ -60,6 +60,10 @@ _PACES = {
 API = GoogleApi(
     access=_ACCESS,
     services={"identity": "tpuctl.emulator.iam.admin.service:IdentityService"},
+    documents={
+        "iam.v1": "IAM v1",
+        "iamcredentials.v1": "IAM Service Account Credentials v1",
+    },
     surfaces=(
         Surface(
             "google.iam.admin.v1.IAM",
