@@ -10,9 +10,9 @@ import functools
 import threading
 from typing import Any
 
+from .compile_failures import Refusals
 from .context import Rehearsal
 from .graphs import Graphs
-from .refusals import Refusals
 from .step_capture import hand_over
 from .tensors import batch_of, loss_of, number
 
