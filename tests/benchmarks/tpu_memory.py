@@ -18,7 +18,7 @@ from tests.benchmarks.figures import Figure, sized
 from tests.support.job_environment import JOB
 from tpuctl.api.compile import compile_script
 from tpuctl.model.events import Event, StepFinished
-from tpuctl.preflight.compile.report import CompileReport
+from tpuctl.preflight.compile.compile_report import CompileReport
 
 __all__ = ["memory", "row"]
 

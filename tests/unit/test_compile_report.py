@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from tpuctl.preflight.compile.report import (
+from tpuctl.preflight.compile.compile_report import (
     Answer,
     CompileReport,
     Obstacle,

@@ -18,8 +18,8 @@ from tpuctl.api.compile import compile_script
 from tpuctl.errors import OperationFailed, Refused, Usage
 from tpuctl.model.events import Event
 from tpuctl.preflight.compile.compilation import Wanted, compile_step, settings_of
+from tpuctl.preflight.compile.compile_report import CompileReport
 from tpuctl.preflight.compile.protocol import Compiler, HungUp
-from tpuctl.preflight.compile.report import CompileReport
 from tpuctl.preflight.rehearsal.script_process import Command
 
 WANTED = Wanted("train.py", "v3-8", "v3", 8, "2.18.0")

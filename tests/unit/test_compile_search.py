@@ -12,7 +12,7 @@ from tpuctl.preflight.compile.batch_search import (
     room_of,
     too_much,
 )
-from tpuctl.preflight.compile.report import Answer, Sizes
+from tpuctl.preflight.compile.compile_report import Answer, Sizes
 
 OLD = "RESOURCE_EXHAUSTED: 8.29G > 7.48G"
 NEW = (

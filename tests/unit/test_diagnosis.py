@@ -15,7 +15,7 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import GOOGLE
 from tpuctl.errors import Denied, NotFound, QuotaExceeded, TpuctlError, Transient
 from tpuctl.flows.doctor import Check, examine, machine_finding
-from tpuctl.flows.doctor.policies import JUDGES, _is_allowed
+from tpuctl.flows.doctor.org_policies import JUDGES, _is_allowed
 from tpuctl.flows.permissions import needs
 from tpuctl.flows.role import custom_role
 from tpuctl.model.diagnosis import CheckState, Diagnosis, Finding, failed

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.preflight.analysis.locations import edit_of, keyword_edit
 from tpuctl.preflight.analysis.source import Module
+from tpuctl.preflight.analysis.source_findings import edit_of, keyword_edit
 
 SOURCE = """été = {'ö': f('ä',
     'x'), 'ü': [1, 2]}

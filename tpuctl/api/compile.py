@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from tpuctl.model.events import Emit
     from tpuctl.model.stack import Stack
     from tpuctl.preflight.compile.compilation import Wanted
+    from tpuctl.preflight.compile.compile_report import CompileReport
     from tpuctl.preflight.compile.environments import Environments, Kind
-    from tpuctl.preflight.compile.report import CompileReport
     from tpuctl.preflight.rehearsal.job_packages import Packages
 
 __all__ = ["compile_script"]

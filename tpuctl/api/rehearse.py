@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tpuctl.preflight.rehearsal.findings import Target
     from tpuctl.preflight.rehearsal.job_packages import Packages
     from tpuctl.preflight.rehearsal.passes import Mode, Pass
-    from tpuctl.preflight.rehearsal.report import Rehearsal
+    from tpuctl.preflight.rehearsal.rehearsal_report import Rehearsal
 
 __all__ = [
     "Rehearsing",
@@ -69,7 +69,7 @@ async def rehearse(tpuctl: Tpuctl, wanted: Submission, wish: Wish) -> Rehearsal:
     from tpuctl.flows.rehearsals import content_of, rehearsals
     from tpuctl.flows.submit import make_bundle
     from tpuctl.preflight.rehearsal.assessment import judge
-    from tpuctl.preflight.rehearsal.report import Rehearsal
+    from tpuctl.preflight.rehearsal.rehearsal_report import Rehearsal
 
     if wanted.form == "shell":
         raise Refused(
@@ -267,8 +267,8 @@ class Rehearsing:
 
     async def _install(self, image: Path) -> Packages:
         from tpuctl.cloud.threads import in_thread
-        from tpuctl.emulator.machines.environment import pip_configuration
         from tpuctl.emulator.machines.images import ImageStore
+        from tpuctl.emulator.machines.process_environment import pip_configuration
         from tpuctl.preflight.rehearsal.job_packages import Packages, install
 
         wanted = self.wanted.installation

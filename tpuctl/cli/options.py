@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tpuctl.cli.completion.names import (
+from tpuctl.cli.completion.candidates import (
     complete_jobs,
     complete_projects,
     complete_regions,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tpuctl.preflight.compile.report import Answer, CompileReport, Refusal
+    from tpuctl.preflight.compile.compile_report import Answer, CompileReport, Refusal
 
 __all__ = ["compiled_lines"]
 

@@ -16,7 +16,7 @@ from tpuctl.view.text_wrapping import columns, cut, plain, wrapped
 
 if TYPE_CHECKING:
     from tpuctl.preflight.rehearsal.findings import Finding, Target
-    from tpuctl.preflight.rehearsal.report import Rehearsal
+    from tpuctl.preflight.rehearsal.rehearsal_report import Rehearsal
 
 __all__ = ["rehearsal_data", "rehearsal_lines"]
 

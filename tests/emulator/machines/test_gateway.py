@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpuctl.emulator.machines.authority import Authority
+from tpuctl.emulator.machines.certificate_authority import Authority
 from tpuctl.emulator.machines.framing import RequestFraming
 from tpuctl.emulator.machines.gateway import Gateway
 from tpuctl.emulator.machines.gateway_address import Way, shell_user

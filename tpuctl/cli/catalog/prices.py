@@ -21,7 +21,7 @@ from tpuctl.cli.catalog.selection import (
     capacities,
     chosen,
 )
-from tpuctl.cli.completion.names import complete_types
+from tpuctl.cli.completion.candidates import complete_types
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from tpuctl.cli.catalog.selection import (
     in_order,
     then,
 )
-from tpuctl.cli.completion.names import complete_types
+from tpuctl.cli.completion.candidates import complete_types
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from tpuctl.cli.completion.names import complete_capacities, complete_types
+from tpuctl.cli.completion.candidates import complete_capacities, complete_types
 from tpuctl.cli.options import project_option, region_option, type_option, zone_option
 from tpuctl.cli.suggestions import (
     require_generations,

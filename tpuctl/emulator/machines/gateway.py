@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
-from tpuctl.emulator.machines.authority import Authority
+from tpuctl.emulator.machines.certificate_authority import Authority
 from tpuctl.emulator.machines.framing import LONGEST_HEAD
 from tpuctl.emulator.machines.gateway_address import MACHINE, Way, upstream_of
 from tpuctl.emulator.machines.proxy import AskingOn, End, Keeper, RequestEnd

@@ -14,18 +14,18 @@ from typing import Any, Literal, TypeVar
 
 from tpuctl.catalog import runtime
 from tpuctl.emulator.machines.addresses import Addresses
-from tpuctl.emulator.machines.authority import Authority
-from tpuctl.emulator.machines.environment import (
-    Folder,
-    Surroundings,
-    pip_configuration,
-)
+from tpuctl.emulator.machines.certificate_authority import Authority
 from tpuctl.emulator.machines.fork_server import Nursery
 from tpuctl.emulator.machines.gateway import Gateway
 from tpuctl.emulator.machines.identity_tokens import IdentityKey
 from tpuctl.emulator.machines.images import Choice, ImageStore
 from tpuctl.emulator.machines.interface import Endpoint, MachineError, MachineSpec
 from tpuctl.emulator.machines.machine import STARTUP, Machine
+from tpuctl.emulator.machines.process_environment import (
+    Folder,
+    Surroundings,
+    pip_configuration,
+)
 from tpuctl.emulator.machines.processes import reason_against_namespaces
 from tpuctl.emulator.machines.trust import trusted_certificates
 from tpuctl.emulator.state.folder_removal import remove_folder

@@ -15,17 +15,17 @@ from urllib.parse import urlsplit
 
 from tpuctl.emulator.machines.addresses import Reservation
 from tpuctl.emulator.machines.attributes import Tree, identity_of, tree_of
-from tpuctl.emulator.machines.disks import LimitedDisk
-from tpuctl.emulator.machines.environment import ROOT, SHELL, Folder, Surroundings, hostname
-from tpuctl.emulator.machines.files import MachineFiles
+from tpuctl.emulator.machines.disk_space import LimitedDisk
 from tpuctl.emulator.machines.fork_server import Nursery
 from tpuctl.emulator.machines.images import image_interpreter
 from tpuctl.emulator.machines.interface import MachineError, MachineSpec
 from tpuctl.emulator.machines.metadata import MetadataServer
 from tpuctl.emulator.machines.port_forward import OwnNetwork
+from tpuctl.emulator.machines.process_environment import ROOT, SHELL, Folder, Surroundings, hostname
 from tpuctl.emulator.machines.processes import Init, Started, View
 from tpuctl.emulator.machines.serving import PROGRAM, Serving
 from tpuctl.emulator.machines.session import Session
+from tpuctl.emulator.machines.sftp import MachineFiles
 from tpuctl.emulator.machines.ssh import Acceptor, allowed_keys, host_key
 from tpuctl.emulator.machines.superuser import COVERED, install_sudo, write_sudo_settings
 from tpuctl.emulator.machines.tpuctl_on_instance import interpreter_folders, write_program

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from tpuctl.emulator.machines.environment import Folder
+from tpuctl.emulator.machines.process_environment import Folder
 
 __all__ = ["COVERED", "install_sudo", "write_sudo_settings"]
 

@@ -23,7 +23,7 @@ from tpuctl.emulator.machines.interface import Endpoint
 from tpuctl.emulator.state.constraints import OrgPolicies
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
 from tpuctl.emulator.state.projects import Project
-from tpuctl.emulator.tpu.nodes import PORT_KEY, Node, State, created_now
+from tpuctl.emulator.tpu.nodes import PORT_KEY, Node, NodeState, created_now
 from tpuctl.emulator.tpu.offerings import (
     NODE_ID,
     bad_request,
@@ -147,7 +147,7 @@ class Admission:
         node.ClearField("multislice_node")
         node.name = name
         node.id = secrets.randbits(62)
-        node.state = State.CREATING
+        node.state = NodeState.CREATING
         node.api_version = cloud_tpu.Node.ApiVersion.V2
         node.accelerator_type = admitted.accelerator.name
         config = describe(admitted.accelerator)

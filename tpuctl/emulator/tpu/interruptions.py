@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tpuctl.emulator.state.operations import Arguments, Effect, Record
-from tpuctl.emulator.tpu.nodes import Health, Nodes, State
+from tpuctl.emulator.tpu.nodes import Health, Nodes, NodeState
 from tpuctl.emulator.tpu.offerings import bad_request
 from tpuctl.emulator.wire.registry import World
 
@@ -90,8 +90,10 @@ class Interruptions:
 
     @staticmethod
     def _require_ready(verb: str, node: Any) -> None:
-        if node.state != State.READY:
-            raise bad_request(f"{verb} is not supported while in state {State(node.state).name}")
+        if node.state != NodeState.READY:
+            raise bad_request(
+                f"{verb} is not supported while in state {NodeState(node.state).name}"
+            )
 
     def _tell(self, name: str, workers: Iterable[int] | None, key: str, value: str) -> None:
         node = self._nodes.find(name)
@@ -106,14 +108,14 @@ class Interruptions:
         self._tell(arguments["target"], None, "preempted", "TRUE")
         await asyncio.sleep(max(0.0, arguments["at"] - time.time()))
         node = self._nodes.find(arguments["target"])
-        if node is not None and node.state == State.READY:
+        if node is not None and node.state == NodeState.READY:
             await self._nodes.shut(node)
 
     def _preempted(self, arguments: Arguments) -> None:
         node = self._nodes.find(arguments["target"])
-        if node is None or node.state != State.READY:
+        if node is None or node.state != NodeState.READY:
             return  # it was deleted or stopped meanwhile
-        node.state = State.PREEMPTED
+        node.state = NodeState.PREEMPTED
         node.health = Health.HEALTH_UNSPECIFIED
         self._nodes.save(node)
         if getattr(node, "queued_resource", ""):  # a TPU node never has one
@@ -130,6 +132,8 @@ class Interruptions:
             raise bad_request("The node was deleted.")
         self._announce(node.name, None)
         if node.health == Health.UNHEALTHY_MAINTENANCE:
-            node.health = Health.HEALTHY if node.state == State.READY else Health.HEALTH_UNSPECIFIED
+            node.health = (
+                Health.HEALTHY if node.state == NodeState.READY else Health.HEALTH_UNSPECIFIED
+            )
             self._nodes.save(node)
         return self._nodes.told(node, arguments)

@@ -17,7 +17,7 @@ from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.state.operations import Arguments, Effect, Record
 from tpuctl.emulator.wire.registry import World
 
-__all__ = ["KIND", "PORT_KEY", "Nodes", "State"]
+__all__ = ["KIND", "PORT_KEY", "NodeState", "Nodes"]
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _EXTRAS = "tpu.node.extras"  # the kind of the store
 _BOOTS_AT_ONCE = 16
 
 Node = cloud_tpu.Node.pb()
-State = cloud_tpu.Node.State
+NodeState = cloud_tpu.Node.State
 Health = cloud_tpu.Node.Health
 
 
@@ -173,13 +173,13 @@ class Nodes:
     def reconfigure_all(self, project_id: str) -> None:
         """Tell the project's machines that the metadata they share has changed."""
         for node in self.all(f"projects/{project_id}/"):
-            if node.state == State.READY:
+            if node.state == NodeState.READY:
                 self._world.in_background(self._reconfigure(node))
 
     async def resume(self) -> None:
         """Boot the machines of every node that was READY when the last process ended."""
         for node in self.all():
-            if node.state == State.READY:
+            if node.state == NodeState.READY:
                 self._world.in_background(self._boot_again(node))
 
     async def _boot_again(self, node: Any) -> None:
@@ -188,13 +188,13 @@ class Nodes:
         except ApiError as error:
             log.error("%s: machines did not come back: %s", node.name, error.message)
             changed = self.find(node.name)
-            if changed is not None and changed.state == State.READY:
+            if changed is not None and changed.state == NodeState.READY:
                 changed.health = Health.TIMEOUT
                 changed.health_description = error.message
                 self.save(changed)
             return
         changed = self.find(node.name)
-        if changed is not None and changed.state != State.READY:
+        if changed is not None and changed.state != NodeState.READY:
             await self.shut(changed)  # it was taken away, or stopped, while its machines booted
 
     async def _make(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
@@ -246,7 +246,7 @@ class Nodes:
     async def reboot(self, name: str) -> None:
         """Restart the node's machines, whose disks stay. Raises ApiError."""
         node = self._must({"target": name})
-        node.state = State.RESTARTING
+        node.state = NodeState.RESTARTING
         self.save(node)
         await self.shut(node)
         health, description = Health.HEALTHY, ""
@@ -257,8 +257,8 @@ class Nodes:
             raise
         finally:
             node = self.find(name)
-            if node is not None and node.state == State.RESTARTING:
-                node.state, node.health = State.READY, health
+            if node is not None and node.state == NodeState.RESTARTING:
+                node.state, node.health = NodeState.READY, health
                 node.health_description = description
                 self.save(node)
 
@@ -279,7 +279,7 @@ class Nodes:
 
     def _ready(self, arguments: Arguments) -> Any:
         node = self._must(arguments)
-        node.state = State.READY
+        node.state = NodeState.READY
         node.health = Health.HEALTHY
         self.save(node)
         return self.told(node, arguments)
@@ -287,21 +287,21 @@ class Nodes:
     def _never_was(self, arguments: Arguments, error: ApiError) -> None:
         """A creation that failed leaves no node behind. A deletion under way ends by itself."""
         node = self.find(arguments["target"])
-        if node is None or node.state == State.DELETING:
+        if node is None or node.state == NodeState.DELETING:
             return
         self.remove(node.name)
 
     def _stopped(self, arguments: Arguments) -> Any:
         node = self._must(arguments)
-        node.state = State.STOPPED
+        node.state = NodeState.STOPPED
         node.health = Health.HEALTH_UNSPECIFIED
         self.save(node)
         return self.told(node, arguments)
 
     def _stopped_again(self, arguments: Arguments, error: ApiError) -> None:
         node = self.find(arguments["target"])
-        if node is not None and node.state == State.STARTING:
-            node.state = State.STOPPED
+        if node is not None and node.state == NodeState.STARTING:
+            node.state = NodeState.STOPPED
             self.save(node)
 
     def _deleted(self, arguments: Arguments) -> None:
@@ -326,7 +326,7 @@ class Nodes:
         if arguments.get("port") and PORT_KEY not in node.metadata:
             node.metadata[PORT_KEY] = arguments["port"]
         self.save(node)
-        if node.state == State.READY:
+        if node.state == NodeState.READY:
             self._world.in_background(self._reconfigure(node))
         return self.told(node, arguments)
 

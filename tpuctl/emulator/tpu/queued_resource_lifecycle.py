@@ -16,7 +16,7 @@ from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.state.operations import Arguments, Effect, Record
 from tpuctl.emulator.tpu.admission import Admission
-from tpuctl.emulator.tpu.nodes import Health, Nodes, State
+from tpuctl.emulator.tpu.nodes import Health, Nodes, NodeState
 from tpuctl.emulator.tpu.offerings import already_exists
 from tpuctl.emulator.tpu.queued_resource_store import (
     Document,
@@ -106,7 +106,7 @@ class Engine:
         if document is None or state_of(document) not in ("PROVISIONING", "ACTIVE"):
             return
         nodes = [node for each in node_names(document) if (node := self._nodes.find(each))]
-        is_preempted = any(node.state == State.PREEMPTED for node in nodes)
+        is_preempted = any(node.state == NodeState.PREEMPTED for node in nodes)
         if nodes and not is_preempted:
             return
         self.halt(name)
@@ -221,8 +221,8 @@ class Engine:
         with self._world.store.transaction():
             for name in names:
                 node = self._nodes.find(name)
-                if node is not None and node.state == State.CREATING:
-                    node.state = State.READY
+                if node is not None and node.state == NodeState.CREATING:
+                    node.state = NodeState.READY
                     node.health = Health.HEALTHY
                     self._nodes.save(node)
             duration = document["_"].get("runs")
@@ -268,7 +268,7 @@ class Engine:
             await self._nodes.make({"target": name}, lambda text: None)
         except ApiError:
             node = self._nodes.find(name)
-            if node is not None and node.state == State.CREATING:
+            if node is not None and node.state == NodeState.CREATING:
                 raise  # else somebody deleted it meanwhile
 
     async def _run(self, document: Document) -> bool:
@@ -286,9 +286,9 @@ class Engine:
         names = []
         for name in node_names(document):
             node = self._nodes.find(name)
-            if node is not None and node.state != State.PREEMPTED:
+            if node is not None and node.state != NodeState.PREEMPTED:
                 names.append(name)
-                node.state = State.DELETING
+                node.state = NodeState.DELETING
                 self._nodes.save(node)
         await asyncio.gather(*(self._nodes.discard(name) for name in names))
         await asyncio.sleep(max(0.0, due - time.time()))

@@ -15,7 +15,7 @@ from tpuctl.emulator.state.errors import missing
 from tpuctl.emulator.state.operations import Record
 from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.tpu.admission import Admission, check_node_id
-from tpuctl.emulator.tpu.nodes import Nodes, State
+from tpuctl.emulator.tpu.nodes import Nodes, NodeState
 from tpuctl.emulator.tpu.offerings import already_exists, bad_request, parse_location
 from tpuctl.emulator.tpu.queued_resource_lifecycle import Engine
 from tpuctl.emulator.tpu.queued_resource_store import (
@@ -146,7 +146,7 @@ class Queued:
             self._store.enter(document, "DELETING")
             self.engine.halt(document["name"])
             for node in nodes:
-                node.state = State.DELETING
+                node.state = NodeState.DELETING
                 self._nodes.save(node)
             record = self.engine.begin("delete", document["name"], api)
             self._requests.keep(project, request.request_id, what, record)

@@ -17,7 +17,7 @@ from tpuctl.emulator.tpu.admission import Admission, check_labels, check_node_id
 from tpuctl.emulator.tpu.interruptions import Interruptions
 from tpuctl.emulator.tpu.nodes import KIND as KIND_V2
 from tpuctl.emulator.tpu.nodes import Node as NodeV2
-from tpuctl.emulator.tpu.nodes import State, created_now
+from tpuctl.emulator.tpu.nodes import NodeState, created_now
 from tpuctl.emulator.tpu.offerings import (
     already_exists,
     bad_request,
@@ -123,10 +123,10 @@ class TpuV1Service(OperationsService, MachineService):
 
     async def delete_node(self, request: Any, caller: Caller, *, api: str = "v1") -> Any:
         node = self._must(request.name)
-        if node.state == State.DELETING:
+        if node.state == NodeState.DELETING:
             raise bad_request("delete is not supported while in state DELETING")
         with self._world.store.transaction():
-            node.state = State.DELETING
+            node.state = NodeState.DELETING
             self._nodes.save(node)
             self._nodes.abort_pending(node.name)
             record = self._nodes.begin("delete", node, api=api)
@@ -134,22 +134,22 @@ class TpuV1Service(OperationsService, MachineService):
 
     async def stop_node(self, request: Any, caller: Caller, *, api: str = "v1") -> Any:
         node = self._must(request.name)
-        self._require_state("stop", node, State.READY)
+        self._require_state("stop", node, NodeState.READY)
         if len(node.network_endpoints) > 1:
             raise bad_request("stop is not supported for nodes of several hosts.")
-        return self._change_state("stop", node, State.STOPPING, api=api)
+        return self._change_state("stop", node, NodeState.STOPPING, api=api)
 
     async def start_node(self, request: Any, caller: Caller, *, api: str = "v1") -> Any:
         node = self._must(request.name)
-        self._require_state("start", node, State.STOPPED)
-        return self._change_state("start", node, State.STARTING, api=api)
+        self._require_state("start", node, NodeState.STOPPED)
+        return self._change_state("start", node, NodeState.STARTING, api=api)
 
     async def reimage_node(self, request: Any, caller: Caller) -> Any:
         node = self._must(request.name)
         self._check_version(request.tensorflow_version)
-        self._require_state("reimage", node, State.READY)
+        self._require_state("reimage", node, NodeState.READY)
         version = request.tensorflow_version
-        return self._change_state("reimage", node, State.REIMAGING, version=version)
+        return self._change_state("reimage", node, NodeState.REIMAGING, version=version)
 
     async def preempt(self, name: str) -> None:
         self._interruptions.preempt(self._must(name))
@@ -241,7 +241,9 @@ class TpuV1Service(OperationsService, MachineService):
     @staticmethod
     def _require_state(verb: str, node: Any, *states: int) -> None:
         if node.state not in states:
-            raise bad_request(f"{verb} is not supported while in state {State(node.state).name}")
+            raise bad_request(
+                f"{verb} is not supported while in state {NodeState(node.state).name}"
+            )
 
     def _change_state(self, verb: str, node: Any, state: int, **more: Any) -> Any:
         with self._world.store.transaction():
@@ -289,7 +291,7 @@ class TpuV1Service(OperationsService, MachineService):
             cidr_block=str(block),
             use_service_networking=asked.use_service_networking,
             labels=dict(asked.labels),
-            state=State.CREATING,
+            state=NodeState.CREATING,
             api_version=v1.Node.ApiVersion.V1,
             service_account=f"service-{project['number']}@cloud-tpu.iam.gserviceaccount.com",
             ip_address=endpoints[0].address,

@@ -8,7 +8,7 @@ from typing import Any
 from tpuctl import catalog
 from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.state.operations import Arguments
-from tpuctl.emulator.tpu.nodes import Nodes, State
+from tpuctl.emulator.tpu.nodes import Nodes, NodeState
 from tpuctl.emulator.tpu.v1_view import KIND, NodeV1, as_v2
 
 __all__ = ["NodesV1"]
@@ -46,7 +46,7 @@ class NodesV1(Nodes):
 
     def _must(self, arguments: Arguments) -> Any:
         node = super()._must(arguments)
-        if node.state == State.REIMAGING:
+        if node.state == NodeState.REIMAGING:
             node.tensorflow_version = arguments.get("version", node.tensorflow_version)
         return node
 
@@ -66,7 +66,7 @@ class NodesV1(Nodes):
     def _stays(self, arguments: Arguments, error: ApiError) -> None:
         """A version that could not be had leaves the node without a server."""
         node = self.find(arguments["target"])
-        if node is not None and node.state == State.REIMAGING:
-            node.state = State.UNKNOWN
+        if node is not None and node.state == NodeState.REIMAGING:
+            node.state = NodeState.UNKNOWN
             node.health_description = error.message
             self.save(node)

@@ -17,7 +17,7 @@ from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.state.resource_names import short
 from tpuctl.emulator.tpu.admission import Admission, check_labels, check_node_id
 from tpuctl.emulator.tpu.interruptions import Interruptions
-from tpuctl.emulator.tpu.nodes import KIND, PORT_KEY, Node, Nodes, State
+from tpuctl.emulator.tpu.nodes import KIND, PORT_KEY, Node, Nodes, NodeState
 from tpuctl.emulator.tpu.offerings import Offer, already_exists, bad_request, parse_location
 from tpuctl.emulator.tpu.queued_resources import Queued, as_v2_queued, from_v2
 from tpuctl.emulator.tpu.quota import Demand, Quota, wants_spot
@@ -106,10 +106,10 @@ class TpuService(OperationsService, Offer, MachineService):
         if self._is_of_v1(request.name):
             return await self._v1().delete_node(request, caller, api=api)
         node = self._get(request.name)
-        if node.state == State.DELETING:
+        if node.state == NodeState.DELETING:
             raise bad_request("delete is not supported while in state DELETING")
         with self._world.store.transaction():
-            node.state = State.DELETING
+            node.state = NodeState.DELETING
             self._nodes.save(node)
             self._nodes.abort_pending(node.name)
             record = self._nodes.begin("delete", node, api=api)
@@ -117,7 +117,7 @@ class TpuService(OperationsService, Offer, MachineService):
 
     async def update_node(self, request: Any, caller: Caller, *, api: str = "v2") -> Any:
         node = self._get(request.node.name)
-        self._require_state("update", node, State.READY, State.STOPPED)
+        self._require_state("update", node, NodeState.READY, NodeState.STOPPED)
         paths = sorted(set(request.update_mask.paths))
         refused = [path for path in paths if path not in _UPDATABLE]
         if refused or not paths:
@@ -153,17 +153,17 @@ class TpuService(OperationsService, Offer, MachineService):
         if self._is_of_v1(request.name):
             return await self._v1().stop_node(request, caller, api=api)
         node = self._get(request.name)
-        self._require_state("stop", node, State.READY)
+        self._require_state("stop", node, NodeState.READY)
         if len(node.network_endpoints) > 1:
             raise bad_request("stop is not supported for nodes of several hosts.")
-        return self._change_state("stop", node, State.STOPPING, api)
+        return self._change_state("stop", node, NodeState.STOPPING, api)
 
     async def start_node(self, request: Any, caller: Caller, *, api: str = "v2") -> Any:
         if self._is_of_v1(request.name):
             return await self._v1().start_node(request, caller, api=api)
         node = self._get(request.name)
-        self._require_state("start", node, State.STOPPED)
-        return self._change_state("start", node, State.STARTING, api)
+        self._require_state("start", node, NodeState.STOPPED)
+        return self._change_state("start", node, NodeState.STARTING, api)
 
     async def create_queued_resource(self, request: Any, caller: Caller) -> Any:
         document = from_v2(request.queued_resource)
@@ -201,7 +201,7 @@ class TpuService(OperationsService, Offer, MachineService):
     def tunnel_target(self, project: str, zone: str, host: str) -> TunnelTarget | None:
         """A worker goes by its hostname there."""
         for node in self._nodes.all(f"{project}/locations/{zone}/nodes/"):
-            if node.state != State.READY:
+            if node.state != NodeState.READY:
                 continue
             for machine in self._nodes.worker_names(node.name, len(node.network_endpoints)):
                 attributes = self._world.host.guest_attributes(machine).get("tpu", {})
@@ -218,7 +218,7 @@ class TpuService(OperationsService, Offer, MachineService):
     def simulate_maintenance(self, name: str, worker: str, api: str) -> Any:
         """The operation of a maintenance event on one worker, "" for the first."""
         node = self._get(name)
-        self._require_state("simulateMaintenanceEvent", node, State.READY)
+        self._require_state("simulateMaintenanceEvent", node, NodeState.READY)
         workers = [str(index) for index in range(len(node.network_endpoints))]
         if worker and worker not in workers:
             raise bad_request(f'There is no worker "{worker}".')
@@ -227,9 +227,9 @@ class TpuService(OperationsService, Offer, MachineService):
 
     async def get_guest_attributes(self, request: Any, caller: Caller) -> Any:
         node = self._get(request.name)
-        if node.state != State.READY:
+        if node.state != NodeState.READY:
             raise bad_request(
-                f"getGuestAttributes is not supported while in state {State(node.state).name}"
+                f"getGuestAttributes is not supported while in state {NodeState(node.state).name}"
             )
         wanted, _, key = request.query_path.partition("/")
         count = len(node.network_endpoints)
@@ -283,7 +283,9 @@ class TpuService(OperationsService, Offer, MachineService):
     @staticmethod
     def _require_state(verb: str, node: Any, *states: int) -> None:
         if node.state not in states:
-            raise bad_request(f"{verb} is not supported while in state {State(node.state).name}")
+            raise bad_request(
+                f"{verb} is not supported while in state {NodeState(node.state).name}"
+            )
 
     def _change_state(self, verb: str, node: Any, state: int, api: str) -> Any:
         with self._world.store.transaction():

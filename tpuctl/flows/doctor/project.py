@@ -13,7 +13,7 @@ from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Conflict, Denied, NotFound, QuotaExceeded, TpuctlError
 from tpuctl.flows.doctor.checks import Check
-from tpuctl.flows.doctor.policies import policies_finding
+from tpuctl.flows.doctor.org_policies import policies_finding
 from tpuctl.flows.permissions import Missing, missing_permissions, told_and_granted
 from tpuctl.flows.plan import Prepared, access_warnings, prepare_up, sources_of
 from tpuctl.flows.role import path_of

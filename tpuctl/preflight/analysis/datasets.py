@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.functions import function_of
-from tpuctl.preflight.analysis.locations import method_part
 from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.source_findings import method_part
 from tpuctl.preflight.analysis.syntax import Function, argument
 
 __all__ = ["assigned", "divides", "stays_on_host"]

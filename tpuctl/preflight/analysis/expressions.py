@@ -22,7 +22,7 @@ from tpuctl.preflight.analysis.abstract_values import (
 from tpuctl.preflight.analysis.bindings import assignments_of, members_of
 from tpuctl.preflight.analysis.functions import class_of, function_of, method_of
 from tpuctl.preflight.analysis.library import attribute_of, method_result, result_of
-from tpuctl.preflight.analysis.names import keras_name
+from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.syntax import (
     FUNCTIONS,

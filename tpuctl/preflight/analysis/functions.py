@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.names import keras_name
+from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.syntax import Function, dotted
 from tpuctl.preflight.analysis.tensorflow_calls import WRAPPERS

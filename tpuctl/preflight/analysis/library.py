@@ -16,7 +16,7 @@ from tpuctl.preflight.analysis.abstract_values import (
     Value,
     container,
 )
-from tpuctl.preflight.analysis.names import keras_name
+from tpuctl.preflight.analysis.qualified_names import keras_name
 
 __all__ = [
     "CONSTANT_ROWS",

@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from enum import Flag, auto
 
-from tpuctl.preflight.analysis.definitions import Definitions, is_super
 from tpuctl.preflight.analysis.functions import keras_bases
+from tpuctl.preflight.analysis.scope_definitions import Definitions, is_super
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.syntax import FUNCTIONS, Function, dotted, parts_of
 from tpuctl.preflight.analysis.tensorflow_calls import KERAS_METHODS, WRAPPERS, is_host

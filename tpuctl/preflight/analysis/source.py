@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tpuctl.preflight.analysis.names import Names
+from tpuctl.preflight.analysis.qualified_names import Names
 from tpuctl.preflight.analysis.syntax import FUNCTIONS, Function, parts_of
 
 __all__ = ["Broken", "Module", "Project", "load"]

@@ -10,7 +10,7 @@ from typing import Literal
 from tpuctl.preflight.analysis.callers import Callers
 from tpuctl.preflight.analysis.constants import Constants
 from tpuctl.preflight.analysis.functions import class_of, function_of, keras_bases
-from tpuctl.preflight.analysis.names import keras_name
+from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.syntax import FUNCTIONS, Function, own_nodes, returns_of
 

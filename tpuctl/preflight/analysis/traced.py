@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tpuctl.preflight.analysis.functions import function_of, is_legacy_keras, keras_bases
-from tpuctl.preflight.analysis.names import keras_name
+from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.reachability import Caller, reachability_of
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.syntax import Function, argument, own_nodes, several, title

@@ -11,8 +11,8 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from tpuctl.preflight.analysis.definitions import Definition, Definitions, Key
-from tpuctl.preflight.analysis.names import keras_name
+from tpuctl.preflight.analysis.qualified_names import keras_name
+from tpuctl.preflight.analysis.scope_definitions import Definition, Definitions, Key
 from tpuctl.preflight.analysis.source import Module
 from tpuctl.preflight.analysis.syntax import FUNCTIONS, dotted
 from tpuctl.preflight.analysis.tensorflow_calls import WRAPPERS, is_host

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 
-from tpuctl.preflight.compile.report import Answer
+from tpuctl.preflight.compile.compile_report import Answer
 
 __all__ = ["MOST", "guess", "largest", "power_of_two", "room_of", "too_much"]
 

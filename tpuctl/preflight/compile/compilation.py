@@ -12,8 +12,7 @@ from tpuctl.engine.step import Step, step
 from tpuctl.errors import OperationFailed, Refused, Usage
 from tpuctl.model.events import Emit
 from tpuctl.preflight.compile.batch_search import MOST, guess, largest, room_of, too_much
-from tpuctl.preflight.compile.protocol import Compiler, Door, HungUp
-from tpuctl.preflight.compile.report import (
+from tpuctl.preflight.compile.compile_report import (
     Answer,
     CompileReport,
     Obstacle,
@@ -21,6 +20,7 @@ from tpuctl.preflight.compile.report import (
     Sizes,
     place,
 )
+from tpuctl.preflight.compile.protocol import Compiler, Door, HungUp
 from tpuctl.preflight.rehearsal.observations import ShimFailed, read
 from tpuctl.preflight.rehearsal.script_process import Command, Exit, last_lines, run
 

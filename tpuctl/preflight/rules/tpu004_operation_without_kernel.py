@@ -12,9 +12,9 @@ from typing import Any
 from tpuctl.preflight.analysis.abstract_values import Kind
 from tpuctl.preflight.analysis.inference import Inference, inferred
 from tpuctl.preflight.analysis.library import short
-from tpuctl.preflight.analysis.locations import at, shown
-from tpuctl.preflight.analysis.names import keras_name
+from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.source import Project
+from tpuctl.preflight.analysis.source_findings import at, shown
 from tpuctl.preflight.analysis.syntax import argument
 from tpuctl.preflight.analysis.traced import Traced
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target

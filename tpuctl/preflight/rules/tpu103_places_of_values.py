@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.inference import inferred
-from tpuctl.preflight.analysis.locations import at, shown
 from tpuctl.preflight.analysis.source import Project
+from tpuctl.preflight.analysis.source_findings import at, shown
 from tpuctl.preflight.analysis.syntax import argument
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules._common import UNKNOWN_SIZE

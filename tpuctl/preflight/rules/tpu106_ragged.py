@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from tpuctl.preflight.analysis.abstract_values import Kind
 from tpuctl.preflight.analysis.inference import Inference, inferred
 from tpuctl.preflight.analysis.library import CONSTANT_ROWS, array_function
-from tpuctl.preflight.analysis.locations import at, shown
 from tpuctl.preflight.analysis.source import Project
+from tpuctl.preflight.analysis.source_findings import at, shown
 from tpuctl.preflight.analysis.traced import Traced
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from tpuctl.preflight.analysis.abstract_values import Kind
 from tpuctl.preflight.analysis.datasets import assigned, divides, stays_on_host
 from tpuctl.preflight.analysis.inference import Inference, inferred
-from tpuctl.preflight.analysis.locations import at, method_part, shown
 from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.source_findings import at, method_part, shown
 from tpuctl.preflight.analysis.syntax import argument
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules._common import NEW_SHAPE

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.functions import function_of
-from tpuctl.preflight.analysis.locations import at, shown
 from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.source_findings import at, shown
 from tpuctl.preflight.analysis.syntax import own_nodes
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules._common import NEW_SHAPE

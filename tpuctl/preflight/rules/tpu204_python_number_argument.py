@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.inference import Inference, inferred
-from tpuctl.preflight.analysis.locations import at, shown
 from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.source_findings import at, shown
 from tpuctl.preflight.analysis.syntax import FUNCTIONS, Function, parameters_of
 from tpuctl.preflight.analysis.traced import root_of
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target

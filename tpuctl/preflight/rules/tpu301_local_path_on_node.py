@@ -7,10 +7,10 @@ import shlex
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.constants import Constants, Known, is_local
-from tpuctl.preflight.analysis.locations import at, called_as
-from tpuctl.preflight.analysis.names import keras_name
 from tpuctl.preflight.analysis.node_pipelines import calls_for_node, calls_reached, is_step
+from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.source_findings import at, called_as
 from tpuctl.preflight.analysis.syntax import argument
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 

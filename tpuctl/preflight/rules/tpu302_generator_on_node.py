@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.constants import Constants
 from tpuctl.preflight.analysis.functions import class_of, function_of, keras_bases
-from tpuctl.preflight.analysis.locations import at
-from tpuctl.preflight.analysis.names import keras_name
 from tpuctl.preflight.analysis.node_pipelines import calls_for_node
+from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.source_findings import at
 from tpuctl.preflight.analysis.syntax import argument, own_nodes
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 

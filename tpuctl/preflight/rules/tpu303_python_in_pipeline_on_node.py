@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.locations import at, called_as
 from tpuctl.preflight.analysis.node_pipelines import calls_reached, is_step, only_writes
 from tpuctl.preflight.analysis.source import Project
+from tpuctl.preflight.analysis.source_findings import at, called_as
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
 __all__ = ["RULE", "find"]

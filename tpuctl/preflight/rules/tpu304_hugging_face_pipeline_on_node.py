@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.locations import at
 from tpuctl.preflight.analysis.node_pipelines import calls_for_node
 from tpuctl.preflight.analysis.source import Project
+from tpuctl.preflight.analysis.source_findings import at
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
 __all__ = ["RULE", "find"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.locations import at, edit_of, is_excused, keyword_edit
-from tpuctl.preflight.analysis.names import keras_name
+from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.source_findings import at, edit_of, is_excused, keyword_edit
 from tpuctl.preflight.findings import Edit, Finding, Rule, Severity, Target
 
 __all__ = ["RULE", "find"]

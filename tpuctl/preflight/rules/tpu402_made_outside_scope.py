@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.functions import is_legacy_keras
-from tpuctl.preflight.analysis.locations import at
 from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.source_findings import at
 from tpuctl.preflight.analysis.strategy_scopes import Kind, Made, Scopes, tpu_strategies
 from tpuctl.preflight.analysis.syntax import argument, own_nodes, several
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.constants import Constants
 from tpuctl.preflight.analysis.functions import function_of
-from tpuctl.preflight.analysis.locations import at
 from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.source_findings import at
 from tpuctl.preflight.analysis.strategy_scopes import tpu_strategies
 from tpuctl.preflight.analysis.syntax import argument, dotted
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target

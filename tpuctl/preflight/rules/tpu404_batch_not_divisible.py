@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.constants import Constants
 from tpuctl.preflight.analysis.functions import function_of, is_legacy_keras
-from tpuctl.preflight.analysis.locations import at
-from tpuctl.preflight.analysis.names import keras_name
+from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.source_findings import at
 from tpuctl.preflight.analysis.strategy_scopes import Scopes, tpu_strategies
 from tpuctl.preflight.analysis.syntax import argument, returns_of
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target

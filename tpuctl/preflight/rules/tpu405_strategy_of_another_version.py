@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.locations import at
 from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.source_findings import at
 from tpuctl.preflight.analysis.tensorflow_names import (
     OLD_STRATEGY,
     STRATEGIES,

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.constants import Constants, Known, is_bucket, is_local
-from tpuctl.preflight.analysis.locations import at, called_as
-from tpuctl.preflight.analysis.names import keras_name
+from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.source_findings import at, called_as
 from tpuctl.preflight.analysis.syntax import argument, dotted
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 

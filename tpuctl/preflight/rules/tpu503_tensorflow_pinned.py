@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.locations import at
 from tpuctl.preflight.analysis.requirements import allows, installed, required
 from tpuctl.preflight.analysis.source import Project
+from tpuctl.preflight.analysis.source_findings import at
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
 __all__ = ["RULE", "find"]

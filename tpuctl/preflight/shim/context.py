@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .locations import Places
 from .observation_writer import Writer
 from .process_exit import Ending
 from .settings import Settings
 from .steps import Steps
+from .user_lines import Places
 
 __all__ = ["Rehearsal", "Trace"]
 

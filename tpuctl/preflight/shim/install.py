@@ -62,8 +62,8 @@ class Beginning:
 
     def _tensorflow(self, tensorflow: ModuleType) -> None:
         from . import checkpoints, data_waits, opened_files, tpu_stubs, tracing
+        from .compile_failures import Refusals
         from .graphs import Graphs
-        from .refusals import Refusals
         from .strategy_run import Runs
         from .tf_functions import Functions
 

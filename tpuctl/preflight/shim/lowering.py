@@ -16,8 +16,8 @@ from tensorflow.python import pywrap_tfe  # type: ignore[import-untyped, import-
 from tensorflow.python.distribute import distribute_lib  # type: ignore[import-untyped, import-not-found, unused-ignore]
 from tensorflow.python.framework import kernels  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
-from .locations import Places, Where
 from .pure_function import FunctionOfValues, NotOfValues, bodies, needed
+from .user_lines import Places, Where
 
 __all__ = ["Lowered", "Unlowered", "lower"]
 

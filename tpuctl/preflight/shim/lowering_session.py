@@ -19,9 +19,9 @@ from typing import Any, NoReturn
 
 import tensorflow as tf  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
-from .locations import Places, Where
 from .lowering import Unlowered, lower
 from .settings import Settings, load
+from .user_lines import Places, Where
 
 __all__ = ["nothing", "take"]
 

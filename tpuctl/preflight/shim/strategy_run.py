@@ -7,9 +7,9 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+from .compile_failures import Refusals
 from .context import Rehearsal
 from .graphs import Graphs
-from .refusals import Refusals
 from .step_capture import hand_over
 from .tensors import batch_of, loss_of, number
 from .tf_functions import Functions, is_keras

@@ -10,9 +10,9 @@ import functools
 import threading
 from typing import Any
 
+from .compile_failures import Refusals
 from .context import Rehearsal
 from .graphs import Graphs
-from .refusals import Refusals
 from .step_capture import hand_over
 from .tensors import batch_of, loss_of, number
 
@@ -24,7 +24,7 @@ KERAS = ("keras.", "tf_keras.")
 TRAINING = {"gradient", "gradients", "minimize", "apply_gradients"}
 
 
-class State:
+class Watched:
     """What is known of one tf.function."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Functions:
 
     def _called(self, function: Any, arguments: Any, keywords: Any) -> Any:
         rehearsal = self.rehearsal
-        state = rehearsal.writer.attempt("a tf.function", self._state, function) or State()
+        state = rehearsal.writer.attempt("a tf.function", self._state, function) or Watched()
         target, before = function, (rehearsal.gradients, self.graphs.marks)
         steps, taken = rehearsal.steps, rehearsal.steps.seen
         self.depth += 1
@@ -114,7 +114,7 @@ class Functions:
         steps.abandon()
         return result
 
-    def _is_to_be_traced(self, function: Any, state: State) -> bool:
+    def _is_to_be_traced(self, function: Any, state: Watched) -> bool:
         """Whether it is to be known what a function does before it does it."""
         if self.running or self.depth > 1 or state.has_marks:
             return False
@@ -124,7 +124,7 @@ class Functions:
             self.rehearsal.is_xla and not getattr(function, "_jit_compile", None)
         )
 
-    def _prepared(self, function: Any, state: State, arguments: Any, keywords: Any) -> Any:
+    def _prepared(self, function: Any, state: Watched, arguments: Any, keywords: Any) -> Any:
         """What to call instead: the function compiled by XLA, where it is a training step."""
         if state.twin is not None:
             return state.twin
@@ -152,7 +152,7 @@ class Functions:
         examples = number(batch_of(self.tensorflow, None, arguments))
         steps.end(number(loss_of(self.tensorflow, None, result)), examples)
 
-    def _learn(self, state: State, before: tuple[int, int]) -> None:
+    def _learn(self, state: Watched, before: tuple[int, int]) -> None:
         state.trains = state.trains or self.rehearsal.gradients > before[0]
         state.has_marks = state.has_marks or self.graphs.marks > before[1]
 
@@ -162,7 +162,7 @@ class Functions:
         rehearsal = self.rehearsal
         if self.running or self.graphs.is_compiled() or not self.graphs.is_looping():
             return self.call(function, *arguments, **keywords)
-        state = rehearsal.writer.attempt("a tf.function", self._state, function) or State()
+        state = rehearsal.writer.attempt("a tf.function", self._state, function) or Watched()
         target, before = function, (rehearsal.gradients, self.graphs.marks)
         if rehearsal.is_xla and not is_keras(function) and _names(function) & TRAINING:
             state.twin = state.twin or rehearsal.writer.attempt("XLA", self.compiled, function)
@@ -201,7 +201,7 @@ class Functions:
     def _state(self, function: Any) -> Any:
         state = function.__dict__.get("_tpuctl_state")
         if state is None:
-            state = function._tpuctl_state = State()
+            state = function._tpuctl_state = Watched()
             self.define(function)
         return state
 

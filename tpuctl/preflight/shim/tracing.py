@@ -6,9 +6,9 @@ import functools
 import importlib
 from typing import Any
 
+from .compile_failures import Refusals
 from .context import Rehearsal, Trace
 from .graphs import Graphs
-from .refusals import Refusals
 from .tensors import shape_of
 
 __all__ = ["install"]

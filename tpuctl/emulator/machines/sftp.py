@@ -16,7 +16,7 @@ from typing import TypeAlias, cast
 import asyncssh
 from asyncssh.constants import FXF_CREAT, FXF_READ
 
-from tpuctl.emulator.machines.disks import LimitedDisk
+from tpuctl.emulator.machines.disk_space import LimitedDisk
 
 __all__ = ["MachineFiles"]
 
