@@ -16,7 +16,7 @@ SOURCES := $(shell find tpuctl templates -type f -not -name '*.pyc' 2>/dev/null)
 help:
 	@sed -n '1,3s/^# //p' Makefile
 	@echo "make check   format, lint, types, layers"
-	@echo "make unit    the quick tests alone; T=test_name one test or file, T=word all with it in their name"
+	@echo "make unit    the quick tests alone; with T=name one test, or one file of tests"
 	@echo "make soak    whole runs of what the suite samples, half of them; all with HALF=both"
 	@echo "make clients programs of others against the local cloud: SkyPilot, Ray, Ansible, …"
 	@echo "make live    the flow tests on Google Cloud, in a project of yours (TPUCTL_LIVE_PROJECT)"
@@ -49,10 +49,11 @@ test: check
 
 # T is the name of a test or of a file of tests, wherever it stands, or a part of the names of unit
 # tests and their cases.
-T ?=
-NAMED = $(shell grep -rlE --include='test_*.py' '^(async )?def $(T)\b' tests; find tests -name '$(T).py')
+NAMED = $(if $(filter test_%,$(T)),$(shell \
+	grep -rlE --include='test_*.py' '^(async )?def $(T)\b' tests; find tests -name '$(T).py'))
+PICKED = -x -q -p no:randomly -m "not soak and not clients" -k '$(T)'
 unit: $(VENV)/.installed
-	$(BIN)/pytest $(if $(T),-x -q -p no:randomly -m "not soak and not clients" -k '$(T)') $(or $(if $(T),$(NAMED)),tests/unit)
+	$(BIN)/pytest $(if $(T),$(PICKED)) $(or $(NAMED),tests/unit)
 
 # All of it takes more than an hour on two cores: commits have their turns at its halves.
 HALF ?= $(shell expr $$(git rev-list --count HEAD 2>/dev/null || echo 0) % 2 + 1)
