@@ -16,7 +16,7 @@ SOURCES := $(shell find tpuctl templates -type f -not -name '*.pyc' 2>/dev/null)
 help:
 	@sed -n '1,3s/^# //p' Makefile
 	@echo "make check   format, lint, types, layers"
-	@echo "make unit    the quick tests alone"
+	@echo "make unit    the quick tests alone; T=test_name one test or file, T=word all with it in their name"
 	@echo "make ci-soak whole runs that an edit may break, at every commit after make test"
 	@echo "make soak    all whole runs, those that are made before a release, too: more than an hour"
 	@echo "make clients programs of others against the local cloud: SkyPilot, Ray, Ansible, …"
@@ -51,8 +51,13 @@ demo: $(VENV)/.installed
 test: check
 	$(BIN)/pytest -m "not soak and not clients" --durations 25 -n auto --maxprocesses 4 --dist loadfile
 
+# T is the name of a test or of a file of tests, wherever it stands, or a part of the names of unit
+# tests and their cases.
+NAMED = $(if $(filter test_%,$(T)),$(shell \
+	grep -rlE --include='test_*.py' '^(async )?def $(T)\b' tests; find tests -name '$(T).py'))
+PICKED = -x -q -p no:randomly -m "not soak and not clients" -k '$(T)'
 unit: $(VENV)/.installed
-	$(BIN)/pytest tests/unit
+	$(BIN)/pytest $(if $(T),$(PICKED)) $(or $(NAMED),tests/unit)
 
 # All of it takes more than an hour on two cores. At every commit runs what is not marked `release`:
 # with `make test` it has to end within 50 minutes.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from google.cloud.tpu_v2 import Node
 
 import tpuctl.emulator
 from tpuctl.cloud.errors import convert, from_status
+from tpuctl.emulator.compute.collection import Collection
 from tpuctl.emulator.server import APIS, PACES
 from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.state.pace import Pace
@@ -60,6 +62,20 @@ async def test_every_effect_has_a_pace(cloud: Any) -> None:
                 without.append(f"{name} ({place_of(effect)}): {error}")
     assert not without, "\n".join(without)
     assert {*STEPS, DRIVES} <= names, "no such effects any more"
+
+
+async def test_every_operation_of_compute_that_is_begun_has_an_effect(cloud: Any) -> None:
+    service = cloud.server.world.service("compute")
+    begun = {
+        (f"{one.kind}.{verb}", kind.__name__)
+        for one in service.handlers.values()
+        if isinstance(one, Collection)
+        for kind in type(one).__mro__[:-1]
+        for verb in re.findall(r'self\.begin\(\s*"(\w+)"', inspect.getsource(kind))
+    }
+    assert len(begun) > 20, "they are not found any more"
+    without = {f"{name}, begun by {kind}" for name, kind in begun if name not in service.effects}
+    assert not without, "no effect, in `effects` of the collection"
 
 
 def steps_in(source: Path) -> Iterator[tuple[int, str]]:

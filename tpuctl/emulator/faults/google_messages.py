@@ -13,7 +13,7 @@ from typing import Any
 
 from tpuctl.emulator.state.errors import ApiError
 
-__all__ = ["WORDINGS", "Wording", "refusal", "storage_denied"]
+__all__ = ["REFUSING", "WORDINGS", "Wording", "refusal", "storage_denied"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ _TEXTS = tomllib.loads(files(__package__).joinpath("google_messages.toml").read_
 WORDINGS: Mapping[str, Wording] = {
     name: Wording(**fields) for name, fields in _TEXTS["messages"].items()
 }
+_OF_KIND: Mapping[str, str] = _TEXTS["kinds"]
+REFUSING = (*_OF_KIND, "quota")  # kinds of faults that a call is refused by
 _OF_CODE: Mapping[str, str] = _TEXTS["codes"]
 _OF_HTTP = {int(status): code for status, code in _TEXTS["statuses"].items()}
 _PAGES = {int(status): text for status, text in _TEXTS["pages"].items()}
@@ -45,8 +47,6 @@ _DEFAULTS = {
     "network": "default",
     "account": "tpu@project.iam.gserviceaccount.com",
 }
-# What a kind of fault says unless told otherwise.
-_OF_KIND = {"unavailable": "unavailable", "deny": "denied", "error": "internal"}
 
 
 def refusal(fault: Mapping[str, Any], facts: Mapping[str, Any]) -> ApiError:

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from tpuctl.emulator.faults.fault import Fault, Faults, is_mutating
-from tpuctl.emulator.faults.google_messages import refusal
+from tpuctl.emulator.faults.google_messages import REFUSING, refusal
 from tpuctl.emulator.faults.http_exchange import Exchange, Part
 from tpuctl.emulator.state.errors import ApiError
 
@@ -27,8 +27,8 @@ __all__ = ["Call", "Caller", "Cut", "Traffic"]
 
 KEPT_CALLS = 10_000
 _LOOK_SECONDS = 0.05
-_REFUSING = ("quota", "deny", "unavailable", "error", "dropped")
-_KINDS = (*_REFUSING, "lost", "hold", "slow", "cut")
+_ENDING = (*REFUSING, "dropped")
+_KINDS = (*_ENDING, "lost", "hold", "slow", "cut")
 
 Facts = Mapping[str, Any]
 
@@ -87,7 +87,7 @@ class Call:
         self.due = self._traffic.due(self, facts)
         for fault in self.take("hold", where=lambda one: not one.get("after")):
             await self._traffic.hold(fault, self)
-        for fault in self.take(*_REFUSING, where=lambda one: not one.get("operation"), most=1):
+        for fault in self.take(*_ENDING, where=lambda one: not one.get("operation"), most=1):
             self.due = []  # what would strike later does not: the call ends here
             if fault.kind == "dropped":
                 raise Cut

@@ -1,0 +1,302 @@
+"""Each recipe of how-to-add.md is followed with its toy, in a copy of the tree, and works.
+
+Of what a recipe registers each part is left out once: the test that it names then says where.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+import tpuctl
+from tests.docs.page_blocks import ROOT, blocks
+from tpuctl.emulator.client import server_process
+
+PAGE = ROOT / "docs" / "design" / "how-to-add.md"
+LONGEST = 40  # lines of a recipe, beside the new files that it has in full
+# Where the text of a file, or what changes in it, follows a line that ends with its name.
+PART = re.compile(
+    r"^`(?P<path>[\w./-]+)`:\n\n```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S
+)
+WITHOUT = ("__pycache__", "benchmarks", "clients", "gcloud", "labelled", "live", "oracle")
+slow = pytest.mark.soak
+pytestmark = pytest.mark.timeout(1200)  # each starts a dozen programs
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file that a recipe adds, or a change of one."""
+
+    path: str
+    language: str
+    text: str
+
+    def apply(self, tree: Path) -> None:
+        file = tree / self.path
+        if self.language != "diff":
+            assert not file.exists(), f"{self.path} is there already"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(self.text, "utf-8")
+            return
+        lines = self.text.splitlines()
+        before = "\n".join(one[1:] for one in lines if one[:1] != "+")
+        after = "\n".join(one[1:] for one in lines if one[:1] != "-")
+        text = file.read_text("utf-8")
+        assert text.count(before) == 1, f"{self.path} has not once:\n{before}"
+        file.write_text(text.replace(before, after), "utf-8")
+
+
+def recipes() -> dict[str, str]:
+    sections = re.split(r"^## (.+)\n", PAGE.read_text("utf-8"), flags=re.M)[1:]
+    return dict(zip(sections[::2], sections[1::2], strict=True))
+
+
+def parts(title: str) -> list[Part]:
+    return [Part(*found.groups()) for found in PART.finditer(recipes()[title])]
+
+
+def commands(title: str) -> list[str]:
+    section = recipes()[title]
+    first = PAGE.read_text("utf-8").partition(section)[0].count("\n")
+    last = first + section.count("\n")
+    inside = [one for one in blocks(PAGE) if first < one.line <= last]
+    return [each.text for one in inside if one.language == "console" for each in one.commands]
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the recipes and their tests need of the tree, compiled as far as it was."""
+    tree = tmp_path_factory.mktemp("tree")
+    package = Path(tpuctl.__file__).parent
+    shutil.copytree(package, tree / "tpuctl", ignore=shutil.ignore_patterns("templates"))
+    for folder in ("docs", "templates", "tests"):
+        shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns(*WITHOUT))
+    for file in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / file, tree / file)
+    return tree
+
+
+class Copy:
+    """A tree in which a recipe was followed, but for the part of a number."""
+
+    def __init__(self, tree: Path, title: str, without: int | None) -> None:
+        self.tree = tree
+        for number, part in enumerate(parts(title)):
+            if number != without:
+                part.apply(tree)
+
+    def type(self, command: str) -> subprocess.CompletedProcess[str]:
+        words = shlex.split(command)
+        if words[0] == "make":  # what would be installed is found by PYTHONPATH here
+            words[1:1] = ["-o", ".venv/.installed", f"BIN={Path(sys.executable).parent}"]
+        else:
+            assert words[0] == "tpuctl"
+            words[:1] = [sys.executable, "-m", "tpuctl"]
+        own = {key: text for key, text in os.environ.items() if not key.startswith("PYTEST_")}
+        environment = {
+            **own,
+            "HOME": str(self.tree),
+            "PYTHONPATH": str(self.tree),
+            "TPUCTL_CLOUD": "local",
+            "TPUCTL_LOCAL_HOME": str(self.home),
+            "TPUCTL_YES": "1",
+        }
+        return subprocess.run(
+            words, cwd=self.tree, env=environment, capture_output=True, check=False, text=True
+        )
+
+    @property
+    def home(self) -> Path:
+        """Of its local cloud."""
+        return self.tree / "local"
+
+    def answer(self, command: str) -> Any:
+        """The data of a command of ours, which must succeed."""
+        run = self.type(f"{command} --json")
+        assert run.returncode == 0, run.stdout + run.stderr
+        return json.loads(run.stdout)["data"]
+
+    def follow(self, title: str) -> None:
+        for command in commands(title):
+            run = self.type(command)
+            assert run.returncode == 0, f"$ {command}\n{run.stdout}{run.stderr}"
+
+
+MakeCopy = Callable[..., Copy]
+
+
+@pytest.fixture
+def make_copy(pristine: Path, tmp_path: Path) -> Iterator[MakeCopy]:
+    def make(title: str, without: int | None = None) -> Copy:
+        shutil.copytree(pristine, tmp_path / "tree")
+        return Copy(tmp_path / "tree", title, without)
+
+    yield make
+    server_process.stop(tmp_path / "tree" / "local")
+
+
+@pytest.mark.parametrize("title", recipes())
+def test_a_recipe_is_short(title: str) -> None:
+    text = recipes()[title]
+    for part in parts(title):
+        if part.language != "diff":
+            text = text.replace(part.text, "")
+    lines = [line for line in text.splitlines() if line and not line.startswith(("```", "<!--"))]
+    assert len(lines) <= LONGEST
+
+
+def test_a_rule(make_copy: MakeCopy) -> None:
+    """By one file it is found, selected, explained and silenced; and what is asked of it passes."""
+    copy = make_copy("A rule of the check")
+    (rule, _) = parts("A rule of the check")
+    space: dict[str, Any] = {}
+    exec(compile(rule.text, rule.path, "exec"), space)
+    script = copy.tree / "train.py"
+    script.write_text(space["RULE"].bad, "utf-8")
+
+    def check(arguments: str) -> list[str]:
+        data = copy.answer(f"tpuctl check {arguments}")
+        return [one["code"] for one in data.get("rules", data.get("findings"))]
+
+    assert check("train.py") == ["TPU901"]
+    assert check("train.py --select TPU1") == []
+    assert check("--explain cubed") == ["TPU901"]
+    script.write_text(f"# tpuctl: ignore-file[cubed]\n{space['RULE'].bad}", "utf-8")
+    assert check("train.py") == []
+    copy.follow("A rule of the check")
+
+
+def test_a_known_error(make_copy: MakeCopy) -> None:
+    copy = make_copy("A known error")
+    copy.follow("A known error")
+    told = copy.answer("tpuctl explain --error 'Balloon 7 could not be inflated'")
+    assert "toy-balloon" in json.dumps(told)
+
+
+def test_a_fault(make_copy: MakeCopy) -> None:
+    copy = make_copy("A fault of the local cloud")
+    copy.follow("A fault of the local cloud")
+    cloud = server_process.status(copy.home)
+    assert cloud is not None
+    path = "/v2/projects/local-project/locations/us-central1-b/nodes"
+    headers = {"Authorization": f"Bearer {cloud.token}"}
+    with requests.Session() as session:
+        session.trust_env = False
+        refused = session.get(cloud.url + path, headers=headers, timeout=30)
+    assert refused.json()["error"]["message"] == "Project local-project is locked by a toy."
+    (fault,) = copy.answer("tpuctl local fault list")
+    assert (fault["kind"], fault["used"]) == ("toy-locked", 1)
+
+
+@slow
+def test_an_emulated_method(make_copy: MakeCopy) -> None:
+    copy = make_copy("An emulated method")
+    copy.follow("An emulated method")
+    (row,) = (
+        line
+        for line in (copy.tree / "docs/reference/coverage.md").read_text("utf-8").splitlines()
+        if line.startswith("| disks |")
+    )
+    served, lacking = row.split("|")[2:4]
+    assert "`stopAsyncReplication`" in served
+    assert "`stopAsyncReplication`" not in lacking
+
+
+@slow
+def test_a_resource_kind(make_copy: MakeCopy) -> None:
+    copy = make_copy("A resource kind")
+    copy.follow("A resource kind")
+    stack = copy.tree / "tpuctl.yaml"
+    stack.write_text(
+        "stack: toy\nproject: {id: local-project}\n"
+        "tpu: {type: v2-8, zones: [us-central1-b]}\ncontroller: {}\n",
+        "utf-8",
+    )
+
+    def changes(command: str) -> dict[str, str]:
+        data = copy.answer(command)
+        return {one["address"]: one["action"] for one in data["changes"]}
+
+    assert changes("tpuctl plan")["toy-address/toy-toy"] == "create"
+    assert copy.type("tpuctl up").returncode == 0
+    assert changes("tpuctl plan")["toy-address/toy-toy"] == "nothing"
+    assert copy.type("tpuctl down").returncode == 0
+    assert changes("tpuctl plan")["toy-address/toy-toy"] == "create"
+
+
+@slow
+def test_a_template(make_copy: MakeCopy) -> None:
+    copy = make_copy("A template")
+    assert "toy" in copy.answer("tpuctl init --list")
+    copy.follow("A template")
+    assert (copy.tree / "hello" / "tpuctl.yaml").is_file()
+
+
+@slow
+def test_a_tpu_generation(make_copy: MakeCopy) -> None:
+    copy = make_copy("A TPU generation")
+    copy.follow("A TPU generation")
+    (copy.tree / "tpuctl.yaml").write_text(
+        "stack: toy\nproject: {id: local-project}\ntpu: {type: v9-8, zones: [us-east5-a]}\n",
+        "utf-8",
+    )
+    run = copy.type("tpuctl plan")
+    assert run.returncode == 0, run.stderr
+    assert "v9-8" in run.stdout
+    assert "$72" in run.stdout, "8 chips at $9"
+
+
+# By recipe: the part that is left out, the test that says so, and what it says.
+LEFT_OUT = [
+    ("A rule of the check", 0, "test_cases_are_of_rules", "files of no rule: ['tpu901_cubed']"),
+    ("A rule of the check", 1, "test_it_has_cases", "write tests/cases/check/tpu901_cubed.toml"),
+    ("A rule of the check", None, "test_all_is_said_of_it", "lacks TPU901: make docs"),
+    ("A known error", 0, "test_a_text_is_known_as_it_was_seen", "'toy-balloon'"),
+    ("A known error", 1, "test_every_entry_of_the_table_was_seen", "tests/unit/seen_texts.toml"),
+    ("A fault of the local cloud", 0, "test_fault_kinds", "fault.py"),
+    ("A fault of the local cloud", 1, "test_fault_kinds", "strikes nowhere"),
+    ("A fault of the local cloud", 2, "test_fault_kinds", "tpuctl/cli/local_faults.py"),
+]
+LEFT_OUT_OF_LONGER_ONES = [
+    ("An emulated method", 0, "test_effects", "compute.disks.stopAsyncReplication"),
+    ("An emulated method", 2, "test_iam_table", "permissions.toml"),
+    ("A resource kind", 2, "test_resource_kinds", "composition.KINDS"),
+    ("A resource kind", 4, "test_resource_kinds", "toy-address"),
+    ("A resource kind", 6, "test_resource_cases", "toy-address"),
+    ("A resource kind", 7, "test_resource_kinds", "architecture.md"),
+    ("A template", 0, "test_templates", "templates/stacks/toy.yaml"),
+    ("A TPU generation", 1, "test_generations", "prices"),
+    ("A TPU generation", 2, "test_generations", "runtimes"),
+    ("A TPU generation", 3, "test_generations", "tpuctl/catalog/quota.py"),
+    ("A TPU generation", 4, "test_generations", "tpuctl/emulator/machines/attributes.py"),
+    ("A TPU generation", 5, "test_generations", "tpuctl/preflight/rehearsal/estimate.py"),
+]
+
+
+@pytest.mark.parametrize(("title", "without", "test", "told"), LEFT_OUT)
+def test_what_is_left_out_is_named(
+    make_copy: MakeCopy, title: str, without: int | None, test: str, told: str
+) -> None:
+    run = make_copy(title, without).type(f"make unit T={test}")
+    assert run.returncode == 2, run.stdout + run.stderr
+    assert told in run.stdout, run.stdout
+
+
+@slow
+@pytest.mark.parametrize(("title", "without", "test", "told"), LEFT_OUT_OF_LONGER_ONES)
+def test_what_is_left_out_of_a_longer_one_is_named(
+    make_copy: MakeCopy, title: str, without: int, test: str, told: str
+) -> None:
+    test_what_is_left_out_is_named(make_copy, title, without, test, told)

@@ -1,0 +1,38 @@
+"""All that must be said of a kind of fault is said, of every kind there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import tpuctl.emulator
+from tpuctl.cli import local_faults
+from tpuctl.emulator.faults.fault import KINDS, SCHEDULED
+from tpuctl.emulator.faults.google_messages import REFUSING
+
+SOURCES = Path(tpuctl.emulator.__file__).parent
+STRIKES = {
+    kind
+    for file in SOURCES.rglob("*.py")
+    if file.name != "fault.py"
+    for kind in re.findall(r'"([a-z-]+)"', file.read_text("utf-8"))
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_strikes_somewhere(kind: str) -> None:
+    places = "[kinds] of tpuctl/emulator/faults/google_messages.toml, or tpuctl/emulator/faults/"
+    assert kind in {*REFUSING, *SCHEDULED, *STRIKES}, f"{kind} strikes nowhere: {places}"
+
+
+@pytest.mark.parametrize("kind", REFUSING)
+def test_what_refuses_is_a_kind(kind: str) -> None:
+    assert kind in KINDS, f"tpuctl/emulator/faults/fault.py: KINDS has no {kind}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_in_the_help(kind: str) -> None:
+    named = re.search(rf"(?<![\w-]){kind}(?![\w-])", local_faults._KINDS)
+    assert named, f"tpuctl/cli/local_faults.py: _KINDS does not name {kind}"
