@@ -273,7 +273,6 @@ LEFT_OUT_OF_LONGER_ONES = [
     ("An emulated method", 0, "test_effects", "compute.disks.stopAsyncReplication"),
     ("An emulated method", 2, "test_iam_table", "permissions.toml"),
     ("A resource kind", 2, "test_resource_kinds", "composition.KINDS"),
-    ("A resource kind", 4, "test_resource_kinds", "toy-address"),
     ("A resource kind", 6, "test_resource_cases", "toy-address"),
     ("A resource kind", 7, "test_resource_kinds", "architecture.md"),
     ("A template", 0, "test_templates", "templates/stacks/toy.yaml"),
