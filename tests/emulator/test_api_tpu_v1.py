@@ -11,6 +11,8 @@ from google.api_core import exceptions
 from google.cloud import tpu_v1, tpu_v2
 from google.cloud.tpu_v1.services.tpu.transports import TpuGrpcTransport
 
+from tests.support.waiting import async_until
+
 PROJECT = "local-project"
 ZONE = "europe-west4-a"
 PARENT = f"projects/{PROJECT}/locations/{ZONE}"
@@ -350,9 +352,7 @@ async def test_a_restart_brings_ready_nodes_back(make_cloud: Any) -> None:
     await asyncio.to_thread(create, client_of(cloud))
     await cloud.server.close()
     again = await make_cloud()
-    async with asyncio.timeout(10):
-        while not again.host.count_running():
-            await asyncio.sleep(0.01)
+    await async_until(again.host.count_running, "a machine running")
     (spec,) = again.host.specs.values()
     assert spec.kind == "node"
 

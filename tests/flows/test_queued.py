@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,6 +23,7 @@ from tests.support.queued import (
     request_of,
     with_queue,
 )
+from tests.support.waiting import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, Denied, NoCapacity, OperationFailed, TpuctlError
@@ -48,18 +49,11 @@ def make_queued(make_stack: MakeStack) -> MakeStack:
     return with_queue(make_stack)
 
 
-async def until(is_so: Callable[[], Awaitable[Any]]) -> Any:
-    async with asyncio.timeout(60):
-        while not (found := await is_so()):
-            await asyncio.sleep(0.02)
-        return found
-
-
 async def until_told(events: list[Event], text: str) -> None:
-    async def is_told() -> bool:
+    def is_told() -> bool:
         return any(isinstance(one, StepProgress) and text in one.text for one in events)
 
-    await until(is_told)
+    await async_until(is_told, f"{text!r} being told")
 
 
 @asynccontextmanager
@@ -275,7 +269,7 @@ async def test_a_request_that_was_suspended_is_made_again(
     async def is_suspended() -> bool:
         return bool((await request_of(stack)).state.state.name == "SUSPENDED")
 
-    await until(is_suspended)
+    await async_until(is_suspended, "the request being suspended")
     prepared = await stack.up()
     assert "SUSPENDED" in prepared.plan.change(f"queued/{stack.stack.names.queued}").because
     found = await request_of(stack)

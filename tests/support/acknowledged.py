@@ -14,6 +14,7 @@ from typing import Any
 import requests
 
 from tests.support.killed_server import KilledServer
+from tests.support.waiting import until
 
 __all__ = ["BUCKET", "COMPUTE", "PARENT", "PROJECT", "ZONE", "Ledger", "digest", "policy_of"]
 
@@ -89,15 +90,14 @@ class Ledger:
 
     def end(self, operation: str) -> None:
         """See an operation to its end, which must be a good one."""
-        until = time.monotonic() + _SECONDS
-        while True:
+
+        def ended() -> Any:
             answer = self.server.ask("GET", operation)
             assert answer.ok, f"{operation} was acknowledged and is gone: {answer.text}"
             told = answer.json()
-            if told.get("done") or told.get("status") == "DONE":
-                break
-            assert time.monotonic() < until, f"{operation} does not end"
-            time.sleep(0.01)
+            return told if told.get("done") or told.get("status") == "DONE" else None
+
+        told = until(ended, f"the end of {operation}")
         assert "error" not in told, told
         self.operations.remove(operation)
 
