@@ -10,11 +10,9 @@ from google.api_core import exceptions
 from google.cloud import tpu_v2
 from google.protobuf import duration_pb2, timestamp_pb2
 
+from tests.support.places import PARENT, PROJECT, ZONE
 from tests.support.waiting import async_until
 
-PROJECT = "local-project"
-ZONE = "europe-west4-a"
-PARENT = f"projects/{PROJECT}/locations/{ZONE}"
 NAME = f"{PARENT}/queuedResources/q"
 NODE = f"{PARENT}/nodes/n"
 RUNTIME = "tpu-ubuntu2204-base"

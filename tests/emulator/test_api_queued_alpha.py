@@ -11,11 +11,9 @@ from google.cloud import tpu_v2alpha1
 from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport
 from google.protobuf import field_mask_pb2
 
+from tests.support.places import PARENT, PROJECT
 from tests.support.waiting import async_until
 
-PROJECT = "local-project"
-ZONE = "europe-west4-a"
-PARENT = f"projects/{PROJECT}/locations/{ZONE}"
 NODE = f"{PARENT}/nodes/n"
 NAME = f"{PARENT}/queuedResources/q"
 RUNTIME = "tpu-ubuntu2204-base"

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 import requests
 
+from tests.support.places import PARENT
 from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
-PARENT = "/v2/projects/local-project/locations/europe-west4-a"
-QUEUED = f"{PARENT}/queuedResources/q"
+PATH = f"/v2/{PARENT}"
+QUEUED = f"{PATH}/queuedResources/q"
 
 
 class Process:
@@ -67,7 +68,7 @@ def state_of(found: Any) -> str:
 
 
 def nodes(process: Process) -> dict[str, str]:
-    found = process.ask("GET", f"{PARENT}/nodes").get("nodes", [])
+    found = process.ask("GET", f"{PATH}/nodes").get("nodes", [])
     return {node["name"].rpartition("/")[2]: node["state"] for node in found}
 
 
@@ -97,7 +98,7 @@ def enable(process: Process) -> None:
 def request(count: int = 2) -> dict[str, Any]:
     node = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
     spec = {
-        "parent": PARENT.removeprefix("/v2/"),
+        "parent": PARENT,
         "multisliceParams": {"nodeCount": count, "nodeIdPrefix": "n"},
         "node": node,
     }
@@ -111,7 +112,7 @@ def test_requests_go_on_after_a_kill_in_any_state(serve: Any) -> None:
     fault = process.ask(
         "POST", "/_local/faults", {"kind": "stockout", "times": "unlimited", "type": "v3-8"}
     )
-    process.ask("POST", f"{PARENT}/queuedResources?queuedResourceId=q", request())
+    process.ask("POST", f"{PATH}/queuedResources?queuedResourceId=q", request())
     assert state_of(process.ask("GET", QUEUED)) == "CREATING"
 
     process = serve()  # killed while it creates
@@ -125,7 +126,7 @@ def test_requests_go_on_after_a_kill_in_any_state(serve: Any) -> None:
     assert nodes(process) == {}
     process.ask("DELETE", f"/_local/faults/{fault['id']}")
     process.reach("PROVISIONING")
-    process.wait(f"{PARENT}/nodes", lambda found: len(found.get("nodes", [])) == 2)
+    process.wait(f"{PATH}/nodes", lambda found: len(found.get("nodes", [])) == 2)
     assert set(nodes(process).values()) == {"CREATING"}
 
     process = serve()  # killed while it provisions

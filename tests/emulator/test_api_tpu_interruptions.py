@@ -9,9 +9,9 @@ import pytest
 from google.api_core import exceptions
 from google.cloud import tpu_v2
 
+from tests.support.places import PARENT
 from tests.support.waiting import async_until
 
-PARENT = "projects/local-project/locations/europe-west4-a"
 NAME = f"{PARENT}/nodes/n"
 State = tpu_v2.Node.State
 

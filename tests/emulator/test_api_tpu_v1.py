@@ -11,11 +11,9 @@ from google.api_core import exceptions
 from google.cloud import tpu_v1, tpu_v2
 from google.cloud.tpu_v1.services.tpu.transports import TpuGrpcTransport
 
+from tests.support.places import PARENT, PROJECT, ZONE
 from tests.support.waiting import async_until
 
-PROJECT = "local-project"
-ZONE = "europe-west4-a"
-PARENT = f"projects/{PROJECT}/locations/{ZONE}"
 NAME = f"{PARENT}/nodes/n"
 State = tpu_v1.Node.State
 ApiVersion = tpu_v1.Node.ApiVersion

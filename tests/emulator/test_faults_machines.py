@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from google.cloud import compute_v1, tpu_v2
 
+from tests.support.places import PARENT, PROJECT, ZONE
 from tests.support.waiting import async_until
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NotFound
 
-PROJECT, ZONE = "local-project", "europe-west4-a"
-PARENT = f"projects/{PROJECT}/locations/{ZONE}"
 SLICE = [f"{PARENT}/nodes/slice/workers/{index}" for index in range(4)]
 INSTANCE = f"projects/{PROJECT}/zones/{ZONE}/instances/controller"
 

@@ -10,12 +10,12 @@ import pytest
 from google.api_core import exceptions
 from google.cloud import tpu_v2
 
+from tests.support.places import PARENT
 from tests.support.waiting import async_until
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NotFound
 
-PARENT = "projects/local-project/locations/europe-west4-a"
 NAME = f"{PARENT}/nodes/one"
 SPOT = tpu_v2.Node(
     accelerator_type="v3-8",

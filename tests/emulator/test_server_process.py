@@ -19,13 +19,13 @@ from typing import Any
 import pytest
 import requests
 
+from tests.support.places import PARENT
 from tests.support.processes import await_end
 from tests.support.waiting import until
 from tpuctl.emulator.client import server_process
 from tpuctl.errors import Conflict, TpuctlError, Usage
 
 ROOT = Path(__file__).parents[2]
-PARENT = "projects/local-project/locations/europe-west4-a"
 
 
 class Process:

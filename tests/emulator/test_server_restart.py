@@ -7,9 +7,9 @@ from typing import Any
 
 from google.cloud import tpu_v2
 
+from tests.support.places import PARENT
 from tests.support.waiting import async_until
 
-PARENT = "projects/local-project/locations/europe-west4-a"
 State = tpu_v2.Node.State
 
 

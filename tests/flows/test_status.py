@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.projects import ZONE, Project
+from tests.support.places import ZONE
+from tests.support.projects import Project
 from tests.support.waiting import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control

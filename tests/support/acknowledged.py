@@ -14,15 +14,14 @@ from typing import Any
 import requests
 
 from tests.support.killed_server import KilledServer
+from tests.support.places import PARENT, PROJECT, ZONE
 from tests.support.waiting import until
 
-__all__ = ["BUCKET", "COMPUTE", "PARENT", "PROJECT", "ZONE", "Ledger", "digest", "policy_of"]
+__all__ = ["BUCKET", "COMPUTE", "COMPUTE_ZONE", "Ledger", "digest", "policy_of"]
 
 BUCKET = "kept"
-PROJECT = "local-project"
-PARENT = f"projects/{PROJECT}/locations/europe-west4-a"
 COMPUTE = f"/compute/v1/projects/{PROJECT}"
-ZONE = f"{COMPUTE}/zones/europe-west4-a"
+COMPUTE_ZONE = f"{COMPUTE}/zones/{ZONE}"
 _SECONDS = 20.0
 _ABSENT = {"member": False, "guest": False, "api": "DISABLED"}  # what others are None for
 _OBJECTS = f"/storage/v1/b/{BUCKET}/o"
@@ -44,8 +43,8 @@ _WHERE: dict[str, tuple[str, Callable[[requests.Response], Any] | None]] = {
         f"/v2/{PARENT}/queuedResources/{{}}",
         lambda answer: answer.json()["state"]["state"],
     ),
-    "instance": (f"{ZONE}/instances/{{}}", lambda answer: answer.json()["status"]),
-    "disk": (f"{ZONE}/disks/{{}}", lambda answer: answer.json()["status"]),
+    "instance": (f"{COMPUTE_ZONE}/instances/{{}}", lambda answer: answer.json()["status"]),
+    "disk": (f"{COMPUTE_ZONE}/disks/{{}}", lambda answer: answer.json()["status"]),
     "firewall": (f"{COMPUTE}/global/firewalls/{{}}", lambda answer: answer.json()["priority"]),
 }
 

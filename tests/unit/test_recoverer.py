@@ -148,6 +148,7 @@ def test_two_never_run_at_the_same_time(controller: Controller) -> None:
 def test_the_watch_starts_again_what_does_not_run(controller: Controller) -> None:
     """Its own function, as the watch of a controller calls it at each look."""
     look = (
+        # Isolated, as machines run it: it finds only what is named.
         f"import sys; sys.path.insert(0, {str(WATCH.parent)!r}); import watchdog; "
         "watchdog.homes = lambda: [sys.argv[1]]; watchdog.revive()"
     )

@@ -208,7 +208,7 @@ def test_a_reader_never_sees_what_is_being_freed(worker: Worker, seed: int) -> N
     log = Log(Folder(str(worker.folder)))
     if not can_free(log.folder):
         pytest.skip("this file system cannot free parts of files")
-    freeing = (
+    freeing = (  # the shipped modules, which import each other from their folder
         "import sys; sys.path.append(sys.argv[1])\n"
         "from folder import Folder; from logfile import Log\n"
         "log = Log(Folder(sys.argv[1]))\n"

@@ -18,6 +18,7 @@ import pytest
 import requests
 
 from tests.support.machine_specs import worker_spec
+from tests.support.places import PARENT, PROJECT, ZONE
 from tests.support.waiting import async_until, until
 from tpuctl import catalog
 from tpuctl.emulator.machines import serving
@@ -28,8 +29,7 @@ from tpuctl.emulator.machines.processes import Init, Started
 from tpuctl.emulator.server import Server
 from tpuctl.emulator.service_usage.default_network import add_default_network
 
-PROJECT, ZONE, BUCKET = "local-project", "europe-west4-a", "node-bucket"
-PARENT = f"projects/{PROJECT}/locations/{ZONE}"
+BUCKET = "node-bucket"
 VERSION = catalog.node_versions()[0]
 
 # What a controller's program does: TPU devices are CPU devices here.

@@ -11,11 +11,11 @@ import asyncssh
 import pytest
 import requests
 
+from tests.support.places import PARENT, PROJECT, ZONE
 from tests.support.waiting import until
 from tpuctl.emulator.client import server_process
 
-PROJECT, ZONE, BUCKET = "local-project", "europe-west4-a", "lab-bucket"
-PARENT = f"projects/{PROJECT}/locations/{ZONE}"
+BUCKET = "lab-bucket"
 
 PROGRAM = """
 import os
