@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.figures import PROJECT, Figure, local_cloud, sized
+from tests.benchmarks.figures import Figure, local_cloud, sized
+from tests.support.places import PROJECT
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.cloud.objects import ObjectStore

@@ -13,16 +13,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.benchmarks.figures import PROJECT, TPUCTL, Figure, local_cloud, sized, skipped, stack_in
+from tests.benchmarks.figures import TPUCTL, Figure, local_cloud, sized, skipped, stack_in
 from tests.support.gcloud import environment_of
 from tests.support.memory import proportional_memory
+from tests.support.places import PROJECT, ZONE
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import server_process
 
 __all__ = ["fanout"]
 
 SIZES = sized({1: "v3-8", 16: "v3-128", 64: "v3-512", 256: "v3-2048"}, {4: "v3-32"})
-ZONE = "europe-west4-a"
 LONGEST = 300.0  # seconds that gcloud is given: it starts a program for each worker
 NEEDED = 40 << 20  # bytes of this computer's memory for a worker and all that runs on it
 GOAL, GOAL_AT = 10, 64

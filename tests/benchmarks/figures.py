@@ -13,28 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from tests.support.places import PROJECT
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import server_process
 from tpuctl.model.events import Event, ignore
 
-__all__ = [
-    "IS_SMALLEST",
-    "PROJECT",
-    "TPUCTL",
-    "Figure",
-    "local_cloud",
-    "sized",
-    "skipped",
-    "stack_in",
-    "wall",
-]
+__all__ = ["IS_SMALLEST", "TPUCTL", "Figure", "local_cloud", "sized", "skipped", "stack_in", "wall"]
 
 # `make bench SMALLEST=1`: everything once and as small as it can be, for the suite. Its figures
 # mean nothing; that they come is what is tested.
 IS_SMALLEST = os.environ.get("TPUCTL_BENCH_SMALLEST") == "1"
 Size = TypeVar("Size")
 
-PROJECT = "local-project"
 _INSTALLED = Path(sys.executable).parent / "tpuctl"
 TPUCTL = [str(_INSTALLED)] if _INSTALLED.exists() else [sys.executable, "-m", "tpuctl"]
 

@@ -17,15 +17,15 @@ from pathlib import Path
 from shlex import join
 from typing import Any
 
-from tests.benchmarks.figures import PROJECT, TPUCTL, Figure, local_cloud, sized, skipped, stack_in
+from tests.benchmarks.figures import TPUCTL, Figure, local_cloud, sized, skipped, stack_in
 from tests.benchmarks.ups import BILLING, KINDS, MEASURED, missing_image
 from tests.support.gcloud import environment_of
+from tests.support.places import PROJECT, US_ZONE
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import server_process
 
 __all__ = ["gcloud_time", "scripts_time"]
 
-ZONE = "us-central1-b"
 PACE = sized("quick", "instant")
 Command = list[str]
 
@@ -95,7 +95,7 @@ class Made:
 
     def tensorflow(self) -> str:
         """The version that a TPU node was made with."""
-        path = f"/v1/projects/{self.project}/locations/{ZONE}/nodes"
+        path = f"/v1/projects/{self.project}/locations/{US_ZONE}/nodes"
         found: str = self._ask("GET", path)["nodes"][0]["tensorflowVersion"]
         return found
 
@@ -189,7 +189,7 @@ def _grants(
 
 
 def _machines(kind: str, name: str, made: Made) -> Iterator[Step]:
-    place = [f"--zone={ZONE}", "--quiet"]
+    place = [f"--zone={US_ZONE}", "--quiet"]
     tpu = ["gcloud", "compute", "tpus"]
     wanted = ["--accelerator-type=v2-8", "--version=tpu-ubuntu2204-base"]
     acting = [f"--service-account={made.email}"]
@@ -218,7 +218,7 @@ def _machines(kind: str, name: str, made: Made) -> Iterator[Step]:
         disk = f"{name}-data"
         create = ["gcloud", "compute", "disks", "create", disk, *place, "--size=20GB"]
         yield Step("disk", [*create, "--type=pd-balanced"], ("apis",))
-        disks = [f"--data-disk=source=projects/{PROJECT}/zones/{ZONE}/disks/{disk}"]
+        disks = [f"--data-disk=source=projects/{PROJECT}/zones/{US_ZONE}/disks/{disk}"]
         yield Step("controller", controller, after)
         after = ("account", "disk")
     yield Step("node", [*tpu, "tpu-vm", "create", name, *wanted, *acting, *disks, *place], after)
@@ -259,7 +259,7 @@ def _script_time(
         assert cloud is not None
         created = [step.command[-1] for step in steps if step.name == "project"]
         project = created[0] if created else PROJECT
-        environment = environment_of(cloud, project, ZONE, folder)
+        environment = environment_of(cloud, project, US_ZONE, folder)
         took = timed(["bash", "-c", script], environment, folder)
         granted = Made(cloud, stack).rights()
         if granted != rights:
@@ -276,12 +276,12 @@ def gcloud_time() -> Iterator[Figure]:
     with local_cloud(PACE) as folder:
         cloud = server_process.status(folder / "cloud")
         assert cloud is not None
-        theirs = environment_of(cloud, PROJECT, ZONE, folder)
+        theirs = environment_of(cloud, PROJECT, US_ZONE, folder)
         ours = os.environ | {"TPUCTL_CLOUD": "local"}
         path = str(stack_in(folder).stack_file)
         timed([*TPUCTL, "--stack-file", path, "up", "--yes"], ours, folder)
         node = [gcloud, "compute", "tpus", "tpu-vm"]
-        where = [f"--zone={ZONE}", "--quiet"]
+        where = [f"--zone={US_ZONE}", "--quiet"]
         wanted = ["--accelerator-type=v2-8", "--version=tpu-ubuntu2204-base"]
         timed([*node, "create", "beside", *wanted, *where], theirs, folder)
         down = ["down", "--yes", "--delete-bucket"]

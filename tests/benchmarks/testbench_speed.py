@@ -16,9 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from tests.benchmarks.figures import PROJECT, Figure, local_cloud, sized, skipped
+from tests.benchmarks.figures import Figure, local_cloud, sized, skipped
 from tests.support import testbench
 from tests.support.memory import proportional_memory
+from tests.support.places import PROJECT
 from tpuctl.emulator.client import server_process
 
 __all__ = ["storage_speed"]

@@ -21,13 +21,13 @@ from pathlib import Path
 import yaml
 
 from tests.support.members import grant, make_role
+from tests.support.places import PROJECT
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 
 __all__ = ["SCRIPT", "Callers", "Done", "Host", "make_repository"]
 
 _numbers = itertools.count(1)
-PROJECT = "local-project"
 PYTHON = """#!/usr/bin/env bash
 if [ "$1 $2" = "-m pip" ]; then exec "{python}" "{pip}" "{log}" "${{@:3}}"; fi
 if [ "$1 $2" = "-m venv" ]; then mkdir -p "$3" && ln -s "{programs}" "$3/bin"; exit; fi

@@ -16,10 +16,10 @@ from google.oauth2.credentials import Credentials
 from tests.support.gcloud import environment_of, make_project
 from tests.support.locked_environment import locked_node_modules, locked_python
 from tests.support.needed_programs import needs
+from tests.support.places import US_ZONE
 from tpuctl.emulator.client import server_process
 
 REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements" / "clients"
-ZONE = "us-central1-b"
 
 
 @dataclass(frozen=True)
@@ -72,15 +72,15 @@ class Google:
         options = ClientOptions(api_endpoint=self.cloud.url)
         return {"credentials": Credentials(self.cloud.token), "client_options": options}
 
-    def instances(self, zone: str = ZONE) -> list[Any]:
+    def instances(self, zone: str = US_ZONE) -> list[Any]:
         client = compute_v1.InstancesClient(transport="rest", **self._options())
         return list(client.list(project=self.project, zone=zone))
 
-    def disks(self, zone: str = ZONE) -> list[str]:
+    def disks(self, zone: str = US_ZONE) -> list[str]:
         client = compute_v1.DisksClient(transport="rest", **self._options())
         return [disk.name for disk in client.list(project=self.project, zone=zone)]
 
-    def nodes(self, zone: str = ZONE) -> list[Any]:
+    def nodes(self, zone: str = US_ZONE) -> list[Any]:
         client = tpu_v2.TpuClient(transport="rest", **self._options())
         return list(client.list_nodes(parent=f"projects/{self.project}/locations/{zone}"))
 
@@ -96,7 +96,7 @@ class Google:
     def remains(self, *zones: str) -> list[str]:
         """What costs money there."""
         found = self.bucket_names()
-        for zone in zones or (ZONE,):
+        for zone in zones or (US_ZONE,):
             found += [instance.name for instance in self.instances(zone)]
             found += [node.name for node in self.nodes(zone)]
             found += self.disks(zone)
@@ -121,7 +121,7 @@ def google(cloud: server_process.LocalCloud) -> Google:
 @pytest.fixture
 def shell(google: Google, tmp_path: Path) -> Shell:
     """In that project."""
-    variables = environment_of(google.cloud, google.project, ZONE, tmp_path)
+    variables = environment_of(google.cloud, google.project, US_ZONE, tmp_path)
     variables["GOOGLE_CLOUD_PROJECT"] = google.project
     return Shell(google.cloud, google.project, tmp_path, variables)
 

@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
+from tests.support.places import US_ZONE
+
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
 PLAYBOOK = Path(__file__).with_name("playbook.yml")
-ZONE = "us-central1-b"
 
 
 @pytest.mark.malformed  # numbers where int64 is described; fields of its own on buckets
 def test_a_playbook(shell: Any, google: Any, programs: Callable[[str], Path]) -> None:
     key, seen = shell.home / "key", shell.home / "seen.json"
     shell.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key)
-    named = {"project": shell.project, "zone": ZONE, "key": key, "seen": seen}
+    named = {"project": shell.project, "zone": US_ZONE, "key": key, "seen": seen}
     shell.run(
         *(programs("ansible") / "ansible-playbook", "-i", "localhost,", PLAYBOOK),
         *(word for name, value in named.items() for word in ("-e", f"{name}={value}")),

@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
+from tests.support.places import US_ZONE
+
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
 
 PROGRAM = Path(__file__).with_name("libcloud_compute.py")
-ZONE = "us-central1-b"
 
 
 @pytest.mark.malformed  # a fingerprint "na" of metadata, a body where none is described
 def test_life_of_an_instance(shell: Any, google: Any, programs: Callable[[str], Path]) -> None:
-    done = shell.run(programs("libcloud") / "python", PROGRAM, shell.project, ZONE)
+    done = shell.run(programs("libcloud") / "python", PROGRAM, shell.project, US_ZONE)
     assert json.loads(done.stdout) == {
         "size": 2048,
         "state": "running",

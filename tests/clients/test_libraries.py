@@ -20,7 +20,7 @@ from tpuctl.emulator.machines.interface import Endpoint
 
 pytestmark = [pytest.mark.clients, pytest.mark.soak, pytest.mark.timeout(1800)]
 
-ZONE = "us-central2-b"
+V4_ZONE = "us-central2-b"
 
 
 @pytest.fixture(scope="module")
@@ -129,12 +129,12 @@ async def test_jax_finds_its_slice(python: str, tmp_path: Path) -> None:
     host = LocalHost(tmp_path / "cloud", front=("127.0.0.1", 9), ssh="high")
     await host.start()
     try:
-        names = [f"projects/lab/locations/{ZONE}/nodes/bert/workers/{n}" for n in range(4)]
+        names = [f"projects/lab/locations/{V4_ZONE}/nodes/bert/workers/{n}" for n in range(4)]
         endpoints: tuple[Endpoint, ...] = tuple(await host.reserve(names))
         spec = worker_spec(
             *endpoints,
             worker=2,
-            zone=ZONE,
+            zone=V4_ZONE,
             accelerator_type="v4-32",
             service_account="",
             access_token="",

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
+from tests.support.places import US_ZONE
+
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
 
 PROGRAM = Path(__file__).with_name("node_clients.js")
-ZONE = "us-central1-b"
 
 
 @pytest.mark.malformed  # a body of "" where none is described
 def test_the_five_clients(shell: Any, google: Any, node_modules: Path) -> None:
-    done = shell.run("node", PROGRAM, shell.project, ZONE, NODE_PATH=str(node_modules))
+    done = shell.run("node", PROGRAM, shell.project, US_ZONE, NODE_PATH=str(node_modules))
     assert json.loads(done.stdout) == {
         "project": shell.project,
         "service": "ENABLED",

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.places import US_ZONE
+
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
-ZONE = "us-central1-b"
 CLUSTER = """
 cluster_name: {kind}
 max_workers: 0
@@ -44,7 +45,7 @@ def test_a_cluster_of_one(
     shell: Any, google: Any, programs: Callable[[str], Path], kind: str
 ) -> None:
     shipped = shell.write("shipped", "shipped\n")
-    named = {"kind": kind, "zone": ZONE, "project": shell.project, "shipped": shipped}
+    named = {"kind": kind, "zone": US_ZONE, "project": shell.project, "shipped": shipped}
     config = shell.write("cluster.yaml", CLUSTER.format(**named, node=NODES[kind]))
 
     def ray(command: str, *arguments: str | Path) -> str:

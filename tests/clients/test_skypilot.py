@@ -19,11 +19,12 @@ from typing import Any
 import pytest
 
 from tests.support.needed_programs import needs
+from tests.support.places import US_ZONE
 from tpuctl.emulator.client import remote_control
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(1800)]
 
-FULL, ZONE = "us-central1-a", "us-central1-b"
+FULL = "us-central1-a"
 PORT = 46580  # of its server: sky/server/constants.py
 CATALOG = {
     "vms.csv": """\
@@ -100,18 +101,18 @@ def test_launch_failover_exec_and_down(sky: Sky, shell: Any, google: Any) -> Non
     is_ready = launch(sky, shell, "cpu")
     assert remote_control.fault(google.cloud, stockout["id"])["used"] == 1
     assert google.instances(FULL) == []
-    [instance] = google.instances(ZONE)
+    [instance] = google.instances(US_ZONE)
     assert (instance.status, instance.labels["skypilot-head-node"]) == ("RUNNING", "1")
     if is_ready:
         assert "again on" in sky("exec", "cpu", "echo again on $(hostname)").stdout
     sky("down", "--yes", "cpu")
-    assert google.instances(ZONE) == []
+    assert google.instances(US_ZONE) == []
 
     is_ready = launch(sky, shell, "tpu")
-    [node] = google.nodes(ZONE)
+    [node] = google.nodes(US_ZONE)
     assert (node.accelerator_type, node.state.name) == ("v2-8", "READY")
     if is_ready:
         assert "again on" in sky("exec", "tpu", "echo again on $(hostname)").stdout
     sky("down", "--yes", "tpu")
     assert "No existing clusters" in sky("status").stdout
-    assert google.remains(FULL, ZONE) == []
+    assert google.remains(FULL, US_ZONE) == []

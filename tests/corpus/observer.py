@@ -36,7 +36,7 @@ from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.autograph.impl import api as autograph_api
 from tensorflow.python.framework import func_graph
 
-# Last: its neighbours' names are not to come before anybody's.
+# An image's Python has no tpuctl. Last: its neighbours' names are not to come before anybody's.
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tpuctl" / "preflight"))
 MODE = sys.argv[1]
 LIMIT = 150  # seconds for one program
@@ -231,7 +231,7 @@ def load(program: Path) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[program.stem] = module
-    sys.path.insert(0, str(program.parent))
+    sys.path.insert(0, str(program.parent))  # as Python does with a program's folder
     spec.loader.exec_module(module)
     return module
 

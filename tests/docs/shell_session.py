@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.support.waiting import until
 
 __all__ = ["Answer", "Session"]
 
@@ -72,11 +73,12 @@ class Session:
             f"{how} {typed} </dev/null >{out} 2>{told}; echo $? >{code}.new; mv {code}.new {code}\n"
         )
         self._shell.stdin.flush()
-        deadline = time.monotonic() + seconds
-        while not code.exists():
-            assert time.monotonic() < deadline, f"{command} has not ended:\n{_read(told)}"
+
+        def has_ended() -> bool:
             assert self._shell.poll() is None, f"{command} ended the shell"
-            time.sleep(0.02)
+            return code.exists()
+
+        until(has_ended, lambda: f"the end of {command}:\n{_read(told)}", seconds)
         return Answer(int(code.read_text("utf-8")), _read(out), _read(told))
 
 

@@ -30,7 +30,7 @@ QUICK = {
     "docs/local-cloud.md",
 }
 REAL = {"docs/tutorial.md"}  # typed as users have it, each command a process of its own
-PROJECT = "my-project"
+NEW_PROJECT = "my-project"
 GENERATED = ROOT / "docs" / "reference"
 WRITTEN = [page for page in pages() if GENERATED not in page.parents]
 CONSOLE = [one for page in WRITTEN for one in blocks(page) if one.language == "console"]
@@ -97,9 +97,9 @@ def home(tmp_path: Path) -> Iterator[Path]:
     """A fresh local cloud, in which there is the project that pages speak of."""
     home = tmp_path / "local"
     cloud = server_process.start(home, pace="instant")
-    server_process.request(cloud, "POST", "/v3/projects", {"projectId": PROJECT})
+    server_process.request(cloud, "POST", "/v3/projects", {"projectId": NEW_PROJECT})
     billing = {"billingAccountName": "billingAccounts/010CA1-010CA1-010CA1"}
-    server_process.request(cloud, "PUT", f"/v1/projects/{PROJECT}/billingInfo", billing)
+    server_process.request(cloud, "PUT", f"/v1/projects/{NEW_PROJECT}/billingInfo", billing)
     yield home
     server_process.stop(home)
 

@@ -13,12 +13,9 @@ from google.api_core.client_options import ClientOptions
 from google.oauth2.credentials import Credentials
 
 from tests.support.null_host import NullHost
+from tests.support.places import PROJECT
 from tpuctl.emulator.server import Server
 from tpuctl.emulator.wire.transcript import Transcript
-
-PROJECT = "local-project"
-ZONE = "europe-west4-a"
-PARENT = f"projects/{PROJECT}/locations/{ZONE}"
 
 
 class Cloud:

@@ -12,7 +12,7 @@ import grpc
 import pytest
 from google.longrunning import operations_pb2
 
-PARENT = "projects/local-project/locations/europe-west4-a"
+from tests.support.places import PARENT
 
 
 @pytest.mark.parametrize(

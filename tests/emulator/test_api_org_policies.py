@@ -14,9 +14,10 @@ from google.oauth2.credentials import Credentials
 from googleapiclient import discovery, errors
 
 from tests.support.members import Member, grant, in_thread
+from tests.support.places import PROJECT_NAME
 from tpuctl.emulator.client import remote_control
 
-PROJECT, ORGANIZATION = "projects/local-project", "organizations/400000000001"
+ORGANIZATION = "organizations/400000000001"
 BUCKETS = "/storage/v1/b?project=local-project"
 
 
@@ -47,11 +48,11 @@ class Client:
     def of(self, parent: str) -> Any:
         return getattr(self.made, parent.partition("/")[0])().policies()
 
-    def set(self, constraint: str, parent: str = PROJECT, **spec: Any) -> Any:
+    def set(self, constraint: str, parent: str = PROJECT_NAME, **spec: Any) -> Any:
         body = {"name": f"{parent}/policies/{constraint}", "spec": spec}
         return self.of(parent).create(parent=parent, body=body).execute()
 
-    def rules(self, constraint: str, parent: str = PROJECT) -> Any:
+    def rules(self, constraint: str, parent: str = PROJECT_NAME) -> Any:
         """Those in force."""
         name = f"{parent}/policies/{constraint}"
         return self.of(parent).getEffectivePolicy(name=name).execute()["spec"]["rules"]
@@ -88,13 +89,13 @@ def refused(call: Callable[[], Any], status: int) -> None:
 
 @with_client
 def test_policies_are_set_read_changed_and_deleted(client: Client) -> None:
-    constraint, of = "compute.requireOsLogin", client.of(PROJECT)
+    constraint, of = "compute.requireOsLogin", client.of(PROJECT_NAME)
     assert client.rules(constraint) == [{"enforce": False}]
-    refused(lambda: of.get(name=f"{PROJECT}/policies/{constraint}").execute(), 404)
+    refused(lambda: of.get(name=f"{PROJECT_NAME}/policies/{constraint}").execute(), 404)
     made = client.set(constraint, rules=[{"enforce": True}])
     assert client.rules(constraint) == [{"enforce": True}]
     refused(lambda: client.set(constraint, rules=[{"enforce": True}]), 409)
-    listed = of.list(parent=PROJECT).execute()["policies"]
+    listed = of.list(parent=PROJECT_NAME).execute()["policies"]
     assert [one["name"] for one in listed] == [made["name"]]
     stale = {"name": made["name"], "etag": "other", "spec": {"rules": [{"enforce": False}]}}
     refused(lambda: of.patch(name=made["name"], body=stale).execute(), 409)
@@ -126,7 +127,7 @@ def test_a_project_inherits_replaces_and_resets(client: Client) -> None:
     made = client.set(constraint, inheritFromParent=True, rules=[{"values": mine}])
     both = {"allowedValues": ["europe-west4", "us-central1"]}
     assert client.rules(constraint) == [{"values": both}]
-    of, name = client.of(PROJECT), made["name"]
+    of, name = client.of(PROJECT_NAME), made["name"]
     of.patch(name=name, body={"name": name, "spec": {"rules": [{"values": mine}]}}).execute()
     assert client.rules(constraint) == [{"values": mine}]
     of.patch(name=name, body={"name": name, "spec": {"reset": True}}).execute()
@@ -156,7 +157,7 @@ def test_buckets_and_machines_lie_where_they_may(client: Client) -> None:
 def test_no_account_is_made_and_no_address_given_where_that_is_forbidden(client: Client) -> None:
     client.set("iam.disableServiceAccountCreation", ORGANIZATION, rules=[{"enforce": True}])
     told = (400, "Service account creation is not allowed on this project.")
-    assert client.post(f"/v1/{PROJECT}/serviceAccounts", {"accountId": "somebody"}) == told
+    assert client.post(f"/v1/{PROJECT_NAME}/serviceAccounts", {"accountId": "somebody"}) == told
     client.set("compute.vmExternalIpAccess", rules=[{"denyAll": True}])
     node = {
         "acceleratorType": "v2-8",
@@ -175,9 +176,9 @@ def test_no_account_is_made_and_no_address_given_where_that_is_forbidden(client:
 def _look(cloud: Any) -> None:
     """Whoever may look at a project may not look at its policies."""
     ann = Member(cloud, "ann")
-    path = f"/v2/{PROJECT}/policies/compute.requireOsLogin:getEffectivePolicy"
+    path = f"/v2/{PROJECT_NAME}/policies/compute.requireOsLogin:getEffectivePolicy"
     assert ann.told("GET", path)[0] == 403
-    grant(cloud, PROJECT, "roles/orgpolicy.policyViewer", ann.name)
+    grant(cloud, PROJECT_NAME, "roles/orgpolicy.policyViewer", ann.name)
     assert ann.told("GET", path) == (200, "")
 
 

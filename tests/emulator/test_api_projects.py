@@ -17,7 +17,8 @@ from google.cloud.iam_admin_v1.services.iam.transports import IAMGrpcTransport
 from google.cloud.resourcemanager_v3.services.projects.transports import ProjectsGrpcTransport
 from google.iam.v1 import iam_policy_pb2, policy_pb2
 
-PROJECT = "local-project"
+from tests.support.places import PROJECT
+
 NAME = f"projects/{PROJECT}"
 
 both = pytest.mark.parametrize("transport", ["grpc", "rest"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,9 +10,9 @@ from google.api_core import exceptions
 from google.cloud import tpu_v2
 from google.protobuf import duration_pb2, timestamp_pb2
 
-PROJECT = "local-project"
-ZONE = "europe-west4-a"
-PARENT = f"projects/{PROJECT}/locations/{ZONE}"
+from tests.support.places import PARENT, PROJECT, ZONE
+from tests.support.waiting import async_until
+
 NAME = f"{PARENT}/queuedResources/q"
 NODE = f"{PARENT}/nodes/n"
 RUNTIME = "tpu-ubuntu2204-base"
@@ -62,25 +61,19 @@ def get(client: Any, name: str = NAME) -> Any:
     return client.get_queued_resource(name=name, timeout=10)
 
 
-async def until(client: Any, *states: Any) -> Any:
+async def reached(client: Any, *states: Any) -> Any:
     """The queued resource once it is in one of the states."""
-    async with asyncio.timeout(20):
-        while True:
-            found = await asyncio.to_thread(get, client)
-            if found.state.state in states:
-                return found
-            await asyncio.sleep(0.02)
+
+    async def found() -> Any:
+        resource = await asyncio.to_thread(get, client)
+        return resource if resource.state.state in states else None
+
+    return await async_until(found, f"the queued resource being {states}")
 
 
 async def nodes(client: Any) -> dict[str, Any]:
     found = await asyncio.to_thread(lambda: list(client.list_nodes(parent=PARENT, timeout=10)))
     return {each.name.rpartition("/")[2]: each for each in found}
-
-
-async def eventually(check: Callable[[], Any]) -> None:
-    async with asyncio.timeout(20):
-        while not check():
-            await asyncio.sleep(0.01)
 
 
 def sold_out(cloud: Any) -> Any:
@@ -97,11 +90,11 @@ async def test_a_queued_resources_life(cloud: Any, transport: str) -> None:
     assert made.name == NAME
     assert made.state.state is QueuedState.ACCEPTED
     assert "accepted_data" in made.state
-    found = await until(client, QueuedState.PROVISIONING)
-    await eventually(lambda: "boot" in cloud.host.called)
+    found = await reached(client, QueuedState.PROVISIONING)
+    await async_until(lambda: "boot" in cloud.host.called, "the boot")
     assert (await nodes(client))["n"].state is Node.State.CREATING
     cloud.host.gate.set()
-    found = await until(client, QueuedState.ACTIVE)
+    found = await reached(client, QueuedState.ACTIVE)
     assert "active_data" in found.state
     assert "spot" in found
     assert found.create_time.timestamp() > 0
@@ -141,7 +134,7 @@ async def test_without_capacity_it_waits_and_goes_on_when_there_is_some(cloud: A
     client = cloud.tpu()
     fault = sold_out(cloud)
     await asyncio.to_thread(create, client)
-    await until(client, QueuedState.WAITING_FOR_RESOURCES)
+    await reached(client, QueuedState.WAITING_FOR_RESOURCES)
     await asyncio.sleep(0.3)  # several looks for capacity
     found = await asyncio.to_thread(get, client)
     assert found.state.state is QueuedState.WAITING_FOR_RESOURCES
@@ -149,7 +142,7 @@ async def test_without_capacity_it_waits_and_goes_on_when_there_is_some(cloud: A
     assert await nodes(client) == {}
     assert cloud.server.world.faults.get(fault.id).get("used") == 1
     cloud.server.world.faults.remove(fault.id)
-    await until(client, QueuedState.ACTIVE)
+    await reached(client, QueuedState.ACTIVE)
     assert (await nodes(client))["n"].state is Node.State.READY
 
 
@@ -160,7 +153,7 @@ async def test_a_fault_can_fail_the_request(cloud: Any) -> None:
         {"kind": "queue-fail", "zone": ZONE, "text": text, "code": "RESOURCE_EXHAUSTED"}
     )
     await asyncio.to_thread(create, client)
-    found = await until(client, QueuedState.FAILED, QueuedState.ACTIVE)
+    found = await reached(client, QueuedState.FAILED, QueuedState.ACTIVE)
     assert found.state.state is QueuedState.FAILED
     assert found.state.failed_data.error.code == 8
     assert found.state.failed_data.error.message == text
@@ -175,7 +168,7 @@ async def test_a_request_whose_time_is_over_fails(cloud: Any) -> None:
         valid_until_duration=duration_pb2.Duration(nanos=300_000_000)
     )
     await asyncio.to_thread(create, client, wanted(queueing_policy=policy))
-    found = await until(client, QueuedState.FAILED)
+    found = await reached(client, QueuedState.FAILED)
     assert "valid until" in found.state.failed_data.error.message
     assert cloud.host.called == []
 
@@ -198,12 +191,12 @@ async def test_several_nodes_come_up_together(cloud: Any) -> None:
     params = tpu_v2.QueuedResource.Tpu.NodeSpec.MultisliceParams(node_count=3, node_id_prefix="s")
     cloud.host.gate.clear()
     await asyncio.to_thread(create, client, wanted(spec(multislice_params=params)))
-    await eventually(lambda: cloud.host.called.count("boot") == 3)
+    await async_until(lambda: cloud.host.called.count("boot") == 3, "three boots")
     found = await nodes(client)
     assert sorted(found) == ["s-0", "s-1", "s-2"]
     assert {each.state for each in found.values()} == {Node.State.CREATING}
     cloud.host.gate.set()
-    resource = await until(client, QueuedState.ACTIVE)
+    resource = await reached(client, QueuedState.ACTIVE)
     assert [each.node_id for each in resource.tpu.node_spec] == ["s-0", "s-1", "s-2"]
     found = await nodes(client)
     assert {each.state for each in found.values()} == {Node.State.READY}
@@ -215,7 +208,7 @@ async def test_nodes_without_a_prefix_take_the_name_of_the_request(cloud: Any) -
     client = cloud.tpu()
     params = tpu_v2.QueuedResource.Tpu.NodeSpec.MultisliceParams(node_count=2)
     await asyncio.to_thread(create, client, wanted(spec(multislice_params=params)))
-    await until(client, QueuedState.ACTIVE)
+    await reached(client, QueuedState.ACTIVE)
     assert sorted(await nodes(client)) == ["q-0", "q-1"]
 
 
@@ -223,7 +216,7 @@ async def test_one_machine_that_cannot_start_fails_them_all(cloud: Any) -> None:
     client = cloud.tpu()
     cloud.host.broken = "no image for this runtime"
     await asyncio.to_thread(create, client, wanted(spec(), spec(node_id="m")))
-    found = await until(client, QueuedState.FAILED)
+    found = await reached(client, QueuedState.FAILED)
     assert "no image for this runtime" in found.state.failed_data.error.message
     assert await nodes(client) == {}
     assert cloud.host.reserved == {}
@@ -235,7 +228,7 @@ async def test_deletion_without_force_is_refused_while_nodes_run(
 ) -> None:
     client = cloud.tpu(transport)
     await asyncio.to_thread(create, client)
-    await until(client, QueuedState.ACTIVE)
+    await reached(client, QueuedState.ACTIVE)
     with pytest.raises(exceptions.BadRequest) as caught:
         await asyncio.to_thread(delete, client)
     assert "delete is not supported while in state ACTIVE" in caught.value.message
@@ -247,7 +240,7 @@ async def test_force_deletes_while_it_provisions(cloud: Any) -> None:
     client = cloud.tpu()
     cloud.host.gate.clear()
     await asyncio.to_thread(create, client)
-    await eventually(lambda: "boot" in cloud.host.called)
+    await async_until(lambda: "boot" in cloud.host.called, "the boot")
     request = {"name": NAME, "force": True}
     operation = await asyncio.to_thread(client.delete_queued_resource, request=request, timeout=10)
     assert (await asyncio.to_thread(get, client)).state.state is QueuedState.DELETING
@@ -260,10 +253,10 @@ async def test_force_deletes_while_it_provisions(cloud: Any) -> None:
 async def test_deleting_its_node_suspends_it(cloud: Any) -> None:
     client = cloud.tpu()
     await asyncio.to_thread(create, client)
-    await until(client, QueuedState.ACTIVE)
+    await reached(client, QueuedState.ACTIVE)
     operation = await asyncio.to_thread(client.delete_node, name=NODE, timeout=10)
     await asyncio.to_thread(operation.result, timeout=20)
-    found = await until(client, QueuedState.SUSPENDED)
+    found = await reached(client, QueuedState.SUSPENDED)
     assert found.state.state_initiator is Initiator.USER
     assert "suspended_data" in found.state
     await asyncio.to_thread(delete, client)
@@ -273,9 +266,9 @@ async def test_preemption_suspends_it_and_takes_all_its_nodes(cloud: Any) -> Non
     client = cloud.tpu()
     spot = tpu_v2.QueuedResource.Spot()
     await asyncio.to_thread(create, client, wanted(spec(), spec(node_id="m"), spot=spot))
-    await until(client, QueuedState.ACTIVE)
+    await reached(client, QueuedState.ACTIVE)
     await cloud.server.world.service("tpu").preempt(NODE)
-    found = await until(client, QueuedState.SUSPENDED)
+    found = await reached(client, QueuedState.SUSPENDED)
     assert found.state.state_initiator is Initiator.SERVICE
     left = await nodes(client)
     assert {name: each.state for name, each in left.items()} == {"n": Node.State.PREEMPTED}
@@ -287,7 +280,7 @@ async def test_preemption_suspends_it_and_takes_all_its_nodes(cloud: Any) -> Non
 async def test_a_reset_reboots_its_nodes_with_their_disks(cloud: Any) -> None:
     client = cloud.tpu()
     await asyncio.to_thread(create, client)
-    await until(client, QueuedState.ACTIVE)
+    await reached(client, QueuedState.ACTIVE)
     before = await nodes(client)
     boots = cloud.host.called.count("boot")
 
@@ -306,7 +299,7 @@ async def test_a_reset_reboots_its_nodes_with_their_disks(cloud: Any) -> None:
 async def test_machines_that_a_reset_cannot_bring_back_leave_the_node_unhealthy(cloud: Any) -> None:
     client = cloud.tpu()
     await asyncio.to_thread(create, client)
-    await until(client, QueuedState.ACTIVE)
+    await reached(client, QueuedState.ACTIVE)
     cloud.host.broken = "no image"
     operation = await asyncio.to_thread(client.reset_queued_resource, request={"name": NAME})
     with pytest.raises(exceptions.GoogleAPICallError, match="no image"):
@@ -319,7 +312,7 @@ async def test_a_reset_is_for_what_is_active(cloud: Any) -> None:
     client = cloud.tpu()
     sold_out(cloud)
     await asyncio.to_thread(create, client)
-    await until(client, QueuedState.WAITING_FOR_RESOURCES)
+    await reached(client, QueuedState.WAITING_FOR_RESOURCES)
     with pytest.raises(exceptions.BadRequest, match="reset is not supported"):
         await asyncio.to_thread(client.reset_queued_resource, request={"name": NAME})
 
@@ -327,7 +320,7 @@ async def test_a_reset_is_for_what_is_active(cloud: Any) -> None:
 async def test_its_specs_are_shown_as_google_completes_them(cloud: Any) -> None:
     client = cloud.tpu()
     await asyncio.to_thread(create, client)
-    found = await until(client, QueuedState.ACTIVE)
+    found = await reached(client, QueuedState.ACTIVE)
     number = cloud.server.world.projects.require(PROJECT)["number"]
     [one] = found.tpu.node_spec
     assert one.parent == f"projects/{number}/locations/{ZONE}"
@@ -394,7 +387,7 @@ async def test_a_node_made_while_it_waits_is_left_alone(cloud: Any) -> None:
     client = cloud.tpu()
     fault = sold_out(cloud)
     await asyncio.to_thread(create, client)
-    await until(client, QueuedState.WAITING_FOR_RESOURCES)
+    await reached(client, QueuedState.WAITING_FOR_RESOURCES)
     far = f"projects/{PROJECT}/locations/us-central1-a"
 
     def make(parent: str) -> Any:
@@ -405,7 +398,7 @@ async def test_a_node_made_while_it_waits_is_left_alone(cloud: Any) -> None:
         await asyncio.to_thread(make, PARENT)  # sold out for it too
     await asyncio.to_thread(make, far)
     cloud.server.world.faults.remove(fault.id)
-    await until(client, QueuedState.ACTIVE)
+    await reached(client, QueuedState.ACTIVE)
     await asyncio.to_thread(delete, client, force=True)
     assert cloud.host.running == {f"{far}/nodes/n/workers/0"}
 
@@ -421,6 +414,6 @@ async def test_a_reservation_must_be_there(cloud: Any) -> None:
         await asyncio.to_thread(get, client)
     cloud.server.world.settings.put("reservations", [reservation])
     await asyncio.to_thread(create, client, resource)
-    found = await until(client, QueuedState.ACTIVE)
+    found = await reached(client, QueuedState.ACTIVE)
     assert found.reservation_name == reservation
     assert (await nodes(client))["n"].scheduling_config.reserved

@@ -11,9 +11,9 @@ from google.cloud import tpu_v2alpha1
 from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport
 from google.protobuf import field_mask_pb2
 
-PROJECT = "local-project"
-ZONE = "europe-west4-a"
-PARENT = f"projects/{PROJECT}/locations/{ZONE}"
+from tests.support.places import PARENT, PROJECT
+from tests.support.waiting import async_until
+
 NODE = f"{PARENT}/nodes/n"
 NAME = f"{PARENT}/queuedResources/q"
 RUNTIME = "tpu-ubuntu2204-base"
@@ -44,13 +44,12 @@ def queue(client: Any, **fields: Any) -> Any:
     return client.create_queued_resource(request=request, timeout=10).result(timeout=20)
 
 
-async def until(client: Any, state: Any) -> Any:
-    async with asyncio.timeout(20):
-        while True:
-            found = await asyncio.to_thread(client.get_queued_resource, name=NAME, timeout=10)
-            if found.state.state is state:
-                return found
-            await asyncio.sleep(0.02)
+async def reached(client: Any, state: Any) -> Any:
+    async def found() -> Any:
+        resource = await asyncio.to_thread(client.get_queued_resource, name=NAME, timeout=10)
+        return resource if resource.state.state is state else None
+
+    return await async_until(found, f"the queued resource being {state}")
 
 
 async def test_nodes_are_shared_with_v2(cloud: Any) -> None:
@@ -160,7 +159,7 @@ async def test_queued_resources_are_shared_with_v2(cloud: Any) -> None:
     spec = {"parent": PARENT, "multi_node_params": params, "node": node()}
     made = await asyncio.to_thread(queue, client, spec=spec, best_effort={})
     assert made.state.state is QueuedState.ACCEPTED
-    found = await until(client, QueuedState.ACTIVE)
+    found = await reached(client, QueuedState.ACTIVE)
     assert [each.node_id for each in found.tpu.node_spec] == ["s-0", "s-1"]
     assert "best_effort" in found
     theirs = await asyncio.to_thread(v2.get_queued_resource, name=NAME, timeout=10)
@@ -212,12 +211,12 @@ async def ask(cloud: Any, verb: str, path: str, body: Any = None) -> Any:
 
 
 async def reach(cloud: Any, *states: str) -> dict[str, Any]:
-    async with asyncio.timeout(20):
-        while True:
-            found: dict[str, Any] = (await ask(cloud, "GET", f"{FLEX}/q")).json()
-            if found.get("state", {}).get("state") in states:
-                return found
-            await asyncio.sleep(0.02)
+    async def found() -> dict[str, Any] | None:
+        resource: dict[str, Any] = (await ask(cloud, "GET", f"{FLEX}/q")).json()
+        return resource if resource.get("state", {}).get("state") in states else None
+
+    resource: dict[str, Any] = await async_until(found, f"the queued resource being {states}")
+    return resource
 
 
 async def outcome(cloud: Any, answer: Any) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,12 @@ from typing import Any
 import pytest
 import requests
 
+from tests.support.places import PARENT
+from tests.support.waiting import until
+
 ROOT = Path(__file__).parents[2]
-PARENT = "/v2/projects/local-project/locations/europe-west4-a"
-QUEUED = f"{PARENT}/queuedResources/q"
+PATH = f"/v2/{PARENT}"
+QUEUED = f"{PATH}/queuedResources/q"
 
 
 class Process:
@@ -42,15 +44,15 @@ class Process:
         return {"gone": True} if answer.status_code == 404 else answer.json()
 
     def wait(self, path: str, check: Callable[[Any], bool]) -> Any:
-        end = time.monotonic() + 30
-        while time.monotonic() < end:
-            found = self.ask("GET", path)
-            if check(found):
-                return found
-            time.sleep(0.02)
-        raise AssertionError(f"{path} is {found}")
+        seen: list[Any] = []
 
-    def until(self, state: str) -> Any:
+        def is_so() -> bool:
+            seen[:] = [self.ask("GET", path)]
+            return check(seen[0])
+
+        return until(is_so, lambda: f"another {path} than {seen}")
+
+    def reach(self, state: str) -> Any:
         return self.wait(QUEUED, lambda found: state_of(found) == state)
 
     def close(self) -> None:
@@ -66,7 +68,7 @@ def state_of(found: Any) -> str:
 
 
 def nodes(process: Process) -> dict[str, str]:
-    found = process.ask("GET", f"{PARENT}/nodes").get("nodes", [])
+    found = process.ask("GET", f"{PATH}/nodes").get("nodes", [])
     return {node["name"].rpartition("/")[2]: node["state"] for node in found}
 
 
@@ -96,7 +98,7 @@ def enable(process: Process) -> None:
 def request(count: int = 2) -> dict[str, Any]:
     node = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
     spec = {
-        "parent": PARENT.removeprefix("/v2/"),
+        "parent": PARENT,
         "multisliceParams": {"nodeCount": count, "nodeIdPrefix": "n"},
         "node": node,
     }
@@ -110,30 +112,30 @@ def test_requests_go_on_after_a_kill_in_any_state(serve: Any) -> None:
     fault = process.ask(
         "POST", "/_local/faults", {"kind": "stockout", "times": "unlimited", "type": "v3-8"}
     )
-    process.ask("POST", f"{PARENT}/queuedResources?queuedResourceId=q", request())
+    process.ask("POST", f"{PATH}/queuedResources?queuedResourceId=q", request())
     assert state_of(process.ask("GET", QUEUED)) == "CREATING"
 
     process = serve()  # killed while it creates
-    process.until("ACCEPTED")
+    process.reach("ACCEPTED")
 
     process = serve()  # killed when it was accepted
-    process.until("WAITING_FOR_RESOURCES")
+    process.reach("WAITING_FOR_RESOURCES")
 
     process = serve()  # killed while it waits
     assert state_of(process.ask("GET", QUEUED)) == "WAITING_FOR_RESOURCES"
     assert nodes(process) == {}
     process.ask("DELETE", f"/_local/faults/{fault['id']}")
-    process.until("PROVISIONING")
-    process.wait(f"{PARENT}/nodes", lambda found: len(found.get("nodes", [])) == 2)
+    process.reach("PROVISIONING")
+    process.wait(f"{PATH}/nodes", lambda found: len(found.get("nodes", [])) == 2)
     assert set(nodes(process).values()) == {"CREATING"}
 
     process = serve()  # killed while it provisions
-    process.until("ACTIVE")
+    process.reach("ACTIVE")
     assert nodes(process) == {"n-0": "READY", "n-1": "READY"}
     process.ask("POST", "/_local/faults", {"kind": "preempt", "node": "n-0"})
 
     process = serve()  # killed before or after the notice
-    process.until("SUSPENDED")
+    process.reach("SUSPENDED")
     assert nodes(process) == {"n-0": "PREEMPTED"}
     process.ask("DELETE", QUEUED)
     assert state_of(process.ask("GET", QUEUED)) == "DELETING"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.places import PROJECT
 from tpuctl import catalog
 from tpuctl.catalog.quota import quota_limits
 
-PROJECT = "local-project"
 SERVICES = f"/v1beta1/projects/{PROJECT}/services"
 METRICS = f"{SERVICES}/tpu.googleapis.com/consumerQuotaMetrics"
 SPOT_V5E = "tpu.googleapis.com/tpu-v5s-litepod-preemptible"

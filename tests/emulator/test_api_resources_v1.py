@@ -13,8 +13,8 @@ from google.oauth2.credentials import Credentials
 from googleapiclient import discovery, errors
 
 from tests.support.members import Member, grant
+from tests.support.places import PROJECT
 
-PROJECT = "local-project"
 ORGANIZATION, FOLDER = "400000000001", "500000000001"
 
 

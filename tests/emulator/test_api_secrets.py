@@ -15,8 +15,8 @@ from google.oauth2.credentials import Credentials
 from googleapiclient import discovery, errors
 
 from tests.support.members import Member, grant, in_thread
+from tests.support.places import PROJECT_NAME
 
-PROJECT = "projects/local-project"
 AUTOMATIC = {"replication": {"automatic": {}}}
 VALUE = "hf_안녕\n".encode()
 
@@ -48,15 +48,15 @@ class Client:
 
     def create(self, name: str = "token", **more: Any) -> Any:
         body = {**AUTOMATIC, **more}
-        return self.secrets.create(parent=PROJECT, secretId=name, body=body).execute()
+        return self.secrets.create(parent=PROJECT_NAME, secretId=name, body=body).execute()
 
     def add(self, data: bytes = VALUE, name: str = "token", **payload: Any) -> Any:
         payload["data"] = base64.b64encode(data).decode()
-        parent = f"{PROJECT}/secrets/{name}"
+        parent = f"{PROJECT_NAME}/secrets/{name}"
         return self.secrets.addVersion(parent=parent, body={"payload": payload}).execute()
 
     def access(self, version: str = "latest", name: str = "token") -> Any:
-        version_name = f"{PROJECT}/secrets/{name}/versions/{version}"
+        version_name = f"{PROJECT_NAME}/secrets/{name}/versions/{version}"
         return self.versions.access(name=version_name).execute()
 
 
@@ -89,7 +89,7 @@ def test_a_value_comes_back_as_it_was_put_in(client: Client) -> None:
     assert name.startswith("projects/")
     assert name.split("/")[1].isdigit()
     assert (made["labels"], made["replication"]) == ({"team": "nlp"}, {"automatic": {}})
-    assert client.secrets.get(name=f"{PROJECT}/secrets/token").execute() == made
+    assert client.secrets.get(name=f"{PROJECT_NAME}/secrets/token").execute() == made
     assert client.secrets.get(name=name).execute() == made
     version = client.add()
     assert (version["name"], version["state"]) == (f"{name}/versions/1", "ENABLED")
@@ -115,16 +115,16 @@ def test_lists_have_the_newest_first_in_pages(client: Client) -> None:
     client.create("ab")  # whose name begins like another's
     seen, token = [], None
     while True:
-        answer = client.secrets.list(parent=PROJECT, pageSize=3, pageToken=token).execute()
+        answer = client.secrets.list(parent=PROJECT_NAME, pageSize=3, pageToken=token).execute()
         seen += [one["name"].rpartition("/")[2] for one in answer["secrets"]]
         assert answer["totalSize"] == 4
         if not (token := answer.get("nextPageToken")):
             break
     assert seen == ["ab", "c", "a", "b"]
-    listed = client.versions.list(parent=f"{PROJECT}/secrets/a").execute()
+    listed = client.versions.list(parent=f"{PROJECT_NAME}/secrets/a").execute()
     numbers = [int(one["name"].rpartition("/")[2]) for one in listed["versions"]]
     assert numbers == [*range(11, 0, -1)]
-    assert client.versions.list(parent=f"{PROJECT}/secrets/ab").execute() == {}
+    assert client.versions.list(parent=f"{PROJECT_NAME}/secrets/ab").execute() == {}
 
 
 @with_client
@@ -176,7 +176,7 @@ def test_what_is_missing_is_named(client: Client) -> None:
 
 @in_thread
 def test_who_may_read_it(manager: Any) -> None:
-    ann, path = Member(manager, "ann"), f"{PROJECT}/secrets/token"
+    ann, path = Member(manager, "ann"), f"{PROJECT_NAME}/secrets/token"
     owner = Client(manager)
     owner.create()
     owner.create("other")
@@ -197,16 +197,16 @@ def test_who_may_read_it(manager: Any) -> None:
     with pytest.raises(errors.HttpError, match="concurrent policy changes"):
         owner.secrets.setIamPolicy(resource=path, body={"policy": policy}).execute()
     assert ann.ask("GET", f"/v1/{version}:access").ok
-    assert ann.told("GET", f"/v1/{PROJECT}/secrets/other/versions/1:access")[0] == 403
+    assert ann.told("GET", f"/v1/{PROJECT_NAME}/secrets/other/versions/1:access")[0] == 403
     assert ann.told("GET", f"/v1/{version}")[0] == 403, "to read the value is not to see the rest"
     asked = {"permissions": ["secretmanager.versions.access", "secretmanager.versions.add"]}
     assert ann.must("POST", f"/v1/{path}:testIamPermissions", json=asked) == {
         "permissions": ["secretmanager.versions.access"]
     }
-    grant(manager, PROJECT, "roles/secretmanager.viewer", ann.name)
+    grant(manager, PROJECT_NAME, "roles/secretmanager.viewer", ann.name)
     assert ann.ask("GET", f"/v1/{version}").ok
-    assert ann.told("GET", f"/v1/{PROJECT}/secrets/other/versions/1:access")[0] == 403
-    assert ann.told("GET", f"/v1/{PROJECT}/secrets/no/versions/1:access")[0] == 403
+    assert ann.told("GET", f"/v1/{PROJECT_NAME}/secrets/other/versions/1:access")[0] == 403
+    assert ann.told("GET", f"/v1/{PROJECT_NAME}/secrets/no/versions/1:access")[0] == 403
     owner.secrets.delete(name=path).execute()
     owner.create()
     owner.add()
@@ -215,7 +215,7 @@ def test_who_may_read_it(manager: Any) -> None:
 
 
 async def test_an_api_that_is_not_enabled(cloud: Any) -> None:
-    answer = await asyncio.to_thread(cloud.request, "GET", f"/v1/{PROJECT}/secrets")
+    answer = await asyncio.to_thread(cloud.request, "GET", f"/v1/{PROJECT_NAME}/secrets")
     error = answer.json()["error"]
     assert (error["code"], error["status"]) == (403, "PERMISSION_DENIED")
     assert error["message"].startswith("Secret Manager API has not been used in project")
@@ -229,7 +229,7 @@ def test_over_grpc_its_fields_have_googles_numbers(manager: Any) -> None:
     owner.create()
     owner.add(b"value")
     owner.made.close()
-    name = f"{PROJECT}/secrets/token/versions/1".encode()
+    name = f"{PROJECT_NAME}/secrets/token/versions/1".encode()
     call = manager.channel().unary_unary(
         "/google.cloud.secretmanager.v1.SecretManagerService/AccessSecretVersion",
         request_serializer=bytes,

@@ -12,7 +12,8 @@ from google.cloud.service_usage_v1.services.service_usage.transports import (
     ServiceUsageGrpcTransport,
 )
 
-PROJECT = "local-project"
+from tests.support.places import PROJECT
+
 NAME = f"projects/{PROJECT}"
 
 both = pytest.mark.parametrize("transport", ["grpc", "rest"])

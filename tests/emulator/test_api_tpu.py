@@ -11,9 +11,8 @@ from google.api_core import exceptions
 from google.cloud import tpu_v2
 from google.protobuf import field_mask_pb2
 
-PROJECT = "local-project"
-ZONE = "europe-west4-a"
-PARENT = f"projects/{PROJECT}/locations/{ZONE}"
+from tests.support.places import PARENT, PROJECT, ZONE
+
 RUNTIME = "tpu-ubuntu2204-base"
 State = tpu_v2.Node.State
 

@@ -9,7 +9,9 @@ import pytest
 from google.api_core import exceptions
 from google.cloud import tpu_v2
 
-PARENT = "projects/local-project/locations/europe-west4-a"
+from tests.support.places import PARENT
+from tests.support.waiting import async_until
+
 NAME = f"{PARENT}/nodes/n"
 State = tpu_v2.Node.State
 
@@ -42,15 +44,15 @@ async def test_preemption_gives_notice_and_ends_the_machines(make_cloud: Any) ->
     await cloud.server.world.service("tpu").preempt(NAME)
     cloud.server.world.pace.name = "instant"
     workers = [f"{NAME}/workers/{index}" for index in range(4)]
-    async with asyncio.timeout(10):
-        while len(cloud.host.events) < 4:
-            await asyncio.sleep(0.01)
+    await async_until(lambda: len(cloud.host.events) >= 4, "four workers being told")
     assert sorted(cloud.host.events) == [(each, "preempted", "TRUE") for each in workers]
     assert (await get(client)).state is State.READY  # for as long as the notice lasts
     assert cloud.host.running == set(workers)
-    async with asyncio.timeout(20):
-        while (await get(client)).state is State.READY:
-            await asyncio.sleep(0.05)
+
+    async def is_ready_no_more() -> bool:
+        return (await get(client)).state is not State.READY
+
+    await async_until(is_ready_no_more, "the end of the notice")
     assert (await get(client)).state is State.PREEMPTED
     assert cloud.host.running == set()
     with pytest.raises(exceptions.BadRequest) as caught:

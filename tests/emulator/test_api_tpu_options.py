@@ -10,9 +10,8 @@ from google.api_core import exceptions
 from google.cloud import tpu_v2
 from google.rpc import error_details_pb2
 
-PROJECT = "local-project"
-ZONE = "europe-west4-a"
-PARENT = f"projects/{PROJECT}/locations/{ZONE}"
+from tests.support.places import PARENT, PROJECT, ZONE
+
 NAME = f"{PARENT}/nodes/n"
 RUNTIME = "tpu-ubuntu2204-base"
 Config = tpu_v2.AcceleratorConfig

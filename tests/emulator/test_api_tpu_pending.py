@@ -9,7 +9,9 @@ import pytest
 from google.api_core import exceptions
 from google.cloud import tpu_v2
 
-PARENT = "projects/local-project/locations/europe-west4-a"
+from tests.support.places import PARENT
+from tests.support.waiting import async_until
+
 NAME = f"{PARENT}/nodes/n"
 State = tpu_v2.Node.State
 
@@ -38,9 +40,7 @@ async def test_operations_take_the_time_that_the_pace_says(make_cloud: Any) -> N
     cloud.enable("tpu", "compute")
     client = cloud.tpu()
     creation = await begin(client)
-    async with asyncio.timeout(20):
-        while not cloud.host.count_running():
-            await asyncio.sleep(0.01)
+    await async_until(cloud.host.count_running, "a machine running")
     found = await asyncio.to_thread(client.get_node, name=NAME, timeout=10)
     assert found.state is State.CREATING
     assert not await is_done(client, creation)

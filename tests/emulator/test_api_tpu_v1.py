@@ -11,9 +11,9 @@ from google.api_core import exceptions
 from google.cloud import tpu_v1, tpu_v2
 from google.cloud.tpu_v1.services.tpu.transports import TpuGrpcTransport
 
-PROJECT = "local-project"
-ZONE = "europe-west4-a"
-PARENT = f"projects/{PROJECT}/locations/{ZONE}"
+from tests.support.places import PARENT, PROJECT, ZONE
+from tests.support.waiting import async_until
+
 NAME = f"{PARENT}/nodes/n"
 State = tpu_v1.Node.State
 ApiVersion = tpu_v1.Node.ApiVersion
@@ -350,9 +350,7 @@ async def test_a_restart_brings_ready_nodes_back(make_cloud: Any) -> None:
     await asyncio.to_thread(create, client_of(cloud))
     await cloud.server.close()
     again = await make_cloud()
-    async with asyncio.timeout(10):
-        while not again.host.count_running():
-            await asyncio.sleep(0.01)
+    await async_until(again.host.count_running, "a machine running")
     (spec,) = again.host.specs.values()
     assert spec.kind == "node"
 

@@ -10,8 +10,7 @@ from google.api_core import exceptions
 from google.cloud import tpu_v1
 from google.cloud.tpu_v1.services.tpu.transports import TpuGrpcTransport
 
-PROJECT = "local-project"
-PARENT = f"projects/{PROJECT}/locations/europe-west4-a"
+from tests.support.places import PARENT, PROJECT
 
 
 def client_of(cloud: Any) -> tpu_v1.TpuClient:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.described_calls import Call, judge
+from tests.support.places import PROJECT_NAME, US_ZONE
 
 L = "projects/local-project/locations/europe-west4-a"
 NODE = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
@@ -29,7 +30,7 @@ OPERATION = {
     "metadata": {"@type": "type.googleapis.com/google.cloud.common.OperationMetadata"},
     "response": {"@type": "type.googleapis.com/google.cloud.tpu.v2.Node", **SHOWN},
 }
-ZONE = "/compute/v1/projects/local-project/zones/us-central1-b"
+COMPUTE_ZONE = f"/compute/v1/{PROJECT_NAME}/zones/{US_ZONE}"
 INSTANCE = {"kind": "compute#instance", "name": "i", "id": "12", "status": "RUNNING"}
 DISK = {"kind": "compute#attachedDisk", "initializeParams": {}}
 OBJECT = {"kind": "storage#object", "name": "o", "size": "3", "generation": "5"}
@@ -77,8 +78,8 @@ RIGHT = [
     asked("PATCH", f"/v2/{L}/nodes/n", {"labels": {"a": "b"}}, query="updateMask=labels"),
     answered("GET", f"/v2/{L}/operations/operation-1", OPERATION),
     answered("GET", f"/v2/{L}/nodes/n", refusal(), status=404),
-    answered("GET", f"{ZONE}/instances/i", INSTANCE),
-    answered("GET", f"{ZONE.removeprefix('/compute/v1')}/instances/i", INSTANCE),
+    answered("GET", f"{COMPUTE_ZONE}/instances/i", INSTANCE),
+    answered("GET", f"{COMPUTE_ZONE.removeprefix('/compute/v1')}/instances/i", INSTANCE),
     answered("GET", "/storage/v1/b/bucket/o/a%2Fb", OBJECT),
     answered("GET", "/b/bucket/o/o", OBJECT),
     Call("GET", "/storage/v1/b/bucket/o/o", "alt=media", answer="its bytes", media="text/plain"),
@@ -185,23 +186,23 @@ WRONG: list[tuple[Call, str]] = [
     ),
     # The older APIs.
     (
-        answered("GET", f"{ZONE}/instances/i", changed(INSTANCE, "kind", ...)),
+        answered("GET", f"{COMPUTE_ZONE}/instances/i", changed(INSTANCE, "kind", ...)),
         "answer kind: missing",
     ),
     (
-        answered("GET", f"{ZONE}/instances/i", changed(INSTANCE, "kind", "compute#disk")),
+        answered("GET", f"{COMPUTE_ZONE}/instances/i", changed(INSTANCE, "kind", "compute#disk")),
         "answer kind: not compute#instance",
     ),
     (
-        answered("GET", f"{ZONE}/instances/i", changed(INSTANCE, "name", "No_Name")),
+        answered("GET", f"{COMPUTE_ZONE}/instances/i", changed(INSTANCE, "name", "No_Name")),
         "answer name: not of its pattern",
     ),
     (
-        answered("GET", f"{ZONE}/instances/i", changed(INSTANCE, "fingerprint", "-?-")),
+        answered("GET", f"{COMPUTE_ZONE}/instances/i", changed(INSTANCE, "fingerprint", "-?-")),
         "answer fingerprint: no base64",
     ),
     (
-        answered("GET", f"{ZONE}/instances/i", {**INSTANCE, "disks": [DISK]}),
+        answered("GET", f"{COMPUTE_ZONE}/instances/i", {**INSTANCE, "disks": [DISK]}),
         "answer disks[].initializeParams: for input only, in an answer",
     ),
     (answered("GET", "/b/b/o/o", changed(OBJECT, "generation", 5)), "answer generation: no string"),
@@ -251,11 +252,11 @@ WRONG: list[tuple[Call, str]] = [
         "request ?updateMask: no field mask",
     ),
     (
-        asked("POST", f"{ZONE}/instances", {}, answer={"kind": "compute#operation"}),
+        asked("POST", f"{COMPUTE_ZONE}/instances", {}, answer={"kind": "compute#operation"}),
         "request name: missing",
     ),
     (
-        answered("GET", f"{ZONE.replace('-b', '_b')}/instances/i", INSTANCE),
+        answered("GET", f"{COMPUTE_ZONE.replace('-b', '_b')}/instances/i", INSTANCE),
         "request /zone: not of its pattern",
     ),
     (

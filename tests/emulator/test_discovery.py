@@ -11,10 +11,9 @@ from google.oauth2.credentials import Credentials
 from googleapiclient import discovery, errors, http
 
 from tests.support.descriptions import document
+from tests.support.places import PARENT, PROJECT
 from tpuctl.emulator.wire.discovery.documents import FOLDER
 
-PROJECT = "local-project"
-ZONE = f"projects/{PROJECT}/locations/europe-west4-a"
 OFFERED = sorted(path.name.removesuffix(".json") for path in FOLDER.glob("*.json"))
 # Where google-api-python-client is told to look; SkyPilot and Ray name no version there.
 BY_API = "/discovery/v1/apis/{api}/{apiVersion}/rest"
@@ -139,13 +138,13 @@ async def test_node_made_as_skypilot_and_ray_make_it(cloud: Any, version: str) -
     def run() -> None:
         with build(cloud, "tpu", version) as tpu:
             locations = tpu.projects().locations()
-            operation = locations.nodes().create(parent=ZONE, nodeId="n", body=body).execute()
+            operation = locations.nodes().create(parent=PARENT, nodeId="n", body=body).execute()
             while not operation["done"]:
                 operation = locations.operations().get(name=operation["name"]).execute()
-            listed = locations.nodes().list(parent=ZONE).execute()
-            assert [node["name"] for node in listed["nodes"]] == [f"{ZONE}/nodes/n"]
-            assert operation["response"]["name"] == f"{ZONE}/nodes/n"
-            locations.nodes().delete(name=f"{ZONE}/nodes/n").execute()
+            listed = locations.nodes().list(parent=PARENT).execute()
+            assert [node["name"] for node in listed["nodes"]] == [f"{PARENT}/nodes/n"]
+            assert operation["response"]["name"] == f"{PARENT}/nodes/n"
+            locations.nodes().delete(name=f"{PARENT}/nodes/n").execute()
 
     await asyncio.to_thread(run)
 
@@ -153,7 +152,7 @@ async def test_node_made_as_skypilot_and_ray_make_it(cloud: Any, version: str) -
 async def test_document_of_a_version_that_one_api_alone_has(cloud: Any) -> None:
     def run() -> None:
         with build(cloud, "tpu", "v2alpha1", "/$discovery/rest?version={apiVersion}") as tpu:
-            assert tpu.projects().locations().nodes().list(parent=ZONE).execute() == {}
+            assert tpu.projects().locations().nodes().list(parent=PARENT).execute() == {}
 
     await asyncio.to_thread(run)
 

@@ -13,14 +13,13 @@ import requests
 from tests.support.acknowledged import (
     BUCKET,
     COMPUTE,
-    PARENT,
-    PROJECT,
-    ZONE,
+    COMPUTE_ZONE,
     Ledger,
     digest,
     policy_of,
 )
 from tests.support.killed_server import KilledServer
+from tests.support.places import PARENT, PROJECT
 
 SAMPLE = 2  # moments of each part in the suite; `make soak` takes them all
 CHUNK = 256 * 1024
@@ -114,8 +113,8 @@ def machines(ledger: Ledger) -> None:
     rule |= {"allowed": [{"IPProtocol": "tcp"}]}
     ledger.change("firewall:rule", 7, "POST", f"{COMPUTE}/global/firewalls", json=rule)
     disk = {"name": "data", "sizeGb": "20"}
-    ledger.change("disk:data", "READY", "POST", f"{ZONE}/disks", json=disk)
-    ledger.change("instance:vm", "RUNNING", "POST", f"{ZONE}/instances", json=INSTANCE)
+    ledger.change("disk:data", "READY", "POST", f"{COMPUTE_ZONE}/disks", json=disk)
+    ledger.change("instance:vm", "RUNNING", "POST", f"{COMPUTE_ZONE}/instances", json=INSTANCE)
     nodes = f"/v2/{PARENT}/nodes"
     ledger.change("node:n", "READY", "POST", f"{nodes}?nodeId=n", json=NODE)
     ledger.change("node:n", "STOPPED", "POST", f"{nodes}/n:stop", json={})
@@ -128,8 +127,8 @@ def machines(ledger: Ledger) -> None:
 def removals(ledger: Ledger) -> None:
     ledger.change("node:n", None, "DELETE", f"/v2/{PARENT}/nodes/n")
     ledger.change("queued:q", None, "DELETE", f"/v2/{PARENT}/queuedResources/q?force=true")
-    ledger.change("instance:vm", None, "DELETE", f"{ZONE}/instances/vm")
-    ledger.change("disk:data", None, "DELETE", f"{ZONE}/disks/data")
+    ledger.change("instance:vm", None, "DELETE", f"{COMPUTE_ZONE}/instances/vm")
+    ledger.change("disk:data", None, "DELETE", f"{COMPUTE_ZONE}/disks/data")
 
 
 PARTS: tuple[Callable[[Ledger], None], ...] = (

@@ -16,6 +16,7 @@ from google.cloud import compute_v1
 from google.cloud.tpu_v2 import Node
 
 import tpuctl.emulator
+from tests.support.places import PARENT
 from tpuctl.cloud.errors import convert, from_status
 from tpuctl.emulator.compute.collection import Collection
 from tpuctl.emulator.server import APIS, PACES
@@ -23,7 +24,6 @@ from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.state.pace import Pace
 from tpuctl.errors import OperationFailed
 
-PARENT = "projects/local-project/locations/europe-west4-a"
 SOURCES = Path(tpuctl.emulator.__file__).parent
 # Effects that begin with the step of another name.
 STEPS: Mapping[str, str] = {

@@ -15,11 +15,11 @@ import pytest
 import requests
 
 from tests.support.gcloud import require_gcloud
+from tests.support.places import PROJECT
 from tpuctl.emulator.client import server_process
 from tpuctl.emulator.client.shell_record import RECORD
 from tpuctl.emulator.machines.certificate_authority import Authority
 
-PROJECT = "local-project"
 ROOT = str(Path(__file__).resolve().parents[2])
 # What decides where programs go, and is not to come from whoever runs the tests.
 LEADING = ("proxy", "cloudsdk", "google", "gce_", "storage_", "tpuctl_", "boto", "ca_bundle", "ssl")

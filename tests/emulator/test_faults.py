@@ -12,12 +12,10 @@ from google.api_core import exceptions
 from google.cloud import compute_v1, tpu_v2
 from google.protobuf import json_format
 
+from tests.support.places import PARENT, PROJECT, ZONE
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 
-PROJECT = "local-project"
-ZONE = "europe-west4-a"
-PARENT = f"projects/{PROJECT}/locations/{ZONE}"
 NODE = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
 
 both = pytest.mark.parametrize("transport", ["grpc", "rest"])

@@ -10,10 +10,10 @@ import pytest
 import requests
 from google.api_core import exceptions
 
+from tests.support.places import PARENT
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 
-PARENT = "projects/local-project/locations/europe-west4-a"
 MIB = 1 << 20
 DATA = os.urandom(4 * MIB)
 

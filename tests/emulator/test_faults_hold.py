@@ -12,11 +12,11 @@ import pytest
 from google.api_core import exceptions
 from google.cloud import tpu_v2
 
+from tests.support.places import PARENT
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NotFound, TimedOut, Usage
 
-PARENT = "projects/local-project/locations/europe-west4-a"
 NODE = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
 # A client in a process of its own, which can be killed: URL, TOKEN, METHOD.
 PROGRAM = """

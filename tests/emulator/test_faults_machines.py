@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from google.cloud import compute_v1, tpu_v2
 
+from tests.support.places import PARENT, PROJECT, ZONE
+from tests.support.waiting import async_until
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NotFound
 
-PROJECT, ZONE = "local-project", "europe-west4-a"
-PARENT = f"projects/{PROJECT}/locations/{ZONE}"
 SLICE = [f"{PARENT}/nodes/slice/workers/{index}" for index in range(4)]
 INSTANCE = f"projects/{PROJECT}/zones/{ZONE}/instances/controller"
 
@@ -61,18 +60,12 @@ async def add(cloud: Any, kind: str, **fields: Any) -> dict[str, Any]:
 
 
 async def happened(cloud: Any, fault: dict[str, Any]) -> dict[str, Any]:
-    async with asyncio.timeout(20):
-        while not (
-            found := await asyncio.to_thread(remote_control.fault, steered(cloud), fault["id"])
-        )["used"]:
-            await asyncio.sleep(0.01)
-    return found
+    async def used() -> dict[str, Any] | None:
+        found = await asyncio.to_thread(remote_control.fault, steered(cloud), fault["id"])
+        return found if found["used"] else None
 
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not is_so():
-            await asyncio.sleep(0.01)
+    met: dict[str, Any] = await async_until(used, f"the fault {fault['kind']!r}")
+    return met
 
 
 async def test_all_hosts_of_a_node_are_gone_or_one(cloud: Any) -> None:
@@ -125,7 +118,7 @@ async def test_an_instance_is_preempted(cloud: Any) -> None:
     await asyncio.to_thread(make_instance, cloud)
     found = await happened(cloud, await add(cloud, "preempt", node="controller"))
     assert found["problem"] == ""
-    await until(lambda: INSTANCE not in cloud.host.running)
+    await async_until(lambda: INSTANCE not in cloud.host.running, "the end of the instance")
     assert cloud.host.events == [(INSTANCE, "preempted", "TRUE")]
 
 

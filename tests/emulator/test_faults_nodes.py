@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from google.api_core import exceptions
 from google.cloud import tpu_v2
 
+from tests.support.places import PARENT
+from tests.support.waiting import async_until
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NotFound
 
-PARENT = "projects/local-project/locations/europe-west4-a"
 NAME = f"{PARENT}/nodes/one"
 SPOT = tpu_v2.Node(
     accelerator_type="v3-8",
@@ -36,10 +36,20 @@ def make_node(cloud: Any) -> Any:
     return client
 
 
-async def until(is_so: Callable[[], Any]) -> None:
-    async with asyncio.timeout(20):
-        while not await asyncio.to_thread(is_so):
-            await asyncio.sleep(0.01)
+async def preempted(client: Any) -> None:
+    async def is_preempted() -> bool:
+        node = await asyncio.to_thread(client.get_node, name=NAME, timeout=10)
+        return bool(node.state is State.PREEMPTED)
+
+    await async_until(is_preempted, "the node being preempted")
+
+
+async def happened(cloud: LocalCloud, fault: dict[str, Any]) -> None:
+    async def has_happened() -> bool:
+        found = await asyncio.to_thread(remote_control.fault, cloud, fault["id"])
+        return bool(found["used"] == 1)
+
+    await async_until(has_happened, f"the fault {fault['kind']!r}")
 
 
 async def test_a_stockout_in_one_zone(cloud: Any) -> None:
@@ -83,7 +93,7 @@ async def test_a_queued_resource_that_fails(cloud: Any) -> None:
 
     await asyncio.to_thread(request)
     failed = tpu_v2.QueuedResourceState.State.FAILED
-    await until(lambda: state().state is failed)
+    await async_until(lambda: asyncio.to_thread(lambda: state().state is failed), "failing")
     assert (await asyncio.to_thread(state)).failed_data.error.message == "not today"
     assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["used"] == 1
 
@@ -92,8 +102,8 @@ async def test_a_queued_resource_that_fails(cloud: Any) -> None:
 async def test_a_node_is_preempted(cloud: Any, node: str) -> None:
     client, handle = await asyncio.to_thread(make_node, cloud), steered(cloud)
     fault = await asyncio.to_thread(remote_control.add_fault, handle, "preempt", node=node)
-    await until(lambda: client.get_node(name=NAME, timeout=10).state is State.PREEMPTED)
-    await until(lambda: remote_control.fault(handle, fault["id"])["used"] == 1)
+    await preempted(client)
+    await happened(handle, fault)
     assert cloud.host.count_running() == 0
     assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["problem"] == ""
 
@@ -102,7 +112,7 @@ async def test_a_node_is_maintained(cloud: Any) -> None:
     handle = steered(cloud)
     await asyncio.to_thread(make_node, cloud)
     fault = await asyncio.to_thread(remote_control.add_fault, handle, "maintenance", node="one")
-    await until(lambda: remote_control.fault(handle, fault["id"])["used"] == 1)
+    await happened(handle, fault)
     assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["problem"] == ""
 
 
@@ -120,8 +130,8 @@ async def test_what_is_to_happen_later_happens_after_a_restart(make_cloud: Any) 
     await cloud.server.close()
     again = await make_cloud()
     client = again.tpu()
-    await until(lambda: client.get_node(name=NAME, timeout=10).state is State.PREEMPTED)
-    await until(lambda: remote_control.fault(steered(again), fault["id"])["used"] == 1)
+    await preempted(client)
+    await happened(steered(again), fault)
 
 
 async def test_what_was_removed_does_not_happen(cloud: Any) -> None:
@@ -133,7 +143,7 @@ async def test_what_was_removed_does_not_happen(cloud: Any) -> None:
     last = await asyncio.to_thread(
         remote_control.add_fault, handle, "maintenance", node="one", seconds=0.4
     )
-    await until(lambda: remote_control.fault(handle, last["id"])["used"] == 1)
+    await happened(handle, last)
     assert (await asyncio.to_thread(client.get_node, name=NAME, timeout=10)).state is State.READY
 
 
@@ -145,6 +155,6 @@ async def test_a_node_that_is_not_there(cloud: Any) -> None:
     later = await asyncio.to_thread(
         remote_control.add_fault, handle, "preempt", node="one", seconds=0.01
     )
-    await until(lambda: remote_control.fault(handle, later["id"])["used"] == 1)
+    await happened(handle, later)
     found = await asyncio.to_thread(remote_control.fault, handle, later["id"])
     assert "There is no node one" in found["problem"]

@@ -11,15 +11,13 @@ import pytest
 from google.api_core import exceptions
 from google.cloud import tpu_v2
 
+from tests.support.places import PARENT, PROJECT, ZONE
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.emulator.faults.fault import matches_method
 from tpuctl.emulator.faults.google_messages import WORDINGS, refusal
 from tpuctl.errors import NotFound, Usage
 
-PROJECT = "local-project"
-ZONE = "europe-west4-a"
-PARENT = f"projects/{PROJECT}/locations/{ZONE}"
 NODE = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
 TPU = "google.cloud.tpu.v2.Tpu"
 

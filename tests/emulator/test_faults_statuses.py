@@ -11,12 +11,11 @@ import pytest
 from google.api_core import exceptions
 from google.cloud import compute_v1
 
+from tests.support.places import PARENT, PROJECT
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.emulator.state.errors import CODES
 
-PROJECT = "local-project"
-PARENT = f"projects/{PROJECT}/locations/europe-west4-a"
 CLASSES: dict[int, type[exceptions.GoogleAPICallError]] = {
     400: exceptions.BadRequest,
     403: exceptions.Forbidden,

@@ -23,12 +23,13 @@ from tests.support.described_wire import services
 from tests.support.malformed import described_methods, requests_of
 from tests.support.malformed_bytes import HttpRequest
 from tests.support.malformed_messages import random_message
+from tests.support.places import PROJECT_NAME, ZONE
 from tests.support.transcripts import judge_lines
 
 PATIENCE = 20.0
 AT_ONCE = 100  # requests of one seed, to one server
 L = "projects/local-project/locations/europe-west4-a"
-ZONE = "/compute/v1/projects/local-project/zones/europe-west4-a"
+COMPUTE_ZONE = f"/compute/v1/{PROJECT_NAME}/zones/{ZONE}"
 READS = (
     f"/v2/{L}/nodes",
     f"/v1/{L}/nodes",
@@ -38,8 +39,8 @@ READS = (
     "/storage/v1/b?project=local-project",
     "/storage/v1/b/kept",
     "/storage/v1/b/kept/o",
-    f"{ZONE}/instances",
-    f"{ZONE}/disks",
+    f"{COMPUTE_ZONE}/instances",
+    f"{COMPUTE_ZONE}/disks",
     "/compute/v1/projects/local-project/global/firewalls",
     "/compute/v1/projects/local-project/global/networks",
 )
@@ -142,8 +143,8 @@ async def cloud(own_transcript: Path, make_cloud: MakeCloud) -> Any:
             ("POST", "/storage/v1/b?project=local-project", {"name": "kept"}),
             ("POST", f"/v2/{L}/nodes?nodeId=n", node),
             ("POST", "/v1/projects/local-project/serviceAccounts", {"accountId": "robot-1"}),
-            ("POST", f"{ZONE}/disks", disk),
-            ("POST", f"{ZONE}/instances", instance),
+            ("POST", f"{COMPUTE_ZONE}/disks", disk),
+            ("POST", f"{COMPUTE_ZONE}/instances", instance),
         ):
             answer = made.request(verb, path, json=body)
             assert answer.status_code == 200, answer.text

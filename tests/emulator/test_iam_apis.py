@@ -13,12 +13,11 @@ from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 from google.rpc import error_details_pb2
 
 from tests.support.members import Member, grant, in_thread, make_role, revoke
+from tests.support.places import PROJECT_NAME, ZONE
 
-PROJECT = "projects/local-project"
 ORGANIZATION, FOLDER = "organizations/400000000001", "folders/500000000001"
-ZONE = "europe-west4-a"
-PLACE = f"{PROJECT}/locations/{ZONE}"
-COMPUTE = f"/compute/v1/{PROJECT}"
+PLACE = f"{PROJECT_NAME}/locations/{ZONE}"
+COMPUTE = f"/compute/v1/{PROJECT_NAME}"
 DENIED = "The caller does not have permission"
 
 
@@ -59,7 +58,7 @@ def test_cloud_tpu_names_permission_and_resource(cloud: Any, as_member: Any) -> 
     answer = ann.ask("GET", f"/v2/{name}").json()["error"]
     assert (answer["code"], answer["status"]) == (403, "PERMISSION_DENIED")
     assert answer["details"][0]["metadata"]["permission"] == "tpu.nodes.get"
-    grant(cloud, PROJECT, "roles/tpu.viewer", ann.name)
+    grant(cloud, PROJECT_NAME, "roles/tpu.viewer", ann.name)
     assert list(client.list_nodes(parent=PLACE)) == []
     with pytest.raises(exceptions.NotFound):
         client.get_node(name=name)
@@ -70,38 +69,43 @@ def test_cloud_tpu_names_permission_and_resource(cloud: Any, as_member: Any) -> 
 @in_thread
 def test_compute_engine_requires_by_name(cloud: Any) -> None:
     ann = Member(cloud, "ann")
-    instance = f"{PROJECT}/zones/{ZONE}/instances/vm"
+    instance = f"{PROJECT_NAME}/zones/{ZONE}/instances/vm"
     firewall = {"name": "fw", "network": "global/networks/default", "allowed": []}
     for verb, path, permission, told in (
         ("GET", f"/compute/v1/{instance}", "instances.get", instance),
         ("DELETE", f"/compute/v1/{instance}", "instances.delete", instance),
-        ("GET", f"{COMPUTE}/zones/{ZONE}/instances", "instances.list", PROJECT),
-        ("GET", f"{COMPUTE}/aggregated/disks", "disks.list", PROJECT),
-        ("GET", COMPUTE, "projects.get", PROJECT),
-        ("GET", f"{COMPUTE}/global/networks/n", "networks.get", f"{PROJECT}/global/networks/n"),
+        ("GET", f"{COMPUTE}/zones/{ZONE}/instances", "instances.list", PROJECT_NAME),
+        ("GET", f"{COMPUTE}/aggregated/disks", "disks.list", PROJECT_NAME),
+        ("GET", COMPUTE, "projects.get", PROJECT_NAME),
+        (
+            "GET",
+            f"{COMPUTE}/global/networks/n",
+            "networks.get",
+            f"{PROJECT_NAME}/global/networks/n",
+        ),
         (
             "POST",
             f"{COMPUTE}/global/firewalls",
             "firewalls.create",
-            f"{PROJECT}/global/firewalls/fw",
+            f"{PROJECT_NAME}/global/firewalls/fw",
         ),
         (
             "GET",
             f"{COMPUTE}/regions/europe-west4/addresses/a",
             "addresses.get",
-            f"{PROJECT}/regions/europe-west4/addresses/a",
+            f"{PROJECT_NAME}/regions/europe-west4/addresses/a",
         ),
         (
             "GET",
             f"{COMPUTE}/zones/{ZONE}/operations/o",
             "zoneOperations.get",
-            f"{PROJECT}/zones/{ZONE}/operations/o",
+            f"{PROJECT_NAME}/zones/{ZONE}/operations/o",
         ),
         (
             "GET",
             f"{COMPUTE}/zones/{ZONE}/machineTypes/n1-standard-1",
             "machineTypes.get",
-            f"{PROJECT}/zones/{ZONE}/machineTypes/n1-standard-1",
+            f"{PROJECT_NAME}/zones/{ZONE}/machineTypes/n1-standard-1",
         ),
     ):
         body = {"json": firewall} if verb == "POST" else {}
@@ -153,7 +157,7 @@ def test_an_instance_needs_a_permission_for_each_of_its_properties(cloud: Any) -
     """cloud.google.com/compute/docs/instances/create-start-instance, "Required permissions"."""
     ann, path = Member(cloud, "ann"), f"{COMPUTE}/zones/{ZONE}/instances"
     make_role(cloud, "maker", NEEDED)
-    grant(cloud, PROJECT, f"{PROJECT}/roles/maker", ann.name)
+    grant(cloud, PROJECT_NAME, f"{PROJECT_NAME}/roles/maker", ann.name)
     number = Member.owner(cloud).must("GET", "/v1/projects/local-project")["projectNumber"]
     account = f"{number}-compute@developer.gserviceaccount.com"
     assert ann.told("POST", path, json=INSTANCE) == (
@@ -161,10 +165,10 @@ def test_an_instance_needs_a_permission_for_each_of_its_properties(cloud: Any) -
         f"The user does not have access to service account \"{account}\". User: '{ann.email}'. "
         "Ask a project owner to grant you the iam.serviceAccountUser role on the service account",
     )
-    grant(cloud, PROJECT, "roles/iam.serviceAccountUser", ann.name)
+    grant(cloud, PROJECT_NAME, "roles/iam.serviceAccountUser", ann.name)
     for permission, told in NEEDED.items():
         make_role(cloud, "maker", [one for one in NEEDED if one != permission])
-        name = f"{PROJECT}/{told.format(zone=ZONE)}"
+        name = f"{PROJECT_NAME}/{told.format(zone=ZONE)}"
         assert ann.told("POST", path, json=INSTANCE) == (
             403,
             f"Required '{permission}' permission for '{name}'",
@@ -177,11 +181,11 @@ def test_an_instance_needs_a_permission_for_each_of_its_properties(cloud: Any) -
 def test_a_tpu_vm_needs_its_account_to_be_acted_as(cloud: Any, as_member: Any) -> None:
     ann, owner = Member(cloud, "ann"), Member.owner(cloud)
     client = as_member(ann, tpu_v2.TpuClient, TpuGrpcTransport)
-    grant(cloud, PROJECT, "roles/tpu.admin", ann.name)
+    grant(cloud, PROJECT_NAME, "roles/tpu.admin", ann.name)
     body = {"accountId": "worker"}
-    email = owner.must("POST", f"/v1/{PROJECT}/serviceAccounts", json=body)["email"]
+    email = owner.must("POST", f"/v1/{PROJECT_NAME}/serviceAccounts", json=body)["email"]
     node = {"accelerator_type": "v2-8", "runtime_version": "tpu-ubuntu2204-base"}
-    place = f"{PROJECT}/locations/us-central1-b"
+    place = f"{PROJECT_NAME}/locations/us-central1-b"
     asked = {"parent": place, "node_id": "n", "node": {**node, "service_account": {"email": email}}}
     queued = {
         "parent": place,
@@ -200,7 +204,9 @@ def test_a_tpu_vm_needs_its_account_to_be_acted_as(cloud: Any, as_member: Any) -
             f"Permission 'iam.serviceAccounts.actAs' denied on service account {email} "
             "(or it may not exist)."
         )
-    grant(cloud, f"{PROJECT}/serviceAccounts/{email}", "roles/iam.serviceAccountUser", ann.name)
+    grant(
+        cloud, f"{PROJECT_NAME}/serviceAccounts/{email}", "roles/iam.serviceAccountUser", ann.name
+    )
     assert client.create_node(request=asked).operation.name
     assert client.create_queued_resource(request=queued).operation.name
     default = {**asked, "node_id": "o", "node": node}
@@ -214,7 +220,7 @@ def test_identity_speaks_of_accounts_and_roles(cloud: Any, as_member: Any) -> No
     ann = Member(cloud, "ann")
     client = as_member(ann, iam_admin_v1.IAMClient, IAMGrpcTransport)
     with pytest.raises(exceptions.PermissionDenied) as caught:
-        client.create_service_account(request={"name": PROJECT, "account_id": "worker"})
+        client.create_service_account(request={"name": PROJECT_NAME, "account_id": "worker"})
     permission = "iam.serviceAccounts.create"
     text = f"Permission '{permission}' denied on resource (or it may not exist)."
     assert caught.value.message == text
@@ -222,8 +228,10 @@ def test_identity_speaks_of_accounts_and_roles(cloud: Any, as_member: Any) -> No
     assert (info.reason, info.domain) == ("IAM_PERMISSION_DENIED", "iam.googleapis.com")
     assert dict(info.metadata) == {"permission": permission}
     with pytest.raises(exceptions.PermissionDenied) as caught:
-        client.create_role(request={"parent": PROJECT, "role_id": "mine", "role": {"title": "m"}})
-    told = f"You don't have permission to create a role in {PROJECT}."
+        client.create_role(
+            request={"parent": PROJECT_NAME, "role_id": "mine", "role": {"title": "m"}}
+        )
+    told = f"You don't have permission to create a role in {PROJECT_NAME}."
     assert caught.value.message == told  # hashicorp/terraform-provider-google#11680
     assert client.get_role(request={"name": "roles/viewer"}).title == "Viewer"
 
@@ -232,7 +240,7 @@ def test_identity_speaks_of_accounts_and_roles(cloud: Any, as_member: Any) -> No
 def test_services_and_projects_and_billing_in_their_own_words(cloud: Any) -> None:
     ann = Member(cloud, "ann")
     number = Member.owner(cloud).must("GET", "/v1/projects/local-project")["projectNumber"]
-    enable = f"/v1/{PROJECT}/services/storage.googleapis.com:enable"
+    enable = f"/v1/{PROJECT_NAME}/services/storage.googleapis.com:enable"
     answer = ann.ask("POST", enable, json={}).json()["error"]
     # su-kaka/gcli2api#283
     assert answer["message"] == "Permission denied to enable service [storage.googleapis.com]"
@@ -241,8 +249,8 @@ def test_services_and_projects_and_billing_in_their_own_words(cloud: Any) -> Non
     container = f"[projects/{number}]"
     assert listed == (403, f"Permission denied to list services for consumer container {container}")
     for verb, path, permission in (
-        ("GET", f"/v3/{PROJECT}", "projects.get"),
-        ("POST", f"/v3/{PROJECT}:getIamPolicy", "projects.getIamPolicy"),
+        ("GET", f"/v3/{PROJECT_NAME}", "projects.get"),
+        ("POST", f"/v3/{PROJECT_NAME}:getIamPolicy", "projects.getIamPolicy"),
         ("GET", f"/v3/{FOLDER}", "folders.get"),
         ("POST", f"/v3/{ORGANIZATION}:getIamPolicy", "organizations.getIamPolicy"),
     ):
@@ -265,13 +273,13 @@ def test_services_and_projects_and_billing_in_their_own_words(cloud: Any) -> Non
 def test_linking_an_account_needs_something_of_both_ends(cloud: Any) -> None:
     ann = Member(cloud, "ann")
     account = "billingAccounts/010CA1-010CA1-010CA1"
-    path, link = f"/v1/{PROJECT}/billingInfo", {"billingAccountName": account}
-    grant(cloud, PROJECT, "roles/billing.projectManager", ann.name)
+    path, link = f"/v1/{PROJECT_NAME}/billingInfo", {"billingAccountName": account}
+    grant(cloud, PROJECT_NAME, "roles/billing.projectManager", ann.name)
     assert ann.told("PUT", path, json=link) == (403, DENIED)
     assert ann.told("PUT", path, json={"billingAccountName": ""})[0] == 200
     grant(cloud, account, "roles/billing.user", ann.name)
     assert ann.told("PUT", path, json=link)[0] == 200
-    revoke(cloud, PROJECT, "roles/billing.projectManager", ann.name)
+    revoke(cloud, PROJECT_NAME, "roles/billing.projectManager", ann.name)
     assert ann.told("PUT", path, json=link) == (403, DENIED)
 
 
@@ -279,11 +287,11 @@ def test_linking_an_account_needs_something_of_both_ends(cloud: Any) -> None:
 def test_operations_are_those_of_their_api(cloud: Any) -> None:
     ann, owner = Member(cloud, "ann"), Member.owner(cloud)
     body = {"serviceIds": ["logging.googleapis.com"]}
-    path = f"/v1/{PROJECT}/services:batchEnable"
+    path = f"/v1/{PROJECT_NAME}/services:batchEnable"
     operation = owner.must("POST", path, json=body)["name"]
     told = ann.told("GET", f"/v1/{operation}")
     assert told[0] == 403 and "serviceusage.operations.get" in told[1]
-    grant(cloud, PROJECT, "roles/serviceusage.serviceUsageAdmin", ann.name)
+    grant(cloud, PROJECT_NAME, "roles/serviceusage.serviceUsageAdmin", ann.name)
     assert ann.told("GET", f"/v1/{operation}")[0] == 200
     told = ann.told("GET", f"/v2/{PLACE}/operations")
     assert told[0] == 403 and "tpu.operations.list" in told[1]

@@ -8,12 +8,11 @@ import grpc
 import pytest
 
 from tests.support.members import Member, grant, in_thread, make_role, revoke
+from tests.support.places import PROJECT_NAME, ZONE
 
-PROJECT = "projects/local-project"
 ORGANIZATION, FOLDER = "organizations/400000000001", "folders/500000000001"
-ZONE = "europe-west4-a"
-PLACE = f"{PROJECT}/locations/{ZONE}"
-COMPUTE = f"/compute/v1/{PROJECT}"
+PLACE = f"{PROJECT_NAME}/locations/{ZONE}"
+COMPUTE = f"/compute/v1/{PROJECT_NAME}"
 DENIED = "The caller does not have permission"
 
 
@@ -28,7 +27,7 @@ def test_policies_are_inherited_from_folder_and_organization(cloud: Any) -> None
         grant(cloud, resource, "roles/browser", member.name)
         assert member.told("GET", "/v3/projects/in-a-folder")[0] == 200
     in_folder = Member(cloud, "m1")
-    assert in_folder.told("GET", f"/v3/{PROJECT}")[0] == 403  # that one is not in the folder
+    assert in_folder.told("GET", f"/v3/{PROJECT_NAME}")[0] == 403  # that one is not in the folder
 
 
 @in_thread
@@ -65,8 +64,8 @@ def test_predefined_roles_have_what_no_method_here_needs(cloud: Any) -> None:
     }
     for number, (role, permissions) in enumerate(granted.items()):
         member = Member(cloud, f"holder-{number}")
-        grant(cloud, PROJECT, role, member.name)
-        path, body = f"/v3/{PROJECT}:testIamPermissions", {"permissions": asked}
+        grant(cloud, PROJECT_NAME, role, member.name)
+        path, body = f"/v3/{PROJECT_NAME}:testIamPermissions", {"permissions": asked}
         answer = member.must("POST", path, json=body)
         assert answer.get("permissions", []) == permissions, role
 
@@ -105,7 +104,7 @@ def test_enabling_apis_gives_googles_accounts_their_roles(cloud: Any) -> None:
 def test_custom_roles_count_while_they_are_there(cloud: Any) -> None:
     ann, owner = Member(cloud, "ann"), Member.owner(cloud)
     role = make_role(cloud, "looker", ["tpu.nodes.list"])
-    grant(cloud, PROJECT, role, ann.name)
+    grant(cloud, PROJECT_NAME, role, ann.name)
     path = f"/v2/{PLACE}/nodes"
     assert ann.told("GET", path)[0] == 200
     make_role(cloud, "looker", ["tpu.nodes.get"])
@@ -124,9 +123,9 @@ def test_custom_roles_count_while_they_are_there(cloud: Any) -> None:
 def test_accounts_that_are_disabled_or_deleted_are_nobody(cloud: Any) -> None:
     """google/api/error_reason.proto, ACCOUNT_STATE_INVALID."""
     owner = Member.owner(cloud)
-    made = owner.must("POST", f"/v1/{PROJECT}/serviceAccounts", json={"accountId": "worker"})
+    made = owner.must("POST", f"/v1/{PROJECT_NAME}/serviceAccounts", json={"accountId": "worker"})
     name, member = made["name"], f"serviceAccount:{made['email']}"
-    grant(cloud, PROJECT, "roles/tpu.viewer", member)
+    grant(cloud, PROJECT_NAME, "roles/tpu.viewer", member)
     worker, path = Member(cloud, member), f"/v2/{PLACE}/nodes"
 
     def refused() -> bool:
@@ -147,7 +146,7 @@ def test_accounts_that_are_disabled_or_deleted_are_nobody(cloud: Any) -> None:
     assert worker.told("GET", path)[0] == 200
     owner.must("DELETE", f"/v1/{name}")
     assert refused()
-    owner.must("POST", f"/v1/{PROJECT}/serviceAccounts", json={"accountId": "worker"})
+    owner.must("POST", f"/v1/{PROJECT_NAME}/serviceAccounts", json={"accountId": "worker"})
     assert refused()  # the new account of that name is another one
     renewed = Member(cloud, member)
     assert renewed.told("GET", path)[0] == 403  # and has none of its grants
@@ -157,19 +156,19 @@ def test_accounts_that_are_disabled_or_deleted_are_nobody(cloud: Any) -> None:
 def test_grants_are_felt_when_they_have_spread(cloud: Any) -> None:
     """With the setting `propagation`: shown at once, felt later, by revocations too."""
     ann, owner = Member(cloud, "ann"), Member.owner(cloud)
-    path, check = f"/v2/{PLACE}/nodes", f"/v3/{PROJECT}:testIamPermissions"
+    path, check = f"/v2/{PLACE}/nodes", f"/v3/{PROJECT_NAME}:testIamPermissions"
     asked = {"permissions": ["tpu.nodes.list"]}
     owner.must("PATCH", "/_local/settings", json={"propagation": 10_000})
-    grant(cloud, PROJECT, "roles/tpu.viewer", ann.name)
-    policy = owner.must("POST", f"/v3/{PROJECT}:getIamPolicy", json={})
+    grant(cloud, PROJECT_NAME, "roles/tpu.viewer", ann.name)
+    policy = owner.must("POST", f"/v3/{PROJECT_NAME}:getIamPolicy", json={})
     assert {"role": "roles/tpu.viewer", "members": [ann.name]} in policy["bindings"]
     assert ann.told("GET", path)[0] == 403
     assert ann.must("POST", check, json=asked) == {}
     owner.must("PATCH", "/_local/settings", json={"propagation": 0})
     assert ann.told("GET", path)[0] == 200
-    grant(cloud, PROJECT, "roles/browser", ann.name)  # what was waited for is forgotten
+    grant(cloud, PROJECT_NAME, "roles/browser", ann.name)  # what was waited for is forgotten
     owner.must("PATCH", "/_local/settings", json={"propagation": 10_000})
-    revoke(cloud, PROJECT, "roles/tpu.viewer", ann.name)
+    revoke(cloud, PROJECT_NAME, "roles/tpu.viewer", ann.name)
     assert ann.told("GET", path)[0] == 200
     assert ann.must("POST", check, json=asked) == asked
 

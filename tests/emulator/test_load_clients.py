@@ -18,12 +18,11 @@ from google.cloud.common.types import operation_metadata  # noqa: F401  what RES
 from google.oauth2.credentials import Credentials
 
 from tests.support.killed_server import KilledServer
+from tests.support.places import PARENT, PROJECT
 
 CLIENTS = 64
 ROUNDS = 3
 LONGEST = 300.0  # seconds for one call: what is shown is that it is right, on any machine
-PROJECT = "local-project"
-PARENT = f"projects/{PROJECT}/locations/europe-west4-a"
 BUCKET = "shared-by-many"
 
 

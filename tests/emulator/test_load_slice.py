@@ -16,12 +16,12 @@ from google.cloud.common.types import operation_metadata  # noqa: F401  what RES
 from google.oauth2.credentials import Credentials
 
 from tests.support.memory import proportional_memory
+from tests.support.places import PROJECT
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import server_process
 from tpuctl.emulator.client.server_process import LocalCloud
 
-PROJECT = "local-project"
-PARENT = f"projects/{PROJECT}/locations/us-central2-b"
+PARENT_OF_V4 = f"projects/{PROJECT}/locations/us-central2-b"
 GB = 1 << 30
 # Each machine's program stays until all have answered: at one moment all of them run.
 COMMAND = "hostname; python3 -c 'print(1, flush=True); input()'"
@@ -56,7 +56,7 @@ def make_slice(cloud: LocalCloud, type_name: str, key: asyncssh.SSHKey) -> Any:
             runtime_version="tpu-ubuntu2204-base",
             metadata={"ssh-keys": f"anna:{public}"},
         )
-        made = client.create_node(parent=PARENT, node_id="slice", node=node, timeout=60)
+        made = client.create_node(parent=PARENT_OF_V4, node_id="slice", node=node, timeout=60)
         return made.result(timeout=300)
 
 

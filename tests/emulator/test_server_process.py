@@ -11,7 +11,6 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,12 +19,13 @@ from typing import Any
 import pytest
 import requests
 
+from tests.support.places import PARENT
 from tests.support.processes import await_end
+from tests.support.waiting import until
 from tpuctl.emulator.client import server_process
 from tpuctl.errors import Conflict, TpuctlError, Usage
 
 ROOT = Path(__file__).parents[2]
-PARENT = "projects/local-project/locations/europe-west4-a"
 
 
 class Process:
@@ -78,8 +78,10 @@ def enable(process: Process) -> None:
     path = "/v1/projects/local-project/services:batchEnable"
     apis = ["tpu.googleapis.com", "compute.googleapis.com"]
     operation = process.ask("POST", path, json={"serviceIds": apis}).json()
-    while not operation.get("done"):
-        operation = process.ask("GET", f"/v1/{operation['name']}").json()
+    until(
+        lambda: process.ask("GET", f"/v1/{operation['name']}").json().get("done"),
+        "the APIs being on",
+    )
 
 
 def test_a_kill_loses_nothing_acknowledged(serve: Any) -> None:
@@ -108,8 +110,7 @@ def test_a_kill_loses_nothing_acknowledged(serve: Any) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         futures = [pool.submit(write, worker) for worker in range(4)]
-        while len(written) < 60:
-            time.sleep(0.01)
+        until(lambda: len(written) >= 60, "sixty writes")
         assert process.end(signal.SIGKILL) == -signal.SIGKILL
         stop.set()
         for future in futures:
@@ -228,7 +229,7 @@ def test_a_server_that_hangs_is_ended_all_the_same(home: Path) -> None:
     (home / "server.json").write_text(json.dumps({**known, "url": "http://127.0.0.1:9"}))
     os.kill(cloud.pid, signal.SIGCONT)
     assert server_process.stop(home)
-    assert await_end(cloud.pid)
+    await_end(cloud.pid)
 
 
 def test_another_process_with_the_old_id_is_left_alone(home: Path) -> None:

@@ -7,7 +7,9 @@ from typing import Any
 
 from google.cloud import tpu_v2
 
-PARENT = "projects/local-project/locations/europe-west4-a"
+from tests.support.places import PARENT
+from tests.support.waiting import async_until
+
 State = tpu_v2.Node.State
 
 
@@ -28,9 +30,7 @@ async def test_a_restart_keeps_nodes_and_boots_their_machines(make_cloud: Any) -
     again = await make_cloud()
     found = await asyncio.to_thread(again.tpu().get_node, name=made.name, timeout=10)
     assert found == made
-    async with asyncio.timeout(10):
-        while not again.host.count_running():
-            await asyncio.sleep(0.01)
+    await async_until(again.host.count_running, "a machine running")
 
 
 async def test_a_restart_finishes_what_was_pending(make_cloud: Any) -> None:

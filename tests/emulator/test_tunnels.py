@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.places import PROJECT, ZONE
 from tpuctl.emulator.machines.interface import Endpoint
 from tpuctl.emulator.wire.iap_tunnels import lets_in
 from tpuctl.errors import Denied, TpuctlError, Unreachable
 from tpuctl.remote.iap import Destination, IapWay, Opened, Relay
 
-PROJECT, ZONE, NAME = "local-project", "europe-west4-a", "controller"
+NAME = "controller"
 MACHINE = f"projects/{PROJECT}/zones/{ZONE}/instances/{NAME}"
 NETWORK = f"projects/{PROJECT}/global/networks/default"
 KIB = 1 << 10

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.places import ZONE
 from tests.support.projects import Bench, Project
 from tpuctl import catalog
 from tpuctl.catalog import tpu as table
@@ -17,7 +18,6 @@ from tpuctl.cli.main import run
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 
-ZONE = "europe-west4-a"
 ZONES = {*catalog.zones()}
 Edit = Callable[[dict[str, Any]], None]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.projects import ZONE, Bench, Project
+from tests.support.places import ZONE
+from tests.support.projects import Bench, Project
 from tpuctl.cloud.operations import long_operation
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud

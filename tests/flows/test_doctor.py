@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.support.grants import ANN, Pipeline
 from tests.support.members import Member, grant
+from tests.support.places import ZONE
 from tests.support.projects import Project
 from tpuctl.cli.main import run
 from tpuctl.cloud.clients import Cloud
@@ -27,7 +28,6 @@ CHECKS = [
     *("this machine", "local cloud", "stack file", "credentials", "project", "billing", "APIs"),
     *("permissions", "network", "org policies", "plan", "quota"),
 ]
-ZONE = "europe-west4-a"
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.operations import compute_operation
 from tpuctl.emulator.client import remote_control, server_process
@@ -76,10 +77,6 @@ async def on_controller(stack: Tpuctl) -> AsyncIterator[Transport]:
         await found.close()
 
 
-async def until(probe: Callable[[], Any], what: str) -> Any:
-    return await wait_until(probe, what=what, seconds=120, backoff=Backoff(0.1, 0.5))
-
-
 async def state_of(stack: Tpuctl, record: JobRecord, name: str = "state.json") -> Any:
     """What is kept there of the job; None where there is none."""
     async with on_controller(stack) as there:
@@ -95,7 +92,7 @@ async def running(stack: Tpuctl, record: JobRecord, *, other_than: int = 0) -> i
         child = state.get("child") if state else None
         return child if child not in (None, other_than) else None
 
-    return int(await until(probe, "tpuctl running on the controller"))
+    return int(await async_until(probe, "tpuctl running on the controller"))
 
 
 async def started(stack: Tpuctl, record: JobRecord) -> None:
@@ -105,7 +102,7 @@ async def started(stack: Tpuctl, record: JobRecord) -> None:
         summary = next(one for one in await stack.jobs() if one.record.id == record.id)
         return summary.status.state == "running" or None
 
-    await until(probe, "the job running")
+    await async_until(probe, "the job running")
 
 
 async def restart_controller(stack: Tpuctl) -> None:
@@ -146,7 +143,7 @@ async def test_a_job_that_nobody_watches_goes_on_after_all_that_can_happen(
         now = await state_of(watched, record)
         return True if now and now["pid"] != state["pid"] and now["child"] else None
 
-    await until(begun_anew, "tpuctl running after the restart")
+    await async_until(begun_anew, "tpuctl running after the restart")
 
     since = remote_control.calls(local_cloud)[-1]["number"]
     node = await watched.node()
@@ -155,7 +152,7 @@ async def test_a_job_that_nobody_watches_goes_on_after_all_that_can_happen(
     async def ended() -> Any:
         return await state_of(watched, record, "ended.json")
 
-    end = await until(ended, "the end of the job")
+    end = await async_until(ended, "the end of the job")
     assert (end["state"], end["exit_code"]) == ("succeeded", 0)
     assert (await watched.node()).id != node.id
     (attempt,) = await attempts_of(watched.store, record)
@@ -202,7 +199,7 @@ async def test_who_follows_the_job_sees_what_the_controller_does(
         remote_control.change_settings(
             local_cloud, pace="real"
         )  # so that a deletion takes a minute
-        await until(is_being_replaced, "the controller deleting the node")
+        await async_until(is_being_replaced, "the controller deleting the node")
     finally:
         remote_control.change_settings(local_cloud, pace="instant")
     assert await asyncio.wait_for(watched.follow(record), 240) == 0
@@ -212,7 +209,7 @@ async def test_who_follows_the_job_sees_what_the_controller_does(
     async def ended() -> Any:
         return await state_of(watched, record, "ended.json")
 
-    assert (await until(ended, "the end of the job"))["state"] == "succeeded"
+    assert (await async_until(ended, "the end of the job"))["state"] == "succeeded"
     async with watched.connections() as transports:  # whoever made it
         (await transports[0].run(["true"])).checked("logging in")
     assert (await watched.down(delete_bucket=True)).leaks == ()
@@ -231,7 +228,7 @@ async def test_a_job_that_is_stopped_is_left_alone(
     async def ended() -> Any:
         return await state_of(watched, record, "ended.json")
 
-    assert (await until(ended, "the end of the job"))["state"] == "stopped"
+    assert (await async_until(ended, "the end of the job"))["state"] == "stopped"
     assert await attempts_of(watched.store, record) == []
     assert (await watched.down(delete_bucket=True)).leaks == ()
 

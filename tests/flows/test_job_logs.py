@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.terminal import Terminal
+from tests.support.waiting import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import NotFound
@@ -79,15 +80,6 @@ class Seen:
             self.data += event.data
 
 
-async def until(condition: Callable[[], Any], what: str) -> Any:
-    """Ask until the answer, awaited, is true; the answer."""
-    for _ in range(1200):
-        if found := await condition():
-            return found
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"{what} did not happen")
-
-
 async def on_machine(transport: Transport, *argv: str) -> bytes:
     return (await transport.run(argv)).stdout
 
@@ -128,7 +120,7 @@ async def test_parts_of_a_log_of_which_the_machine_keeps_little(
         text = await on_machine(machine, "cat", f"{record.folder}/moments")
         return text.endswith(b" %d\n" % len(burst(0)))
 
-    await until(noted, "the first burst being noted")
+    await async_until(noted, "the first burst being noted")
     between = datetime.now(UTC)
     seen = Seen()
     following = asyncio.ensure_future(follow(record, store, transports, seen.emit))
@@ -139,7 +131,7 @@ async def test_parts_of_a_log_of_which_the_machine_keeps_little(
         first = json.loads(text)["first"] if text else 0
         return first if len(WHOLE) - first < ROOM else 0
 
-    first = await until(freed, "what the bucket has being freed")
+    first = await async_until(freed, "what the bucket has being freed")
     used = int((await on_machine(machine, "stat", "-c", "%b", f"{record.folder}/log")).split()[0])
     assert used * 512 <= ROOM + (1 << 16)
     # Whoever comes only now begins in the bucket, and goes on at the machine.
@@ -234,8 +226,8 @@ async def test_a_machine_that_vanishes_hands_over_at_the_byte(
     following = watch(seen, transports=transports)
     # Who looks on through the bucket alone is as far as the copy.
     looking = watch(late, transports={})
-    await until(lambda: asyncio.sleep(0, len(seen.data) >= enough), "enough being logged")
-    await until(lambda: store.exists(record.log_name(0)), "the bucket having a copy")
+    await async_until(lambda: len(seen.data) >= enough, "enough being logged")
+    await async_until(lambda: store.exists(record.log_name(0)), "the bucket having a copy")
     await stack.down()
     assert await asyncio.wait_for(following, 120) == 69
     assert await asyncio.wait_for(looking, 120) == 69
@@ -294,7 +286,7 @@ async def test_all_workers_with_their_names_and_only_lines_that_match(
     following = asyncio.ensure_future(followed(emit, LogPart()))
     # A line that has no end yet is shown nevertheless.
     waiting = [b"[worker %d] waiting" % one for one in record.workers]
-    await until(lambda: asyncio.sleep(0, all(one in output for one in waiting)), "their waiting")
+    await async_until(lambda: all(one in output for one in waiting), "their waiting")
     for transport in transports.values():
         await transport.run(["touch", "gate"])
     assert await asyncio.wait_for(following, 120) == 0

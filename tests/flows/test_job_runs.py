@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.emulator.client import remote_control
@@ -192,8 +193,7 @@ async def test_the_log_is_there_after_the_machine_is_gone(bench: Bench) -> None:
 async def test_the_bucket_copy_goes_on_when_the_machine_vanishes(bench: Bench) -> None:
     record = await bench.submit("import time\nprint('began')\ntime.sleep(600)")
     following = asyncio.ensure_future(bench.follow(record, is_gone=node_is_gone(bench)))
-    while not bench.log():
-        await asyncio.sleep(0.02)
+    await async_until(bench.log, "a log")
     await bench.stack.down()
     assert await following == 69
     assert bench.log() == b"began\n"
@@ -212,11 +212,12 @@ def node_is_gone(bench: Bench) -> Callable[[], Any]:
 
 async def test_a_log_grows_in_the_bucket_while_the_job_runs(bench: Bench) -> None:
     record = await bench.submit("import time\nprint('began', flush=True)\ntime.sleep(600)")
-    for _ in range(300):  # the log arrives a moment before the record that tells of it
+
+    async def is_running() -> bool:  # the log arrives a moment before the record that tells of it
         told = await bench.store.exists(record.log_name(0))
-        if told and (await status(bench.store, record)).state == "running":
-            break
-        await asyncio.sleep(0.1)
+        return told and (await status(bench.store, record)).state == "running"
+
+    await async_until(is_running, "the record of the start")
     assert await bench.in_bucket(record.log_name(0)) == b"began\n"
     assert (await status(bench.store, record)).state == "running"
     ended = await stop(record, bench.store, bench.transports, bench.events.append, grace=5)
@@ -232,8 +233,9 @@ async def test_a_job_has_ended_once_a_slow_bucket_has_its_log(
     name = record.log_name(0)
     fault = remote_control.add_fault(local_cloud, "hold", **UPLOAD, name=name)
     following = asyncio.ensure_future(bench.follow(record))
-    while not remote_control.fault(local_cloud, fault["id"])["used"]:
-        await asyncio.sleep(0.1)
+    await async_until(
+        lambda: remote_control.fault(local_cloud, fault["id"])["used"], "the upload being held"
+    )
     await asyncio.sleep(12)  # longer than a bucket in trouble is waited for
     assert not following.done()
     remote_control.release(local_cloud, fault["id"])

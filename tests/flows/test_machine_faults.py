@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.assets import program
 from tpuctl.emulator.client import remote_control
@@ -53,9 +54,12 @@ async def add(cloud: LocalCloud, kind: str, **fields: Any) -> str:
 
 async def used(cloud: LocalCloud, fault: str) -> tuple[int, str]:
     """How often, once it has been, and the problem that it met."""
-    async with asyncio.timeout(20):
-        while not (found := await asyncio.to_thread(remote_control.fault, cloud, fault))["used"]:
-            await asyncio.sleep(0.05)
+
+    async def met() -> Any:
+        found = await asyncio.to_thread(remote_control.fault, cloud, fault)
+        return found if found["used"] else None
+
+    found = await async_until(met, f"the fault {fault}")
     return found["used"], found["problem"]
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.recovering import befall, log_of, until
+from tests.support.recovering import befall, log_of
+from tests.support.waiting import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
@@ -49,11 +50,15 @@ async def test_a_notice_is_saved_for_and_the_next_attempt_goes_on_there(
         f"--sequence-length 32 --replicas 1 --checkpoint-minutes {NEVER}".split(),
     )
     following = asyncio.ensure_future(stack.follow(record))
-    await until(lambda: len(rows(log_of(events, 1))) > 3, 600)
+    await async_until(lambda: len(rows(log_of(events, 1))) > 3, "rows in the log", 600)
     # The notice lasts half a minute, as Google's does; all else is as quick as can be.
     await asyncio.to_thread(remote_control.change_settings, patient, pace="real")
     await befall(patient, "preempt", node=(await stack.node()).name)
-    await until(lambda: "preemption notice: saving before the end" in log_of(events, 1), 60)
+    await async_until(
+        lambda: "preemption notice: saving before the end" in log_of(events, 1),
+        "preemption notice: saving before the end",
+        60,
+    )
     await asyncio.to_thread(remote_control.change_settings, patient, pace="instant")
     assert await asyncio.wait_for(following, 900) == 0
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.places import PROJECT, US_PARENT, US_ZONE
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.operations import compute_operation, long_operation
 from tpuctl.emulator.client import remote_control, server_process
@@ -22,9 +23,7 @@ from tpuctl.remote.transport import Transport
 from tpuctl.resources.iam_grants import ROLES
 
 MakeStack = Callable[..., Tpuctl]
-PROJECT, ZONE = "local-project", "us-central1-b"
-PARENT = f"projects/{PROJECT}/locations/{ZONE}"
-WHERE = {"project": PROJECT, "zone": ZONE}
+WHERE = {"project": PROJECT, "zone": US_ZONE}
 
 # A node is a TensorFlow server, whose image is made when missing.
 boots = [pytest.mark.tensorflow("2.12.1"), pytest.mark.timeout(900)]
@@ -40,7 +39,7 @@ def node_marks(function: Any) -> Any:
 def make_node(make_stack: MakeStack) -> MakeStack:
     def make(*, tpu: str = "", **options: Any) -> Tpuctl:
         runtime = f"auto, kind: node{', ' if tpu else ''}{tpu}"
-        return make_stack(runtime=runtime, zone=ZONE, **options)
+        return make_stack(runtime=runtime, zone=US_ZONE, **options)
 
     return make
 
@@ -53,7 +52,7 @@ async def ask(stack: Tpuctl, client: str, method: str, *arguments: Any, **fields
 
 async def node_of(stack: Tpuctl) -> Any:
     return await ask(
-        stack, "tpu_v1", "get_node", {"name": f"{PARENT}/nodes/{stack.stack.names.node}"}
+        stack, "tpu_v1", "get_node", {"name": f"{US_PARENT}/nodes/{stack.stack.names.node}"}
     )
 
 
@@ -65,7 +64,7 @@ async def left_of(stack: Tpuctl) -> list[str]:
     """Names of machines, nodes and disks that have the stack's label."""
     label = stack.stack.name
     found = [
-        *await ask(stack, "tpu_v1", "list_nodes", {"parent": PARENT}),
+        *await ask(stack, "tpu_v1", "list_nodes", {"parent": US_PARENT}),
         *await ask(stack, "instances", "list", **WHERE),
         *await ask(stack, "disks", "list", **WHERE),
     ]
@@ -112,7 +111,7 @@ async def test_up_makes_a_node_and_its_controller_and_down_takes_them_away(
 
     controller = await controller_of(stack)
     assert controller.status == "RUNNING"
-    assert controller.machine_type.endswith(f"{ZONE}/machineTypes/n1-standard-2")
+    assert controller.machine_type.endswith(f"{US_ZONE}/machineTypes/n1-standard-2")
     assert controller.labels == {"tpuctl-stack": name, "team": "korean"}
     assert {*controller.tags.items} == {f"{name}-tpu", "mine"}
     (account,) = controller.service_accounts
@@ -123,7 +122,7 @@ async def test_up_makes_a_node_and_its_controller_and_down_takes_them_away(
     assert (metadata["mine"], metadata["tpu-name"]) == ("yes-it-is", f"{name}-tpu")
     boot, data = sorted(controller.disks, key=lambda one: not one.boot)
     assert (boot.auto_delete, data.auto_delete) == (True, False)
-    assert data.source.endswith(f"{ZONE}/disks/{name}-data-0")
+    assert data.source.endswith(f"{US_ZONE}/disks/{name}-data-0")
     assert data.mode == "READ_ONLY"
     boot_disk = await ask(stack, "disks", "get", **WHERE, disk=boot.source.rpartition("/")[2])
     assert boot_disk.size_gb == 60
@@ -139,7 +138,7 @@ async def test_up_makes_a_node_and_its_controller_and_down_takes_them_away(
     (endpoint,) = node.network_endpoints
     seen = await variables(stack)
     assert seen["TPU_NAME"] == f"{name}-tpu"
-    assert (seen["TPU_ZONE"], seen["TPU_PROJECT"]) == (ZONE, PROJECT)
+    assert (seen["TPU_ZONE"], seen["TPU_PROJECT"]) == (US_ZONE, PROJECT)
     assert (
         seen["KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"] == f"grpc://{endpoint.ip_address}:{endpoint.port}"
     )
@@ -167,7 +166,7 @@ async def test_a_stopped_controller_is_started_and_learns_a_new_nodes_address(
     )
     await compute_operation(stack.cloud, operation, what="stop", seconds=60)
     assert await is_controller_gone(stack.stack, stack.cloud), "a job there has ended"
-    path = f"{PARENT}/nodes/{stack.stack.names.node}"
+    path = f"{US_PARENT}/nodes/{stack.stack.names.node}"
     operation = await ask(stack, "tpu_v1", "delete_node", {"name": path})
     await long_operation(stack.cloud, "tpu_v1", operation.operation, what="node", seconds=60)
 
@@ -263,7 +262,7 @@ async def test_a_preempted_node_is_made_again_and_another_laptop_let_in(
 
 async def test_a_controller_beside_a_tpu_vm(make_stack: MakeStack) -> None:
     stack = make_stack(
-        zone=ZONE, extra="controller: {machine_type: n1-standard-1}\nlimits: {idle: null}\n"
+        zone=US_ZONE, extra="controller: {machine_type: n1-standard-1}\nlimits: {idle: null}\n"
     )
     await stack.up()
     controller = await controller_of(stack)
@@ -345,7 +344,7 @@ async def test_a_machine_of_somebody_else_is_refused_and_stays(make_node: MakeSt
         **WHERE,
         instance_resource={
             "name": name,
-            "machine_type": f"zones/{ZONE}/machineTypes/n1-standard-1",
+            "machine_type": f"zones/{US_ZONE}/machineTypes/n1-standard-1",
             "disks": [
                 {
                     "boot": True,

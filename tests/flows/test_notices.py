@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.queued import request_of, with_queue
+from tests.support.waiting import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
@@ -61,11 +62,12 @@ class Heard:
         finally:
             await worker.close()
 
-    async def until(self, *lines: str) -> None:
-        async with asyncio.timeout(30):
-            while self.lines != list(lines):
-                assert self.lines == list(lines)[: len(self.lines)]
-                await asyncio.sleep(0.02)
+    async def hears(self, *lines: str) -> None:
+        def has_heard() -> bool:
+            assert self.lines == list(lines)[: len(self.lines)]
+            return self.lines == list(lines)
+
+        await async_until(has_heard, f"hearing {lines}")
 
     async def ended(self) -> None:
         await asyncio.wait_for(self._task, 30)
@@ -104,11 +106,11 @@ async def test_preemption_of_a_queued_node(make_stack: MakeStack, quick: LocalCl
     await stack.up()
     node = stack.stack.names.node
     heard = Heard(stack, "preempted")
-    await heard.until("FALSE")
+    await heard.hears("FALSE")
     fault = await befall(quick, "preempt", node)
-    await heard.until("FALSE", "TRUE")
+    await heard.hears("FALSE", "TRUE")
     assert (await node_states(stack, node))["state"] == "READY"  # while the notice lasts
-    await heard.until("FALSE", "TRUE", "signal")
+    await heard.hears("FALSE", "TRUE", "signal")
     await heard.ended()
     async with asyncio.timeout(30):
         while (await node_states(stack, node))["state"] != "PREEMPTED":
@@ -127,15 +129,15 @@ async def test_maintenance_of_a_node(make_stack: MakeStack, quick: LocalCloud) -
     node = stack.stack.names.node
     assert "upcomingMaintenance" not in await node_states(stack, node, api="v2alpha1")
     heard = Heard(stack, "maintenance-event")
-    await heard.until("NONE")
+    await heard.hears("NONE")
     await befall(quick, "maintenance", node)
-    await heard.until("NONE", "TERMINATE_ON_HOST_MAINTENANCE")
+    await heard.hears("NONE", "TERMINATE_ON_HOST_MAINTENANCE")
     found = await node_states(stack, node, api="v2alpha1")
     assert (found["state"], found["health"]) == ("READY", "UNHEALTHY_MAINTENANCE")
     coming = found["upcomingMaintenance"]
     assert (coming["type"], coming["maintenanceStatus"]) == ("UNSCHEDULED", "ONGOING")
     assert coming["windowStartTime"] <= coming["windowEndTime"]
-    await heard.until("NONE", "TERMINATE_ON_HOST_MAINTENANCE", "NONE")
+    await heard.hears("NONE", "TERMINATE_ON_HOST_MAINTENANCE", "NONE")
     async with asyncio.timeout(30):
         while (await node_states(stack, node))["health"] != "HEALTHY":
             await asyncio.sleep(0.05)

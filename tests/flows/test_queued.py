@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
+from tests.support.places import PROJECT, US_ZONE
 from tests.support.queued import (
     FLEX_START,
     OTHER,
-    PROJECT,
-    ZONE,
     ask,
     nodes_of,
     request_of,
     with_queue,
 )
+from tests.support.waiting import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, Denied, NoCapacity, OperationFailed, TpuctlError
@@ -48,18 +48,11 @@ def make_queued(make_stack: MakeStack) -> MakeStack:
     return with_queue(make_stack)
 
 
-async def until(is_so: Callable[[], Awaitable[Any]]) -> Any:
-    async with asyncio.timeout(60):
-        while not (found := await is_so()):
-            await asyncio.sleep(0.02)
-        return found
-
-
 async def until_told(events: list[Event], text: str) -> None:
-    async def is_told() -> bool:
+    def is_told() -> bool:
         return any(isinstance(one, StepProgress) and text in one.text for one in events)
 
-    await until(is_told)
+    await async_until(is_told, f"{text!r} being told")
 
 
 @asynccontextmanager
@@ -95,7 +88,7 @@ async def test_a_request_that_waits_is_left_by_an_interrupt_and_taken_up_again(
     events: list[Event],
 ) -> None:
     stack = make_queued()
-    fault = faults("stockout", zone=ZONE, times="unlimited")
+    fault = faults("stockout", zone=US_ZONE, times="unlimited")
     async with coming_up(stack):
         await until_told(events, "WAITING_FOR_RESOURCES")
         asked = await request_of(stack)
@@ -121,7 +114,7 @@ async def test_ctrl_c_says_how_to_return_and_how_to_cancel(
     make_queued: MakeStack, faults: Callable[..., str]
 ) -> None:
     stack = make_queued()
-    faults("stockout", zone=ZONE, times="unlimited")
+    faults("stockout", zone=US_ZONE, times="unlimited")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tpuctl", "up", "--yes"),
         cwd=stack.stack_file.parent,
@@ -149,7 +142,7 @@ async def test_down_takes_a_waiting_request_away_from_whoever_waits(
     make_queued: MakeStack, faults: Callable[..., str], events: list[Event]
 ) -> None:
     stack = make_queued()
-    faults("stockout", zone=ZONE, times="unlimited")
+    faults("stockout", zone=US_ZONE, times="unlimited")
     async with coming_up(stack) as task:
         await until_told(events, "WAITING_FOR_RESOURCES")
         other = make_queued(name=stack.stack.name)
@@ -167,14 +160,14 @@ async def test_waiting_ends_when_the_file_says(
     faults("stockout", zone="us-central1-*", times="unlimited")
     soon = datetime.now(UTC) + timedelta(seconds=5)
     until = f"'{soon.isoformat()}'" if is_moment else "1s"
-    stack = make_queued(queue=f"{{valid_until: {until}}}", zone=f"{ZONE}, {OTHER}")
+    stack = make_queued(queue=f"{{valid_until: {until}}}", zone=f"{US_ZONE}, {OTHER}")
     with pytest.raises(NoCapacity) as caught:
         await stack.up()
     assert caught.value.exit_code == 75
     assert "(tpu.queue.valid_until)" in str(caught.value)
     assert "valid_until" in caught.value.diagnostics[0].hint
     assert (OTHER in str(caught.value)) == (not is_moment)
-    for zone in (ZONE, OTHER):
+    for zone in (US_ZONE, OTHER):
         assert await request_of(stack, zone) is None
     await stack.down(delete_bucket=True)
 
@@ -225,11 +218,11 @@ async def test_a_job_starts_on_every_node_of_one_worker_too(
 async def test_a_failed_request_is_deleted_and_the_next_zone_tried(
     make_queued: MakeStack, faults: Callable[..., str]
 ) -> None:
-    faults("queue-fail", zone=ZONE)
-    stack = make_queued(zone=f"{ZONE}, {OTHER}")
+    faults("queue-fail", zone=US_ZONE)
+    stack = make_queued(zone=f"{US_ZONE}, {OTHER}")
     prepared = await stack.up()
     assert prepared.stack.zone == OTHER
-    assert await request_of(stack, ZONE) is None
+    assert await request_of(stack, US_ZONE) is None
     assert (await request_of(stack, OTHER)).state.state.name == "ACTIVE"
     await stack.down(delete_bucket=True)
 
@@ -253,7 +246,7 @@ async def test_a_failed_request_says_why_and_is_not_left(
     expected: type[TpuctlError],
     words: str,
 ) -> None:
-    faults("queue-fail", zone=ZONE, **fields)
+    faults("queue-fail", zone=US_ZONE, **fields)
     stack = make_queued()
     with pytest.raises(expected, match=words):
         await stack.up()
@@ -275,7 +268,7 @@ async def test_a_request_that_was_suspended_is_made_again(
     async def is_suspended() -> bool:
         return bool((await request_of(stack)).state.state.name == "SUSPENDED")
 
-    await until(is_suspended)
+    await async_until(is_suspended, "the request being suspended")
     prepared = await stack.up()
     assert "SUSPENDED" in prepared.plan.change(f"queued/{stack.stack.names.queued}").because
     found = await request_of(stack)
@@ -315,7 +308,7 @@ async def test_waiting_outlasts_a_cloud_that_does_not_answer(
     events: list[Event],
 ) -> None:
     stack = make_queued()
-    stockout = faults("stockout", zone=ZONE, times="unlimited")
+    stockout = faults("stockout", zone=US_ZONE, times="unlimited")
     async with coming_up(stack) as task:
         await until_told(events, "WAITING_FOR_RESOURCES")
         silence = faults("unavailable", method="GetQueuedResource", times=5)  # one call's tries
@@ -340,7 +333,7 @@ async def test_two_people_ask_for_the_same_nodes(make_queued: MakeStack) -> None
 async def test_a_node_made_without_a_queue_is_not_asked_for_again(
     make_queued: MakeStack, make_stack: MakeStack
 ) -> None:
-    before = make_stack(zone=ZONE)
+    before = make_stack(zone=US_ZONE)
     await before.up()
     stack = make_queued(name=before.stack.name)
     with pytest.raises(Conflict, match="does not belong to queued resource"):

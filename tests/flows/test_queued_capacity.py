@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.queued import FLEX_START, PROJECT, ZONE, nodes_of, path, request_of, with_queue
+from tests.support.places import PROJECT, US_ZONE
+from tests.support.queued import FLEX_START, nodes_of, path, request_of, with_queue
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import NoCapacity, TpuctlError
@@ -22,7 +23,7 @@ def make_queued(make_stack: MakeStack) -> MakeStack:
 async def test_reserved_capacity_is_drawn_from_the_reservation_named(
     make_queued: MakeStack, local_cloud: server_process.LocalCloud
 ) -> None:
-    reservation = f"projects/{PROJECT}/locations/{ZONE}/reservations/ours"
+    reservation = f"projects/{PROJECT}/locations/{US_ZONE}/reservations/ours"
     stack = make_queued(queue="{reservation: ours}", tpu="capacity: reserved")
     with pytest.raises(NoCapacity, match=r"[Rr]eservation"):
         await stack.up()

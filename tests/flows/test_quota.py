@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.places import REGION, ZONE
 from tests.support.projects import Bench, Project
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
@@ -15,7 +16,6 @@ from tpuctl.flows.plan import Prepared
 from tpuctl.model.events import Warned
 from tpuctl.model.quota import QuotaLine
 
-ZONE, REGION = "europe-west4-a", "europe-west4"
 IN_ZONE = "TPUV3sPerProjectPerZoneForTPUAPI"
 IN_REGION = "TPUV3sPerProjectPerRegionForTPUAPI"
 USUAL = 40  # v3 cores in a zone, as Google's documentation has it for new projects

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from tests.support.recovering import COUNTING, befall, log_of, notes, script, until
+from tests.support.recovering import COUNTING, befall, log_of, notes, script
+from tests.support.waiting import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
@@ -35,7 +36,7 @@ async def test_a_preempted_job_goes_on_with_its_output(
     record = await spot.submit(script(spot, COUNTING), ["30", "0.05"])
     following = asyncio.ensure_future(spot.follow(record))
     moment = random.Random(seed).randrange(3, 25)
-    await until(lambda: f"step {moment}\n" in log_of(events, 1))
+    await async_until(lambda: f"step {moment}\n" in log_of(events, 1), f"step {moment}")
     first = await spot.node()
     await befall(local_cloud, "preempt", node=first.name)
     assert await asyncio.wait_for(following, 120) == 0
@@ -82,7 +83,7 @@ async def test_a_budget_that_is_spent_ends_the_job(
     record = await spot.submit(script(spot, FOR_EVER))
     following = asyncio.ensure_future(spot.follow(record))
     for attempt in (1, 2):
-        await until(lambda attempt=attempt: "began" in log_of(events, attempt))
+        await async_until(lambda attempt=attempt: "began" in log_of(events, attempt), "began")
         await befall(local_cloud, "preempt", node=(await spot.node()).name)
     assert await asyncio.wait_for(following, 120) == 75
     told = [event.diagnostic for event in events if isinstance(event, Warned) and event.is_error]
@@ -104,7 +105,7 @@ async def test_of_two_that_recover_one_starts_each_attempt(
     for number in (0, 1):
         other = Tpuctl(spot.stack_file, cloud="local", emit=seen[number].append)
         both.append(asyncio.ensure_future(other.follow(await other.job())))
-    await until(lambda: all("step 2\n" in log_of(one, 1) for one in seen))
+    await async_until(lambda: all("step 2\n" in log_of(one, 1) for one in seen), "step 2")
     await befall(local_cloud, "preempt", node=(await spot.node()).name)
     assert await asyncio.wait_for(asyncio.gather(*both), 120) == [0, 0]
     (attempt,) = await attempts_of(spot.store, record)
@@ -135,7 +136,7 @@ async def test_what_somebody_took_away_is_not_made_again(
 ) -> None:
     record = await spot.submit(script(spot, FOR_EVER))
     following = asyncio.ensure_future(spot.follow(record))
-    await until(lambda: "began" in log_of(events, 1))
+    await async_until(lambda: "began" in log_of(events, 1), "began")
     other = Tpuctl(spot.stack_file, cloud="local")
     assert (await other.down()).leaks == ()
     await asyncio.wait_for(following, 120)

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tests.support.queued import with_queue
-from tests.support.recovering import COUNTING, befall, log_of, notes, script, until
+from tests.support.recovering import COUNTING, befall, log_of, notes, script
+from tests.support.waiting import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
@@ -111,7 +112,7 @@ async def test_machines_that_no_longer_answer_are_made_anew(
     before = (await stack.node()).id
     record = await stack.submit(script(stack, COUNTING), ["10", "0.05"])
     following = asyncio.ensure_future(stack.follow(record))
-    await until(lambda: "step 3\n" in log_of(events, 1))
+    await async_until(lambda: "step 3\n" in log_of(events, 1), "step 3")
     await befall(faults, "host-gone", node=(await stack.node()).name, how="refused")
     assert await asyncio.wait_for(following, 120) == 0
     assert (await stack.node()).id != before
@@ -136,7 +137,10 @@ async def test_a_job_that_only_was_not_heard_of_is_left_alone(
     node = (await stack.node()).name
     refused = await befall(faults, "key-refused", node=node, times="unlimited")
     following = asyncio.ensure_future(stack.follow(record))
-    await until(lambda: "trying to reach the workers again" in notes(events))
+    await async_until(
+        lambda: "trying to reach the workers again" in notes(events),
+        "trying to reach the workers again",
+    )
     await asyncio.to_thread(remote_control.remove_fault, faults, refused)
     assert await asyncio.wait_for(following, 120) == 0
     assert log_of(events, 1).endswith("step 59\ncounted\n")
@@ -187,7 +191,7 @@ async def until_logged(stack: Tpuctl, text: str) -> None:
     seen: list[Event] = []
     listener = Tpuctl(stack.stack_file, cloud="local", emit=seen.append)
     following = asyncio.ensure_future(listener.follow(await listener.job()))
-    await until(lambda: text in log_of(seen, 1))
+    await async_until(lambda: text in log_of(seen, 1), text)
     following.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await following
@@ -203,7 +207,7 @@ async def test_a_node_that_somebody_deleted_stays_deleted(
     client = stack.cloud.client("tpu")
     name = f"projects/local-project/locations/{node.zone}/nodes/{node.name}"
     following = asyncio.ensure_future(stack.follow(record))
-    await until(lambda: "began" in log_of(events, 1))
+    await async_until(lambda: "began" in log_of(events, 1), "began")
     await stack.cloud.call("it", client.delete_node, {"name": name})
     assert await asyncio.wait_for(following, 120) == 69
     assert "The node was deleted" in errors(events)[0].detail
@@ -223,11 +227,11 @@ async def test_where_there_is_no_capacity_it_is_asked_for_again_and_elsewhere(
     await stack.up()
     record = await stack.submit(script(stack, COUNTING), ["10", "0.05"])
     following = asyncio.ensure_future(stack.follow(record))
-    await until(lambda: "step 2\n" in log_of(events, 1))
+    await async_until(lambda: "step 2\n" in log_of(events, 1), "step 2")
     await befall(faults, "stockout", zone="us-central1-b", times="unlimited")
     for_now = await befall(faults, "stockout", zone="us-central1-c", times="unlimited")
     await befall(faults, "preempt", node=(await stack.node()).name)
-    await until(lambda: "asking again until" in notes(events))
+    await async_until(lambda: "asking again until" in notes(events), "asking again until")
     await asyncio.to_thread(remote_control.remove_fault, faults, for_now)
     assert await asyncio.wait_for(following, 120) == 0
     (attempt,) = await attempts_of(stack.store, record)
@@ -255,7 +259,7 @@ async def test_a_queued_slice_of_four_workers(
         chunks = [one for one in events if isinstance(one, LogChunk) and one.attempt == attempt]
         return b"".join(one.data for one in chunks if one.worker == worker).decode()
 
-    await until(lambda: all("step 3\n" in of(one, 1) for one in range(4)))
+    await async_until(lambda: all("step 3\n" in of(one, 1) for one in range(4)), "step 3")
     await befall(faults, "preempt", node=(await stack.node()).name)
     assert await asyncio.wait_for(following, 180) == 0
     (attempt,) = await attempts_of(stack.store, record)
@@ -293,9 +297,10 @@ async def test_an_attempt_that_was_announced_and_never_begun_is_followed_by_anot
 
 
 async def until_ended(stack: Tpuctl, record: JobRecord) -> None:
-    async with asyncio.timeout(60):
-        while (await jobs.status(stack.store, record)).exit_code is None:
-            await asyncio.sleep(0.05)
+    async def has_ended() -> bool:
+        return (await jobs.status(stack.store, record)).exit_code is not None
+
+    await async_until(has_ended, "the job's end")
 
 
 @pytest.mark.soak
@@ -306,7 +311,7 @@ async def test_whoever_leaves_while_the_node_is_made_is_told_how_to_go_on(
     await stack.up()
     record = await stack.submit(script(stack, COUNTING), ["4", "0.3"])
     following = asyncio.ensure_future(stack.follow(record))
-    await until(lambda: "step 1\n" in log_of(events, 1))
+    await async_until(lambda: "step 1\n" in log_of(events, 1), "step 1")
     held = await befall(faults, "hold", method="CreateNode")
     await befall(faults, "preempt", node=(await stack.node()).name)
     await asyncio.to_thread(remote_control.wait_held, faults, held, 90)
@@ -420,7 +425,7 @@ async def test_what_waits_for_a_tpu_node_that_is_gone_is_ended_and_goes_on(
         )
     )
     following = asyncio.ensure_future(stack.follow(record))
-    await until(lambda: "began" in log_of(events, 1))
+    await async_until(lambda: "began" in log_of(events, 1), "began")
     await befall(faults, "preempt", node=(await stack.node()).name)
     assert await asyncio.wait_for(following, 180) == 0
     (attempt,) = await attempts_of(stack.store, record)

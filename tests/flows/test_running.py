@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.projects import Bench, Project
 from tests.support.terminal import Terminal
+from tests.support.waiting import until
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
@@ -189,9 +190,12 @@ async def test_an_interrupted_up_is_taken_away(project: Project, null_cloud: Loc
 
     def interrupt() -> tuple[int, str]:
         with begin(bench.stack, "run", "--up", "--down", "--yes", job) as running:
-            while not remote_control.fault(null_cloud, fault["id"])["used"]:
+
+            def is_held() -> bool:
                 assert running.poll() is None
-                time.sleep(0.05)
+                return bool(remote_control.fault(null_cloud, fault["id"])["used"])
+
+            until(is_held, "the creation being held")
             running.terminate()
             time.sleep(0.05)
             remote_control.release(null_cloud, fault["id"])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
@@ -66,9 +67,9 @@ class Slice:
         return b"".join(one.data for one in found).decode()
 
     async def until_begun(self) -> None:
-        async with asyncio.timeout(60):
-            while not all("began" in self.log(worker) for worker in WORKERS):
-                await asyncio.sleep(0.05)
+        await async_until(
+            lambda: all("began" in self.log(worker) for worker in WORKERS), "all having begun"
+        )
 
     def verdict(self) -> str:
         (told,) = [event.diagnostic for event in self.events if isinstance(event, Warned)]

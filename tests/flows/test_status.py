@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.projects import ZONE, Project
+from tests.support.places import ZONE
+from tests.support.projects import Project
+from tests.support.waiting import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
@@ -117,10 +119,11 @@ async def test_a_stopped_node_is_started_by_up(project: Project) -> None:
     await bench.provision()
     name = f"projects/{project.id}/locations/{ZONE}/nodes/{bench.stack.stack.names.node}"
     await bench.ask("tpu", "stop_node", {"name": name})
-    for _ in range(200):
-        if (await bench.stack.node()).state == "STOPPED":
-            break
-        await asyncio.sleep(0.02)
+
+    async def is_stopped() -> bool:
+        return (await bench.stack.node()).state == "STOPPED"
+
+    await async_until(is_stopped, "the node having stopped")
     data = bench.answer("status")["data"]
     assert by_kind(data)["node"]["per_hour"] == 0
     assert "To start it" in data["advice"][0]["text"]
@@ -131,13 +134,14 @@ async def test_a_request_that_waits(project: Project, null_cloud: LocalCloud) ->
     fault = remote_control.add_fault(null_cloud, "stockout", project=project.id, times="unlimited")
     work = asyncio.create_task(bench.provision())
     try:
-        for _ in range(600):
-            await asyncio.sleep(0.05)
+
+        async def is_waiting() -> bool:
             found = []
             with suppress(Denied):  # while the project is being made
                 found = (await bench.again().status()).found
-            if "WAITING_FOR_RESOURCES" in [one.state for one in found if one.kind == "queued"]:
-                break
+            return "WAITING_FOR_RESOURCES" in [one.state for one in found if one.kind == "queued"]
+
+        await async_until(is_waiting, "the request waiting")
     finally:
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
@@ -169,11 +173,12 @@ async def test_a_request_that_failed_holds_quota(project: Project, null_cloud: L
         "create_queued_resource",
         {"parent": parent, "queued_resource_id": "left", "queued_resource": body},
     )
-    for _ in range(200):
+
+    async def with_failure() -> Any:
         found = await bench.again().status()
-        if found.found[0].state == "FAILED":
-            break
-        await asyncio.sleep(0.02)
+        return found if found.found[0].state == "FAILED" else None
+
+    found = await async_until(with_failure, "the request having failed")
     remote_control.remove_fault(null_cloud, fault["id"])
     (advice,) = found.advice
     assert "left is FAILED and holds quota" in advice.text
@@ -200,10 +205,11 @@ async def test_a_node_of_api_v1_and_half_of_its_pair(project: Project) -> None:
     assert node.endpoints
     name = f"projects/{project.id}/locations/{ZONE}/nodes/{node.name}"
     await bench.ask("tpu_v1", "delete_node", {"name": name})
-    for _ in range(200):
-        if not (await bench.stack.status()).nodes:
-            break
-        await asyncio.sleep(0.02)
+
+    async def has_no_node() -> bool:
+        return not (await bench.stack.status()).nodes
+
+    await async_until(has_no_node, "the node being gone")
     data = bench.answer("status")["data"]
     assert "tpu" not in by_kind(data)
     assert "no TPU beside it" in data["advice"][0]["text"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.places import PROJECT, US_PARENT, US_ZONE
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.operations import compute_operation, long_operation
 from tpuctl.emulator.client import remote_control, server_process
@@ -15,9 +16,7 @@ from tpuctl.errors import Conflict, NoCapacity, NotFound
 from tpuctl.model.plan import Action
 
 MakeStack = Callable[..., Tpuctl]
-PROJECT, ZONE = "local-project", "us-central1-b"
-PARENT = f"projects/{PROJECT}/locations/{ZONE}"
-WHERE = {"project": PROJECT, "zone": ZONE}
+WHERE = {"project": PROJECT, "zone": US_ZONE}
 
 
 @pytest.fixture
@@ -25,7 +24,7 @@ def make_vm(make_stack: MakeStack) -> MakeStack:
     """As `make_stack`, with more in `tpu`."""
 
     def make(tpu: str, **options: Any) -> Tpuctl:
-        return make_stack(runtime=f"tpu-ubuntu2204-base, {tpu}", zone=ZONE, **options)
+        return make_stack(runtime=f"tpu-ubuntu2204-base, {tpu}", zone=US_ZONE, **options)
 
     return make
 
@@ -37,7 +36,7 @@ async def ask(stack: Tpuctl, client: str, method: str, *arguments: Any, **fields
 
 
 async def node_of(stack: Tpuctl) -> Any:
-    request = {"name": f"{PARENT}/nodes/{stack.stack.names.node}"}
+    request = {"name": f"{US_PARENT}/nodes/{stack.stack.names.node}"}
     return await ask(stack, "tpu", "get_node", request)
 
 
@@ -93,7 +92,7 @@ async def test_reserved_capacity_needs_a_reservation(
         await stack.up()
     with pytest.raises(NotFound):
         await node_of(stack)
-    reservation = f"{PARENT}/reservations/ours"
+    reservation = f"{US_PARENT}/reservations/ours"
     remote_control.change_settings(local_cloud, reservations={reservation: True})
     try:
         await stack.up()
@@ -167,7 +166,7 @@ async def test_a_startup_script_runs_on_the_worker(make_vm: MakeStack) -> None:
 
 
 async def test_disks_are_made_or_taken_as_named(make_vm: MakeStack) -> None:
-    mine = {"name": "mine", "size_gb": 30, "type_": f"zones/{ZONE}/diskTypes/pd-ssd"}
+    mine = {"name": "mine", "size_gb": 30, "type_": f"zones/{US_ZONE}/diskTypes/pd-ssd"}
     stack = make_vm("data_disks: [{size_gb: 20, type: pd-ssd}, {name: mine, mode: read-only}]")
     with pytest.raises(NotFound, match="has no disk mine"):
         await (await with_apis(stack)).up()

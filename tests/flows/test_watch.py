@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Denied, NotFound
 from tpuctl.flows.inventory import look
 from tpuctl.flows.up import ensure_watch, prove_access, settle_machines
 from tpuctl.model.inventory import Kind
-from tpuctl.polling import Backoff, wait_until
 from tpuctl.remote.transport import Transport
 
 MakeStack = Callable[..., Tpuctl]
@@ -30,17 +30,13 @@ def isolated(local_cloud: server_process.LocalCloud) -> None:
         pytest.skip(f"machines have no startup scripts here: {local_cloud.isolation}")
 
 
-async def until(probe: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
-    return await wait_until(probe, what=what, seconds=seconds, backoff=Backoff(0.1, 0.5))
-
-
 async def gone(stack: Tpuctl) -> None:
     """Wait until the stack has no node any more."""
 
     async def probe() -> bool | None:
         return True if not await nodes(stack) else None
 
-    await until(probe, "the node going by itself")
+    await async_until(probe, "the node going by itself")
 
 
 async def nodes(stack: Tpuctl) -> list[Any]:
@@ -90,7 +86,7 @@ async def test_a_deletion_that_is_refused_is_tried_again(
             text = (await worker.run(["cat", STATE])).stdout
             return json.loads(text).get("failure") or None
 
-        assert "HTTP 403" in await until(probe, "the refusal being told")
+        assert "HTTP 403" in await async_until(probe, "the refusal being told")
     await gone(stack)
     assert remote_control.fault(local_cloud, fault["id"])["used"] == 2
 
@@ -106,7 +102,7 @@ async def test_a_controller_takes_its_node_with_it(make_stack: MakeStack) -> Non
     async def probe() -> bool | None:
         return True if not await left(stack) else None
 
-    await until(probe, "node and controller going by themselves")
+    await async_until(probe, "node and controller going by themselves")
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
@@ -188,7 +184,7 @@ async def test_the_users_own_startup_script_runs_as_before(make_stack: MakeStack
         async def probe() -> bytes | None:
             return (await worker.run(["cat", "/tmp/began"])).stdout or None
 
-        assert b"startup-script" in await until(probe, "the startup script having run")
+        assert b"startup-script" in await async_until(probe, "the startup script having run")
         state = (await ensure_watch({0: worker}))[0]
         assert not state.was_started
         assert state.failure == ""
@@ -211,7 +207,7 @@ async def test_a_watch_that_is_not_there_is_started_over_ssh(make_stack: MakeSta
         async def probe() -> bool | None:
             return (await ensure_watch({0: worker}))[0].was_started or None
 
-        await until(probe, "the watch being started")
+        await async_until(probe, "the watch being started")
         assert not (await ensure_watch({0: worker}))[0].was_started
     await stack.down(delete_bucket=True)
 

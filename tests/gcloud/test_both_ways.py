@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.gcloud import Gcloud
+from tests.support.places import US_ZONE
 from tests.support.projects import Project
 from tpuctl.emulator.client.server_process import LocalCloud
-
-ZONE = "us-central1-b"
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ async def test_a_stack_is_to_gcloud_what_its_file_says(
         "controller: {machine_type: n1-standard-2, disk_gb: 60}",
         name="seen",
         type_name="v2-8",
-        zones=ZONE,
+        zones=US_ZONE,
     )
     await bench.provision()
     names = bench.stack.stack.names
@@ -76,7 +75,7 @@ async def test_a_stack_is_to_gcloud_what_its_file_says(
 async def test_what_gcloud_makes_under_a_stacks_label_is_found_by_orphans(
     project: Project, null_cloud: LocalCloud, tmp_path: Path
 ) -> None:
-    bench = project.stack(name="tidy", type_name="v2-8", zones=ZONE)
+    bench = project.stack(name="tidy", type_name="v2-8", zones=US_ZONE)
     await bench.provision()
     gcloud = Gcloud(null_cloud, tmp_path / "gcloud", project=project.id)
     label = "--labels=tpuctl-stack=stray"
@@ -90,7 +89,7 @@ async def test_what_gcloud_makes_under_a_stacks_label_is_found_by_orphans(
     # The disk of the machine itself has no label, and goes with it.
     found = {(row["kind"], row["zone"], row["name"], row["state"]) for row in stray["resources"]}
     assert found == {
-        ("node", ZONE, "stray-node", "READY"),
-        ("controller", ZONE, "stray-machine", "RUNNING"),
-        ("disk", ZONE, "stray-disk", "READY"),
+        ("node", US_ZONE, "stray-node", "READY"),
+        ("controller", US_ZONE, "stray-machine", "RUNNING"),
+        ("disk", US_ZONE, "stray-disk", "READY"),
     }

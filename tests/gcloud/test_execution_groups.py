@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.gcloud import ZONE, Gcloud
+from tests.support.gcloud import Gcloud
+from tests.support.places import US_ZONE
 
 GROUPS = ("compute", "tpus", "execution-groups")
 WANTED = ("--name=pair", "--accelerator-type=v2-8")
@@ -17,7 +18,7 @@ def test_the_node_of_an_execution_group(gcloud: Gcloud) -> None:
     head, row = gcloud.run("compute", "tpus", "list", "--zone=-").stdout.splitlines()
     assert head.split() == ["NAME", "ZONE", "ACCELERATOR_TYPE", "NETWORK", "RANGE", "STATUS"]
     cells = row.split()
-    assert [*cells[:4], cells[5]] == ["pair", ZONE, "v2-8", "default", "READY"]
+    assert [*cells[:4], cells[5]] == ["pair", US_ZONE, "v2-8", "default", "READY"]
     node = gcloud.json("compute", "tpus", "describe", "pair")
     assert node["tensorflowVersion"] == "2.12.0"
     assert node["schedulingConfig"] == {"preemptible": True}

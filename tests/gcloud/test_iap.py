@@ -15,7 +15,7 @@ from tpuctl.emulator.client import remote_control
 from tpuctl.remote.iap import Destination, IapWay, Relay
 
 TPUS = ("compute", "tpus", "tpu-vm")
-ZONE = "us-central1-a"
+MACHINE_ZONE = "us-central1-a"
 SIZE = 1_500_000
 # The same bytes each time, and no two lines alike.
 SAY = f"seq 1 400000 | head -c {SIZE}"
@@ -24,7 +24,7 @@ EXPECTED = "".join(f"{number}\n" for number in range(1, 400_001))[:SIZE]
 
 @pytest.mark.soak
 def test_gcloud_logs_in_to_a_worker_and_takes_up_what_was_cut(machine_gcloud: Gcloud) -> None:
-    gcloud, zone = machine_gcloud, f"--zone={ZONE}"
+    gcloud, zone = machine_gcloud, f"--zone={MACHINE_ZONE}"
     gcloud.make_key()
     wanted = ("--accelerator-type=v2-32", "--version=tpu-ubuntu2204-base", "--internal-ips")
     gcloud.run(*TPUS, "create", "pod", *wanted, zone)
@@ -58,7 +58,7 @@ async def _greeting(gcloud: Gcloud, instance: str) -> bytes:
         return gcloud.cloud.token
 
     relay = Relay(f"ws://127.0.0.1:{gcloud.cloud.port}/v4", token, is_local=True)
-    opened = await IapWay(relay, Destination(gcloud.project, ZONE, instance)).open()
+    opened = await IapWay(relay, Destination(gcloud.project, MACHINE_ZONE, instance)).open()
     reader, writer = await asyncio.open_connection(sock=opened.socket)
     try:
         return await asyncio.wait_for(reader.readline(), 20)

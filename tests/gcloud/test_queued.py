@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.gcloud import ZONE, Gcloud
+from tests.support.gcloud import Gcloud
+from tests.support.places import US_ZONE
 
 QUEUED = ("compute", "tpus", "queued-resources")
 WANTED = ("--accelerator-type=v2-8", "--runtime-version=tpu-ubuntu2204-base")
@@ -20,7 +21,7 @@ def test_the_life_of_a_queued_resource(gcloud: Gcloud) -> None:
     columns = ["NAME", "ZONE", "NODE_COUNT", "ACCELERATOR_TYPE", "TYPE", "TOPOLOGY", "STATE"]
     assert head.split() == columns
     # TYPE and TOPOLOGY stay empty where the type was asked for by name.
-    assert row.split() == ["asked", ZONE, "2", "v2-8", "ACTIVE"]
+    assert row.split() == ["asked", US_ZONE, "2", "v2-8", "ACTIVE"]
     found = gcloud.json("alpha", *QUEUED, "describe", "asked")
     specs = found["tpu"]["nodeSpec"]
     assert [spec["nodeId"] for spec in specs] == ["worker-0", "worker-1"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.gcloud import ZONE, Gcloud
+from tests.support.gcloud import Gcloud
+from tests.support.places import US_ZONE
 
 TPUS = ("compute", "tpus")
 WANTED = ("--accelerator-type=v2-8", "--version=2.12.0", "--network=default")
@@ -15,7 +16,7 @@ def test_the_life_of_a_tpu_node(gcloud: Gcloud) -> None:
     gcloud.run(*TPUS, "create", "node", *WANTED, "--range=10.9.0.0/29", "--preemptible")
     head, row = gcloud.run(*TPUS, "list", "--zone=-").stdout.splitlines()
     assert head.split() == ["NAME", "ZONE", "ACCELERATOR_TYPE", "NETWORK", "RANGE", "STATUS"]
-    assert row.split() == ["node", ZONE, "v2-8", "default", "10.9.0.0/29", "READY"]
+    assert row.split() == ["node", US_ZONE, "v2-8", "default", "10.9.0.0/29", "READY"]
     node = gcloud.json(*TPUS, "describe", "node")
     assert node["tensorflowVersion"] == "2.12.0"
     assert node["schedulingConfig"] == {"preemptible": True}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.gcloud import ZONE, Gcloud
+from tests.support.gcloud import Gcloud
+from tests.support.places import US_ZONE
 
 TPUS = ("compute", "tpus", "tpu-vm")
 VERSION = "--version=tpu-ubuntu2204-base"
@@ -32,7 +33,7 @@ def test_the_life_of_tpu_vms(gcloud: Gcloud) -> None:
         "--internal-ips",
     )
     node = gcloud.json(*TPUS, "describe", "bert")
-    assert node["name"] == f"projects/{gcloud.project}/locations/{ZONE}/nodes/bert"
+    assert node["name"] == f"projects/{gcloud.project}/locations/{US_ZONE}/nodes/bert"
     assert (node["state"], node["health"]) == ("READY", "HEALTHY")
     assert node["description"] == "second"
     assert node["labels"] == {"b": "2", "c": "3"}
@@ -46,7 +47,7 @@ def test_the_life_of_tpu_vms(gcloud: Gcloud) -> None:
     # NAME, ZONE, ACCELERATOR_TYPE, TYPE, TOPOLOGY, NETWORK; then RANGE; then STATUS
     assert [row[:6] for row in listed] == [
         ["pod", POD_ZONE, "v2-32", "V2", "4x4", "default"],
-        ["bert", ZONE, "v2-8", "V2", "2x2", "default"],
+        ["bert", US_ZONE, "v2-8", "V2", "2x2", "default"],
     ]
     assert [row[7] for row in listed] == ["READY", "STOPPED"]
     gone = gcloud.run(*TPUS, "delete", "bert")
@@ -70,8 +71,8 @@ def test_what_tpu_vms_are_made_of(gcloud: Gcloud) -> None:
     topologies = rows(gcloud.run("compute", "tpus", "topologies", "list").stdout)
     assert ["2x2", "V2", "v2-8"] in topologies
     zones = rows(gcloud.run("compute", "tpus", "locations", "list").stdout)
-    assert [ZONE, f"projects/{gcloud.project}/locations/{ZONE}"] in zones
-    place = gcloud.json("compute", "tpus", "locations", "describe", ZONE)
+    assert [US_ZONE, f"projects/{gcloud.project}/locations/{US_ZONE}"] in zones
+    place = gcloud.json("compute", "tpus", "locations", "describe", US_ZONE)
     assert place["labels"] == {"cloud.googleapis.com/region": "us-central1"}
 
 
@@ -85,7 +86,7 @@ def test_tpu_vms_of_the_alpha_track(gcloud: Gcloud) -> None:
     assert event["response"]["@type"] == "type.googleapis.com/google.cloud.tpu.v2alpha1.Node"
     gcloud.run("compute", "disks", "create", "data", "--size=10GB")
     gcloud.run(*alpha, "attach-disk", "bert", "--disk=data", "--mode=read-only")
-    source = f"projects/{gcloud.project}/zones/{ZONE}/disks/data"
+    source = f"projects/{gcloud.project}/zones/{US_ZONE}/disks/data"
     node = gcloud.json(*alpha, "describe", "bert")
     assert node["labels"] == {"a": "1"}
     assert node["dataDisks"] == [{"mode": "READ_ONLY", "sourceDisk": source}]

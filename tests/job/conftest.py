@@ -47,11 +47,11 @@ NAMES = ("corpus", "errors", "files", "gather", "options", "refusal", "training"
 def job() -> Iterator[SimpleNamespace]:
     """The job's modules that need no TensorFlow, without their names staying importable."""
     before = forget()
-    sys.path.insert(0, str(JOB))
+    sys.path.insert(0, str(JOB))  # as its programs have it, when a machine runs them
     try:
         yield SimpleNamespace(**{name: importlib.import_module(PURE[name]) for name in PURE})
     finally:
-        sys.path.remove(str(JOB))
+        sys.path.remove(str(JOB))  # its modules have names that others have, too
         forget()
         sys.modules.update(before)
 

@@ -98,6 +98,7 @@ def test_what_dataflow_is_sent_has_all_that_is_imported(beam_python: Path, tmp_p
     )
     (archive,) = tmp_path.glob("*.tar.gz")
     subprocess.run(["tar", "-xzf", archive, "-C", tmp_path, "--strip-components=1"], check=True)
+    # Isolated, so that nothing but the archive is found.
     subprocess.run(
         [beam_python, "-I", "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); "
          "import corpus.beam as b; assert b.__file__.startswith(sys.path[0])"],

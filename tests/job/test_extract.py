@@ -22,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.memory import family, proportional_memory
+from tests.support.waiting import until
 from tests.support.wiki_dumps import HEAD, TAIL, multistream, page, whole
 
 JOB = Path(__file__).resolve().parents[2] / "templates" / "jobs" / "bert-pretraining"
@@ -341,15 +342,17 @@ def test_killed_in_the_midst(tmp_path: Path) -> None:
         stderr=subprocess.DEVNULL,
     ) as process:
         try:
-            while not (folder / "text-00001.txt").exists():
+
+            def has_begun() -> bool:
                 assert process.poll() is None
-                time.sleep(0.01)
+                return (folder / "text-00001.txt").exists()
+
+            until(has_begun, "the second file")
             started = [pid for pid in family(process.pid) if pid != process.pid]
         finally:
             process.kill()
     assert started and not (folder / "manifest.json").exists()  # workers nobody is left to end
-    while any(is_alive(pid) for pid in started):
-        time.sleep(0.02)
+    until(lambda: not any(is_alive(pid) for pid in started), "the end of the workers")
     said = subprocess.run(
         [sys.executable, JOB / "prepare.py", "tokenizer", "--data", tmp_path / "killed"],
         capture_output=True,

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.support.mirror import Mirror, serving
+from tests.support.waiting import until
 
 JOB = Path(__file__).resolve().parents[2] / "templates" / "jobs" / "bert-pretraining"
 CONTENT = random.Random(1).randbytes(3_000_000)
@@ -264,9 +264,12 @@ def test_a_process_that_ends_midway(mirror: Mirror, tmp_path: Path, number: int)
         stderr=subprocess.PIPE,
     ) as process:
         try:
-            while not (part.exists() and part.stat().st_size >= 1 << 20):
+
+            def has_a_megabyte() -> bool:
                 assert process.poll() is None
-                time.sleep(0.02)
+                return part.exists() and part.stat().st_size >= 1 << 20
+
+            until(has_a_megabyte, "a megabyte being there")
             process.send_signal(number)
             _, said = process.communicate(timeout=60)
         finally:

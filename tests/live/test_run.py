@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 
 from tests.live.harness.compare import compare, load
 from tests.live.harness.settings import Settings
+from tests.support.waiting import until
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control, server_process
 
@@ -44,11 +44,11 @@ class Run:
         return self.process.returncode, out
 
     def wait(self, is_so: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + SECONDS
-        while not is_so():
+        def is_so_while_it_runs() -> bool:
             assert self.process.poll() is None, self.process.communicate()[0]
-            assert time.monotonic() < deadline, "it did not come that far"
-            time.sleep(0.02)
+            return is_so()
+
+        until(is_so_while_it_runs, "what the run was awaited for", SECONDS)
 
     def is_making_its_node(self) -> bool:
         return server_process.report(self.cloud)["nodes"] == 1

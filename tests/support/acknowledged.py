@@ -14,14 +14,14 @@ from typing import Any
 import requests
 
 from tests.support.killed_server import KilledServer
+from tests.support.places import PARENT, PROJECT, ZONE
+from tests.support.waiting import until
 
-__all__ = ["BUCKET", "COMPUTE", "PARENT", "PROJECT", "ZONE", "Ledger", "digest", "policy_of"]
+__all__ = ["BUCKET", "COMPUTE", "COMPUTE_ZONE", "Ledger", "digest", "policy_of"]
 
 BUCKET = "kept"
-PROJECT = "local-project"
-PARENT = f"projects/{PROJECT}/locations/europe-west4-a"
 COMPUTE = f"/compute/v1/projects/{PROJECT}"
-ZONE = f"{COMPUTE}/zones/europe-west4-a"
+COMPUTE_ZONE = f"{COMPUTE}/zones/{ZONE}"
 _SECONDS = 20.0
 _ABSENT = {"member": False, "guest": False, "api": "DISABLED"}  # what others are None for
 _OBJECTS = f"/storage/v1/b/{BUCKET}/o"
@@ -43,8 +43,8 @@ _WHERE: dict[str, tuple[str, Callable[[requests.Response], Any] | None]] = {
         f"/v2/{PARENT}/queuedResources/{{}}",
         lambda answer: answer.json()["state"]["state"],
     ),
-    "instance": (f"{ZONE}/instances/{{}}", lambda answer: answer.json()["status"]),
-    "disk": (f"{ZONE}/disks/{{}}", lambda answer: answer.json()["status"]),
+    "instance": (f"{COMPUTE_ZONE}/instances/{{}}", lambda answer: answer.json()["status"]),
+    "disk": (f"{COMPUTE_ZONE}/disks/{{}}", lambda answer: answer.json()["status"]),
     "firewall": (f"{COMPUTE}/global/firewalls/{{}}", lambda answer: answer.json()["priority"]),
 }
 
@@ -89,15 +89,14 @@ class Ledger:
 
     def end(self, operation: str) -> None:
         """See an operation to its end, which must be a good one."""
-        until = time.monotonic() + _SECONDS
-        while True:
+
+        def ended() -> Any:
             answer = self.server.ask("GET", operation)
             assert answer.ok, f"{operation} was acknowledged and is gone: {answer.text}"
             told = answer.json()
-            if told.get("done") or told.get("status") == "DONE":
-                break
-            assert time.monotonic() < until, f"{operation} does not end"
-            time.sleep(0.01)
+            return told if told.get("done") or told.get("status") == "DONE" else None
+
+        told = until(ended, f"the end of {operation}")
         assert "error" not in told, told
         self.operations.remove(operation)
 

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import requests
 
+from tests.support.places import US_ZONE
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.emulator.client.shell_env import environment_for
 
-__all__ = ["ZONE", "Gcloud", "environment_of", "make_project", "require_gcloud"]
+__all__ = ["Gcloud", "environment_of", "make_project", "require_gcloud"]
 
-ZONE = "us-central1-b"
 BILLING = "billingAccounts/010CA1-010CA1-010CA1"  # the local cloud's open billing account
 _numbers = itertools.count(1)
 
@@ -62,7 +62,12 @@ class Gcloud:
     """
 
     def __init__(
-        self, cloud: LocalCloud, folder: Path, *, project: str = "local-project", zone: str = ZONE
+        self,
+        cloud: LocalCloud,
+        folder: Path,
+        *,
+        project: str = "local-project",
+        zone: str = US_ZONE,
     ) -> None:
         """`folder` becomes its home: configuration, keys and caches are kept there."""
         self.cloud = cloud

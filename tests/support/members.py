@@ -17,9 +17,10 @@ import requests
 from google.cloud import storage
 from google.oauth2.credentials import Credentials
 
+from tests.support.places import PROJECT
+
 __all__ = ["OWNER", "Member", "grant", "in_thread", "make_role", "revoke"]
 
-PROJECT = "local-project"
 OWNER = "owner@local-cloud.invalid"
 
 

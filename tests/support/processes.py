@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
+
+from tests.support.waiting import until
 
 __all__ = ["await_end"]
 
-SECONDS = 30.0
 
-
-def await_end(pid: int) -> bool:
-    """Whether it ends within a time that only a process that was not killed exceeds.
+def await_end(pid: int) -> None:
+    """Fails unless it ends within a time that only a process that was not killed exceeds.
 
     The kernel may take a moment to end what it was told to; and where nobody collects orphans, as
     in some containers, they stay as zombies, which have ended.
     """
-    deadline = time.monotonic() + SECONDS
-    while not _has_ended(pid):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
+    until(lambda: _has_ended(pid), f"the end of process {pid}")
 
 
 def _has_ended(pid: int) -> bool:

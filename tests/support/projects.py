@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from tests.support import forked
+from tests.support.places import ZONE
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud, status
@@ -33,7 +34,6 @@ __all__ = ["Bench", "Project", "serving"]
 
 SERVE = Path(__file__).resolve().with_name("serve_null.py")
 ACCOUNT = "010CA1-010CA1-010CA1"  # the local cloud's open billing account
-ZONE = "europe-west4-a"
 _numbers = itertools.count(1)
 forked.prepare("tests.support.typed")
 

@@ -5,23 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tests.support.places import PROJECT, US_ZONE
 from tpuctl.api import Tpuctl
 from tpuctl.errors import NotFound
 
-__all__ = [
-    "FLEX_START",
-    "OTHER",
-    "PROJECT",
-    "ZONE",
-    "ask",
-    "nodes_of",
-    "path",
-    "request_of",
-    "with_queue",
-]
+__all__ = ["FLEX_START", "OTHER", "ask", "nodes_of", "path", "request_of", "with_queue"]
 
 MakeStack = Callable[..., Tpuctl]
-PROJECT, ZONE, OTHER = "local-project", "us-central1-b", "us-central1-c"
+OTHER = "us-central1-c"
 FLEX_START: dict[str, Any] = {
     "queue": "{run_for: 4h}",
     "tpu": "capacity: flex-start",
@@ -36,7 +27,7 @@ def with_queue(make_stack: MakeStack) -> MakeStack:
 
     def make(*, queue: str = "true", tpu: str = "", **options: Any) -> Tpuctl:
         more = f", {tpu}" if tpu else ""
-        options.setdefault("zone", ZONE)
+        options.setdefault("zone", US_ZONE)
         runtime = options.pop("runtime", "tpu-ubuntu2204-base")
         return make_stack(runtime=f"{runtime}, queue: {queue}{more}", **options)
 

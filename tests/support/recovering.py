@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.model.events import Event, LogChunk, Note
 
-__all__ = ["COUNTING", "befall", "log_of", "notes", "script", "until"]
+__all__ = ["COUNTING", "befall", "log_of", "notes", "script"]
 
 # Counts to the number given, a line each, and keeps what it has counted in the job's output
 # folder: the next attempt goes on there. Standard library only, as nothing else is on the machine.
@@ -64,12 +64,6 @@ async def befall(cloud: LocalCloud, kind: str, **fields: Any) -> str:
     """Make a fault; its id."""
     made = await asyncio.to_thread(remote_control.add_fault, cloud, kind, **fields)
     return str(made["id"])
-
-
-async def until(is_so: Callable[[], object], seconds: float = 90.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not is_so():
-            await asyncio.sleep(0.02)
 
 
 def log_of(events: Sequence[Event], attempt: int, worker: int = 0) -> str:

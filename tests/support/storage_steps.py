@@ -13,10 +13,10 @@ from google.api_core import exceptions
 from google.cloud import storage
 
 from tests.support.cutting import Cutter
+from tests.support.places import PROJECT
 
 __all__ = ["Server", "Step"]
 
-PROJECT = "local-project"
 Result = dict[str, Any]
 
 

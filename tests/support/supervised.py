@@ -8,12 +8,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import tpuctl.jobs.shipped
+from tests.support.waiting import until
 from tpuctl.jobs.launch import SHIPPED
 from tpuctl.model.job import WorkerRecord
 
@@ -88,15 +87,9 @@ class Worker:
     def read(self, name: str) -> Any:
         return json.loads((self.folder / name).read_text())
 
-    def until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < deadline, f"{what} did not happen"
-            time.sleep(0.02)
-
     def until_logged(self, text: bytes) -> None:
         log = self.folder / "log"
-        self.until(lambda: log.exists() and text in log.read_bytes(), f"{text!r} in the log")
+        until(lambda: log.exists() and text in log.read_bytes(), f"{text!r} in the log")
 
     def processes(self) -> dict[int, list[str]]:
         """What runs on behalf of this worker, by its home in the environment."""
@@ -158,4 +151,4 @@ class ClockedWorker(Worker):
         """Wait until the supervisor has looked so often at all that may end the job."""
         looks = self.home / "looks"
         enough = looks.stat().st_size + times
-        self.until(lambda: looks.stat().st_size >= enough, f"{times} looks of the supervisor")
+        until(lambda: looks.stat().st_size >= enough, f"{times} looks of the supervisor")

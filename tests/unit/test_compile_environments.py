@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import async_until
 from tpuctl.errors import OperationFailed, Refused
 from tpuctl.preflight.compile import environments
 from tpuctl.preflight.compile.environments import COMPILER, LOWERING, Environments, Kind
@@ -71,9 +72,12 @@ async def test_what_fails_leaves_nothing_and_says_why(tmp_path: Path) -> None:
 async def test_what_is_interrupted_leaves_nothing_half_made(tmp_path: Path) -> None:
     kind, store = empty(tmp_path), Environments(tmp_path / "cache")
     making = asyncio.ensure_future(store.ensure(kind, unheard))
-    while not store.home(kind).exists():
+
+    def has_begun() -> bool:
         assert not making.done()
-        await asyncio.sleep(0.01)
+        return store.home(kind).exists()
+
+    await async_until(has_begun, "the environment being begun")
     making.cancel()
     with suppress(asyncio.CancelledError):
         await making

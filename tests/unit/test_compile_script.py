@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.support.processes import await_end
+from tests.support.waiting import async_until
 from tpuctl.api.compile import compile_script
 from tpuctl.errors import OperationFailed, Refused, Usage
 from tpuctl.model.events import Event
@@ -85,14 +86,17 @@ __import__("os").rename({str(folder / "pids.part")!r}, {str(folder / "pids")!r})
 time.sleep(600)
 """
     under_way = asyncio.ensure_future(compiled(folder, text))
-    while not (folder / "pids").exists():
+
+    def has_begun() -> bool:
         assert not under_way.done()
-        await asyncio.sleep(0.05)
+        return (folder / "pids").exists()
+
+    await async_until(has_begun, "the compilation being under way")
     under_way.cancel()
     with suppress(asyncio.CancelledError):
         await under_way
     for process in map(int, (folder / "pids").read_text().split()):
-        assert await_end(process)
+        await_end(process)
 
 
 async def test_a_compiler_that_is_killed_is_told_by_its_signal(folder: Path) -> None:

@@ -13,7 +13,7 @@ from tpuctl.model.installation import Installation
 from tpuctl.model.schema import JobSection
 
 BUILT = '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
-PROJECT = '[project]\nname = "my-model"\nversion = "1"\ndependencies = ["einops>=0.7", "rich"]\n'
+PYPROJECT = '[project]\nname = "my-model"\nversion = "1"\ndependencies = ["einops>=0.7", "rich"]\n'
 EXTRAS = """[project.optional-dependencies]
 tpu = ["jax[tpu]==0.4.30"]
 train = ["optax", "rich"]
@@ -33,7 +33,7 @@ def test_a_folder_without_any_needs_nothing(tmp_path: Path) -> None:
 
 def test_requirements_go_before_a_project(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("tqdm\n")
-    (tmp_path / "pyproject.toml").write_text(PROJECT)
+    (tmp_path / "pyproject.toml").write_text(PYPROJECT)
     assert read(tmp_path) == Installation(requirements="requirements.txt")
     assert read(tmp_path, requirements=None) == Installation()
     project = Installation(dependencies=("einops>=0.7", "rich"))
@@ -46,8 +46,8 @@ def test_requirements_go_before_a_project(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("[tool.ruff]\nline-length = 100\n", Installation()),
-        (PROJECT, Installation(dependencies=("einops>=0.7", "rich"))),
-        (PROJECT + BUILT, Installation(dependencies=("einops>=0.7", "rich"), project=".")),
+        (PYPROJECT, Installation(dependencies=("einops>=0.7", "rich"))),
+        (PYPROJECT + BUILT, Installation(dependencies=("einops>=0.7", "rich"), project=".")),
         ('[project]\nname = "m"\nversion = "1"\n' + BUILT, Installation(project=".")),
         # Only a build backend knows what these depend on: pip installs them whole.
         (
@@ -74,7 +74,7 @@ def test_a_project_is_a_package_when_it_says_how_it_is_built(
 )
 def test_extras_of_a_project(tmp_path: Path, extras: str, more: tuple[str, ...]) -> None:
     (tmp_path / "sub").mkdir()
-    (tmp_path / "sub/pyproject.toml").write_text(PROJECT + EXTRAS + BUILT)
+    (tmp_path / "sub/pyproject.toml").write_text(PYPROJECT + EXTRAS + BUILT)
     found = read(tmp_path, requirements=f"sub/pyproject.toml[{extras}]")
     assert found == Installation(dependencies=("einops>=0.7", "rich", *more), project="sub")
 
@@ -112,7 +112,7 @@ def test_what_the_stack_file_names_is_shipped_though_ignored(tmp_path: Path) -> 
         ({"requirements": "/etc/passwd"}, "", "job.requirements", "not in the folder"),
         ({"requirements": "given.txt[tpu]"}, "", "job.requirements", "a requirements file"),
         ({"wheels": "vendor"}, "", "job.wheels", "no wheel is in"),
-        ({"requirements": "pyproject.toml[gpu]"}, PROJECT + EXTRAS, "job.requirements", "it has"),
+        ({"requirements": "pyproject.toml[gpu]"}, PYPROJECT + EXTRAS, "job.requirements", "it has"),
         ({"requirements": "pyproject.toml[gpu]"}, BUILT, "job.requirements", "no extra 'gpu'"),
         ({}, "[project\n", "pyproject.toml", "line 1"),
         ({}, '[project]\nname = "m"\ndependencies = "rich"\n', "pyproject.toml", "a list"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.places import REGION, ZONE
 from tpuctl.catalog import accelerator_types, quota_limits
 from tpuctl.flows.quota import adds_nodes, words_of
 from tpuctl.model.inventory import Found
@@ -17,7 +18,6 @@ from tpuctl.resources.tpu_node import TpuNode
 from tpuctl.resources.tpu_node_v1 import RemoteNode
 from tpuctl.resources.tpu_queued import QueuedNodes
 
-ZONE, REGION = "europe-west4-a", "europe-west4"
 IN_ZONE, IN_REGION = "TPUV3sPerProjectPerZoneForTPUAPI", "TPUV3sPerProjectPerRegionForTPUAPI"
 CREATE, DELETE, NOTHING = Action.CREATE, Action.DELETE, Action.NOTHING
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tests.support.places import REGION
 from tpuctl.catalog import accelerator_type
 from tpuctl.model.inventory import Found
 from tpuctl.model.quota import Region
@@ -11,7 +12,7 @@ from tpuctl.model.quota_room import Room, rooms_of
 from tpuctl.resources.tpu_node import TpuNode
 from tpuctl.resources.tpu_queued import QueuedNodes
 
-HERE, THERE, REGION = "europe-west4-a", "us-central1-a", "europe-west4"
+HERE, THERE = "europe-west4-a", "us-central1-a"
 DEMAND, SPOT = "TPUV3sPerProjectPer{}ForTPUAPI", "TPUV3sPreemptiblePerProjectPer{}ForTPUAPI"
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tpuctl
+from tests.support.waiting import until
 from tpuctl.remote.keys import load_key
 
 PROGRAM = Path(tpuctl.__file__).parent / "jobs" / "shipped" / "recoverer.py"
@@ -66,10 +67,14 @@ class Controller:
     def read(self, name: str) -> Any:
         return json.loads((self.folder / name).read_text("utf-8"))
 
+    def read_if_whole(self, name: str) -> Any:
+        with contextlib.suppress(OSError, ValueError):
+            return self.read(name)
+
     def begun(self, number: int) -> Any:
         """What tpuctl was started with at that time."""
         until((self.folder / f"begun.{number}").exists, f"start {number}")
-        return until(lambda: self.read(f"begun.{number}"), "its words")
+        return until(lambda: self.read_if_whole(f"begun.{number}"), "its words")
 
     def tell(self, number: int, code: int, *lines: Any) -> None:
         part = self.folder / "told.part"
@@ -85,19 +90,6 @@ class Controller:
                         os.kill(state[name], signal.SIGKILL)
                     except ProcessLookupError:
                         continue
-
-
-def until(probe: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            found = probe()
-        except (OSError, ValueError):
-            found = None
-        if found:
-            return found
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def is_alive(pid: int) -> bool:
@@ -156,6 +148,7 @@ def test_two_never_run_at_the_same_time(controller: Controller) -> None:
 def test_the_watch_starts_again_what_does_not_run(controller: Controller) -> None:
     """Its own function, as the watch of a controller calls it at each look."""
     look = (
+        # Isolated, as machines run it: it finds only what is named.
         f"import sys; sys.path.insert(0, {str(WATCH.parent)!r}); import watchdog; "
         "watchdog.homes = lambda: [sys.argv[1]]; watchdog.revive()"
     )

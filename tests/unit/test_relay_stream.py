@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import WSMsgType, web
 
+from tests.support.waiting import async_until
 from tpuctl.errors import Unreachable
 from tpuctl.polling import Backoff
 from tpuctl.remote import relay_frames as frames
@@ -147,20 +148,16 @@ async def test_no_more_is_read_than_the_relay_lags_behind(relay: Scripted) -> No
         while piece := await received(line, 1):
             read += len(piece)
 
-    async def until(count: int) -> None:
-        while read < count:
-            await asyncio.sleep(0.01)
-
     relay.scripts.append(lag)
     async with tunnel_to(relay) as (tunnel, _, writer), asyncio.timeout(30):
         writer.write(bytes(3 * WINDOW))
-        await until(WINDOW)
+        await async_until(lambda: read >= WINDOW, "reading one window")
         await asyncio.sleep(0.05)
         assert read < WINDOW + frames.LONGEST
         assert len(tunnel._unconfirmed) == read, "and nothing beyond that is kept"
         confirmed = read
         await lines[0].send_bytes(struct.pack(">HQ", 7, confirmed))
-        await until(confirmed + WINDOW)
+        await async_until(lambda: read >= confirmed + WINDOW, "reading another")
         await asyncio.sleep(0.05)
         assert read < confirmed + WINDOW + frames.LONGEST, "room for as much, and no more"
 

@@ -16,6 +16,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tests.support.waiting import async_until
 from tpuctl.errors import Conflict, RemoteFailed, Transient, Unreachable, Usage
 from tpuctl.remote.keys import KeyPair, config_home, load_key, own_key
 from tpuctl.remote.ssh import Address, SshTransport, ask_host_key
@@ -225,8 +226,7 @@ async def test_run_repeats_the_command_after_a_drop(
     task = asyncio.ensure_future(transport.run(["sh", "-c", until_dropped], input=b"1"))
     runs = server.home / "runs"
     async with asyncio.timeout(20):
-        while not runs.exists() or runs.read_bytes() != b"1":
-            await asyncio.sleep(0.01)
+        await async_until(lambda: runs.exists() and runs.read_bytes() == b"1", "the first run")
         server.drop()
         (server.home / "dropped").touch()
         assert (await task).exit_code == 0

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.supervised import PATIENCE, PYTHONS, Worker
+from tests.support.waiting import until
 from tpuctl.jobs.shipped.folder import Folder
 from tpuctl.model.job import WorkerRecord
 
@@ -172,7 +173,7 @@ def test_the_exit_is_known_though_nobody_supervised(worker: Worker) -> None:
     worker.record("start")
     worker.until_logged(b"began")
     os.kill(worker.pid_of("supervisor.py"), signal.SIGKILL)
-    worker.until((worker.folder / "exit.json").exists, "the keeper's note")
+    until((worker.folder / "exit.json").exists, "the keeper's note")
     _, record = worker.follow()
     assert (record.state, record.exit_code) == ("failed", 9)
 
@@ -183,7 +184,7 @@ def test_a_job_that_vanished_is_lost_and_not_started_again(worker: Worker) -> No
     worker.until_logged(b"began")
     for part in ("supervisor.py", "job_parent.py", "job.py"):
         os.kill(worker.pid_of(part), signal.SIGKILL)
-    worker.until(lambda: not worker.processes(), "the end of all processes")
+    until(lambda: not worker.processes(), "the end of all processes")
     log, record = worker.follow()
     assert (record.state, record.exit_code, record.first_cause) == ("lost", 69, "lost")
     assert log.count(b"began") == 1
@@ -205,7 +206,7 @@ def test_stop_lets_the_job_save_and_ends_the_whole_tree(worker: Worker) -> None:
     record = worker.record("stop", "--grace", "20")
     assert (record.state, record.exit_code, record.first_cause) == ("stopped", 143, "stopped")
     assert worker.follow()[0] == b"began\nsaved\n"
-    worker.until(lambda: not worker.processes(), "the end of all processes")
+    until(lambda: not worker.processes(), "the end of all processes")
 
 
 def test_stop_kills_what_does_not_end(worker: Worker) -> None:
@@ -235,7 +236,7 @@ def test_stop_works_though_the_supervisor_was_killed(worker: Worker) -> None:
     worker.until_logged(b"began")
     os.kill(worker.pid_of("supervisor.py"), signal.SIGKILL)
     assert worker.record("stop", "--grace", "5").state == "stopped"
-    worker.until(lambda: not worker.processes(), "the end of all processes")
+    until(lambda: not worker.processes(), "the end of all processes")
 
 
 def test_what_a_script_leaves_running_ends_with_it(worker: Worker) -> None:
@@ -246,7 +247,7 @@ def test_what_a_script_leaves_running_ends_with_it(worker: Worker) -> None:
     )
     worker.record("start")
     assert worker.follow()[1].state == "succeeded"
-    worker.until(lambda: not worker.processes(), "the end of all processes")
+    until(lambda: not worker.processes(), "the end of all processes")
 
 
 def test_the_time_limit_ends_the_job(worker: Worker) -> None:
@@ -290,7 +291,7 @@ def test_a_script_that_is_ended_a_moment_before_its_supervisor_went_with_the_mac
     worker.record("start")
     worker.until_logged(b"\n")
     os.kill(int((worker.folder / "log").read_bytes()), signal.SIGTERM)
-    worker.until((worker.folder / "exit.json").exists, "the script's end")
+    until((worker.folder / "exit.json").exists, "the script's end")
     os.kill(worker.pid_of("supervisor.py"), signal.SIGTERM)
     _, record = worker.follow()
     assert (record.state, record.exit_code, record.first_cause) == ("failed", 143, "terminated")

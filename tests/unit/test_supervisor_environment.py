@@ -9,16 +9,16 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import venv
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tpuctl.jobs.shipped
+from tests.support.waiting import until
 from tests.support.wheels import make_project, make_wheel
 
 SCRIPT = Path(tpuctl.jobs.shipped.__path__[0]) / "environment.py"
@@ -122,13 +122,6 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen"
-        time.sleep(0.02)
 
 
 VERSION_OF = "from importlib.metadata import version; print(version({!r}))"

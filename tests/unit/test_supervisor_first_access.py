@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.supervised import PATIENCE, PYTHONS, Worker
+from tests.support.waiting import until
 from tpuctl.model.job import WorkerRecord
 
 AGENT = "service-495559152420@cloud-tpu.iam.gserviceaccount.com"
@@ -134,7 +135,7 @@ def test_stop_ends_the_pause(worker: Worker) -> None:
     record = worker.record("stop", "--grace", "5")
     assert (record.state, record.exit_code, record.restarts) == ("stopped", 143, 1)
     assert starts(worker) == 1
-    worker.until(lambda: not worker.processes(), "the end of all processes")
+    until(lambda: not worker.processes(), "the end of all processes")
 
 
 def test_a_machine_going_down_in_the_pause_is_not_the_jobs_fault(worker: Worker) -> None:
@@ -152,7 +153,7 @@ def test_a_supervisor_killed_in_the_pause_is_replaced_by_one_that_starts_again(
     give(worker, first_access=LONG)
     worker.record("start")
     worker.until_logged(b"again in 32 s\n")
-    worker.until(lambda: not (worker.folder / "exit.json").exists(), "the pause")
+    until(lambda: not (worker.folder / "exit.json").exists(), "the pause")
     supervisor = worker.pid_of("supervisor.py")
     tail = worker.open("tail", "--follow")
     os.kill(supervisor, signal.SIGKILL)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.supervised import PYTHONS, Worker
+from tests.support.waiting import until
 from tpuctl.model.job import WorkerRecord
 
 MORE = (pytest.mark.soak, pytest.mark.release("more seeds of what `make test` has"))
@@ -57,7 +58,7 @@ def test_a_supervisor_killed_at_any_moment_is_replaced(worker: Worker, seed: int
     assert log == b"".join(b"%d\n" % number for number in range(20))
     assert (record.state, record.exit_code, record.first_cause) == ("failed", 7, "script")
     assert (worker.home / "starts").read_text() == "."
-    worker.until(lambda: not worker.processes(), "the end of all processes")
+    until(lambda: not worker.processes(), "the end of all processes")
 
 
 def test_a_second_keeper_starts_nothing_and_spoils_nothing(worker: Worker) -> None:
@@ -88,7 +89,7 @@ def test_what_a_killed_keeper_leaves_is_ended(worker: Worker) -> None:
     worker.kill("job_parent.py")
     _, record = worker.follow()
     assert (record.state, record.exit_code, record.first_cause) == ("lost", 69, "lost")
-    worker.until(lambda: not worker.processes(), "the end of all processes")
+    until(lambda: not worker.processes(), "the end of all processes")
 
 
 def test_a_script_that_is_killed_is_not_lost(worker: Worker) -> None:

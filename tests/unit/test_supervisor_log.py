@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.supervised import PATIENCE, PYTHONS, Worker
+from tests.support.waiting import until
 from tpuctl.jobs.shipped import logfile, tail
 from tpuctl.jobs.shipped.folder import Folder
 from tpuctl.jobs.shipped.logfile import Freed, Log, can_free
@@ -83,7 +84,7 @@ def test_the_place_of_a_moment(worker: Worker) -> None:
     moments = []
     for number, gate in enumerate(gates):
         size = (worker.folder / "log").stat().st_size
-        worker.until(lambda size=size: noted(worker) == size, "the length being noted")  # type: ignore[misc]
+        until(lambda size=size: noted(worker) == size, "the length being noted")  # type: ignore[misc]
         time.sleep(0.01)  # the moment of the note is rounded up
         moments.append(time.time())
         gate.touch()
@@ -207,7 +208,7 @@ def test_a_reader_never_sees_what_is_being_freed(worker: Worker, seed: int) -> N
     log = Log(Folder(str(worker.folder)))
     if not can_free(log.folder):
         pytest.skip("this file system cannot free parts of files")
-    freeing = (
+    freeing = (  # the shipped modules, which import each other from their folder
         "import sys; sys.path.append(sys.argv[1])\n"
         "from folder import Folder; from logfile import Log\n"
         "log = Log(Folder(sys.argv[1]))\n"
@@ -272,13 +273,13 @@ def test_a_log_that_somebody_harms_does_not_harm_the_job(worker: Worker, harm: s
     worker.record("start")
     path = worker.folder / "log"
     worker.until_logged(b"x\n")
-    worker.until(lambda: noted(worker) == 1000, "the length being noted")
+    until(lambda: noted(worker) == 1000, "the length being noted")
     tail = worker.open("tail", "--follow", "--offset", "1000")
     if harm == "removed":
         path.unlink()
     else:
         os.truncate(path, 0 if harm == "cut" else 500)
-    worker.until(lambda: path.exists() and b"somebody" in path.read_bytes(), "a word about it")
+    until(lambda: path.exists() and b"somebody" in path.read_bytes(), "a word about it")
     gate.touch()
     seen, stderr = tail.communicate(timeout=PATIENCE)
     assert tail.returncode == 0, stderr.decode()

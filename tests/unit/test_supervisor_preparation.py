@@ -16,6 +16,7 @@ import pytest
 
 import tpuctl.jobs.shipped
 from tests.support.supervised import PYTHONS, Worker
+from tests.support.waiting import until
 from tests.support.wheels import make_project, make_wheel
 
 GROUNDWORK = Path(tpuctl.jobs.shipped.__path__[0]) / "setup_command.py"
@@ -229,7 +230,7 @@ def installing(new_worker: Worker, tmp_path: Path) -> Worker:
     make_project(new_worker.folder / "code/model", "model", "value = 1\n", gate=gate)
     new_worker.give("import model; print(model.value)", install={"dependencies": ["./model"]})
     new_worker.record("start")
-    new_worker.until(gate.with_name("gate.reached").exists, "building")
+    until(gate.with_name("gate.reached").exists, "building")
     return new_worker
 
 
@@ -240,7 +241,7 @@ def test_everything_killed_while_it_installs_and_started_again(
     assert installing.read("record.json")["state"] == "preparing"
     for pid in installing.processes():
         os.kill(pid, signal.SIGKILL)
-    installing.until(lambda: not installing.processes(), "the end of all")
+    until(lambda: not installing.processes(), "the end of all")
     (tmp_path / "gate").touch()
     installing.record("start")
     log, record = installing.follow()
@@ -251,5 +252,5 @@ def test_everything_killed_while_it_installs_and_started_again(
 def test_stopped_while_it_installs(installing: Worker) -> None:
     record = installing.record("stop", "--grace", "5")
     assert (record.state, record.exit_code) == ("stopped", 143)
-    installing.until(lambda: not installing.processes(), "the end of all")
+    until(lambda: not installing.processes(), "the end of all")
     assert b"installed" not in (installing.folder / "log").read_bytes()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.supervised import PYTHONS, ClockedWorker
+from tests.support.waiting import until
 
 # Saves when it is told to end, for as long as it is not let go on; a second SIGTERM interrupts it.
 SAVING = """
@@ -41,7 +42,7 @@ def begun(worker: ClockedWorker, *arguments: str, script: str = SAVING) -> None:
     worker.give(script, *arguments, max_seconds=3600)
     worker.record("start")
     worker.until_logged(b"began")
-    worker.until(lambda: worker.read("begun.json")["keeper"] is not None, "the keeper's note")
+    until(lambda: worker.read("begun.json")["keeper"] is not None, "the keeper's note")
 
 
 def take_down(worker: ClockedWorker) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.supervised import PYTHONS, Worker
+from tests.support.waiting import until
 
 SCRIPT = (
     "import os\nprint('began', flush=True)\nopen(os.path.expanduser('~/began'), 'a').write('.')"
@@ -59,7 +60,7 @@ def test_a_stop_ends_the_waiting(worker: Worker) -> None:
     assert starts(worker) == 0
     give_sign(worker)
     assert worker.record("start").state == "stopped"
-    worker.until(lambda: not worker.processes(), "the end of all processes")
+    until(lambda: not worker.processes(), "the end of all processes")
     assert starts(worker) == 0
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import tpuctl.jobs.shipped
+from tests.support.places import US_ZONE
 from tpuctl.jobs.shipped.watchdog import Process, activity, seconds_of, tick, too_idle, too_old
 from tpuctl.model.stack import Stack, load_stack
 from tpuctl.resources.instance_metadata import metadata_differs, metadata_of, watch_metadata
@@ -22,7 +23,6 @@ PROGRAMS = [
 OLDEST = Path("~/.pyenv/versions/3.8.18/bin/python3.8").expanduser()
 PYTHONS = [sys.executable, str(OLDEST)] if OLDEST.exists() else [sys.executable]
 TPU = "https://tpu.googleapis.com"
-ZONE = "us-central1-b"
 PLACE = "projects/my-project/locations/us-central1-b"
 INSTANCE = (
     "https://compute.googleapis.com/compute/v1/projects/my-project/zones/us-central1-b/"
@@ -30,7 +30,7 @@ INSTANCE = (
 )
 
 
-def stack_of(folder: Path, tpu: str = "type: v2-8", more: str = "", zone: str = ZONE) -> Stack:
+def stack_of(folder: Path, tpu: str = "type: v2-8", more: str = "", zone: str = US_ZONE) -> Stack:
     path = folder / "tpuctl.yaml"
     path.write_text(
         f"stack: bert\nproject: {{id: my-project}}\naccess: {{user: me}}\n"

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from google.cloud import compute_v1
 
-PROJECT = "local-project"
-ZONE = "europe-west4-a"
-REGION = "europe-west4"
+from tests.support.places import PROJECT, REGION, ZONE
+
 UBUNTU = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2204-lts"
 
 

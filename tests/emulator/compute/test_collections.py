@@ -9,13 +9,12 @@ import pytest
 from google.cloud import compute_v1
 
 from tests.support.descriptions import document
+from tests.support.places import PROJECT, REGION
 from tpuctl.emulator.compute import service
 from tpuctl.emulator.compute.api import COLLECTIONS
 from tpuctl.emulator.compute.collection import Collection, Row
 from tpuctl.emulator.wire.registry import Caller
 
-PROJECT = "local-project"
-REGION = "europe-west4"
 assert service  # whoever imports it has imported all collections
 
 

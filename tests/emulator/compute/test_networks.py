@@ -9,22 +9,24 @@ import pytest
 from google.api_core import exceptions
 from google.cloud import tpu_v2
 
-PROJECT = {"project": "local-project"}
+from tests.support.places import PROJECT
+
+IN_PROJECT = {"project": PROJECT}
 DEFAULT = "projects/local-project/global/networks/default"
 
 
 def make_network(engine: Any, name: str, **more: Any) -> None:
-    request = {**PROJECT, "network_resource": {"name": name, **more}}
+    request = {**IN_PROJECT, "network_resource": {"name": name, **more}}
     engine.fine(engine.networks.insert_unary(request, timeout=10))
 
 
 def delete_network(engine: Any, name: str) -> Any:
-    return engine.networks.delete_unary({**PROJECT, "network": name}, timeout=10)
+    return engine.networks.delete_unary({**IN_PROJECT, "network": name}, timeout=10)
 
 
 async def test_the_ranges_of_auto_mode_are_googles(engine: Any) -> None:
     def run() -> None:
-        everywhere = dict(engine.subnetworks.aggregated_list(PROJECT))
+        everywhere = dict(engine.subnetworks.aggregated_list(IN_PROJECT))
         ranges = {
             scope: [one.ip_cidr_range for one in part.subnetworks]
             for scope, part in everywhere.items()
@@ -34,11 +36,11 @@ async def test_the_ranges_of_auto_mode_are_googles(engine: Any) -> None:
         assert ranges["regions/us-east5"] == ["10.202.0.0/20"]
         assert all(len(part) == 1 for part in ranges.values())
         assert len({part[0] for part in ranges.values()}) == len(ranges)
-        targets = {one.dest_range: one for one in engine.routes.list(PROJECT)}
+        targets = {one.dest_range: one for one in engine.routes.list(IN_PROJECT)}
         assert set(targets) == {part[0] for part in ranges.values()} | {"0.0.0.0/0"}
         route = targets["10.164.0.0/20"]
         assert route.next_hop_network == engine.link + DEFAULT
-        assert engine.routes.get({**PROJECT, "route": route.name}, timeout=10) == route
+        assert engine.routes.get({**IN_PROJECT, "route": route.name}, timeout=10) == route
         assert targets["0.0.0.0/0"].next_hop_gateway.endswith("/default-internet-gateway")
 
     await asyncio.to_thread(run)
@@ -89,7 +91,7 @@ async def test_subnetworks_made_by_hand(engine: Any) -> None:
         with pytest.raises(exceptions.BadRequest) as caught:
             insert("again", "10.9.0.128/25")
         assert "conflicts with existing subnetwork 'near'" in caught.value.message
-        found = engine.networks.get({**PROJECT, "network": "own"}, timeout=10)
+        found = engine.networks.get({**IN_PROJECT, "network": "own"}, timeout=10)
         assert [one.rpartition("/regions/")[2] for one in found.subnetworks] == [
             "europe-west4/subnetworks/near"
         ]
@@ -174,7 +176,9 @@ async def test_addresses_of_a_region(engine: Any) -> None:
         found = {one.name: one for one in engine.addresses.list(engine.area)}
         assert {one.status for one in found.values()} == {"RESERVED"}
         assert found["a"].address != found["b"].address
-        everywhere = dict(engine.addresses.aggregated_list({**PROJECT, "filter": "labels.stack=b"}))
+        everywhere = dict(
+            engine.addresses.aggregated_list({**IN_PROJECT, "filter": "labels.stack=b"})
+        )
         assert [one.name for one in everywhere["regions/europe-west4"].addresses] == ["b"]
         with pytest.raises(exceptions.Conflict):
             insert("a")
@@ -196,17 +200,17 @@ async def test_ranges_for_service_networking(engine: Any) -> None:
             "network": DEFAULT,
             **more,
         }
-        request = {**PROJECT, "address_resource": row}
+        request = {**IN_PROJECT, "address_resource": row}
         return engine.global_addresses.insert_unary(request, timeout=10)
 
     def run() -> None:
         engine.fine(insert("given", address="10.55.0.0"))
         engine.fine(insert("chosen"))
-        found = {one.name: one for one in engine.global_addresses.list(PROJECT)}
+        found = {one.name: one for one in engine.global_addresses.list(IN_PROJECT)}
         assert (found["given"].address, found["given"].prefix_length) == ("10.55.0.0", 16)
         assert found["chosen"].address not in ("", "10.55.0.0")
         assert found["chosen"].network == engine.link + DEFAULT
-        everywhere = dict(engine.addresses.aggregated_list(PROJECT))
+        everywhere = dict(engine.addresses.aggregated_list(IN_PROJECT))
         assert [one.name for one in everywhere["global"].addresses] == ["chosen", "given"]
         with pytest.raises(exceptions.BadRequest):
             insert("taken", address="10.55.128.0", prefix_length=24)
@@ -214,7 +218,7 @@ async def test_ranges_for_service_networking(engine: Any) -> None:
             insert("subnetwork", address="10.164.0.0", prefix_length=24)
         with pytest.raises(exceptions.NotFound):
             insert("nowhere", network="global/networks/none")
-        which = {**PROJECT, "address": "given"}
+        which = {**IN_PROJECT, "address": "given"}
         engine.fine(engine.global_addresses.delete_unary(which, timeout=10))
         with pytest.raises(exceptions.NotFound):
             engine.global_addresses.get(which, timeout=10)

@@ -12,9 +12,9 @@ import asyncssh
 import pytest
 import requests
 
+from tests.support.places import PROJECT, ZONE
 from tpuctl.emulator.client import server_process
 
-PROJECT, ZONE = "local-project", "europe-west4-a"
 NODES = f"/v2/projects/{PROJECT}/locations/{ZONE}/nodes"
 INSTANCES = f"/compute/v1/projects/{PROJECT}/zones/{ZONE}/instances"
 

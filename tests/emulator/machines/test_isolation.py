@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import async_until
 from tpuctl.emulator.machines.interface import MachineError
 
 REPOSITORY = Path(__file__).parents[3]
@@ -27,14 +28,6 @@ def is_running(mark: str) -> bool:
                 if mark.encode() in (entry / "cmdline").read_bytes().replace(b"\0", b" "):
                     return True
     return False
-
-
-async def until(probe: Any, what: str) -> None:
-    for _ in range(200):
-        if probe():
-            return
-        await asyncio.sleep(0.05)
-    pytest.fail(f"it did not happen that {what}")
 
 
 @pytest.mark.parametrize("place", [Path.home(), REPOSITORY, Path("/etc"), Path("/usr/local")])
@@ -94,7 +87,7 @@ async def test_machines_have_their_own_processes_tmp_name_and_devices(isolated: 
     mine = f"sleep 43{os.getpid()}"
     async with isolated.connect() as first, isolated.connect(worker=1) as second:
         process = await first.create_process(f"echo first > /tmp/file; {mine}")
-        await until(lambda: is_running(mine), "it starts")
+        await async_until(lambda: is_running(mine), "it starts")
         listed = "for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' < $f; echo; done; ls /tmp"
         seen = (await second.run(listed)).stdout.decode()
         names = [(await one.run("hostname")).stdout for one in (first, second)]
@@ -154,7 +147,7 @@ async def test_startup_scripts_run_at_boot_on_isolated_machines(isolated: Any) -
     script = "#!/bin/sh\necho from the script\nid -u > /tmp/ran.new && mv /tmp/ran.new /tmp/ran\n"
     await isolated.boot(startup_script=script)
     [folder] = (isolated.home / "machines").iterdir()
-    await until((folder / "tmp" / "ran").exists, "the script runs")
+    await async_until((folder / "tmp" / "ran").exists, "the script runs")
     assert (folder / "console.log").read_text() == "from the script\n"
 
 
@@ -217,7 +210,7 @@ async def test_a_killed_server_leaves_no_process_behind(
     finally:
         server.send_signal(signal.SIGKILL)
         await server.wait()
-    await until(lambda: not is_running(mark), "the machine's processes end")
+    await async_until(lambda: not is_running(mark), "the machine's processes end")
 
 
 async def test_sockets_of_the_computers_services_are_out_of_reach(booted: Any) -> None:

@@ -18,6 +18,8 @@ import pytest
 import requests
 
 from tests.support.machine_specs import worker_spec
+from tests.support.places import PARENT, PROJECT, ZONE
+from tests.support.waiting import async_until, until
 from tpuctl import catalog
 from tpuctl.emulator.machines import serving
 from tpuctl.emulator.machines.addresses import Addresses
@@ -27,8 +29,7 @@ from tpuctl.emulator.machines.processes import Init, Started
 from tpuctl.emulator.server import Server
 from tpuctl.emulator.service_usage.default_network import add_default_network
 
-PROJECT, ZONE, BUCKET = "local-project", "europe-west4-a", "node-bucket"
-PARENT = f"projects/{PROJECT}/locations/{ZONE}"
+BUCKET = "node-bucket"
 VERSION = catalog.node_versions()[0]
 
 # What a controller's program does: TPU devices are CPU devices here.
@@ -92,8 +93,12 @@ class Owner:
 
     def wait(self, operation: Any) -> Any:
         """Ask until it is over; boots take as long as TensorFlow takes to load."""
-        while not operation.get("done"):
-            operation = self("GET", f"/v1/{operation['name']}")
+
+        def ended() -> Any:
+            found = self("GET", f"/v1/{operation['name']}")
+            return found if found.get("done") else None
+
+        operation = until(ended, f"the end of {operation}", 600)
         assert "error" not in operation, operation
         return operation["response"]
 
@@ -200,12 +205,14 @@ async def test_a_controller_trains_on_a_node_which_sees_gs_paths_but_no_local_on
     first = pid_of_server(address)
     assert first is not None
     os.kill(first, signal.SIGKILL)
-    await until(lambda: pid_of_server(address) not in (None, first))
-    await until(lambda: accepts(endpoint))
+    await async_until(
+        lambda: pid_of_server(address) not in (None, first), "the server being started again"
+    )
+    await async_until(lambda: accepts(endpoint), "connections being accepted")
     assert await run(spec, key, connect + TRAIN) == trained
 
     await asyncio.to_thread(call, "DELETE", f"/v1/{PARENT}/nodes/n")
-    await until(lambda: pid_of_server(address) is None)
+    await async_until(lambda: pid_of_server(address) is None, "the end of the server")
     await asyncio.sleep(2 * serving.PAUSE_SECONDS)
     assert pid_of_server(address) is None
     assert not accepts(endpoint)
@@ -225,12 +232,6 @@ def pid_of_server(address: str) -> int | None:
             if address.encode() in words and any(b"node_server.py" in word for word in words):
                 return int(entry.name)
     return None
-
-
-async def until(probe: Callable[[], bool]) -> None:
-    async with asyncio.timeout(120):
-        while not probe():
-            await asyncio.sleep(0.1)
 
 
 def spec_of_node(endpoint: Endpoint, *, hosts: int = 1, **more: Any) -> MachineSpec:
@@ -336,7 +337,7 @@ async def test_a_server_that_dies_is_started_again_until_it_is_stopped(
     assert len(launcher.started) == 1
     assert gate.moves == ["open"]
     init.signal(launcher.started[0], signal.SIGKILL)
-    await until(lambda: len(gate.moves) == 3)
+    await async_until(lambda: len(gate.moves) == 3, "the gate opening again")
     assert gate.moves == ["open", "close", "open"]
     assert len(launcher.started) == 3
     assert told[0] == "the TensorFlow server ended with 137"

@@ -14,6 +14,8 @@ from typing import Any
 import asyncssh
 import pytest
 
+from tests.support.waiting import async_until
+
 needs_openssh = pytest.mark.skipif(
     not (shutil.which("ssh") and shutil.which("scp")), reason="OpenSSH's client is not installed"
 )
@@ -24,14 +26,6 @@ async def refused(lab: Any, **options: Any) -> bool:
         async with lab.connect(**options):
             return False
     return True
-
-
-async def until(probe: Any, what: str) -> None:
-    for _ in range(200):
-        if probe():
-            return
-        await asyncio.sleep(0.05)
-    pytest.fail(f"it did not happen that {what}")
 
 
 def running(mark: str) -> list[str]:
@@ -109,7 +103,7 @@ async def test_a_signal_reaches_the_whole_group(either: Any) -> None:
     await either.boot()
     async with either.connect() as connection:
         process = await connection.create_process("sleep 1234.5 | sleep 1234.5; echo no")
-        await until(lambda: len(running("sleep 1234.5")) >= 2, "the sleeps start")
+        await async_until(lambda: len(running("sleep 1234.5")) >= 2, "the sleeps start")
         process.send_signal("TERM")
         done = await asyncio.wait_for(process.wait(), 20)
     assert done.exit_signal is not None
@@ -212,7 +206,7 @@ async def test_a_detached_program_outlives_its_connection_but_not_its_machine(
     await either.boot()
     mark = f"sleep 40{os.getpid()}"
     await either.run(f"setsid nohup {mark} >/dev/null 2>&1 </dev/null & disown; exit 0")
-    await until(lambda: running(mark), "it starts")
+    await async_until(lambda: running(mark), "it starts")
     assert (await either.run("echo again")).out == "again\n"
     assert running(mark)
     await either.host.shut(either.name)
@@ -229,7 +223,7 @@ async def test_programs_are_asked_to_end_unless_their_machine_is_discarded(
         await lab.boot()
         await lab.run("cat > script", input=script.encode())
         await lab.run("setsid bash script >/dev/null 2>&1 </dev/null & exit 0")
-        await until(ready.exists, "it starts")
+        await async_until(ready.exists, "it starts")
         ready.unlink()
         await end(lab.name)
         assert not running(mark)
@@ -270,9 +264,9 @@ async def test_a_lost_connection_hangs_up_a_terminals_programs_only(either: Any)
     async with either.connect() as connection:
         await connection.create_process(with_terminal, term_type="xterm")
         await connection.create_process(without)
-        await until(lambda: running(with_terminal) and running(without), "both start")
+        await async_until(lambda: running(with_terminal) and running(without), "both start")
         connection.abort()
-    await until(lambda: not running(with_terminal), "the terminal's program is hung up")
+    await async_until(lambda: not running(with_terminal), "the terminal's program is hung up")
     assert running(without)  # as sshd leaves it
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,11 @@ import asyncssh
 import pytest
 import requests
 
+from tests.support.places import PARENT, PROJECT, ZONE
+from tests.support.waiting import until
 from tpuctl.emulator.client import server_process
 
-PROJECT, ZONE, BUCKET = "local-project", "europe-west4-a", "lab-bucket"
-PARENT = f"projects/{PROJECT}/locations/{ZONE}"
+BUCKET = "lab-bucket"
 
 PROGRAM = """
 import os
@@ -61,12 +61,11 @@ class Cloud:
         return answer.json() if answer.content else {}
 
     def wait(self, version: str, operation: Any, seconds: int) -> Any:
-        for _ in range(seconds * 10):
-            if operation.get("done"):
-                break
-            time.sleep(0.1)
-            operation = self.call("GET", f"/{version}/{operation['name']}")
-        assert operation.get("done"), operation
+        def ended() -> Any:
+            found = self.call("GET", f"/{version}/{operation['name']}")
+            return found if found.get("done") else None
+
+        operation = until(ended, f"the end of {operation}", seconds)
         assert "error" not in operation, operation
         return operation.get("response", {})
 

@@ -1,0 +1,22 @@
+"""The project and the zones of tests that need just some: the local cloud's own project."""
+
+from __future__ import annotations
+
+__all__ = [
+    "PARENT",
+    "PROJECT",
+    "PROJECT_NAME",
+    "REGION",
+    "US_PARENT",
+    "US_ZONE",
+    "ZONE",
+]
+
+PROJECT = "local-project"
+PROJECT_NAME = f"projects/{PROJECT}"
+REGION = "europe-west4"
+ZONE = "europe-west4-a"
+PARENT = f"{PROJECT_NAME}/locations/{ZONE}"
+# Another, which has other TPUs.
+US_ZONE = "us-central1-b"
+US_PARENT = f"{PROJECT_NAME}/locations/{US_ZONE}"

@@ -1,0 +1,50 @@
+"""Waiting in tests for what is to happen: one loop for all, in two forms."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+__all__ = ["async_until", "until"]
+
+T = TypeVar("T")
+
+# Only tests that fail wait so long: a busy machine may take many times longer than an idle one.
+SECONDS = 120.0
+PAUSE = 0.02
+
+
+def until(probe: Callable[[], T], what: str | Callable[[], str], seconds: float = SECONDS) -> T:
+    """Ask until the answer is true, and return it; a failure says `what` was to happen."""
+    deadline = time.monotonic() + seconds
+    while not (answer := probe()):
+        assert time.monotonic() < deadline, _failure(what, seconds)
+        time.sleep(PAUSE)
+    return answer
+
+
+async def async_until(
+    probe: Callable[[], Awaitable[T] | T], what: str, seconds: float = SECONDS
+) -> Any:
+    """The same while the event loop goes on; an answer that can be awaited is."""
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            while True:
+                answer = probe()
+                if inspect.isawaitable(answer):
+                    answer = await answer
+                if answer:
+                    return answer
+                await asyncio.sleep(PAUSE)
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise AssertionError(_failure(what, seconds)) from error
+
+
+def _failure(what: str | Callable[[], str], seconds: float) -> str:
+    return f"not within {seconds:g} seconds: {what if isinstance(what, str) else what()}"

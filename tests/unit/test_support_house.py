@@ -1,0 +1,67 @@
+"""The tests' own house: helpers in one package, one loop that waits, one place for projects."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+# Programs that are judged, which nobody imports.
+DATA = [TESTS / "corpus" / name for name in ("labelled", "programs", "scripts")]
+EDIT = re.compile(r"sys\.path(\.(append|extend|insert|pop|remove)\(|\[[^]]*\] = | \+?= )")
+# Files that may edit sys.path, and how often: other Pythons and isolated ones have no other way.
+EDITS = {
+    "corpus/observer.py": 2,
+    "job/conftest.py": 2,
+    "job/test_beam.py": 1,
+    "unit/checks/step_values.py": 1,
+    "unit/test_recoverer.py": 1,
+    "unit/test_supervisor_log.py": 1,
+}
+WAITING = {"async_until", "eventually", "until", "wait_until"}
+PLACES = {"PARENT", "PROJECT", "REGION", "ZONE"}
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    for path in sorted(TESTS.rglob("*.py")):
+        if not any(path.is_relative_to(folder) for folder in DATA) and path != Path(__file__):
+            yield path.relative_to(TESTS).as_posix(), path.read_text("utf-8")
+
+
+def test_no_test_edits_the_import_path() -> None:
+    counts = {name: len(EDIT.findall(text)) for name, text in texts()}
+    assert {name: count for name, count in counts.items() if count} == EDITS
+
+
+def test_one_until() -> None:
+    found = [
+        f"{name}:{node.lineno}"
+        for name, text in texts()
+        if name != "support/waiting.py"
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in WAITING
+    ]
+    assert found == [], "tests.support.waiting has it"
+
+
+def test_one_place_for_the_project_and_its_zones() -> None:
+    found = [
+        f"{name}:{node.lineno}"
+        for name, text in texts()
+        if name != "support/places.py"
+        for statement in ast.parse(text).body
+        if isinstance(statement, ast.Assign | ast.AnnAssign)
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in PLACES
+    ]
+    assert found == [], "tests.support.places has it; another value has a name that says why"
+
+
+def test_no_helper_is_named_as_a_library() -> None:
+    helpers = {path.stem for path in (TESTS / "support").glob("*.py")} - {"__init__"}
+    assert helpers
+    assert helpers.isdisjoint({*sys.stdlib_module_names, *packages_distributions()})
