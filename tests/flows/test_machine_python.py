@@ -51,7 +51,7 @@ def run(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     (work / "hello.py").write_text("print('hello from', __import__('sys').version.split()[0])\n")
     environment = {
         **os.environ,
-        "PYTHONPATH": str(images.parents[2]),
+        "PYTHONPATH": str(images.parents[3]),
         "TPUCTL_CLOUD": "local",
         "TPUCTL_LOCAL_HOME": str(tmp_path / "cloud"),
         "TPUCTL_CONFIG_HOME": str(tmp_path / "config"),
