@@ -90,7 +90,7 @@ def test_sections_that_succeed_exit_with_zero(capsys: pytest.CaptureFixture[str]
 def test_section_whose_module_cannot_be_imported_fails_alone(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "commands", None)  # as `import commands` fails
+    monkeypatch.setitem(sys.modules, "tests.benchmarks.commands", None)  # as an import fails
     assert main(["help", "fine"], {**SECTIONS, "fine": fine}) == 1
     output = capsys.readouterr().out
     assert "latency of this" in output
