@@ -22,6 +22,7 @@ __all__ = [
     "decide",
     "latest_of",
     "number_of",
+    "read_record",
     "want_stop",
     "was_stopped",
 ]
@@ -93,11 +94,9 @@ async def _write_once(store: ObjectStore, name: str, value: M) -> M:
     return value
 
 
-async def _read(store: ObjectStore, name: str, kind: type[M]) -> M | None:
-    try:
-        text = await store.get_bytes(name)
-    except NotFound:
-        return None
+async def read_record(store: ObjectStore, name: str, kind: type[M]) -> M:
+    """What lies there. Raises NotFound, and Conflict where this version cannot read it."""
+    text = await store.get_bytes(name)
     try:
         return kind.model_validate_json(text)
     except ValueError as error:
@@ -106,3 +105,10 @@ async def _read(store: ObjectStore, name: str, kind: type[M]) -> M | None:
             store.uri(name),
             hint="A newer tpuctl may have written it: try again with the newest one.",
         ) from error
+
+
+async def _read(store: ObjectStore, name: str, kind: type[M]) -> M | None:
+    try:
+        return await read_record(store, name, kind)
+    except NotFound:
+        return None

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, NotFound, Usage
-from tpuctl.flows.attempts import attempts_of, latest_of, was_stopped
+from tpuctl.flows.attempts import attempts_of, latest_of, read_record, was_stopped
 from tpuctl.flows.context import Context
 from tpuctl.jobs.logs import worker_records
 from tpuctl.model.job import (
@@ -74,11 +74,11 @@ async def load(store: ObjectStore, job: str, attempt: int | None = None) -> JobR
     As the last attempt runs it, or the attempt of that number.
     """
     try:
-        return await _at_attempt(store, await _read(store, f"{JOBS}/{job}/job.json"), attempt)
+        return await _at_attempt(store, await _read(store, job), attempt)
     except NotFound:
         ids = [known for known in await _ids(store) if known.endswith(f"-{job}")]
     if len(ids) == 1:
-        return await _at_attempt(store, await _read(store, f"{JOBS}/{ids[0]}/job.json"), attempt)
+        return await _at_attempt(store, await _read(store, ids[0]), attempt)
     if ids:
         raise Conflict("Several jobs of that name", ", ".join(ids), hint="Give the whole id.")
     raise NotFound(
@@ -91,7 +91,7 @@ async def latest(store: ObjectStore, attempt: int | None = None) -> JobRecord | 
     ids = await _ids(store)
     if not ids:
         return None
-    return await _at_attempt(store, await _read(store, f"{JOBS}/{ids[-1]}/job.json"), attempt)
+    return await _at_attempt(store, await _read(store, ids[-1]), attempt)
 
 
 async def _at_attempt(store: ObjectStore, record: JobRecord, number: int | None) -> JobRecord:
@@ -117,7 +117,7 @@ async def list_jobs(store: ObjectStore) -> list[JobSummary]:
 
     async def one(job: str) -> JobSummary:
         async with turn:
-            first = await _read(store, f"{JOBS}/{job}/job.json")
+            first = await _read(store, job)
             attempts = await attempts_of(store, first)
             record = latest_of(first, attempts)
             return JobSummary(record, await status(store, record), tuple(attempts))
@@ -165,13 +165,5 @@ async def _ids(store: ObjectStore) -> list[str]:
     )
 
 
-async def _read(store: ObjectStore, name: str) -> JobRecord:
-    text = await store.get_bytes(name)
-    try:
-        return JobRecord.model_validate_json(text)
-    except ValueError as error:
-        raise Conflict(
-            "Job record cannot be read",
-            store.uri(name),
-            hint="A newer tpuctl may have written it: try again with the newest one.",
-        ) from error
+async def _read(store: ObjectStore, job: str) -> JobRecord:
+    return await read_record(store, f"{JOBS}/{job}/job.json", JobRecord)
