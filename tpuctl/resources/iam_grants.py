@@ -194,12 +194,6 @@ class ProjectGrants(PolicyGrants):
             needed.add(f"account/{self.stack.names.service_account}")
         return frozenset(needed)
 
-    async def _others(self) -> list[Contents | None]:
-        """An account that was given may serve stacks with other buckets, too."""
-        if self.stack.makes_service_account:
-            return []
-        return await Record(self.stack, self.cloud).others_of_project()
-
     def _because(self) -> str:
         watch = ", and delete themselves at their limits" if self.stack.has_limits else ""
         recovery = ", and the controller makes the TPU anew" if self.stack.is_recovered else ""
@@ -256,12 +250,6 @@ class AccountGrants(PolicyGrants):
         if self.stack.makes_service_account:
             needed.add(f"account/{self.stack.names.service_account}")
         return frozenset(needed)
-
-    async def _others(self) -> list[Contents | None]:
-        """An account that was given may serve other stacks, too."""
-        if self.stack.makes_service_account:
-            return []
-        return await Record(self.stack, self.cloud).others_of_project()
 
     def _because(self) -> str:
         return "the controller makes machines with the account that it has itself"

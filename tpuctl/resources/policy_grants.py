@@ -65,8 +65,10 @@ class PolicyGrants(StackResource):
         return self.stack.service_account
 
     async def _others(self) -> list[Contents | None]:
-        """What other stacks remember of the same thing, as far as that can be asked."""
-        return []
+        """What other stacks remember of the same account, which may serve several when given."""
+        if self.stack.makes_service_account:
+            return []
+        return await Record(self.stack, self.cloud).others_of_project()
 
     async def _policy(self) -> Any:
         raise NotImplementedError

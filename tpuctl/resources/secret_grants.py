@@ -86,12 +86,6 @@ class SecretGrants(PolicyGrants):
     def _because(self) -> str:
         return "jobs read this secret, with the machines' own account"
 
-    async def _others(self) -> list[Contents | None]:
-        """An account that was given may serve stacks with other buckets, too."""
-        if self.stack.makes_service_account:
-            return []
-        return await Record(self.stack, self.cloud).others_of_project()
-
     async def _policy(self) -> _SecretPolicy:
         found = await self.cloud.call(
             self.address,
