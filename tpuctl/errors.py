@@ -129,7 +129,7 @@ class QuotaExceeded(TpuctlError):
 
 
 class Denied(TpuctlError):
-    """A permission, billing, a disabled API or an organisation policy is in the way."""
+    """A permission, billing, a disabled API or an organization policy is in the way."""
 
     exit_code = 77
 

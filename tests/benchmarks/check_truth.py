@@ -19,7 +19,7 @@ __all__ = [
     "check_truth",
     "exact",
     "judged",
-    "labelled",
+    "labeled",
     "severities",
 ]
 
@@ -115,9 +115,9 @@ def exact(programs: list[Judged]) -> Count:
     )
 
 
-def labelled() -> Count:
+def labeled() -> Count:
     """The same for rules that no compiler can judge, each program in the contexts it is for."""
-    folder = CORPUS / "labelled"
+    folder = CORPUS / "labeled"
     wanted: set[str] = set()
     found: set[str] = set()
     for row in read(folder / "labels.toml")[:JUDGED]:
@@ -138,8 +138,8 @@ def check_truth() -> Iterator[Figure]:
     same = severities(programs)
     yield Figure("check: as bad as the compiler says", f"{same.recall:.3f}", told(same))
     yield from shares("check: rule and line, against labels", exact(programs))
-    if (CORPUS / "labelled" / "labels.toml").exists():
-        yield from shares("check: rules of no compiler, against labels", labelled())
+    if (CORPUS / "labeled" / "labels.toml").exists():
+        yield from shares("check: rules of no compiler, against labels", labeled())
 
 
 def shares(

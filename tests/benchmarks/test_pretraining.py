@@ -43,10 +43,10 @@ def test_every_way_trains_the_same_model(tmp_path: Path) -> None:
         for program in programs.values():
             program.end()
     width, places, kinds = MODEL["hidden"], 512, 2
-    normalised = 2 * width
-    layer = 4 * (width * width + width) + 2 * 4 * width * width + 5 * width + 2 * normalised
-    embeddings = (MODEL["vocabulary"] + places + kinds) * width + normalised
-    head = width * width + width + normalised + MODEL["vocabulary"]
+    normalized = 2 * width
+    layer = 4 * (width * width + width) + 2 * 4 * width * width + 5 * width + 2 * normalized
+    embeddings = (MODEL["vocabulary"] + places + kinds) * width + normalized
+    head = width * width + width + normalized + MODEL["vocabulary"]
     whole = embeddings + MODEL["layers"] * layer + head
     assert len(first) == 3
     for way, said in first.items():

@@ -36,7 +36,7 @@ from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.autograph.impl import api as autograph_api
 from tensorflow.python.framework import func_graph
 
-# An image's Python has no tpuctl. Last: its neighbours' names are not to come before anybody's.
+# An image's Python has no tpuctl. Last: its neighbors' names are not to come before anybody's.
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tpuctl" / "preflight"))
 MODE = sys.argv[1]
 LIMIT = 150  # seconds for one program

@@ -13,12 +13,12 @@ from tests.benchmarks.check_truth import (
     check_truth,
     exact,
     judged,
-    labelled,
+    labeled,
     severities,
 )
 
 PRECISION, RECALL = 0.95, 0.9
-LABELS = Path(__file__).with_name("labelled") / "labels.toml"
+LABELS = Path(__file__).with_name("labeled") / "labels.toml"
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +47,9 @@ def test_rules_and_lines_are_those_of_the_labels(programs: list[Judged]) -> None
     assert count.recall >= RECALL, sorted(count.missed)
 
 
-@pytest.mark.skipif(not LABELS.exists(), reason="no labelled programs yet")
-def test_rules_of_no_compiler_are_as_labelled() -> None:
-    count = labelled()
+@pytest.mark.skipif(not LABELS.exists(), reason="no labeled programs yet")
+def test_rules_of_no_compiler_are_as_labeled() -> None:
+    count = labeled()
     assert count.precision >= PRECISION, sorted(count.wrong)
     assert count.recall >= RECALL, sorted(count.missed)
 

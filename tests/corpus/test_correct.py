@@ -34,7 +34,7 @@ UNUSED = {
     ("vision/ops/nms.py", 177),
 }
 # Sources that are wrong indeed: of TensorFlow 1, with names that 2.18 lacks, or without the call
-# that initialises a TPU.
+# that initializes a TPU.
 OLD = {
     "official/legacy/detection/evaluation/coco_utils.py",
     "official/legacy/detection/executor/distributed_executor.py",

@@ -1,4 +1,4 @@
-"""Runs a program in a terminal of 80 columns and prints what it shows there, without colours.
+"""Runs a program in a terminal of 80 columns and prints what it shows there, without colors.
 
 python shown_in_terminal.py PROGRAM ARGUMENT...
 """

@@ -1,4 +1,4 @@
-"""The figures on the page about costs are the catalogue's."""
+"""The figures on the page about costs are the catalog's."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_prices_are_the_cheapest(name: str, chips: str, on_demand: str, spot: st
     assert int(chips) >= 1
 
 
-def test_what_stands_beside_is_the_catalogues() -> None:
+def test_what_stands_beside_is_the_catalogs() -> None:
     machines = told("prices", "--machines", "--region", "us-central1")["machines"]
     disks = told("prices", "--disks", "--region", "us-central1")["disks"]
     storage = told("prices", "--storage", "--region", "us-central1")["storage"]

@@ -30,7 +30,7 @@ LONGEST = 40  # lines of a recipe, beside the new files that it has in full
 PART = re.compile(
     r"^`(?P<path>[\w./-]+)`:\n\n```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S
 )
-WITHOUT = ("__pycache__", "benchmarks", "clients", "gcloud", "labelled", "live", "oracle")
+WITHOUT = ("__pycache__", "benchmarks", "clients", "gcloud", "labeled", "live", "oracle")
 slow = pytest.mark.soak
 pytestmark = pytest.mark.timeout(1200)  # each starts a dozen programs
 

@@ -1,4 +1,4 @@
-"""Cloud Billing's catalogue of prices, through the official client."""
+"""Cloud Billing's catalog of prices, through the official client."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_the_services_that_charge_for_tpus(cloud: Any, transport: str) -> 
 
 
 @both
-async def test_rows_that_were_quoted_of_the_real_catalogue(cloud: Any, transport: str) -> None:
+async def test_rows_that_were_quoted_of_the_real_catalog(cloud: Any, transport: str) -> None:
     """Description, usage type and price, as public tests quote them; see the service's page."""
 
     def run() -> None:

@@ -72,7 +72,7 @@ async def test_limits_are_described_with_defaults_and_what_was_set(cloud: Any) -
         assert "tpu.googleapis.com/tpu-v5s-litepod-serving-preemptible" in metrics
 
 
-async def test_every_limit_of_the_catalogue_is_described(cloud: Any) -> None:
+async def test_every_limit_of_the_catalog_is_described(cloud: Any) -> None:
     """Whatever a node counts against can be looked up, and shows when it is set."""
     ids = {
         limit.id: limit.scope

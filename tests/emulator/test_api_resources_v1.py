@@ -160,7 +160,7 @@ async def test_lists_by_the_filters_of_the_description(
 
 async def test_a_filter_that_is_none_is_refused(cloud: Any) -> None:
     def run(crm: Any) -> None:
-        for text in ("colour:red", "(name:x", "name:x)", "AND"):
+        for text in ("color:red", "(name:x", "name:x)", "AND"):
             invalid = (400, "Request contains an invalid argument.")
             refused(crm.projects().list(filter=text), *invalid)
 
@@ -229,10 +229,10 @@ async def test_what_is_not_imitated_says_so_by_name(cloud: Any) -> None:
 
 async def test_an_unknown_field_is_refused_by_its_name(cloud: Any) -> None:
     answer = await asyncio.to_thread(
-        cloud.request, "POST", "/v1/projects", json={"projectId": "made-here", "colour": "red"}
+        cloud.request, "POST", "/v1/projects", json={"projectId": "made-here", "color": "red"}
     )
     assert answer.status_code == 400
-    assert 'Unknown name "colour"' in answer.json()["error"]["message"]
+    assert 'Unknown name "color"' in answer.json()["error"]["message"]
 
 
 async def test_lists_tell_callers_of_what_they_may_get(cloud: Any) -> None:

@@ -97,10 +97,10 @@ def test_what_is_as_described_passes(call: Call) -> None:
 G = f"/v2/{L}/nodes/n"
 WRONG: list[tuple[Call, str]] = [
     # Answers.
-    (answered("GET", G, changed(SHOWN, "colour", "red")), "answer colour: unknown field of Node"),
+    (answered("GET", G, changed(SHOWN, "color", "red")), "answer color: unknown field of Node"),
     (
-        answered("GET", G, changed(SHOWN, "networkConfig.colour", 1)),
-        "answer networkConfig.colour: unknown field of NetworkConfig",
+        answered("GET", G, changed(SHOWN, "networkConfig.color", 1)),
+        "answer networkConfig.color: unknown field of NetworkConfig",
     ),
     (
         answered("GET", G, changed(SHOWN, "state", "DONE")),
@@ -231,8 +231,8 @@ WRONG: list[tuple[Call, str]] = [
     ),
     # Requests.
     (
-        asked("POST", f"/v2/{L}/nodes", {**NODE, "colour": 1}, query="nodeId=n"),
-        "request colour: unknown field of Node",
+        asked("POST", f"/v2/{L}/nodes", {**NODE, "color": 1}, query="nodeId=n"),
+        "request color: unknown field of Node",
     ),
     (
         asked("POST", f"/v2/{L}/nodes", {"acceleratorType": "v3-8"}, query="nodeId=n"),
@@ -282,6 +282,6 @@ def test_what_is_not_as_described_is_named(call: Call, complaint: str) -> None:
 
 
 def test_a_refused_request_may_be_wrong() -> None:
-    wrong = Call("POST", f"/v2/{L}/nodes", "", '{"colour": 1}', 400)
+    wrong = Call("POST", f"/v2/{L}/nodes", "", '{"color": 1}', 400)
     right = json.dumps(refusal(code=400, status="INVALID_ARGUMENT"))
     assert told(Call(wrong.verb, wrong.path, "", wrong.body, 400, right)) == []

@@ -152,14 +152,14 @@ async def test_a_court_reads_on_where_it_stopped(tmp_path: Path) -> None:
     }
     line |= {"body": "", "status": 200, "answer_type": "application/json"}
     right = json.dumps({**line, "answer": json.dumps(SHOWN)}) + "\n"
-    wrong = json.dumps({**line, "answer": json.dumps({**SHOWN, "colour": 1})}) + "\n"
+    wrong = json.dumps({**line, "answer": json.dumps({**SHOWN, "color": 1})}) + "\n"
     path.write_text(right + wrong[:40], "utf-8")
     assert court.complaints() == []
     path.write_text(right + wrong, "utf-8")
-    assert court.complaints() == [f"{NODES}.get, answer: colour: unknown field of Node (1)"]
+    assert court.complaints() == [f"{NODES}.get, answer: color: unknown field of Node (1)"]
     assert court.complaints() == []
     with path.open("a", encoding="utf-8") as file:
-        file.write(wrong[:40] + wrong.replace("colour", "shape"))  # killed as it wrote
+        file.write(wrong[:40] + wrong.replace("color", "shape"))  # killed as it wrote
     assert court.complaints() == [f"{NODES}.get, answer: shape: unknown field of Node (1)"]
     assert (court.tally.calls, court.tally.methods) == (3, {f"{NODES}.get"})
 

@@ -1,4 +1,4 @@
-"""The local cloud answers as the table of Cloud Storage's behaviours says."""
+"""The local cloud answers as the table of Cloud Storage's behaviors says."""
 
 from __future__ import annotations
 

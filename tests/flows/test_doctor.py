@@ -222,7 +222,7 @@ def test_on_a_terminal_it_fits_and_ends_with_the_next_command(ready: Pipeline) -
     assert all(len(line) <= 80 for line in lines if line not in copied), seen
     assert [line.split("  ")[0] for line in lines if line[:1] not in (" ", "")][:3] == ["ok"] * 3
     assert lines[-2:] == ["Next:", "    tpuctl up"]
-    assert not re.search(r"\x1b\[(?:\d+;)*[349]\d", seen), "colours"
+    assert not re.search(r"\x1b\[(?:\d+;)*[349]\d", seen), "colors"
 
 
 def test_without_a_terminal_and_what_cannot_be_joined(ready: Pipeline) -> None:

@@ -16,7 +16,7 @@ from tpuctl.model.events import Event, Note, StepStarted
 from tpuctl.model.inventory import Found
 
 TYPE = "v5litepod-8"
-FIRST, NEIGHBOUR, FAR = "us-west4-a", "us-west4-b", "europe-west4-b"
+FIRST, NEIGHBOR, FAR = "us-west4-a", "us-west4-b", "europe-west4-b"
 MakeZoned = Callable[..., Tpuctl]
 
 
@@ -57,20 +57,20 @@ def asked(events: list[Event]) -> list[str]:
 async def test_a_stockout_leads_to_the_next_zone(
     make: MakeZoned, cloud: LocalCloud, events: list[Event]
 ) -> None:
-    stack = make("stocked-out", FIRST, NEIGHBOUR)
+    stack = make("stocked-out", FIRST, NEIGHBOR)
     fault = remote_control.add_fault(cloud, "stockout", zone=FIRST)
     prepared = await stack.up()
     assert remote_control.fault(cloud, fault["id"])["used"] == 1
-    assert prepared.stack.zone == NEIGHBOUR
-    assert await zonal(stack) == {f"node {NEIGHBOUR}": "READY"}
+    assert prepared.stack.zone == NEIGHBOR
+    assert await zonal(stack) == {f"node {NEIGHBOR}": "READY"}
     told = " ".join(event.text for event in events if isinstance(event, Note))
     assert FIRST in told
-    assert NEIGHBOUR in told
+    assert NEIGHBOR in told
 
     again = await stack.plan()  # though the first zone would have one now
-    assert again.stack.zone == NEIGHBOUR
+    assert again.stack.zone == NEIGHBOR
     assert again.plan.is_empty
-    assert (await stack.node()).zone == NEIGHBOUR
+    assert (await stack.node()).zone == NEIGHBOR
     assert not (await stack.down(delete_bucket=True)).leaks
     assert await zonal(stack) == {}
 
@@ -78,12 +78,12 @@ async def test_a_stockout_leads_to_the_next_zone(
 async def test_a_controller_moves_along_and_leaves_nothing(
     make: MakeZoned, cloud: LocalCloud
 ) -> None:
-    stack = make("moving", FIRST, NEIGHBOUR, extra="controller: {machine_type: n2-standard-2}\n")
+    stack = make("moving", FIRST, NEIGHBOR, extra="controller: {machine_type: n2-standard-2}\n")
     remote_control.add_fault(cloud, "stockout", zone=FIRST, type="v5*")
     await stack.up()
     assert await zonal(stack) == {
-        f"node {NEIGHBOUR}": "READY",
-        f"controller {NEIGHBOUR}": "RUNNING",
+        f"node {NEIGHBOR}": "READY",
+        f"controller {NEIGHBOR}": "RUNNING",
     } | {key: value for key, value in (await zonal(stack)).items() if key.startswith("disk")}
     assert not any(key.endswith(FIRST) for key in await zonal(stack))
     assert not (await stack.down(delete_bucket=True)).leaks
@@ -92,30 +92,30 @@ async def test_a_controller_moves_along_and_leaves_nothing(
 async def test_a_regions_quota_skips_its_other_zones(
     make: MakeZoned, cloud: LocalCloud, events: list[Event]
 ) -> None:
-    stack = make("out-of-quota", FIRST, NEIGHBOUR, FAR)
+    stack = make("out-of-quota", FIRST, NEIGHBOR, FAR)
     remote_control.add_fault(cloud, "quota", region="us-west4", times="unlimited")
     await stack.up()
-    assert asked(events) == [f"node/{stack.stack.names.node}"] * 2  # the neighbour was not asked
+    assert asked(events) == [f"node/{stack.stack.names.node}"] * 2  # the neighbor was not asked
     assert await zonal(stack) == {f"node {FAR}": "READY"}
     await stack.down(delete_bucket=True)
 
 
 async def test_every_zone_tells_why_it_refused(make: MakeZoned, cloud: LocalCloud) -> None:
-    stack = make("nowhere", FIRST, NEIGHBOUR, extra="controller: {machine_type: n2-standard-2}\n")
+    stack = make("nowhere", FIRST, NEIGHBOR, extra="controller: {machine_type: n2-standard-2}\n")
     remote_control.add_fault(cloud, "stockout", type="v5*", times="unlimited")
     with pytest.raises(NoCapacity) as caught:
         await stack.up()
     assert FIRST in str(caught.value)
-    assert NEIGHBOUR in str(caught.value)
+    assert NEIGHBOR in str(caught.value)
     assert caught.value.diagnostics[0].hint
     assert await zonal(stack) == {}  # the controller of the last zone is not left alone
     await stack.down(delete_bucket=True)
 
 
 async def test_quota_alone_keeps_its_exit_code(make: MakeZoned, cloud: LocalCloud) -> None:
-    stack = make("poor", FIRST, NEIGHBOUR)
+    stack = make("poor", FIRST, NEIGHBOR)
     remote_control.add_fault(cloud, "quota", zone=FIRST)
-    remote_control.add_fault(cloud, "quota", zone=NEIGHBOUR)
+    remote_control.add_fault(cloud, "quota", zone=NEIGHBOR)
     with pytest.raises(QuotaExceeded) as caught:
         await stack.up()
     assert caught.value.exit_code == 76
@@ -144,11 +144,11 @@ async def test_a_zone_that_is_closed_or_has_not_the_type_leads_to_the_next(
     make: MakeZoned, cloud: LocalCloud, name: str
 ) -> None:
     code, text, _ = OF_A_ZONE[name]
-    stack = make(f"closed-{name}", FIRST, NEIGHBOUR)
+    stack = make(f"closed-{name}", FIRST, NEIGHBOR)
     fault = remote_control.add_fault(
         cloud, "error", method=CREATE, zone=FIRST, code=code, text=text
     )
-    assert (await stack.up()).stack.zone == NEIGHBOUR
+    assert (await stack.up()).stack.zone == NEIGHBOR
     assert remote_control.fault(cloud, fault["id"])["used"] == 1
     await stack.down(delete_bucket=True)
 
@@ -156,7 +156,7 @@ async def test_a_zone_that_is_closed_or_has_not_the_type_leads_to_the_next(
 async def test_the_sum_of_several_zones_keeps_the_advice_of_each(
     make: MakeZoned, cloud: LocalCloud
 ) -> None:
-    zones = (FIRST, NEIGHBOUR, FAR)
+    zones = (FIRST, NEIGHBOR, FAR)
     stack = make("advised", *zones)
     for zone, (code, text, _) in zip(zones, OF_A_ZONE.values(), strict=False):
         remote_control.add_fault(cloud, "error", method=CREATE, zone=zone, code=code, text=text)
@@ -175,7 +175,7 @@ async def test_the_sum_of_several_zones_keeps_the_advice_of_each(
 async def test_what_no_zone_would_mend_ends_the_search(
     make: MakeZoned, cloud: LocalCloud, events: list[Event]
 ) -> None:
-    stack = make("denied", FIRST, NEIGHBOUR)
+    stack = make("denied", FIRST, NEIGHBOR)
     remote_control.add_fault(cloud, "deny", method="google.cloud.tpu.v2.Tpu/CreateNode")
     with pytest.raises(Denied):
         await stack.up()
@@ -190,12 +190,12 @@ async def test_what_was_abandoned_is_taken_away_by_the_next_up_and_by_down(
     first = make("abandoned", FIRST)
     await first.up()
     (tmp := first.stack_file).write_text(
-        tmp.read_text("utf-8").replace(f"[{FIRST}]", f"[{NEIGHBOUR}, {FIRST}]"), "utf-8"
+        tmp.read_text("utf-8").replace(f"[{FIRST}]", f"[{NEIGHBOR}, {FIRST}]"), "utf-8"
     )
     both = Tpuctl(tmp, cloud="local")
-    prepared = await both.plan(NEIGHBOUR)
+    prepared = await both.plan(NEIGHBOR)
     await both.provision(prepared)
-    assert await zonal(both) == {f"node {NEIGHBOUR}": "READY"}
+    assert await zonal(both) == {f"node {NEIGHBOR}": "READY"}
     await both.down(delete_bucket=True)
     assert await zonal(both) == {}
 
@@ -204,7 +204,7 @@ async def test_a_node_in_a_zone_that_nobody_names_is_not_touched(make: MakeZoned
     stack = make("elsewhere", FIRST)
     await stack.up()
     stack.stack_file.write_text(
-        stack.stack_file.read_text("utf-8").replace(f"[{FIRST}]", f"[{NEIGHBOUR}]"), "utf-8"
+        stack.stack_file.read_text("utf-8").replace(f"[{FIRST}]", f"[{NEIGHBOR}]"), "utf-8"
     )
     moved = Tpuctl(stack.stack_file, cloud="local")
     with pytest.raises(Conflict, match=FIRST):

@@ -205,8 +205,8 @@ async def test_a_machine_may_do_nothing_else(project: Project, null_cloud: Local
     assert machine.outcome(doings) == wanted
     # It may delete what shares its project: IAM has no policies of single nodes, and the role for
     # it says so in every plan.
-    neighbour = f"{place}/nodes/{other.stack.stack.names.node}"
-    assert machine.member.told("GET", neighbour)[0] == 200
+    neighbor = f"{place}/nodes/{other.stack.stack.names.node}"
+    assert machine.member.told("GET", neighbor)[0] == 200
     acts = [
         "iam.serviceAccounts.actAs",
         "iam.roles.create",

@@ -329,7 +329,7 @@ print(" done")
 
 
 @pytest.mark.soak
-async def test_a_terminal_is_shown_bars_and_colours_as_they_are(
+async def test_a_terminal_is_shown_bars_and_colors_as_they_are(
     stack: Tpuctl, tmp_path: Path
 ) -> None:
     (tmp_path / "bar.py").write_text(BAR)

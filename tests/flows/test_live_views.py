@@ -1,4 +1,4 @@
-"""What commands show on terminals wide and narrow, dumb ones, in files and without colour."""
+"""What commands show on terminals wide and narrow, dumb ones, in files and without color."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tpuctl.emulator.client import remote_control, server_process
 
 MakeStack = Callable[..., Tpuctl]
 TPUCTL = [sys.executable, "-m", "tpuctl"]
-COLOURS = re.compile(r"\x1b\[[0-9;]*3[0-7]m|\x1b\[(?:[0-9;]*;)?3[0-7](?:;[0-9;]*)?m")
+COLORS = re.compile(r"\x1b\[[0-9;]*3[0-7]m|\x1b\[(?:[0-9;]*;)?3[0-7](?:;[0-9;]*)?m")
 OWN = ("COLUMNS", "LINES", "NO_COLOR")  # what the terminals of the tests decide themselves
 JOB = "import sys\nsys.stdout.buffer.write(b'one\\n\\xff two\\x1b[1A\\r\\nthree')\n"
 
@@ -70,14 +70,14 @@ def piped(folder: Path, *arguments: str, **environment: str) -> tuple[str, str]:
 
 @pytest.mark.soak
 def test_a_stack_goes_up_and_down_on_terminals_of_all_kinds(folder: Path) -> None:
-    """On a wide one with colours, a narrow one without, a dumb one, and through a pipe."""
+    """On a wide one with colors, a narrow one without, a dumb one, and through a pipe."""
     wide = Sized(folder, 80, 24)
     with wide.type("up", "--yes") as terminal:
         assert terminal.end() == 0
         screen = wide.screen(terminal)
     shown = "\n".join(screen.lines)
     assert screen.modes == []
-    assert screen.colours
+    assert screen.colors
     assert max(map(len, screen.lines)) <= 80
     for address in ("node/views-tpu", "ssh/workers", "ssh/watch"):
         assert sum(f"✓ {address} " in line for line in screen.lines) == 1, shown
@@ -90,7 +90,7 @@ def test_a_stack_goes_up_and_down_on_terminals_of_all_kinds(folder: Path) -> Non
         assert terminal.end() == 0
         screen = narrow.screen(terminal)
     shown = "\n".join(screen.lines)
-    assert not COLOURS.search(terminal.shown)
+    assert not COLORS.search(terminal.shown)
     assert any("✓ node/views-" in line and "deleted" in line for line in screen.lines), shown
     assert "down --delete-bucket" in shown
 

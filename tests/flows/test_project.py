@@ -356,8 +356,8 @@ async def test_a_record_that_is_not_understood_is_left_alone(
 
 
 def test_fields_of_a_newer_writer_are_kept() -> None:
-    read = Contents.model_validate_json('{"version": 1, "stack": "s", "colour": "red"}')
-    assert '"colour":"red"' in read.with_down().model_dump_json()
+    read = Contents.model_validate_json('{"version": 1, "stack": "s", "color": "red"}')
+    assert '"color":"red"' in read.with_down().model_dump_json()
 
 
 def test_only_unconditional_grants_are_ours(tmp_path: Path) -> None:

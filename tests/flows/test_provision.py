@@ -326,12 +326,12 @@ async def test_slices_have_a_machine_for_each_worker(make_stack: MakeStack) -> N
 async def test_labels_of_the_stack_file_are_brought_to_what_is_there(make_stack: MakeStack) -> None:
     stack = make_stack()
     await stack.up()
-    labelled = make_stack(name=stack.stack.name, extra="labels: {team: nlp}\n")
-    await labelled.up()
+    labeled = make_stack(name=stack.stack.name, extra="labels: {team: nlp}\n")
+    await labeled.up()
     wanted = {"tpuctl-stack": stack.stack.name, "team": "nlp"}
-    bucket = await ask(labelled, "storage", "get_bucket", stack.stack.bucket)
+    bucket = await ask(labeled, "storage", "get_bucket", stack.stack.bucket)
     assert bucket.labels == wanted
     name = f"projects/local-project/locations/us-central1-b/nodes/{stack.stack.names.node}"
-    node = await ask(labelled, "tpu", "get_node", {"name": name})
+    node = await ask(labeled, "tpu", "get_node", {"name": name})
     assert node.labels == wanted
-    assert (await labelled.plan()).plan.is_empty
+    assert (await labeled.plan()).plan.is_empty

@@ -48,10 +48,10 @@ def test_the_head_is_what_the_hub_reads(job: SimpleNamespace) -> None:
     assert "korean" not in head["tags"]
 
 
-def test_an_unknown_licence_is_said_and_never_guessed(job: SimpleNamespace) -> None:
+def test_an_unknown_license_is_said_and_never_guessed(job: SimpleNamespace) -> None:
     head, body = card(job)
     assert (head["license"], head["license_name"]) == ("other", "that-of-the-text")
-    assert "licence of the text is not noted" in body
+    assert "license of the text is not noted" in body
 
 
 def test_the_body_has_sizes_figures_masks_and_examples(job: SimpleNamespace) -> None:

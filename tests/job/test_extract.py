@@ -213,7 +213,7 @@ def test_plain_text(extract: Any) -> None:
         assert manifest["skipped"] == {"line that is not UTF-8": 1}
 
 
-def test_text_is_normalised(extract: Any) -> None:
+def test_text_is_normalized(extract: Any) -> None:
     # Decomposed as macOS stores it, a byte order mark, spaces that do not break, a soft hyphen.
     text = "\ufeff\u1112\u1161\u11ab\u3000글\u00a0ㅋㅋ\u200b ｈ\u00ad.".encode()
     assert extract("a.txt", text)[0] == [["한 글 ㅋㅋ ｈ."]]

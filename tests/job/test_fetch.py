@@ -66,7 +66,7 @@ def test_the_command_fetches_once(mirror: Mirror, tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "dump").iterdir()) == [NAME, "manifest.json"]
     manifest = json.loads((tmp_path / "dump" / "manifest.json").read_text("utf-8"))
     assert (manifest["wiki"], manifest["date"]) == ("kowiki", "20251101")
-    assert "CC BY-SA" in manifest["licence"]
+    assert "CC BY-SA" in manifest["license"]
     assert manifest["files"][0]["sha1"] == hashlib.sha1(CONTENT).hexdigest()
     assert first.stdout.splitlines()[0].startswith("fetch: kowiki of 20251101, 1 file, 3.0 MB")
     assert "sha1 agrees" in first.stdout

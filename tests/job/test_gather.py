@@ -1,4 +1,4 @@
-"""Korean text out of catalogues, manuals and guides below a made-up root."""
+"""Korean text out of catalogs, manuals and guides below a made-up root."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 
-def catalogue(messages: dict[str, str], charset: str = "UTF-8", order: str = "<") -> bytes:
-    """A compiled catalogue as msgfmt lays it out."""
+def catalog(messages: dict[str, str], charset: str = "UTF-8", order: str = "<") -> bytes:
+    """A compiled catalog as msgfmt lays it out."""
     entries = {"": f"Content-Type: text/plain; charset={charset}\n", **messages}
     keys = sorted(entries)
     encoded = [[key.encode() for key in keys], [entries[key].encode(charset) for key in keys]]
@@ -36,13 +36,11 @@ def root(tmp_path: Path) -> Path:
         "e": "<b>%d</b>개의 꾸러미를 새로 설치해야 합니다.",
         "f": "파일 하나를 지웠습니다 그러합니다\0파일 여러 개를 지웠습니다 그러합니다",
     }
-    write(share / "locale/ko/LC_MESSAGES/one.mo", catalogue(messages))
+    write(share / "locale/ko/LC_MESSAGES/one.mo", catalog(messages))
     again = {"z": "설정을 바꾼 다음에는 프로그램을 다시 시작해야 합니다.", **messages}
-    write(share / "locale/ko_KR/LC_MESSAGES/two.mo", catalogue(again, "EUC-KR", ">"))
-    write(
-        share / "locale/kok/LC_MESSAGES/no.mo", catalogue({"a": "코카니 말이라고 하고 넣은 문장"})
-    )
-    write(share / "locale/ko/LC_MESSAGES/broken.mo", catalogue(messages)[:60])
+    write(share / "locale/ko_KR/LC_MESSAGES/two.mo", catalog(again, "EUC-KR", ">"))
+    write(share / "locale/kok/LC_MESSAGES/no.mo", catalog({"a": "코카니 말이라고 하고 넣은 문장"}))
+    write(share / "locale/ko/LC_MESSAGES/broken.mo", catalog(messages)[:60])
     page = r""".\" a comment that says 한국어로 쓴 설명이지만 보이지 않습니다.
 .TH XZ 1
 .SH 이름

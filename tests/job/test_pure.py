@@ -50,9 +50,9 @@ def test_documents_are_apart_by_empty_lines(job: SimpleNamespace) -> None:
     assert list(job.text.documents(text.splitlines())) == [["하나", "둘 셋"], ["넷"]]
 
 
-def test_normalising_joins_syllables_and_keeps_free_letters(job: SimpleNamespace) -> None:
-    assert job.text.normalise("\u1112\u1161\u11ab") == "\ud55c"
-    assert job.text.normalise("ㅋㅋ ㅎㅏ Ａ") == "ㅋㅋ ㅎㅏ Ａ"
+def test_normalizing_joins_syllables_and_keeps_free_letters(job: SimpleNamespace) -> None:
+    assert job.text.normalize("\u1112\u1161\u11ab") == "\ud55c"
+    assert job.text.normalize("ㅋㅋ ㅎㅏ Ａ") == "ㅋㅋ ㅎㅏ Ａ"
 
 
 @pytest.mark.parametrize(

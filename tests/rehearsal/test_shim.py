@@ -48,9 +48,9 @@ def check_loop(rehearse: Rehearse, python: Path, replicas: int) -> None:
     strategy = first.one(Strategy)
     assert (strategy.name, strategy.replicas, strategy.stands_in) == ("TPUStrategy", replicas, True)
     assert strategy.where.line == first.line("tf.distribute.TPUStrategy(resolver)")
-    made, initialised = first.all(Resolver)
+    made, initialized = first.all(Resolver)
     assert made.where.line == first.line("TPUClusterResolver(")
-    assert initialised.initialised.line == first.line("initialize_tpu_system")
+    assert initialized.initialized.line == first.line("initialize_tpu_system")
     steps = first.all(Step)
     assert [step.number for step in steps] == [1, 2, 3, 4]  # the call that was under way ends
     assert [step.loss for step in steps] == geometric(1.0, 0.36, 4)

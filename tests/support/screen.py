@@ -12,13 +12,13 @@ CONTROL = re.compile(r"\x1b\[(\?)?([0-9;]*)([A-Za-z])")
 class Screen:
     """Lines with a cursor, of which the last ones are seen; wide letters count as one.
 
-    Anything that is neither text, colour, nor one of the movements that it knows, raises.
+    Anything that is neither text, color, nor one of the movements that it knows, raises.
     """
 
     def __init__(self, columns: int, rows: int) -> None:
         self.columns, self.rows = columns, rows
         self.modes: list[str] = []  # that were set or reset, as "25l"
-        self.colours: set[str] = set()
+        self.colors: set[str] = set()
         self._lines = [""]
         self._row = self._column = 0
 
@@ -54,7 +54,7 @@ class Screen:
         if private:
             self.modes.append(number + letter)
         elif letter == "m":
-            self.colours |= set(number.split(";")) - {"", "0"}
+            self.colors |= set(number.split(";")) - {"", "0"}
         elif letter == "A":
             top = max(0, len(self._lines) - self.rows)
             self._row = max(top, self._row - int(number or 1))

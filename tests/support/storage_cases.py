@@ -41,7 +41,7 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True)
 class Case:
-    """One behaviour: some steps in a bucket of their own."""
+    """One behavior: some steps in a bucket of their own."""
 
     name: str
     source: str

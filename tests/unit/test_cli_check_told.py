@@ -159,7 +159,7 @@ def test_on_a_terminal_the_caret_stands_under_its_place(here: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "NO_COLOR", "TERM"])
-def test_colours(here: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_colors(here: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     write(here, train=BROKEN)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)

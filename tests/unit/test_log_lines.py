@@ -129,7 +129,7 @@ def matching(pattern: str, *chunks: bytes, most: int = 1 << 20) -> bytes:
         ("nothing", b""),
     ],
 )
-def test_whole_lines_match_without_their_colours(pattern: str, expected: bytes) -> None:
+def test_whole_lines_match_without_their_colors(pattern: str, expected: bytes) -> None:
     log = (
         b"loss 3\r\nstep 2 \x1b[31mloss\x1b[0m 2\n5%\r10%\r\xff\n" + "손실\n".encode() + b"the end"
     )

@@ -87,7 +87,7 @@ def test_traffic_to_another_region_is_refused_with_its_price(tmp_path: Path) -> 
 
 
 def test_a_node_of_flex_start_is_priced_as_one(tmp_path: Path) -> None:
-    """1.35 dollars a chip in europe-west4, says the catalogue's source."""
+    """1.35 dollars a chip in europe-west4, says the catalog's source."""
     stack = load(
         tmp_path,
         "tpu: {type: v6e-8, capacity: flex-start, queue: {run_for: 4h}, zones: [europe-west4-a]}",

@@ -117,5 +117,5 @@ def test_what_cannot_be_understood_is_told_and_hides_nothing(tmp_path: Path) -> 
 
 
 def test_fields_of_a_newer_shim_are_left_out(tmp_path: Path) -> None:
-    path = written(tmp_path, {"kind": "step", "number": 1, "seconds": 0.5, "colour": "blue"})
+    path = written(tmp_path, {"kind": "step", "number": 1, "seconds": 0.5, "color": "blue"})
     assert read(path) == [Step(number=1, seconds=0.5)]

@@ -1,4 +1,4 @@
-"""Prices of the catalogue against rows quoted from the lists they were taken from."""
+"""Prices of the catalog against rows quoted from the lists they were taken from."""
 
 from __future__ import annotations
 

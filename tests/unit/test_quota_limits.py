@@ -1,4 +1,4 @@
-"""Quota limits and flex-start zones of the catalogue, against what was seen in public reports."""
+"""Quota limits and flex-start zones of the catalog, against what was seen in public reports."""
 
 from __future__ import annotations
 

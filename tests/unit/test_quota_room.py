@@ -48,7 +48,7 @@ def test_what_is_left_of_a_zone() -> None:
 def test_the_region_or_the_addresses_may_be_what_is_short() -> None:
     allowed = {(DEMAND.format("Zone"), HERE): 40.0, (DEMAND.format("Region"), REGION): 24.0}
     room = rooms(allowed, node("europe-west4-b"))[HERE, "on-demand"]
-    assert (room.used, room.nodes, room.bound) == (0, 2, "region"), "of 24 a neighbour has 8"
+    assert (room.used, room.nodes, room.bound) == (0, 2, "region"), "of 24 a neighbor has 8"
     room = rooms(allowed, addresses=(8.0, 7.0))[HERE, "on-demand"]
     assert (room.nodes, room.bound) == (1, "addresses")
     pods = {("TPUV3sPodPerProjectPerZoneForTPUAPI", HERE): 320.0}

@@ -222,7 +222,7 @@ STRATEGY = "strategy = tf.distribute.TPUStrategy(resolver)"
         ("import others\ns = tf.distribute.TPUStrategy(others.connected())", NODE),
     ],
 )
-def test_a_tpu_is_initialised_first(tmp_path: Path, source: str, target: Target) -> None:
+def test_a_tpu_is_initialized_first(tmp_path: Path, source: str, target: Target) -> None:
     check(tmp_path, HEAD + source, target)
 
 

@@ -98,7 +98,7 @@ def test_its_fixes_make_what_edits_make(report: Report, tmp_path: Path) -> None:
     assert head + replacement["insertedContent"]["text"] + tail == "x = f(1, 2)"
 
 
-def test_a_finding_is_recognised_where_its_line_has_moved(report: Report, tmp_path: Path) -> None:
+def test_a_finding_is_recognized_where_its_line_has_moved(report: Report, tmp_path: Path) -> None:
     def prints(one: Report) -> list[str]:
         results = sarif(one, tmp_path)["runs"][0]["results"]
         return [each["partialFingerprints"]["lineHash/v1"] for each in results]

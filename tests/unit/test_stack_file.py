@@ -44,7 +44,7 @@ def test_project_and_type_are_enough(tmp_path: Path) -> None:
 
 def test_without_zones_the_cheapest_is_taken(tmp_path: Path) -> None:
     stack = load_stack(write(tmp_path, MINIMAL))
-    # 2.0 dollars a chip in these, 2.2 in europe-west4-a, says the catalogue's source.
+    # 2.0 dollars a chip in these, 2.2 in europe-west4-a, says the catalog's source.
     assert stack.zone in {"us-central1-a", "us-central1-b", "us-central1-f", "us-east1-d"}
     assert stack.price is not None
     assert stack.price.per_hour == pytest.approx(8.0)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
 # Programs that are judged, which nobody imports.
-DATA = [TESTS / "corpus" / name for name in ("labelled", "programs", "scripts")]
+DATA = [TESTS / "corpus" / name for name in ("labeled", "programs", "scripts")]
 EDIT = re.compile(r"sys\.path(\.(append|extend|insert|pop|remove)\(|\[[^]]*\] = | \+?= )")
 # Files that may edit sys.path, and how often: other Pythons and isolated ones have no other way.
 EDITS = {

@@ -262,7 +262,7 @@ def test_a_region_in_a_terminal_that_became_narrower() -> None:
 
 
 def test_standings_have_marks_of_their_own() -> None:
-    """What colours say is said without them."""
+    """What colors say is said without them."""
     from tpuctl.view.progress_tree import MARKS, PLAIN_MARKS, STYLES
 
     for marks in (MARKS, PLAIN_MARKS):

@@ -80,7 +80,7 @@ def test_a_terminal_keeps_the_tree_as_a_record(
     screen.feed(terminal.shown)
     lines = screen.lines
     assert screen.modes == []  # the cursor was never hidden, nor another screen shown
-    assert bool(screen.colours & {"31", "32", "35"}) == (not flags)
+    assert bool(screen.colors & {"31", "32", "35"}) == (not flags)
     assert sum("bucket/b" in line and "created" in line for line in lines) <= 1
     assert sum("✗ node/" in line and "tpu-63 " in line for line in lines) == 1
     assert sum("63 done" in line for line in lines) == 1

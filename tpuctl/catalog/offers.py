@@ -102,7 +102,7 @@ def matching(word: str, known: Iterable[str]) -> tuple[str, ...]:
 
 
 def generations() -> tuple[str, ...]:
-    """Of the catalogue, oldest first: v2, v3, v4, v5e, …"""
+    """Of the catalog, oldest first: v2, v3, v4, v5e, …"""
     return tuple(dict.fromkeys(one.generation for one in accelerator_types().values()))
 
 

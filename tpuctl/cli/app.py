@@ -158,7 +158,7 @@ def root(
     ] = False,
     no_color: Annotated[
         bool,
-        typer.Option("--no-color", envvar="TPUCTL_NO_COLOR", show_envvar=False, help="No colours."),
+        typer.Option("--no-color", envvar="TPUCTL_NO_COLOR", show_envvar=False, help="No colors."),
     ] = False,
     yes: Annotated[
         bool,

@@ -45,7 +45,7 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = {
         "cp": Entry("machine", "copy files"),
         "forward": Entry("machine", "reach a worker's port"),
     },
-    "Catalogue": {
+    "Catalog": {
         "types": Entry("catalog", "TPU types"),
         "zones": Entry("catalog", "where they are offered"),
         "runtimes": Entry("catalog", "what they run"),

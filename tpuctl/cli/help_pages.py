@@ -1,4 +1,4 @@
-"""Help as it is shown: one screen each, in plain text, read as well without colour.
+"""Help as it is shown: one screen each, in plain text, read as well without color.
 
 The page of the root needs no command, and nothing of typer: it is there at once.
 """

@@ -207,7 +207,7 @@ def _compile(
 
 
 def _dim(state: State, emit: Emit) -> Emit:
-    """The script's own words stand back in a terminal with colours."""
+    """The script's own words stand back in a terminal with colors."""
     import os
     from dataclasses import replace
 

@@ -370,6 +370,6 @@ async def _wait_for_access(transport: Transport, bucket: str, say: Say, seconds:
             "Machine may not use the bucket",
             f"worker {transport.worker}, gs://{bucket}: {last}",
             hint="Something takes the grants away, or forbids their use: look at the bucket's "
-            "policy and at the organisation's policies.",
+            "policy and at the organization's policies.",
         )
     done.checked(f"worker {transport.worker}: asking for gs://{bucket}")

@@ -13,11 +13,11 @@ __all__ = ["LineFilter", "LineNames"]
 
 # Of a line that does not end, what is looked at or held before it goes on.
 MOST = 1 << 20
-COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+COLORS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 class LineFilter:
-    """Lets whole lines through in which the pattern is found; colours are no part of them.
+    """Lets whole lines through in which the pattern is found; colors are no part of them.
 
     Of a line longer than a megabyte the first megabyte decides.
     """
@@ -59,7 +59,7 @@ class LineFilter:
     def _matches(self, line: bytes) -> bool:
         text = line.rstrip(b"\r\n").decode("utf-8", "replace")
         if "\x1b" in text:
-            text = COLOURS.sub("", text)
+            text = COLORS.sub("", text)
         return self._pattern.search(text) is not None
 
 

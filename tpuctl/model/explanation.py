@@ -14,7 +14,7 @@ __all__ = ["CONTROL", "Explanation", "telling_lines"]
 
 BEFORE, AFTER = 6, 3  # lines around the one that tells
 LONGEST = 400  # characters of a line
-# What colours and moves on a terminal, and other characters that nobody reads.
+# What colors and moves on a terminal, and other characters that nobody reads.
 CONTROL = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f]"
 )

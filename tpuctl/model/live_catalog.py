@@ -1,4 +1,4 @@
-"""What the API lists in each zone, held against what the catalogue knows."""
+"""What the API lists in each zone, held against what the catalog knows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Listed:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The catalogue's names by zone beside the API's. Zones that did not answer are left out."""
+    """The catalog's names by zone beside the API's. Zones that did not answer are left out."""
 
     known: Mapping[str, frozenset[str]]
     listed: Listed
@@ -44,7 +44,7 @@ class Comparison:
 
     @property
     def new(self) -> list[tuple[str, str]]:
-        """Name and zone of what the API lists and the catalogue lacks."""
+        """Name and zone of what the API lists and the catalog lacks."""
         return sorted(
             (name, zone)
             for zone, names in self.listed.by_zone.items()
@@ -53,7 +53,7 @@ class Comparison:
 
     @property
     def gone(self) -> list[tuple[str, str]]:
-        """Name and zone of what the catalogue has and the API does not list."""
+        """Name and zone of what the catalog has and the API does not list."""
         return sorted(
             (name, zone)
             for zone, names in self.known.items()

@@ -19,7 +19,7 @@ __all__ = ["QuotaLine", "QuotaReport", "Region", "amount_taken", "compute_lines"
 
 FLOATING = ("spot", "preemptible", "flex-start")
 SSD = ("pd-balanced", "pd-ssd")
-OWN_CPUS = ("n2", "n2d", "c2", "c2d")  # other families of the catalogue count as CPUS
+OWN_CPUS = ("n2", "n2d", "c2", "c2d")  # other families of the catalog count as CPUS
 
 
 @dataclass(frozen=True)

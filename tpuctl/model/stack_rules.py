@@ -41,7 +41,7 @@ __all__ = ["chosen_zones", "egress_note", "problems_of", "usual_machine_type"]
 LONGEST_RUN = 7 * 86400.0  # of flex-start, as Google documents it
 NODE_GENERATIONS = ("v2", "v3")  # TPU nodes were never offered for later ones
 USUAL_MACHINES = ("n1-standard-1", "e2-standard-2", "n2-standard-2")
-# Families without prices in the catalogue (cloud.google.com/compute/docs/machine-resource):
+# Families without prices in the catalog (cloud.google.com/compute/docs/machine-resource):
 # whether they have such a type is for Compute Engine to say.
 OTHER_FAMILIES = re.compile(
     r"custom|a[234]x?|c[234]d?|c4a|f1|g[124]|h3|h4d|m[1-4]|n4[ad]?|t2[ad]|x4|z3"
@@ -68,7 +68,7 @@ def chosen_zones(file: StackFile, accelerator: AcceleratorType) -> tuple[str, ..
 
 
 def problems_of(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
-    """Why no stack can be made of the file, as far as the catalogue knows.
+    """Why no stack can be made of the file, as far as the catalog knows.
 
     What is there already may be looked at and taken away all the same.
     """

@@ -51,7 +51,7 @@ class Query:
         return {"parent": f"projects/{self.project}/locations/-"}
 
     def aggregated(self, collection: str) -> Iterator[tuple[str, Any]]:
-        """Each labelled resource of a collection, with the zone or region it is in.
+        """Each labeled resource of a collection, with the zone or region it is in.
 
         An answer has every scope there is: those with nothing are passed over before they are
         wrapped.
@@ -125,7 +125,7 @@ class StackResource(CloudKind):
         return frozenset()
 
     def is_ours(self, observed: Any) -> bool:
-        """Whether what is there was made for the stack. What cannot be labelled is described so."""
+        """Whether what is there was made for the stack. What cannot be labeled is described so."""
         return bool(observed.description == self.stack.names.ownership)
 
     def removal(self, observed: Any | None) -> Change:

@@ -31,7 +31,7 @@ from tpuctl.view.progress_tree import Look, Tree
 __all__ = ["Console"]
 
 LOG = "job/log"  # the phase of a run in which the job's log is shown
-# Colours that can be read on dark and on light; the words beside them say the same.
+# Colors that can be read on dark and on light; the words beside them say the same.
 ERROR, WARNING = "bold red", "bold magenta"
 
 

@@ -34,7 +34,7 @@ def draw(
         if value is None:
             continue
         level = round((high - value) / (high - low) * (rows - 1)) if high > low else rows // 2
-        # What lies between two neighbours is filled, so that a steep fall is seen as one line.
+        # What lies between two neighbors is filled, so that a steep fall is seen as one line.
         start = level if before is None else before
         for row in range(min(level, start), max(level, start) + 1):
             bit = DOTS[place % 2][row % 4] if not plain else 1

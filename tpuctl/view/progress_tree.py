@@ -151,7 +151,7 @@ class Tree:
 
 
 def _of_words(style: str) -> str:
-    """Words are coloured where something is wrong: green is hard to read on white."""
+    """Words are colored where something is wrong: green is hard to read on white."""
     return "" if style in ("bold", "green") else style
 
 

@@ -372,7 +372,7 @@ class Forwarded(TypedDict):
 
 
 class TypesOffered(TypedDict):
-    """`read` is the day of the catalogue; `live` what Google answered, where it was asked."""
+    """`read` is the day of the catalog; `live` what Google answered, where it was asked."""
 
     read: str
     types: list[Object]

@@ -1,4 +1,4 @@
-"""Lines of source files that are shown or recognised."""
+"""Lines of source files that are shown or recognized."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results on stdout: tables that read well in 80 columns, with or without colour."""
+"""Results on stdout: tables that read well in 80 columns, with or without color."""
 
 from __future__ import annotations
 

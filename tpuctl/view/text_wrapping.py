@@ -15,7 +15,7 @@ def columns(text: str) -> int:
 
 
 def plain(text: str) -> str:
-    """Without what would move the cursor or change colours; tabs become spaces."""
+    """Without what would move the cursor or change colors; tabs become spaces."""
     return "".join(
         TAB if one == "\t" else one if one.isprintable() else "\N{REPLACEMENT CHARACTER}"
         for one in text

@@ -1,6 +1,6 @@
 """Collect the Korean text that a computer already holds into `data/*.txt`.
 
-Message catalogues, manual pages and guides of installed programs are translated prose: a few
+Message catalogs, manual pages and guides of installed programs are translated prose: a few
 megabytes of real Korean on an ordinary Linux machine. Run this where `tpuctl run` starts; the
 files travel with the job. Standard library only.
 
@@ -31,7 +31,7 @@ __all__ = [
     "korean_sentences",
     "main",
     "manual_paragraphs",
-    "read_catalogue",
+    "read_catalog",
 ]
 
 # A folder is Korean when it is called ko, ko_KR, ko.UTF-8 and so on; "kok" (Konkani) is not.
@@ -76,22 +76,22 @@ class Source:
     paragraphs: Callable[[bytes], Iterable[str]]
 
 
-def read_catalogue(content: bytes) -> list[str]:
-    """Return the translations in a compiled message catalogue (GNU `.mo`), in stored order.
+def read_catalog(content: bytes) -> list[str]:
+    """Return the translations in a compiled message catalog (GNU `.mo`), in stored order.
 
-    Plural forms come as separate strings. Raises ValueError for anything that is no catalogue.
+    Plural forms come as separate strings. Raises ValueError for anything that is no catalog.
     """
     order = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}.get(content[:4])
     if order is None:
-        raise ValueError("not a message catalogue")
+        raise ValueError("not a message catalog")
     try:
         count, _, table = struct.unpack_from(f"{order}3I", content, 8)
         if table + count * 8 > len(content):
-            raise ValueError("the message catalogue is cut short")
+            raise ValueError("the message catalog is cut short")
         entries = struct.iter_unpack(f"{order}2I", content[table : table + count * 8])
         raw = [content[offset : offset + length] for length, offset in entries]
     except struct.error as error:
-        raise ValueError("the message catalogue is cut short") from error
+        raise ValueError("the message catalog is cut short") from error
     charset = "utf-8"
     if raw and (found := re.search(rb"charset=([\w-]+)", raw[0])):
         charset = found.group(1).decode("ascii")
@@ -112,9 +112,9 @@ def clean_message(message: str) -> str:
     return EMPTY_PAIR.sub("", EMPTY_PAIR.sub("", message))
 
 
-def catalogue_paragraphs(content: bytes) -> Iterator[str]:
-    """Yield each message of a catalogue, its wrapped lines joined."""
-    for message in read_catalogue(content):
+def catalog_paragraphs(content: bytes) -> Iterator[str]:
+    """Yield each message of a catalog, its wrapped lines joined."""
+    for message in read_catalog(content):
         yield from joined_lines(clean_message(message).splitlines())
 
 
@@ -205,7 +205,7 @@ SOURCES = (
             "{root}/locale-langpack/{ko}/LC_MESSAGES/*.mo",
             "{root}/vim/vim*/lang/{ko}/LC_MESSAGES/*.mo",
         ),
-        catalogue_paragraphs,
+        catalog_paragraphs,
     ),
 )
 

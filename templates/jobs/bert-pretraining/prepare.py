@@ -129,7 +129,7 @@ def fetch_stage(options: argparse.Namespace) -> None:
     folder = files.join(options.data, "dump")
     manifest = fetch.fetch(dump, folder, client)
     size = sum(file["bytes"] for file in manifest["files"])
-    say(f"dump: {dump.wiki} of {dump.date}, {megabytes(size)} in {folder} ({manifest['licence']})")
+    say(f"dump: {dump.wiki} of {dump.date}, {megabytes(size)} in {folder} ({manifest['license']})")
 
 
 def extract_stage(options: argparse.Namespace) -> None:

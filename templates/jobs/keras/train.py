@@ -108,10 +108,10 @@ def examples(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Draw images, of shape (count, SIDE, SIDE, 1) from 0 to 1, and say what is on each."""
     random = np.random.default_rng(seed)
     labels = random.integers(len(KINDS), size=count)
-    centre = random.uniform(10, SIDE - 10, size=(2, count, 1, 1))
+    center = random.uniform(10, SIDE - 10, size=(2, count, 1, 1))
     size = random.uniform(4, 9, size=(count, 1, 1))
     rows, columns = np.mgrid[:SIDE, :SIDE]
-    down, across = np.abs(rows - centre[0]), np.abs(columns - centre[1])
+    down, across = np.abs(rows - center[0]), np.abs(columns - center[1])
     drawn = np.select(
         [labels[:, None, None] == 0, labels[:, None, None] == 1],
         [np.hypot(down, across) < size, np.maximum(down, across) < size],

@@ -96,14 +96,14 @@ def choose_strategy() -> tf.distribute.Strategy:
 
 
 def dataset(context: tf.distribute.InputContext, share: int) -> tf.data.Dataset:
-    """One host's batches, of one replica's share each: points around the centres of ten clouds."""
-    centres = tf.random.stateless_normal([KINDS, WIDTH], seed=[1, 1])
+    """One host's batches, of one replica's share each: points around the centers of ten clouds."""
+    centers = tf.random.stateless_normal([KINDS, WIDTH], seed=[1, 1])
 
     def batch(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         seed = tf.stack([number, tf.constant(context.input_pipeline_id, tf.int64)])
         labels = tf.random.stateless_uniform([share], seed, maxval=KINDS, dtype=tf.int32)
         noise = tf.random.stateless_normal([share, WIDTH], seed, stddev=2.0)
-        return tf.gather(centres, labels) + noise, labels
+        return tf.gather(centers, labels) + noise, labels
 
     return tf.data.Dataset.counter().map(batch, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 

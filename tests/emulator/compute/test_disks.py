@@ -18,7 +18,7 @@ def make(engine: Any, name: str, **more: Any) -> Any:
     return engine.disks.get({**engine.place, "disk": name}, timeout=10)
 
 
-async def test_disks_are_made_listed_labelled_and_deleted(engine: Any) -> None:
+async def test_disks_are_made_listed_labeled_and_deleted(engine: Any) -> None:
     def run() -> None:
         made = make(engine, "data", size_gb=200, labels={"tpuctl-stack": "a"})
         assert (made.size_gb, made.status) == (200, "READY")
@@ -118,7 +118,7 @@ async def test_who_deletes_what_is_listed_misses_nothing(engine: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_snapshots_are_taken_listed_labelled_used_and_deleted(engine: Any) -> None:
+async def test_snapshots_are_taken_listed_labeled_used_and_deleted(engine: Any) -> None:
     project = {"project": "local-project"}
 
     def run() -> None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.append(str(Path(sys.argv[1]).parent))  # last: its neighbours' names are common ones
+sys.path.append(str(Path(sys.argv[1]).parent))  # last: its neighbors' names are common ones
 
 import numpy as np
 import tensorflow as tf

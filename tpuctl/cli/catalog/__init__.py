@@ -1,4 +1,4 @@
-"""The commands of the catalogue: types, zones, runtimes, prices, quota; offline, or asked live."""
+"""The commands of the catalog: types, zones, runtimes, prices, quota; offline, or asked live."""
 
 from __future__ import annotations
 
@@ -18,4 +18,4 @@ def register(app: typer.Typer) -> None:
     from tpuctl.cli.catalog.zones import zones
 
     for command in (types, zones, runtimes, prices, quota):
-        app.command(rich_help_panel="Catalogue")(command)
+        app.command(rich_help_panel="Catalog")(command)

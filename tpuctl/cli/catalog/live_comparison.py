@@ -20,7 +20,7 @@ SHOWN = 10  # differences that are told one by one
 
 @dataclass(frozen=True)
 class Live:
-    """What the API said, beside the catalogue."""
+    """What the API said, beside the catalog."""
 
     project: str
     compared: Comparison
@@ -44,7 +44,7 @@ class Live:
         where = f"{len(compared.zones)} zone{'s' if len(compared.zones) != 1 else ''}"
         told = [f"Asked for project {self.project} in {where}."]
         if not compared.new and not compared.gone:
-            told[0] += " All is as in the catalogue."
+            told[0] += " All is as in the catalog."
         for word, found in (("New", compared.new), ("Gone", compared.gone)):
             told += (f"{word}: {text}" for text in _by_name(found))
         told += (f"No answer from {zone}: {why}." for zone, why in compared.listed.unread.items())
@@ -72,9 +72,9 @@ def ask(
     zone: str = "",
     region: str = "",
 ) -> Live:
-    """Ask each zone that the options name, or all: also those that the catalogue does not know.
+    """Ask each zone that the options name, or all: also those that the catalog does not know.
 
-    `known` tells the catalogue's names in a zone, `is_meant` which of the API's were asked for.
+    `known` tells the catalog's names in a zone, `is_meant` which of the API's were asked for.
     """
     from tpuctl.flows.live_catalog import listed_in, listed_zones
     from tpuctl.model.live_catalog import Comparison

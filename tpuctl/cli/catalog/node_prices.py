@@ -1,6 +1,6 @@
 """What `prices` shows of nodes: a type by zone, types where they are cheapest, what a budget pays.
 
-The figures are the catalogue's, or those of Google's list where that was asked.
+The figures are the catalog's, or those of Google's list where that was asked.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Shown:
                 _say(f"{paid.amount} would last {paid.hours_of(least.per_hour):,.1f} hours of it.")
 
     def _differences(self) -> list[Row]:
-        """Where Google's list tells another price than the catalogue, or only one of them does."""
+        """Where Google's list tells another price than the catalog, or only one of them does."""
         from tpuctl.catalog import node_price
 
         found: list[Row] = []
@@ -192,7 +192,7 @@ class Shown:
                                 "type": one.name,
                                 "zone": zone,
                                 "capacity": capacity,
-                                "catalogue": before.per_hour if before else None,
+                                "catalog": before.per_hour if before else None,
                                 "google": now.per_hour if now else None,
                             }
                         )
@@ -210,17 +210,17 @@ class Shown:
             return
         found = self._differences()
         if not found:
-            _say("All is as in the catalogue.")
+            _say("All is as in the catalog.")
             return
         for one in found[:SHOWN]:
             what = f"{one['type']} in {one['zone']}, {TITLES[one['capacity']]}"
             if one["google"] is None:
-                _say(f"No SKU surely tells {what}; the catalogue has {money(one['catalogue'])}.")
-            elif one["catalogue"] is None:
-                _say(f"New: {what}: {money(one['google'])}; the catalogue has none.")
+                _say(f"No SKU surely tells {what}; the catalog has {money(one['catalog'])}.")
+            elif one["catalog"] is None:
+                _say(f"New: {what}: {money(one['google'])}; the catalog has none.")
             else:
-                now, before = money(one["google"]), money(one["catalogue"])
-                _say(f"Changed: {what}: {now}; the catalogue has {before}.")
+                now, before = money(one["google"]), money(one["catalog"])
+                _say(f"Changed: {what}: {now}; the catalog has {before}.")
         if len(found) > SHOWN:
             _say(f"And {len(found) - SHOWN} more differ; --json has them all.")
 

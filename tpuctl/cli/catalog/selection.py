@@ -1,4 +1,4 @@
-"""Options by which the commands of the catalogue choose, sort and cut what they show."""
+"""Options by which the commands of the catalog choose, sort and cut what they show."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def chosen(
     max_chips: int | None = None,
     is_live: bool = False,
 ) -> Choice:
-    """What the options name. Raises Usage for names that the catalogue does not know.
+    """What the options name. Raises Usage for names that the catalog does not know.
 
     With `is_live` zones and regions may be new: the API knows better.
     """
@@ -150,7 +150,7 @@ def capacities(text: str) -> tuple[Capacity, ...]:
 
 
 def places(zone: str, region: str, also: Collection[str] = ()) -> tuple[str, ...]:
-    """The zones that the options name; without any, all. `also` is known beside the catalogue's."""
+    """The zones that the options name; without any, all. `also` is known beside the catalog's."""
     from tpuctl.catalog import region_of
     from tpuctl.catalog import zones as every_zone
     from tpuctl.errors import Usage
@@ -246,7 +246,7 @@ def asked_live(state: State, project: str) -> Tpuctl:
         raise Usage(
             "Which project?",
             f"--live asks in a project: none is named, and there is no {state.stack_file}",
-            hint="Name it, or leave --live out to see the catalogue:\n"
+            hint="Name it, or leave --live out to see the catalog:\n"
             f"    {state.typed_anywhere} {state.command} --live --project my-project",
             where="--live",
         )
@@ -313,7 +313,7 @@ def finish(
         for sentence in told.sentences() if told is not None else ():
             print(sentence)
         if not rows:
-            typer.echo("Nothing in the catalogue is like that.", err=True)
+            typer.echo("Nothing in the catalog is like that.", err=True)
         elif more:
             text, command = more
             then(state, text, command.format(**rows[0]))

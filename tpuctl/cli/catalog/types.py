@@ -154,7 +154,7 @@ def _row(one: AcceleratorType, choice: Choice) -> Row:
 
 
 def _unknown(name: str) -> Row:
-    """A type that the API lists and the catalogue does not know."""
+    """A type that the API lists and the catalog does not know."""
     names = ("generation", "chips", "workers", "devices", "topology", "hbm_gb")
     prices = ("on_demand", "on_demand_zone", "spot", "spot_zone")
     return {"type": name, "zones": [], "tpu_api": True, **dict.fromkeys((*names, *prices))}

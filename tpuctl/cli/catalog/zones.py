@@ -142,7 +142,7 @@ def _row(zone: str, choice: Choice) -> Row | None:
 
 
 def _unknown(zone: str) -> Row:
-    """A zone that the API lists types in and the catalogue does not."""
+    """A zone that the API lists types in and the catalog does not."""
     from tpuctl.catalog import region_of
 
     names = ("types", "most_chips", "on_demand", "spot")

@@ -1,4 +1,4 @@
-"""What Tab offers: names from the catalogue, the templates, stack files nearby, and `seen`.
+"""What Tab offers: names from the catalog, the templates, stack files nearby, and `seen`.
 
 Every function here answers at once, from this machine alone, and never fails: it is called while
 somebody types.

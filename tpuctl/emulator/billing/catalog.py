@@ -1,6 +1,6 @@
-"""Cloud Billing's catalogue, v1: the services and the SKUs that TPUs are charged by.
+"""Cloud Billing's catalog, v1: the services and the SKUs that TPUs are charged by.
 
-What is charged comes from the catalogue of tpuctl; the shapes are those that public programs read:
+What is charged comes from the catalog of tpuctl; the shapes are those that public programs read:
 
 - Compute Engine (6F81-5844-456A) has v5e, v5p, v6e and tpu7x by chip and hour, a SKU for each
   region: `TpuV6e running in Columbus`, `TpuV6e attached to Spot Preemptible VMs running in
@@ -8,7 +8,7 @@ What is charged comes from the catalogue of tpuctl; the shapes are those that pu
   flex-start. Beside them stand others of the same chips with prices of their own:
   `Capacity Optimized TpuV6e running in …`, `Reserved TpuV5p in … in Calendar Mode`,
   `Commitment v1: TpuV5p running in … for 3 Years`. TPU7x has one SKU for several regions,
-  `TPU7x running in Americas`. From rows of the real catalogue that public tests quote (2026-06-14
+  `TPU7x running in Americas`. From rows of the real catalog that public tests quote (2026-06-14
   and 2026-08-07).
 - Cloud TPU (E000-3F24-B8AA) has v2, v3 and v4 by eight TensorCores and hour: `TPU-v2 Accelerator
   USA`, `Tpu-v4 Pod Accelerator USA` (public listings), and preemptible ones of usage type OnDemand
@@ -42,7 +42,7 @@ SERVICES = {TPU: "Cloud TPU", COMPUTE: "Compute Engine"}
 BY_CHIP = {"v5e": "V5e", "v5p": "V5p", "v6e": "V6e", "tpu7x": "7x"}
 CORES_OF_A_DEVICE = 8
 MOST = 5000  # SKUs of a page, as the method's description has it
-EFFECTIVE = datetime(2026, 6, 1, tzinfo=UTC)  # no catalogue says since when a price has held
+EFFECTIVE = datetime(2026, 6, 1, tzinfo=UTC)  # no catalog says since when a price has held
 KNOWN_IDS = {"TPU-v2 Accelerator USA": "3B3D-4CB4-AECC"}
 PLACES = {
     "asia-east1": "Taiwan",
@@ -65,7 +65,7 @@ PLACES = {
     "us-west1": "Oregon",
     "us-west4": "Las Vegas",
 }
-# By price class of the catalogue: how the older service calls what is charged.
+# By price class of the catalog: how the older service calls what is charged.
 DEVICES = {
     "v2-8": "TPU-v2 Accelerator",
     "v2-pod": "Tpu-v2 Pod Accelerator",

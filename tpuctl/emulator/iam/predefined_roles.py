@@ -50,7 +50,7 @@ class PredefinedRole:
 
 
 @dataclass(frozen=True)
-class _Catalogue:
+class _Catalog:
     verbs: dict[str, frozenset[str]]  # by "tpu.nodes"
     complete: frozenset[str]  # services whose permissions are all known
     not_in_projects: tuple[str, ...]
@@ -59,8 +59,8 @@ class _Catalogue:
 
 def known_permissions(*, for_projects: bool = False) -> list[str]:
     """Every permission that is known by name, in order."""
-    catalogue = _load()
-    names = [f"{resource}.{verb}" for resource in catalogue.verbs for verb in _verbs(resource)]
+    catalog = _load()
+    names = [f"{resource}.{verb}" for resource in catalog.verbs for verb in _verbs(resource)]
     return sorted(name for name in names if not for_projects or not _is_above_projects(name))
 
 
@@ -96,11 +96,11 @@ def _exists(name: str) -> bool:
     """Of services that are listed in part, any well-formed name of a resource not listed passes."""
     if not _SHAPE.fullmatch(name):
         return False
-    catalogue = _load()
+    catalog = _load()
     service, resource, verb = name.split(".", 2)
-    verbs = catalogue.verbs.get(f"{service}.{resource}")
+    verbs = catalog.verbs.get(f"{service}.{resource}")
     if verbs is None:
-        return service not in catalogue.complete
+        return service not in catalog.complete
     return verb in verbs
 
 
@@ -121,11 +121,11 @@ def _resources(service: str, verbs: Iterable[str]) -> list[str]:
 
 
 @cache
-def _load() -> _Catalogue:
+def _load() -> _Catalog:
     text = files("tpuctl.emulator.iam").joinpath("predefined_roles.toml").read_text("utf-8")
     data = tomllib.loads(text)
     verbs = {resource: frozenset(words.split()) for resource, words in data["permissions"].items()}
-    return _Catalogue(
+    return _Catalog(
         verbs=verbs,
         complete=frozenset(data["complete"]),
         not_in_projects=tuple(data["not_in_projects"]),

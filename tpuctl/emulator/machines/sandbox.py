@@ -269,7 +269,7 @@ def _become(request: dict[str, Any], files: list[int], *, controlling: bool) -> 
 
 
 def main(descriptor: int) -> None:
-    # Neighbours in this folder, where an isolated program does not look by itself.
+    # Neighbors in this folder, where an isolated program does not look by itself.
     sys.path.insert(0, os.path.dirname(__file__))
     kernel: Any = importlib.import_module("sandbox_view")
     control = socket.socket(fileno=descriptor)

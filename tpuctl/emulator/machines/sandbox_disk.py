@@ -113,7 +113,7 @@ def escaped(path: str) -> str:
 
 
 def main(pid: int, request: dict[str, Any]) -> None:
-    # A neighbour in this folder, where an isolated program does not look by itself.
+    # A neighbor in this folder, where an isolated program does not look by itself.
     sys.path.insert(0, os.path.dirname(__file__))
     kernel: Any = importlib.import_module("sandbox_view")
     try:

@@ -55,7 +55,7 @@ _REGIONS: Mapping[str, tuple[str, int]] = {
     "us-west3": ("abc", 180),
     "us-west4": ("abc", 182),
 }
-_FIRST_FREE = 232  # for regions of the catalogue that the table above does not know
+_FIRST_FREE = 232  # for regions of the catalog that the table above does not know
 
 
 def region_of(zone: str) -> str:

@@ -105,7 +105,7 @@ class Directory:
     ) -> Project:
         """Make a project. An ordinary new one: its `default` network comes with Compute Engine.
 
-        Real organisations may forbid that network; this one does not.
+        Real organizations may forbid that network; this one does not.
         """
         project: Project = {
             "id": project_id,

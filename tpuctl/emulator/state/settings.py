@@ -17,7 +17,7 @@ __all__ = ["DEFAULTS", "Settings"]
 DEFAULTS: Mapping[str, Any] = {
     "nodes": "allowed",  # or "denied": creation of TPU nodes (API v1) is refused as Google does
     "quota": {},  # {"LIMIT-ID": {"zone or region": cores or chips}}; what is absent is unlimited
-    "policies": [],  # organisation policy constraints in force: "compute.vmExternalIpAccess"
+    "policies": [],  # organization policy constraints in force: "compute.vmExternalIpAccess"
     "denied_permissions": [],  # what nobody may, not even the owner: "tpu.nodes.create"
     "propagation": 0,  # seconds until a changed policy is felt; it is shown at once
     "reservations": [],  # those that there are: "projects/P/locations/Z/reservations/R"

@@ -1,4 +1,4 @@
-"""What Cloud TPU offers where, from the catalogue, and its refusals of what it does not offer."""
+"""What Cloud TPU offers where, from the catalog, and its refusals of what it does not offer."""
 
 from __future__ import annotations
 

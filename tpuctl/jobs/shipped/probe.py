@@ -40,7 +40,7 @@ class Probe:
     def __init__(self, bucket: str) -> None:
         self.bucket = bucket
         self.name = f"{FOLDER}/{os.getpid()}-{time.time_ns()}"
-        self.opener = urllib.request.build_opener()  # honours https_proxy and SSL_CERT_FILE
+        self.opener = urllib.request.build_opener()  # honors https_proxy and SSL_CERT_FILE
         self.direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def round(self) -> None:

@@ -25,7 +25,7 @@ class Account:
     """Requests to Google's APIs with the machine's own account."""
 
     def __init__(self) -> None:
-        # Honours https_proxy and SSL_CERT_FILE. One context for all requests: to read all the
+        # Honors https_proxy and SSL_CERT_FILE. One context for all requests: to read all the
         # authorities that a system trusts takes longer than a request.
         secure = urllib.request.HTTPSHandler(context=ssl.create_default_context())
         self.opener = urllib.request.build_opener(secure)

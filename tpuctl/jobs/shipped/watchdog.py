@@ -277,7 +277,7 @@ class Cloud:
         self.is_local = self.host.startswith("127.")
         self.tag = "0"  # of the last value read
         self.clock = Clock()
-        self.opener = urllib.request.build_opener()  # honours https_proxy and SSL_CERT_FILE
+        self.opener = urllib.request.build_opener()  # honors https_proxy and SSL_CERT_FILE
         self.direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def metadata(self, path: str, put: str | None = None, seconds: float = 0.0) -> str | None:

@@ -18,7 +18,7 @@ from tpuctl.model.cost import dollars
 
 __all__ = [
     "PEAK",
-    "UTILISATION",
+    "UTILIZATION",
     "Chips",
     "Estimate",
     "estimate",
@@ -37,7 +37,7 @@ PEAK = {
     "v5p": 459e12,
     "v6e": 918e12,
 }
-UTILISATION = (0.15, 0.5)  # what training reaches of it where arithmetic decides
+UTILIZATION = (0.15, 0.5)  # what training reaches of it where arithmetic decides
 LEAST_SECONDS = 0.002  # of a step at the best: below that, starting it takes as long
 LEAST_INTENSITY = 50.0  # operations for each byte of the program: below that, memory decides
 
@@ -84,7 +84,7 @@ def estimate(
         return Estimate("the arithmetic of its step cannot be counted")
     if program_bytes and operations / program_bytes < LEAST_INTENSITY:
         return Estimate("its step moves more data than it computes with")
-    low, high = (operations / (chips.chips * peak * share) for share in reversed(UTILISATION))
+    low, high = (operations / (chips.chips * peak * share) for share in reversed(UTILIZATION))
     if low < LEAST_SECONDS:
         return Estimate("its step is too small for these chips: starting it would take longest")
     if steps is None:

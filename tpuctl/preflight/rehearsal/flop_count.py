@@ -1,4 +1,4 @@
-"""How many floating-point operations a program takes, from its HLO text before optimisation.
+"""How many floating-point operations a program takes, from its HLO text before optimization.
 
 Counted are multiplications and additions of `dot` and `convolution`, which are nearly all of what
 a chip's published peak speaks of. None where that cannot be told: a loop around them may run any

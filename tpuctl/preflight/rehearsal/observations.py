@@ -116,10 +116,10 @@ class Strategy(Observation):
 
 @dataclass(frozen=True, kw_only=True)
 class Resolver(Observation):
-    """A TPUClusterResolver was made (`where`), or the TPU system initialised (`initialised`)."""
+    """A TPUClusterResolver was made (`where`), or the TPU system initialized (`initialized`)."""
 
     where: Where | None = None
-    initialised: Where | None = None
+    initialized: Where | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +130,7 @@ class Compiled(Observation):
     where: Where | None = None
     seconds: float = 0.0
     shapes: tuple[Shape, ...] = ()
-    dynamic: int | None = None  # bounded dynamic dimensions in the program before optimisation
+    dynamic: int | None = None  # bounded dynamic dimensions in the program before optimization
     peak: int | None = None  # bytes: arguments, results and temporaries
     program: str | None = None  # a file with its text; of a function's first compilation alone
     trains: bool = True  # it computes gradients; False for evaluation, prediction and others
@@ -288,7 +288,7 @@ def _value(name: str, plain: Any) -> Any:
     """A field's value: these names mean the same in all kinds."""
     if plain is None:
         return None
-    if name in ("where", "initialised"):
+    if name in ("where", "initialized"):
         return _where(plain)
     if name == "shapes":
         return tuple(_shape(*shape) for shape in plain)

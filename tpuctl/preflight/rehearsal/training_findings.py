@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from tpuctl.model.cost import dollars
 from tpuctl.preflight.rehearsal.estimate import (
-    UTILISATION,
+    UTILIZATION,
     Estimate,
     rounded,
     spoken_cost,
@@ -157,7 +157,7 @@ def whole_run(likely: Estimate, target: Target) -> Finding:
     if likely.step_seconds is None:
         cost = f". {_per_step(target.per_hour)}" if target.per_hour is not None else ""
         return Finding("estimate", "unknown", f"none: {likely.why_not}{cost}")
-    low, high = UTILISATION
+    low, high = UTILIZATION
     ground = f"where a chip reaches {low:.0%} to {high:.0%} of its peak, as larger models do"
     step = f"a step {spoken_time(likely.step_seconds)}"
     if likely.seconds is None:

@@ -88,7 +88,7 @@ class Beginning:
         keras_fit.install(self.rehearsal, keras)
 
     def _tell(self, version: str | None) -> None:
-        """Write what was started, with the devices that do not initialise anything to name."""
+        """Write what was started, with the devices that do not initialize anything to name."""
         self.is_told = True
         devices: list[str] = []
         if version is not None:

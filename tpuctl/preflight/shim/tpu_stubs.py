@@ -104,7 +104,7 @@ def _replace_resolver(rehearsal: Rehearsal, tensorflow: Any) -> None:
         self._tpu = tpu if tpu is not None else os.environ.get("TPU_NAME", "local")
         self._tpuctl_stands_in = True
         self.task_type = self.task_id = None
-        rehearsal.writer.write("resolver", where=rehearsal.places.here(), initialised=None)
+        rehearsal.writer.write("resolver", where=rehearsal.places.here(), initialized=None)
 
     def cluster_spec(self: Any) -> Any:
         if self._tpu == "local":
@@ -116,7 +116,7 @@ def _replace_resolver(rehearsal: Rehearsal, tensorflow: Any) -> None:
 
     def connect(tpu: Any = None, *arguments: Any, **keywords: Any) -> Any:
         made = resolver(tpu)
-        rehearsal.writer.write("resolver", where=None, initialised=rehearsal.places.here())
+        rehearsal.writer.write("resolver", where=None, initialized=rehearsal.places.here())
         return made
 
     def master(self: Any, *arguments: Any, **keywords: Any) -> str:
@@ -141,7 +141,7 @@ def _replace_calls(rehearsal: Rehearsal, tensorflow: Any) -> None:
         return None
 
     def initialize_tpu_system(cluster_resolver: Any = None) -> None:
-        rehearsal.writer.write("resolver", where=None, initialised=rehearsal.places.here())
+        rehearsal.writer.write("resolver", where=None, initialized=rehearsal.places.here())
 
     _replace(tensorflow, "config.experimental_connect_to_cluster", nothing)
     _replace(tensorflow, "config.experimental_connect_to_host", nothing)

@@ -13,7 +13,7 @@ from corpus import dump
 from corpus.markup import FORMULA, Namespaces, paragraphs
 from corpus.sentences import sentences
 from corpus.sources import Block
-from corpus.text import normalise
+from corpus.text import normalize
 
 __all__ = ["Extracted", "extractor", "whole_pages"]
 
@@ -50,7 +50,7 @@ class Extracted:
 
     def usable(self, blocks: Iterable[str]) -> Iterator[str]:
         for block in blocks:
-            paragraph = normalise(block)
+            paragraph = normalize(block)
             is_whole = not HOLE.search(paragraph)
             for sentence in sentences(paragraph):
                 if is_whole or not (hole := HOLE.search(sentence)):

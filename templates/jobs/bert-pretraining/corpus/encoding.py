@@ -19,7 +19,7 @@ MOST_WORDS = 300_000  # that are remembered, about 100 MB; then it begins anew
 class Encoder:
     """A tokenizer that remembers words.
 
-    What a word becomes does not depend on its neighbours, as the tokenizer never looks past a
+    What a word becomes does not depend on its neighbors, as the tokenizer never looks past a
     space. Text repeats its words, so this is several times as fast as encoding sentences.
     """
 

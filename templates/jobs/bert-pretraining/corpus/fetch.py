@@ -27,7 +27,7 @@ from errors import JobError
 __all__ = ["MIRROR", "Dump", "choose", "fetch"]
 
 MIRROR = "https://dumps.wikimedia.org"
-LICENCE = "CC BY-SA 4.0 and GFDL, see https://dumps.wikimedia.org/legal.html"
+LICENSE = "CC BY-SA 4.0 and GFDL, see https://dumps.wikimedia.org/legal.html"
 JOBS = ("articlesmultistreamdump", "articlesdump")
 DATE_LINK = re.compile(r'href="(?:[^"]*/)?(\d{8})/?"')
 CHECKSUMS = ("sha1", "md5")  # what the dumps come with, the better one first
@@ -155,7 +155,7 @@ def fetch(dump: Dump, folder: str, client: Client) -> dict[str, Any]:
     manifest = {
         "wiki": dump.wiki,
         "date": dump.date,
-        "licence": LICENCE,
+        "license": LICENSE,
         "files": listed,
     }
     files.write_json(files.join(folder, "manifest.json"), manifest)

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-__all__ = ["composed", "documents", "fingerprint", "normalise"]
+__all__ = ["composed", "documents", "fingerprint", "normalize"]
 
 
 # Marks that nobody sees: control characters, soft hyphens, byte order and direction marks. The
@@ -22,7 +22,7 @@ UNSEEN = re.compile(
 )
 
 
-def normalise(line: str) -> str:
+def normalize(line: str) -> str:
     """Return a line in NFC with single spaces, without marks that nobody sees.
 
     NFC puts the letters of a decomposed syllable together, which is how macOS stores Korean. It
@@ -41,7 +41,7 @@ def documents(lines: Iterable[str]) -> Iterator[list[str]]:
     """Yield each document as its list of sentences; empty ones are left out."""
     sentences: list[str] = []
     for line in lines:
-        sentence = normalise(line)
+        sentence = normalize(line)
         if sentence:
             sentences.append(sentence)
         elif sentences:

@@ -1,6 +1,6 @@
 """The WordPiece vocabulary: trained once from the text, kept beside the records.
 
-**Normalisation** is NFC, then BERT's own cleaning: control characters go, every kind of space is
+**Normalization** is NFC, then BERT's own cleaning: control characters go, every kind of space is
 a space, Chinese characters stand alone. Case and accents stay: taking accents off would take
 decomposed Korean syllables apart. Words are then parted at spaces and punctuation.
 """
@@ -17,7 +17,7 @@ import files
 from corpus.masking import SpecialTokens
 from corpus.pieces import Text
 from corpus.ranges import RangeReader
-from corpus.text import normalise
+from corpus.text import normalize
 
 __all__ = ["SAMPLE_MEGABYTES", "load", "save", "special_tokens", "train", "vocabulary_hash"]
 
@@ -70,7 +70,7 @@ def sample(text: Text, numbers: Iterable[int]) -> Iterator[list[str]]:
     with RangeReader() as read:
         for number in numbers:
             piece = text.piece(number, read).decode("utf-8", "ignore")
-            yield [line for line in map(normalise, piece.split("\n")) if line]
+            yield [line for line in map(normalize, piece.split("\n")) if line]
 
 
 def alphabet(counts: Counter[str], most: int) -> list[str]:
@@ -93,8 +93,8 @@ def alphabet(counts: Counter[str], most: int) -> list[str]:
 def joins(letter: str) -> bool:
     """Tell whether a letter can go on with a word; punctuation and Chinese characters do not."""
     tokenizer = empty_tokenizer({})
-    normalised = tokenizer.normalizer.normalize_str(f"a{letter}a")
-    return len(tokenizer.pre_tokenizer.pre_tokenize_str(normalised)) == 1
+    normalized = tokenizer.normalizer.normalize_str(f"a{letter}a")
+    return len(tokenizer.pre_tokenizer.pre_tokenize_str(normalized)) == 1
 
 
 def empty_tokenizer(ids: dict[str, int]) -> Tokenizer:

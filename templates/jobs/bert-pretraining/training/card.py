@@ -81,7 +81,7 @@ def model_card(
         f"# BERT {training.get('size', '')}, pretrained from scratch".replace("  ", " "),
         "A masked language model, to be fine-tuned. It was trained by tpuctl's bundled job.",
         "## Text\n\n" + table(data),
-        licence_note(source),
+        license_note(source),
         "## Training\n\n" + table(training),
         "## Evaluation\n\n"
         + (
@@ -97,12 +97,12 @@ def model_card(
     return "\n\n".join(parts) + "\n"
 
 
-def licence_note(source: Mapping[str, Any]) -> str:
-    """Say what is known of the text's licence."""
+def license_note(source: Mapping[str, Any]) -> str:
+    """Say what is known of the text's license."""
     if source.get("license"):
         return f"The text is under `{source['license']}`, and the model is published likewise."
     return (
-        "The licence of the text is not noted. Before publishing the model, look it up and put it "
+        "The license of the text is not noted. Before publishing the model, look it up and put it "
         "into the head of this file."
     )
 

@@ -102,7 +102,7 @@ class Trainer:
             self.step,
         )
         self.iterator = iter(self.choice.strategy.experimental_distribute_dataset(examples))
-        # No steps: the graph is built and optimised without anything being trained.
+        # No steps: the graph is built and optimized without anything being trained.
         self.loop(self.iterator, tf.constant(0))
 
     def run(self) -> dict[str, float]:

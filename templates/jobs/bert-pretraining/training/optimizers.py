@@ -113,7 +113,7 @@ def decays(variable: Any) -> bool:
 def build_optimizer(
     name: str, variables: list[Any], schedule: Schedule, weight_decay: float
 ) -> keras.optimizers.Optimizer:
-    """Return an optimizer with its state made; biases and normalisations do not decay.
+    """Return an optimizer with its state made; biases and normalizations do not decay.
 
     `name` is adamw (Loshchilov and Hutter, arXiv:1711.05101) or lamb. Gradients are to be dense,
     clipped, and summed over the replicas before. Call it within the strategy's scope.

@@ -43,7 +43,7 @@ def dataset(folder: str, manifest: dict[str, Any], batch: int, seed: int, step: 
     at_once = min(len(names), FILES_AT_ONCE)
 
     def epoch(number: Any) -> Any:
-        # Apart for each epoch of each seed: neighbouring seeds share no epochs.
+        # Apart for each epoch of each seed: neighboring seeds share no epochs.
         shuffle_seed = number + 1_000_003 * seed
         paths = tf.data.Dataset.from_tensor_slices(names)
         paths = paths.shuffle(len(names), seed=shuffle_seed, reshuffle_each_iteration=False)

@@ -22,7 +22,7 @@ from training.loop import Trainer
 __all__ = ["is_there", "leave_result"]
 
 FOLDER, LAST = "model", "training.json"  # LAST is written last, and names the step
-WIKIPEDIA_LICENCE = "cc-by-sa-4.0"  # as the Hub calls it
+WIKIPEDIA_LICENSE = "cc-by-sa-4.0"  # as the Hub calls it
 SEARCHED = 50  # batches, for sentences to show
 
 
@@ -69,14 +69,14 @@ def leave_result(trainer: Trainer, summary: dict[str, float], say: Callable[[str
 
 
 def source_of(options: argparse.Namespace) -> dict[str, str]:
-    """Return the name of the text's source, and its licence where that is known."""
+    """Return the name of the text's source, and its license where that is known."""
     if not options.is_prepared:
         return {"name": f"text files in `{options.text.rstrip('/').rpartition('/')[2]}`"}
     sources = files.read_json(files.join(options.data, "text", "manifest.json")).get("sources", [])
     names = [source["path"].rpartition("/")[2] for source in sources]
     dump = files.read_json(files.join(options.data, "dump", "manifest.json"))
     if names and set(names) <= {file["name"] for file in dump.get("files", [])}:
-        return {"name": f"{dump['wiki']}, dump of {dump['date']}", "license": WIKIPEDIA_LICENCE}
+        return {"name": f"{dump['wiki']}, dump of {dump['date']}", "license": WIKIPEDIA_LICENSE}
     return {"name": ", ".join(names)}
 
 

@@ -1,4 +1,4 @@
-"""TPU403 tpu-not-initialised."""
+"""TPU403 tpu-not-initialized."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["RULE", "find"]
 
 RULE = Rule(
     code="TPU403",
-    name="tpu-not-initialised",
+    name="tpu-not-initialized",
     severity=Severity.error,
     summary=(
-        "A TPU is initialised before a strategy is made for it, and a node is connected before."
+        "A TPU is initialized before a strategy is made for it, and a node is connected before."
     ),
     why=(
         "`TPUStrategy` does neither: without `tf.tpu.experimental.initialize_tpu_system` the first "
@@ -37,7 +37,7 @@ strategy = tf.distribute.TPUStrategy(resolver)
     good=CONNECT,
 )
 
-INITIALISE = ("initialize_tpu_system", "TPUClusterResolver.connect")
+INITIALIZE = ("initialize_tpu_system", "TPUClusterResolver.connect")
 CONNECTS = ("connect_to_cluster", "experimental_connect_to_host", "TPUClusterResolver.connect")
 
 
@@ -46,15 +46,15 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     hint = "Before the strategy is made:\n    tf.tpu.experimental.initialize_tpu_system(resolver)"
     if _asks_for_devices(project):
         return
-    starts = _calls(project, INITIALISE)
+    starts = _calls(project, INITIALIZE)
     for module, call in strategies:
         if not starts and _is_given(project, module, call):
             continue
         later = [one for where, one in starts if where is module and _is_after(module, one, call)]
         if not starts or len(later) == len(starts):
-            text = f"`{dotted(call.func)}` is made before the TPU is initialised"
+            text = f"`{dotted(call.func)}` is made before the TPU is initialized"
             if not starts:
-                text = f"`{dotted(call.func)}` is made of a TPU that nothing initialises"
+                text = f"`{dotted(call.func)}` is made of a TPU that nothing initializes"
             yield at(RULE, module, call, text, hint)
     if target.kind != "node" or _calls(project, CONNECTS) or (strategies and not starts):
         return

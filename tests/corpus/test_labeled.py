@@ -11,7 +11,7 @@ import pytest
 from tpuctl.preflight.check import check_project
 from tpuctl.preflight.findings import Target
 
-FOLDER = Path(__file__).parent / "labelled"
+FOLDER = Path(__file__).parent / "labeled"
 PROGRAMS: list[dict[str, Any]] = tomllib.loads((FOLDER / "labels.toml").read_text("utf-8"))[
     "program"
 ]
@@ -39,17 +39,17 @@ def test_the_check_says_what_the_label_says(program: dict[str, Any]) -> None:
     assert sorted(found) == sorted(program["codes"]), told
 
 
-def test_no_program_is_labelled_twice_in_one_context() -> None:
+def test_no_program_is_labeled_twice_in_one_context() -> None:
     names = [identity(program) for program in PROGRAMS]
     assert len(set(names)) == len(names)
 
 
-def test_every_file_belongs_to_a_labelled_program() -> None:
-    labelled = {program["file"] for program in PROGRAMS}
-    folders = {name.partition("/")[0] for name in labelled if "/" in name}
+def test_every_file_belongs_to_a_labeled_program() -> None:
+    labeled = {program["file"] for program in PROGRAMS}
+    folders = {name.partition("/")[0] for name in labeled if "/" in name}
     files = {str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.py")}
-    assert {name for name in files if name.partition("/")[0] not in folders} <= labelled
-    assert labelled <= files
+    assert {name for name in files if name.partition("/")[0] not in folders} <= labeled
+    assert labeled <= files
 
 
 def test_there_are_enough_and_half_of_them_are_good() -> None:
@@ -59,7 +59,7 @@ def test_there_are_enough_and_half_of_them_are_good() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_code_of_a_family_is_labelled_somewhere(family: str) -> None:
+def test_every_code_of_a_family_is_labeled_somewhere(family: str) -> None:
     codes = {code.partition(":")[0] for program in PROGRAMS for code in program["codes"]}
     last = {"TPU3": 4, "TPU4": 6, "TPU5": 4}[family]
     assert {code for code in codes if code.startswith(family)} == {

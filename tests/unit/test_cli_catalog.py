@@ -1,4 +1,4 @@
-"""What the commands of the catalogue show, against the figures of its own data file."""
+"""What the commands of the catalog show, against the figures of its own data file."""
 
 from __future__ import annotations
 

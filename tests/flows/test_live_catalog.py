@@ -1,4 +1,4 @@
-"""`--live` asks the APIs over the wire, and tells what differs from the catalogue."""
+"""`--live` asks the APIs over the wire, and tells what differs from the catalog."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def bench(project: Project, cloud: LocalCloud) -> Bench:
 
 
 @pytest.fixture
-def change_catalogue(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Edit], None]]:
+def change_catalog(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Edit], None]]:
     """Has this process, not the cloud, believe something else."""
 
     def forget() -> None:
@@ -70,7 +70,7 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_what_is_listed_is_what_the_catalogue_has(
+def test_what_is_listed_is_what_the_catalog_has(
     bench: Bench, project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for command in ("types", "zones", "runtimes"):
@@ -82,7 +82,7 @@ def test_what_is_listed_is_what_the_catalogue_has(
         assert here == {"same", "-"} if command == "types" else {"same"}
     nodes = told(capsys, "runtimes", "--nodes", "--project", project.id, "--zone", ZONE)
     assert (nodes["live"]["zones"], nodes["live"]["new"], nodes["live"]["gone"]) == ([ZONE], [], [])
-    assert "All is as in the catalogue." in shown(
+    assert "All is as in the catalog." in shown(
         capsys, "types", "--project", project.id, "--type", "v2", "--zone", ZONE
     )
 
@@ -90,7 +90,7 @@ def test_what_is_listed_is_what_the_catalogue_has(
 def test_what_is_new_and_what_is_gone(
     bench: Bench,
     project: Project,
-    change_catalogue: Callable[[Edit], None],
+    change_catalog: Callable[[Edit], None],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def edit(data: dict[str, Any]) -> None:
@@ -100,7 +100,7 @@ def test_what_is_new_and_what_is_gone(
         data["types"]["v3"].append(["v3-16", 8, 16, 2, "2x4", "v3-pod"])
         del data["prices"]["v4"]["us-central2-b"], data["prices"]["v6e"]["us-central2-b"]
 
-    change_catalogue(edit)
+    change_catalog(edit)
     options = ("--live", "--project", project.id)
     data = told(capsys, "types", "--type", "v3", *options)
     rows = {row["type"]: row for row in data["types"]}
@@ -122,7 +122,7 @@ def test_what_is_new_and_what_is_gone(
 
     zones = told(capsys, "zones", *options)["zones"]
     fresh = {row["zone"]: row["live"] for row in zones if row["live"] != "same"}
-    assert fresh["us-central2-b"] == "new", "a zone that the catalogue lacks is asked too"
+    assert fresh["us-central2-b"] == "new", "a zone that the catalog lacks is asked too"
     assert fresh["us-central1-a"] == "+1"
     (only,) = told(capsys, "types", "--type", "v4-8", "--zone", "us-central2-b", *options)["types"]
     assert only["live"] == "new", "and may be named"
@@ -131,7 +131,7 @@ def test_what_is_new_and_what_is_gone(
 def test_a_version_that_is_new(
     bench: Bench,
     project: Project,
-    change_catalogue: Callable[[Edit], None],
+    change_catalog: Callable[[Edit], None],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def edit(data: dict[str, Any]) -> None:
@@ -139,7 +139,7 @@ def test_a_version_that_is_new(
         data["runtimes"].insert(0, {**first, "version": "tpu-vm-tf-9.9.9-pjrt"})
 
     version = table.data()["runtimes"][0]["version"]
-    change_catalogue(edit)
+    change_catalog(edit)
     data = told(capsys, "runtimes", "--live", "--project", project.id, "--zone", f"{ZONE},us-*")
     rows = {row["runtime"]: row["live"] for row in data["runtimes"]}
     assert (rows[version], rows["tpu-vm-tf-9.9.9-pjrt"]) == ("new", "gone")
@@ -198,17 +198,17 @@ def test_prices_are_those_of_the_list(
 def test_a_price_that_changed(
     cloud: LocalCloud,
     project: Project,
-    change_catalogue: Callable[[Edit], None],
+    change_catalog: Callable[[Edit], None],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def edit(data: dict[str, Any]) -> None:
         data["prices"]["v3-8"]["us-central1-a"] = [2.5, 0]
         data["prices"]["v3-8"]["us-west4-b"] = [2.0, 0.5]
 
-    change_catalogue(edit)
+    change_catalog(edit)
     data = told(capsys, "prices", "v3-8", "--live")
     found = {
-        (one["zone"], one["capacity"]): (one["catalogue"], one["google"])
+        (one["zone"], one["capacity"]): (one["catalog"], one["google"])
         for one in data["live"]["differences"]
     }
     assert found == {
@@ -218,8 +218,8 @@ def test_a_price_that_changed(
         ("us-west4-b", "spot"): (2.0, None),
     }
     text = " ".join(shown(capsys, "prices", "v3-8", "--live").split())
-    assert "Changed: v3-8 in us-central1-a, on demand: $8.00; the catalogue has $10.00." in text
-    assert "No SKU surely tells v3-8 in us-west4-b, spot; the catalogue has $2.00." in text
+    assert "Changed: v3-8 in us-central1-a, on demand: $8.00; the catalog has $10.00." in text
+    assert "No SKU surely tells v3-8 in us-west4-b, spot; the catalog has $2.00." in text
     paid = told(capsys, "prices", "--live", "v3-8", "--budget", "8/h", "--capacity", "on-demand")
     assert "us-central1-a" in {row["zone"] for row in paid["offers"]}, "by Google's price"
 
