@@ -419,6 +419,7 @@ def _error_lines(one: Any) -> Iterator[str]:
 
 def pages() -> dict[Path, str]:
     """Each generated file with what it should hold."""
+    from docs.texts import texts_page
     from tpuctl.view.schemas import envelope_schema, events_schema
 
     return {
@@ -433,6 +434,7 @@ def pages() -> dict[Path, str]:
         FOLDER / "rules.md": rules_page(),
         FOLDER / "stack-file.md": stack_page(),
         FOLDER / "stack.schema.json": schema_page(),
+        FOLDER / "texts.md": GENERATED + texts_page(),
     }
 
 

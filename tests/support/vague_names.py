@@ -78,7 +78,7 @@ def _bound(node: ast.AST, kind: str) -> Names:
             yield node.lineno, node.id, kind
         case ast.Assign(targets=[ast.Name()], value=value) if _is_construction(value):
             pass
-        case _:
+        case _ if kind == "variable":
             for target in _targets(node):
                 yield from ((name.lineno, name.id, kind) for name in _names(target))
 

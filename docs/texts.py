@@ -1,0 +1,171 @@
+"""Lists every text that users meet, by where it is written: the page docs/reference/texts.md.
+
+In programs these are the strings that read as words, docstrings left out but for those of
+commands and of published keys, which are help and descriptions; in data files the values and
+comments that are shown or copied. Placeholders stand in braces. What Google, TensorFlow or a
+shell says, and what is run rather than read, is left out where it can be told apart.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+__all__ = ["texts_page"]
+
+ROOT = Path(__file__).resolve().parents[1]
+WORDS = re.compile(r"[A-Za-z`'’\]})\"]{2,}[,.:;]? [A-Za-z`{(]+")
+# Strings that are run, matched or sent, not read.
+CODE = re.compile(
+    r"^(#!|--|[a-z_]+=|SELECT |CREATE |INSERT |UPDATE |DELETE FROM|PRAGMA |import |from \w+ import)"
+    r"|\\[bdsw]|\(\?[:P!=<i]|&&|\$\(|; do\b|>/dev/null|^[a-z]+ -[a-zA-Z]|</?\w+>.*\{"
+)
+# Calls whose strings are patterns or programs.
+RUN = {
+    "compile",
+    "fullmatch",
+    "match",
+    "search",
+    "sub",
+    "split",
+    "finditer",
+    "execute",
+    "warn_when",
+}
+# The docstrings of their classes describe published keys.
+KEYS = ("tpuctl/model/events.py", "tpuctl/view/response_models.py")
+# Google's words, not ours.
+LEFT_OUT = re.compile(
+    r"tpuctl/(emulator/(?!client|faults/scheduled|server|machines)|preflight/shim/tpu_stubs)"
+)
+AREAS = {
+    "Commands": ("cli",),
+    "Answers and reports": ("view", "api"),
+    "What commands do": ("flows", "engine", "resources", "jobs", "remote", "cloud", "catalog"),
+    "The stack file, jobs and errors": ("model",),
+    "The check, the rehearsal and the compiler": ("preflight",),
+    "The local cloud": ("emulator",),
+}
+
+
+def texts_page() -> str:
+    lines = ["# Texts\n", "Every text that tpuctl prints or writes, by where it stands.\n"]
+    modules = {path.relative_to(ROOT).as_posix(): path for path in (ROOT / "tpuctl").rglob("*.py")}
+    modules = {name: modules[name] for name in sorted(modules) if not LEFT_OUT.match(name)}
+    placed = {name for names in AREAS.values() for name in names}
+    for area, folders in [*AREAS.items(), ("Everywhere", ("",))]:
+        lines.append(f"\n## {area}\n")
+        for name, path in modules.items():
+            folder = name.split("/")[1]
+            if folder in folders or (folders == ("",) and folder not in placed):
+                lines += _section(name, module_texts(path.read_text(encoding="utf-8"), name))
+        if area.startswith("The stack file"):
+            for path in sorted((ROOT / "tpuctl/model/errors").glob("*.toml")):
+                lines += _section(f"tpuctl/model/errors/{path.name}", table_texts(path))
+    lines.append("\n## Templates\n")
+    for path in sorted((ROOT / "templates").rglob("*")):
+        name = path.relative_to(ROOT).as_posix()
+        if path.suffix == ".py":
+            lines += _section(name, module_texts(path.read_text(encoding="utf-8"), name))
+        elif path.suffix in {".yaml", ".yml"}:
+            lines += _section(name, comment_texts(path.read_text(encoding="utf-8")))
+    return "\n".join(lines) + "\n"
+
+
+def _section(name: str, texts: Iterator[str]) -> list[str]:
+    lines = [f"- {_escaped(text)}" for text in dict.fromkeys(texts)]
+    return [f"\n### {name}\n", *lines] if lines else []
+
+
+def _escaped(text: str) -> str:
+    """A text on one line of Markdown, in a code span where it holds signs of Markdown's."""
+    flat = " ".join(text.split())
+    return f"`` {flat} ``" if re.search(r"[<>*_|\[\]\\`#]", flat) else flat
+
+
+def module_texts(source: str, name: str) -> Iterator[str]:
+    """The texts of a program, in order."""
+    tree = ast.parse(source)
+    skipped = {id(node) for node in _unread(tree, name)}
+    todo: list[ast.AST] = [tree]
+    while todo:
+        node = todo.pop(0)
+        if id(node) in skipped:
+            continue
+        text = _string(node)
+        if text is None:
+            todo[:0] = ast.iter_child_nodes(node)
+        elif WORDS.search(text) and not CODE.search(text):
+            yield text
+
+
+def _unread(tree: ast.AST, name: str) -> Iterator[ast.AST]:
+    """The parts of a program that no user reads: most docstrings, patterns, types."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Module() | ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                first = node.body[0] if node.body else None
+                is_docstring = isinstance(first, ast.Expr) and _string(first.value) is not None
+                if is_docstring and not _is_published(node, name):
+                    yield first
+            case ast.Call(func=ast.Attribute(attr=called) | ast.Name(id=called)) if called in RUN:
+                yield from node.args
+            case ast.AnnAssign():
+                yield node.annotation
+
+
+def _is_published(node: ast.AST, name: str) -> bool:
+    """Whether a docstring is a command's help, or describes keys."""
+    if isinstance(node, ast.ClassDef):
+        return name in KEYS
+    is_command = name.startswith("tpuctl/cli/") and isinstance(node, ast.FunctionDef)
+    return is_command and any(parameter.arg == "context" for parameter in node.args.args)
+
+
+def _string(node: ast.AST) -> str | None:
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=values):
+            return "".join(
+                str(part.value) if isinstance(part, ast.Constant) else _placeholder(part)
+                for part in values
+            )
+        case _:
+            return None
+
+
+def _placeholder(part: ast.AST) -> str:
+    match part:
+        case ast.FormattedValue(value=ast.Name(id=name) | ast.Attribute(attr=name)):
+            return f"{{{name}}}"
+        case _:
+            return "{…}"
+
+
+def table_texts(path: Path) -> Iterator[str]:
+    """The texts of a table, its patterns and quotations left out."""
+
+    def texts(value: Any) -> Iterator[str]:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                if key not in {"pattern", "patterns", "examples", "example", "source", "sources"}:
+                    yield from texts(inner)
+        elif isinstance(value, list):
+            for inner in value:
+                yield from texts(inner)
+        elif isinstance(value, str) and WORDS.search(value):
+            yield value
+
+    return texts(tomllib.loads(path.read_text(encoding="utf-8")))
+
+
+def comment_texts(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        _, mark, comment = line.partition("# ")
+        if mark and WORDS.search(comment):
+            yield comment

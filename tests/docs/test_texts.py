@@ -1,0 +1,85 @@
+"""The page of all texts has the texts of every kind that users meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from docs.texts import comment_texts, module_texts, texts_page
+from tpuctl.cli.app import command_line
+from tpuctl.model.schema import StackFile
+from tpuctl.preflight.rules import RULES
+
+PAGE = texts_page()
+TEXTS = PAGE.replace("`", "")
+
+
+def flat(text: str) -> str:
+    return " ".join(text.replace("`", "").split())
+
+
+def commands(group: Any) -> Iterator[Any]:
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
+        yield command
+        if hasattr(command, "list_commands"):
+            yield from commands(command)
+
+
+def test_page_has_help_of_every_command_and_option() -> None:
+    helps = [command.help for command in commands(command_line())]
+    helps += [
+        parameter.help
+        for command in commands(command_line())
+        for parameter in command.params
+        if getattr(parameter, "help", None) and parameter.name != "help"
+    ]
+    assert len(helps) > 200
+    missing = [text for text in map(flat, helps) if " " in text and text not in TEXTS]
+    # Texts that are put together when the program runs are there in parts.
+    assert len(missing) < 0.1 * len(helps), missing
+
+
+def test_page_has_description_of_every_key_of_the_stack_file() -> None:
+    schema = StackFile.model_json_schema()
+    descriptions = [
+        field["description"]
+        for section in [schema, *schema["$defs"].values()]
+        for field in section["properties"].values()
+        if "description" in field
+    ]
+    missing = [text for text in map(flat, descriptions) if text not in TEXTS]
+    assert len(descriptions) > 40
+    assert len(missing) <= 1, "the forms of a secret's source are put in"
+
+
+def test_page_has_summary_of_every_rule() -> None:
+    assert not [rule.code for rule in RULES.values() if flat(rule.summary) not in TEXTS]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ('raise Usage("No such job", f"no job {job.id}")', ["No such job", "no job {id}"]),
+        ('"""What a module does."""', []),
+        ('def f():\n    """What it does."""', []),
+        ('print(f"{len(jobs)} jobs are running")', ["{…} jobs are running"]),
+        ('re.compile("two words")', []),
+        ('NAME = "word"', []),
+    ],
+)
+def test_texts_of_a_program_are_its_sentences(source: str, expected: list[str]) -> None:
+    assert list(module_texts(source, "tpuctl/flows/up.py")) == expected
+
+
+def test_docstring_of_a_command_is_a_text() -> None:
+    source = 'def stop(context: Context) -> None:\n    """Stop a job."""'
+    assert list(module_texts(source, "tpuctl/cli/job.py")) == ["Stop a job."]
+
+
+def test_comments_of_a_template_are_texts() -> None:
+    assert list(comment_texts("stack: a  # Prefix of every name\nzone: b")) == [
+        "Prefix of every name"
+    ]
