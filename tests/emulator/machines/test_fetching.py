@@ -46,11 +46,11 @@ def test_what_is_not_fetched_is_not_told(tmp_path: Path) -> None:
     moved: list[int] = []
     fetching = Fetching(tmp_path, lambda done, total, text: moved.append(done))
     fetching.look()
-    fetching.heard("Downloading https://example.com/a/x.whl (1.5 kB)")
+    fetching.on_line("Downloading https://example.com/a/x.whl (1.5 kB)")
     fetching.look()  # not begun
     (tmp_path / "unpack").mkdir()
     (tmp_path / "unpack" / "x.whl").write_bytes(b"x" * 2000)  # more than was said
     fetching.look()
-    fetching.heard("Installing collected packages: x")
+    fetching.on_line("Installing collected packages: x")
     fetching.look()
     assert moved == [1500]

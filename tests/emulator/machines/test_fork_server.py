@@ -50,7 +50,7 @@ async def test_many_at_once_are_forked_from_one(nursery: Nursery) -> None:
     sessions = {os.getsid(one.pid) for one in machines}
     assert len(sessions) == 8, "a signal to one's group reaches no other"
     await asyncio.gather(*(one.halt(0) for one in machines))
-    assert all(one.gone.is_set() for one in machines)
+    assert all(one.ended.is_set() for one in machines)
     for one in machines:
         assert not Path(f"/proc/{one.pid}").exists(), "nobody waits for it"
 
@@ -58,7 +58,7 @@ async def test_many_at_once_are_forked_from_one(nursery: Nursery) -> None:
 async def test_the_end_of_one_is_noticed(nursery: Nursery) -> None:
     first, second = [await Init.start(None, nursery) for _ in range(2)]
     os.kill(first.pid, signal.SIGKILL)
-    await asyncio.wait_for(first.gone.wait(), 20)
+    await asyncio.wait_for(first.ended.wait(), 20)
     assert await run(second, "exit 3") == 3
     await first.halt(0)
     await second.halt(0)

@@ -96,24 +96,24 @@ class LocalCloud:
 
 def default_home() -> Path:
     """The folder of the user's own local cloud; TPUCTL_LOCAL_HOME names another one."""
-    chosen = os.environ.get("TPUCTL_LOCAL_HOME")
-    if chosen:
-        return Path(chosen).expanduser().absolute()
+    configured = os.environ.get("TPUCTL_LOCAL_HOME")
+    if configured:
+        return Path(configured).expanduser().absolute()
     return Path(platformdirs.user_data_dir("tpuctl")) / "local"
 
 
 def status(home: Path) -> LocalCloud | None:
     """The local cloud of this folder if it answers, else None. Starts nothing."""
     try:
-        known = json.loads((home / "server.json").read_text("utf-8"))
+        record = json.loads((home / "server.json").read_text("utf-8"))
         token = (home / "token").read_text("ascii").strip()
         cloud = LocalCloud(
-            url=known["url"],
+            url=record["url"],
             token=token,
-            port=int(known["port"]),
-            pid=int(known["pid"]),
+            port=int(record["port"]),
+            pid=int(record["pid"]),
             home=home,
-            pace=known["pace"],
+            pace=record["pace"],
         )
         answer = report(cloud)
     except (OSError, ValueError, KeyError, TpuctlError):
@@ -144,8 +144,8 @@ def start(
         running = status(home)
         if running is not None:
             return _as_asked(running, port, pace)
-        known = _known(home)
-        chosen_port = int(known.get("port") or 0)
+        record = _known(home)
+        chosen_port = int(record.get("port") or 0)
         if port is not None:
             _require_free(port)
             chosen_port = port
@@ -153,7 +153,7 @@ def start(
             chosen_port = 0  # another program has it now: any free one
         command = [sys.executable, "-m", "tpuctl.emulator", "--home", str(home)]
         command += ["--port", str(chosen_port), "--ssh", ssh]
-        command += ["--pace", pace or str(known.get("pace") or "quick")]
+        command += ["--pace", pace or str(record.get("pace") or "quick")]
         return _spawn(command, home, wait)
 
 
@@ -203,12 +203,12 @@ def reset(home: Path) -> None:
 
 
 def _as_asked(running: LocalCloud, port: int | None, pace: str | None) -> LocalCloud:
-    for name, wanted, actual in (("port", port, running.port), ("pace", pace, running.pace)):
-        if wanted is not None and wanted != actual:
+    for name, requested, actual in (("port", port, running.port), ("pace", pace, running.pace)):
+        if requested is not None and requested != actual:
             raise Conflict(
                 "The local cloud runs otherwise",
-                f"it runs with {name} {actual}, not {wanted} (process {running.pid})",
-                hint=_HOW_OTHERWISE[name].format(wanted),
+                f"it runs with {name} {actual}, not {requested} (process {running.pid})",
+                hint=_HOW_OTHERWISE[name].format(requested),
             )
     return running
 
@@ -248,16 +248,16 @@ def _spawn(command: list[str], home: Path, wait: float) -> LocalCloud:
     with log.open("rb") as file:
         file.seek(offset)
         lines = file.read().decode("utf-8", "replace").splitlines()[-_LOG_LINES:]
-    told = "\n".join(lines) or "it said nothing"
+    output = "\n".join(lines) or "it said nothing"
     if process.poll() is None:
         process.kill()
         process.wait()
-        raise _silent(f"nothing within {wait:.0f} s:\n{told}")
+        raise _silent(f"nothing within {wait:.0f} s:\n{output}")
     if any(line.startswith("Port taken") for line in lines):
         raise _port_taken(int(command[command.index("--port") + 1]))
     raise TpuctlError(
         "The local cloud could not start",
-        f"it ended with code {process.returncode}:\n{told}",
+        f"it ended with code {process.returncode}:\n{output}",
         hint=f"The whole log is in {log}",
     )
 
@@ -314,8 +314,8 @@ def request(cloud: LocalCloud, verb: str, path: str, body: Any = None) -> dict[s
         with error, contextlib.suppress(ValueError, KeyError):
             refusal = NotFound if error.code == 404 else Usage
             if error.code in (400, 404):
-                told = json.loads(error.read())["error"]["message"]
-                raise refusal("Refused by the local cloud", told) from error
+                message = json.loads(error.read())["error"]["message"]
+                raise refusal("Refused by the local cloud", message) from error
         raise _silent(f"{cloud.url}: {error}") from error
     except (OSError, ValueError) as error:
         raise _silent(f"{cloud.url}: {error}") from error
@@ -397,8 +397,8 @@ def _known(home: Path) -> dict[str, Any]:
         return {}
 
 
-def _is_same(one: Path, other: Path) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)
+def _is_same(path: Path, other: Path) -> bool:
+    return os.path.realpath(path) == os.path.realpath(other)
 
 
 @contextlib.contextmanager

@@ -104,9 +104,9 @@ class Faults:
             self._faults[fields["id"]] = Fault(fields)
             self._keys[fields["id"]] = key
 
-    def add(self, wanted: Any) -> Fault:
+    def add(self, spec: Any) -> Fault:
         """Make a fault from its JSON form; ApiError names the first thing wrong with it."""
-        fields = _checked(wanted)
+        fields = _checked(spec)
         number = self._store.next("fault")
         fault = Fault(
             {"id": f"{fields['kind']}-{number}", **fields, "seen": 0, "used": 0, "problem": ""}
@@ -121,12 +121,12 @@ class Faults:
         return list(self._faults.values())
 
     def get(self, fault_id: str) -> Fault:
-        found = self._faults.get(fault_id)
-        if found is None:
+        fault = self._faults.get(fault_id)
+        if fault is None:
             raise missing(
                 f"There is no fault {fault_id!r}.{did_you_mean(fault_id, self._faults)}",
             )
-        return found
+        return fault
 
     def remove(self, fault_id: str) -> None:
         self.get(fault_id)
@@ -150,12 +150,12 @@ class Faults:
         Whoever lets one of them strike says so with `use`.
         """
         found: list[Fault] = []
-        known: Mapping[str, Any] | None = None
+        attributes: Mapping[str, Any] | None = None
         for fault in self._faults.values():
             if fault.kind not in kinds or fault.is_spent():
                 continue
-            known = facts() if known is None else known
-            if not fault.fits(known):
+            attributes = facts() if attributes is None else attributes
+            if not fault.fits(attributes):
                 continue
             fault.fields["seen"] += 1
             self._save(fault)
@@ -189,12 +189,12 @@ def matches_method(pattern: str, method: str) -> bool:
 
     `mutating` stands for all that change something; several patterns are parted by commas.
     """
-    for one in pattern.split(","):
-        wanted = one.strip()
-        if wanted == "mutating":
+    for part in pattern.split(","):
+        glob = part.strip()
+        if glob == "mutating":
             if is_mutating(method):
                 return True
-        elif any(fnmatchcase(method, form) for form in (wanted, f"*/{wanted}", f"*.{wanted}")):
+        elif any(fnmatchcase(method, form) for form in (glob, f"*/{glob}", f"*.{glob}")):
             return True
     return False
 
@@ -204,29 +204,29 @@ def is_mutating(method: str) -> bool:
     return _READING.match(re.split(r"[/.]", method)[-1]) is None
 
 
-def _fits(name: str, wanted: Any, actual: Any) -> bool:
+def _fits(name: str, expected: Any, actual: Any) -> bool:
     if name == "worker":
-        return bool(str(wanted) == actual)
+        return bool(str(expected) == actual)
     if name == "method":
-        return actual is not None and matches_method(wanted, str(actual))
+        return actual is not None and matches_method(expected, str(actual))
     values = [actual] if isinstance(actual, str) else list(actual or ())
-    if name in ("name", "node") and "*" not in wanted:
-        return any(wanted in value for value in values)
-    return any(fnmatchcase(value, wanted) for value in values)
+    if name in ("name", "node") and "*" not in expected:
+        return any(expected in value for value in values)
+    return any(fnmatchcase(value, expected) for value in values)
 
 
-def _checked(wanted: Any) -> dict[str, Any]:
-    if not isinstance(wanted, dict):
+def _checked(spec: Any) -> dict[str, Any]:
+    if not isinstance(spec, dict):
         raise invalid("A fault is an object with a kind.")
-    given = {key: value for key, value in wanted.items() if value is not None}
-    kind = given.pop("kind", "")
+    options = {key: value for key, value in spec.items() if value is not None}
+    kind = options.pop("kind", "")
     if kind not in KINDS:
         raise invalid(
             f"There is no fault of kind {kind!r}.{did_you_mean(str(kind), KINDS)} "
             f"The kinds are {', '.join(KINDS)}."
         )
     takes = {name.rstrip("*") for name in KINDS[kind]}
-    for name in given:
+    for name in options:
         if name not in takes and name not in _COUNTS:
             everything = {field.rstrip("*") for fields in KINDS.values() for field in fields}
             if name in everything:
@@ -236,9 +236,9 @@ def _checked(wanted: Any) -> dict[str, Any]:
                 )
             raise invalid(f"A fault has no {name!r}.{did_you_mean(name, takes | set(_COUNTS))}")
     for name in KINDS[kind]:
-        if name.endswith("*") and name[:-1] not in given:
+        if name.endswith("*") and name[:-1] not in options:
             raise invalid(f"A fault of kind {kind} needs {name[:-1]!r}.")
-    fields = {name: _value(name, value) for name, value in given.items()}
+    fields = {name: _value(name, value) for name, value in options.items()}
     if kind in SCHEDULED and not {"times", "at"}.isdisjoint(fields):
         raise invalid(f"A fault of kind {kind} strikes once: it has no times and no at.")
     if kind == "quota":
@@ -270,8 +270,8 @@ def _value(name: str, value: Any) -> Any:
     elif name in _CHOICES and value not in _CHOICES[name]:
         raise invalid(f"{name} is {' or '.join(_CHOICES[name])}, not {value!r}.")
     elif name in ("zone", "region", "type") and not _is_known(name, value):
-        known = _KNOWN[name]()
-        raise invalid(f"There is no {name} {value!r}.{did_you_mean(value, known)}")
+        known_values = _KNOWN[name]()
+        raise invalid(f"There is no {name} {value!r}.{did_you_mean(value, known_values)}")
     elif name == "code" and value not in CODES:
         raise invalid(f"There is no code {value!r}.{did_you_mean(value.upper(), CODES)}")
     elif name == "like" and value not in WORDINGS:
@@ -294,4 +294,4 @@ def _is_known(name: str, value: str) -> bool:
     """Whether there is such a place or type; of types, those of TPUs alone are looked at."""
     if name == "type" and not _TPU.match(value):
         return True
-    return any(fnmatchcase(one, value) for one in _KNOWN[name]())
+    return any(fnmatchcase(candidate, value) for candidate in _KNOWN[name]())

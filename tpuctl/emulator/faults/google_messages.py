@@ -73,7 +73,9 @@ def refusal(fault: Mapping[str, Any], facts: Mapping[str, Any]) -> ApiError:
     words |= {"object": "/".join(filter(None, facts.get("name") or ()))}
     words["eid"] = f"0x{secrets.token_hex(8)}"
     text = str(fault.get("text") or _filled(wording.text, words))
-    details = json.loads(json.dumps(wording.details), object_hook=lambda one: _each(one, words))
+    details = json.loads(
+        json.dumps(wording.details), object_hook=lambda detail: _each(detail, words)
+    )
     return ApiError(
         fault.get("code") or wording.status,
         text,
@@ -121,7 +123,16 @@ def _each(value: dict[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
 
 def _filled(text: str, words: Mapping[str, Any]) -> str:
     """The text with what is known in its places; a place about which nothing is known says so."""
-    known = ("zone", "region", "type", "project", "project_number", "caller", "object", "service")
-    for name in (*known, *_DEFAULTS):
+    placeholders = (
+        "zone",
+        "region",
+        "type",
+        "project",
+        "project_number",
+        "caller",
+        "object",
+        "service",
+    )
+    for name in (*placeholders, *_DEFAULTS):
         text = text.replace(f"{{{name}}}", str(words.get(name, "unknown")))
     return text.replace("{eid}", str(words["eid"]))

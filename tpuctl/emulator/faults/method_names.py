@@ -31,14 +31,14 @@ class MethodNames:
         others = set(self._others())
         names = self._router.names() | others
         for part in pattern.split(","):
-            wanted = part.strip()
-            if wanted == "mutating":
+            glob = part.strip()
+            if glob == "mutating":
                 continue
-            found = [name for name in names if matches_method(wanted, name)]
-            if not any(name in others or self._router.imitates(name) for name in found):
-                close = did_you_mean(wanted, _forms(names))
+            matching = [name for name in names if matches_method(glob, name)]
+            if not any(name in others or self._router.imitates(name) for name in matching):
+                close = did_you_mean(glob, _forms(names))
                 raise invalid(
-                    f"The local cloud has no method {wanted!r}.{close}"
+                    f"The local cloud has no method {glob!r}.{close}"
                     " Methods are named as CreateNode, Networks/Insert or storage.objects.insert, "
                     "in full or by their end, and * may stand for any part."
                 )
@@ -48,6 +48,6 @@ def _forms(names: Collection[str]) -> list[str]:
     """The ways in which a method may be named."""
     forms: dict[str, None] = {}
     for name in sorted(names):
-        for start in (0, *(found.end() for found in re.finditer(r"[./]", name))):
+        for start in (0, *(match.end() for match in re.finditer(r"[./]", name))):
             forms[name[start:]] = None
     return list(forms)

@@ -87,13 +87,15 @@ class ScheduledFaults:
         ]
         return min(limits, default=None)
 
-    def shown(self, fault: Fault) -> dict[str, Any]:
+    def describe(self, fault: Fault) -> dict[str, Any]:
         """What only the machines know of a fault."""
         if not fault.get("active"):
             return {}
         host = self._host
         left = [host.disk_free(name) for name in host.machines() if _is_about(fault, name)]
-        return {"free": min((one for one in left if one is not None), default=None)}
+        return {
+            "free": min((free_bytes for free_bytes in left if free_bytes is not None), default=None)
+        }
 
     async def _happen(self, fault: Fault) -> None:
         await asyncio.sleep(max(0.0, fault.fields["due"] - time.time()))
@@ -130,24 +132,26 @@ class ScheduledFaults:
     def _full_name(self, node: str) -> str:
         """Of a node or an instance given by its full name or, where that is clear, by its id."""
         names = self._names()
-        found = [name for name in names if node in (name, name.rpartition("/")[2])]
-        if len(found) != 1:
-            told = "There is no node" if not found else "More than one node is called"
+        matches = [name for name in names if node in (name, name.rpartition("/")[2])]
+        if len(matches) != 1:
+            problem = "There is no node" if not matches else "More than one node is called"
             ids = [name.rpartition("/")[2] for name in names]
-            raise missing(f"{told} {node}.{did_you_mean(node, [*ids, *names])}")
-        return found[0]
+            raise missing(f"{problem} {node}.{did_you_mean(node, [*ids, *names])}")
+        return matches[0]
 
     def _machines(self, fault: Fault, name: str) -> list[str]:
         """Those of a node that run, and of which the fault is."""
-        of_node = [one for one in self._host.machines() if _node_of(one) == name]
+        of_node = [machine for machine in self._host.machines() if _node_of(machine) == name]
         if not of_node:
             raise missing(f"{name} has no machine that runs.")
-        found = [one for one in of_node if _is_about(fault, one)]
-        if not found:
-            workers = sorted(int(one.rpartition("/workers/")[2]) for one in of_node if "/wo" in one)
-            told = f"its workers are 0 to {workers[-1]}" if workers else "it is one machine"
-            raise missing(f"{name} has no worker {fault.get('worker')}: {told}.")
-        return found
+        matching = [machine for machine in of_node if _is_about(fault, machine)]
+        if not matching:
+            workers = sorted(
+                int(machine.rpartition("/workers/")[2]) for machine in of_node if "/wo" in machine
+            )
+            explanation = f"its workers are 0 to {workers[-1]}" if workers else "it is one machine"
+            raise missing(f"{name} has no worker {fault.get('worker')}: {explanation}.")
+        return matching
 
 
 def _node_of(machine: str) -> str:
@@ -157,7 +161,7 @@ def _node_of(machine: str) -> str:
 
 def _is_about(fault: Fault, machine: str) -> bool:
     full, worker = _node_of(machine), machine.rpartition("/workers/")[2]
-    wanted = fault.fields["node"]
-    if wanted not in (full, full.rpartition("/")[2]):
+    node = fault.fields["node"]
+    if node not in (full, full.rpartition("/")[2]):
         return False
     return "worker" not in fault.fields or str(fault.fields["worker"]) == worker

@@ -85,9 +85,9 @@ class Call:
         `uploads` has its body still to come, and that is what a cut means there.
         """
         self.due = self._traffic.due(self, facts)
-        for fault in self.take("hold", where=lambda one: not one.get("after")):
+        for fault in self.take("hold", where=lambda fault: not fault.get("after")):
             await self._traffic.hold(fault, self)
-        for fault in self.take(*_ENDING, where=lambda one: not one.get("operation"), most=1):
+        for fault in self.take(*_ENDING, where=lambda fault: not fault.get("operation"), most=1):
             self.due = []  # what would strike later does not: the call ends here
             if fault.kind == "dropped":
                 raise Cut
@@ -112,7 +112,7 @@ class Call:
         for fault in self.due:
             if fault.kind != "cut" or fault.get("of", usual) != part:
                 continue
-            self.due = [one for one in self.due if one is not fault]
+            self.due = [other for other in self.due if other is not fault]
             exchange, strike = self.caller.exchange, partial(self._strike, fault)
             if exchange is None:
                 if strike():
@@ -142,10 +142,10 @@ class Call:
         most: int | None = None,
     ) -> list[Fault]:
         """The due faults of these kinds, their uses counted: they strike now."""
-        chosen = [fault for fault in self.due if fault.kind in kinds and where(fault)]
-        self.due = [fault for fault in self.due if fault not in chosen]
+        matching = [fault for fault in self.due if fault.kind in kinds and where(fault)]
+        self.due = [fault for fault in self.due if fault not in matching]
         # Another call may have used one up, or somebody removed it, since this call arrived.
-        live = [fault for fault in chosen if self._traffic.faults.can_strike(fault)][:most]
+        live = [fault for fault in matching if self._traffic.faults.can_strike(fault)][:most]
         for fault in live:
             self.faults.append(fault.id)
             self._traffic.faults.use(fault)
@@ -202,7 +202,7 @@ class Traffic:
     def due(self, call: Call, facts: Callable[[], Facts]) -> list[Fault]:
         """The faults that strike this call, before or after the server acts."""
 
-        def known() -> Facts:
+        def request_attributes() -> Facts:
             found = dict(facts())
             found |= {"method": call.method, "caller": call.caller.email}
             found |= self._describe(call.method)
@@ -210,7 +210,7 @@ class Traffic:
             call.facts = found
             return found
 
-        return self.faults.due(_KINDS, known)
+        return self.faults.due(_KINDS, request_attributes)
 
     def caller(self) -> Caller | None:
         """Whose call this is being asked in, found by its context."""
@@ -234,34 +234,40 @@ class Traffic:
 
     async def hold(self, fault: Fault, call: Call, seconds: float = math.inf) -> None:
         """Wait until somebody lets the call go on, or so long. Cut if its caller goes away."""
-        held = _Held(call, time.time())
-        self._held.setdefault(fault.id, []).append(held)
+        held_call = _Held(call, time.time())
+        self._held.setdefault(fault.id, []).append(held_call)
         try:
             until = time.monotonic() + seconds
-            while not held.go.is_set() and (left := until - time.monotonic()) > 0:
+            while not held_call.go.is_set() and (left := until - time.monotonic()) > 0:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(held.go.wait(), min(left, _LOOK_SECONDS))
+                    await asyncio.wait_for(held_call.go.wait(), min(left, _LOOK_SECONDS))
                 if not call.caller.is_there():
                     raise Cut
-            if held.is_dropped:
+            if held_call.is_dropped:
                 raise Cut
         finally:
-            self._held[fault.id].remove(held)
+            self._held[fault.id].remove(held_call)
 
     def waiting(self, fault_id: str) -> list[dict[str, Any]]:
         """The requests that a fault holds."""
         return [
-            {"method": held.call.method, "caller": held.call.caller.email, "since": held.since}
-            for held in self._held.get(fault_id, ())
+            {
+                "method": held_call.call.method,
+                "caller": held_call.call.caller.email,
+                "since": held_call.since,
+            }
+            for held_call in self._held.get(fault_id, ())
         ]
 
     def release(self, fault_id: str, *, act: bool = True) -> int:
         """Let go what a fault holds, or without `act` cut it off; returns how many that was."""
-        held = [one for one in self._held.get(fault_id, ()) if not one.go.is_set()]
-        for one in held:
-            one.is_dropped = not act
-            one.go.set()
-        return len(held)
+        waiting = [
+            held_call for held_call in self._held.get(fault_id, ()) if not held_call.go.is_set()
+        ]
+        for held_call in waiting:
+            held_call.is_dropped = not act
+            held_call.go.set()
+        return len(waiting)
 
     def close(self) -> None:
         """Cut off all that is held: the server is ending."""
@@ -276,8 +282,8 @@ class Traffic:
         Numbers begin at 1 with each start of the server, in the order of the answers.
         """
         first = self._count - len(self._journal)
-        chosen = list(self._journal)[max(0, since - first) :]
-        return {"calls": chosen, "last": self._count}
+        entries = list(self._journal)[max(0, since - first) :]
+        return {"calls": entries, "last": self._count}
 
     def _note(self, call: Call) -> None:
         self._count += 1

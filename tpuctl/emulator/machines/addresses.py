@@ -59,10 +59,10 @@ class Addresses:
         self._network: str | None = None  # "127.X.Y"; None: all machines share one address
         self._reserved: dict[str, Reservation] = {}
         if file.exists():
-            kept = json.loads(file.read_text("utf-8"))
-            self._network = kept["network"]
+            saved = json.loads(file.read_text("utf-8"))
+            self._network = saved["network"]
             self._reserved = {
-                name: Reservation(**reservation) for name, reservation in kept["machines"].items()
+                name: Reservation(**reservation) for name, reservation in saved["machines"].items()
             }
         else:
             self._network = self._choose_network()
@@ -88,45 +88,47 @@ class Addresses:
 
     def _choose(self, *, serves: bool) -> Reservation:
         address = self._free_address()
-        taken = {
+        used_ports = {
             port
             for other in self._reserved.values()
             if other.address == address
             for port in (other.ssh_port, other.metadata_port, other.serving_port)
         }
         own_address = self._network is not None
-        ssh_port = self._port(address, 22 if own_address and self._ssh == "auto" else None, taken)
-        taken.add(ssh_port)
-        metadata_port = self._port(address, 80 if own_address else None, taken)
+        ssh_port = self._port(
+            address, 22 if own_address and self._ssh == "auto" else None, used_ports
+        )
+        used_ports.add(ssh_port)
+        metadata_port = self._port(address, 80 if own_address else None, used_ports)
         if not serves:
             return Reservation(address, ssh_port, metadata_port)
-        taken.add(metadata_port)
-        serving_port = self._port(address, SERVING_PORT if own_address else None, taken)
+        used_ports.add(metadata_port)
+        serving_port = self._port(address, SERVING_PORT if own_address else None, used_ports)
         return Reservation(address, ssh_port, metadata_port, serving_port)
 
     def _free_address(self) -> str:
         if self._network is None:
             return SHARED
-        taken = {other.address for other in self._reserved.values()}
+        used_addresses = {other.address for other in self._reserved.values()}
         first, second, third = (int(part) for part in self._network.split("."))
         for index in range(254 * 64):
             carried, last = divmod(index, 254)
             address = f"{first}.{second}.{(third + carried) % 256}.{last + 1}"
-            if address not in taken:
+            if address not in used_addresses:
                 return address
         raise MachineError("The local cloud has no loopback address left for another machine.")
 
-    def _port(self, address: str, wanted: int | None, taken: Collection[int]) -> int:
-        if wanted is not None and can_listen(address, wanted):
-            return wanted
+    def _port(self, address: str, preferred: int | None, used_ports: Collection[int]) -> int:
+        if preferred is not None and can_listen(address, preferred):
+            return preferred
         for port in self._random.sample(HIGH_PORTS, min(200, len(HIGH_PORTS))):
-            if port not in taken and can_listen(address, port):
+            if port not in used_ports and can_listen(address, port):
                 return port
         raise MachineError(f"No free port was found on {address}.")
 
     def _save(self) -> None:
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        machines = {name: asdict(kept) for name, kept in self._reserved.items()}
+        machines = {name: asdict(reservation) for name, reservation in self._reserved.items()}
         text = json.dumps({"network": self._network, "machines": machines}, indent=1)
         fresh = self._file.with_suffix(".new")
         fresh.write_text(text, "utf-8")

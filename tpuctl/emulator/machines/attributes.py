@@ -117,10 +117,10 @@ def identity_of(
 
 def host_type(spec: MachineSpec) -> str:
     """The machine type of a TPU's worker."""
-    known = accelerator_type(spec.accelerator_type)
-    if known is None:
+    accelerator = accelerator_type(spec.accelerator_type)
+    if accelerator is None:
         return HOST_TYPES["v3"]
-    return HOST_TYPES[known.generation].format(known.chips // known.workers)
+    return HOST_TYPES[accelerator.generation].format(accelerator.chips // accelerator.workers)
 
 
 def _attributes(spec: MachineSpec) -> dict[str, str]:
@@ -134,9 +134,9 @@ def _attributes(spec: MachineSpec) -> dict[str, str]:
         "WORKER_ID": str(spec.worker),
         "ZONE": spec.zone,
     }
-    known = accelerator_type(spec.accelerator_type)
-    if known is not None:
-        variables |= _shape(known)
+    accelerator = accelerator_type(spec.accelerator_type)
+    if accelerator is not None:
+        variables |= _shape(accelerator)
     lines = "".join(f"{name}: '{value}'\n" for name, value in sorted(variables.items()))
     return {
         **spec.metadata,
@@ -144,43 +144,47 @@ def _attributes(spec: MachineSpec) -> dict[str, str]:
         "agent-worker-number": str(spec.worker),
         "instance-id": spec.node_id,
         "tpu-env": lines,
-        "worker-network-endpoints": ",".join(f"unknown:unknown:{one}" for one in addresses),
+        "worker-network-endpoints": ",".join(f"unknown:unknown:{address}" for address in addresses),
     }
 
 
-def _shape(known: AcceleratorType) -> dict[str, str]:
+def _shape(accelerator: AcceleratorType) -> dict[str, str]:
     """How the chips of a slice lie: to each other, in their hosts, and the hosts."""
-    on_host = known.chips // known.workers
+    on_host = accelerator.chips // accelerator.workers
     ports = range(METRICS_PORT, METRICS_PORT + on_host)
-    found = {
-        "TYPE": TYPES.get(known.generation, known.generation.upper()),
+    variables = {
+        "TYPE": TYPES.get(accelerator.generation, accelerator.generation.upper()),
         "TPU_RUNTIME_METRICS_PORTS": ",".join(map(str, ports)),
     }
-    if known.topology:
-        found["TOPOLOGY"] = known.topology
-        found["WRAP"] = found["TPU_TOPOLOGY_WRAP"] = _wrap(known)
-        found["ALT"] = found["TPU_TOPOLOGY_ALT"] = "false"
+    if accelerator.topology:
+        variables["TOPOLOGY"] = accelerator.topology
+        variables["WRAP"] = variables["TPU_TOPOLOGY_WRAP"] = _wrap(accelerator)
+        variables["ALT"] = variables["TPU_TOPOLOGY_ALT"] = "false"
     bounds = CHIPS_PER_HOST.get(on_host)
     if bounds is None:
-        return found
+        return variables
     text = ",".join(map(str, bounds))
-    found["CHIPS_PER_HOST_BOUNDS"] = found["TPU_CHIPS_PER_PROCESS_BOUNDS"] = text
-    if known.topology:
-        hosts = [size // own for size, own in zip(_sizes(known), bounds, strict=True)]
+    variables["CHIPS_PER_HOST_BOUNDS"] = variables["TPU_CHIPS_PER_PROCESS_BOUNDS"] = text
+    if accelerator.topology:
+        hosts = [
+            size // host_size for size, host_size in zip(_sizes(accelerator), bounds, strict=True)
+        ]
         text = ",".join(map(str, hosts))
-        found["HOST_BOUNDS"] = found["TPU_PROCESS_BOUNDS"] = text
-    return found
+        variables["HOST_BOUNDS"] = variables["TPU_PROCESS_BOUNDS"] = text
+    return variables
 
 
-def _sizes(known: AcceleratorType) -> list[int]:
-    sizes = [int(size) for size in known.topology.split("x")]
+def _sizes(accelerator: AcceleratorType) -> list[int]:
+    sizes = [int(size) for size in accelerator.topology.split("x")]
     return [*sizes, *[1] * (3 - len(sizes))]
 
 
-def _wrap(known: AcceleratorType) -> str:
+def _wrap(accelerator: AcceleratorType) -> str:
     """Cubes of 4 chips are joined at their ends too, in all directions or none.
 
     docs.cloud.google.com/tpu/docs/v4 and v5p; of the flat generations nothing is known.
     """
-    is_joined = known.topology.count("x") == 2 and all(size % 4 == 0 for size in _sizes(known))
+    is_joined = accelerator.topology.count("x") == 2 and all(
+        size % 4 == 0 for size in _sizes(accelerator)
+    )
     return ",".join(["true" if is_joined else "false"] * 3)

@@ -94,7 +94,7 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.now(UTC)
         issuer = self._certificate.subject
-        own = self._key.public_key()
+        authority_key = self._key.public_key()
         certificate = (
             x509.CertificateBuilder()
             .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host[:64])]))
@@ -106,7 +106,7 @@ class Authority:
             .add_extension(x509.SubjectAlternativeName([_general_name(host)]), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(own), False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key), False)
             .sign(self._key, hashes.SHA256())
         )
         return (

@@ -54,13 +54,13 @@ class LimitedDisk:
         )
         try:
             async with asyncio.timeout(SECONDS):
-                _, told = await process.communicate()
+                _, stderr = await process.communicate()
         except BaseException:
             process.kill()
             await process.wait()
             raise
         if process.returncode:
-            reason = told.decode(errors="replace").strip()
+            reason = stderr.decode(errors="replace").strip()
             raise MachineError(f"The machine's disk cannot be limited here: {reason}")
         self._pid = pid
 
@@ -69,10 +69,10 @@ class LimitedDisk:
         if self._pid is None:
             return None
         try:
-            told = os.statvfs(f"{self.root}{self._folder}")
+            filesystem = os.statvfs(f"{self.root}{self._folder}")
         except OSError:  # its processes are gone
             return None
-        free = told.f_bavail * told.f_frsize
+        free = filesystem.f_bavail * filesystem.f_frsize
         return None if free > ENDLESS else free
 
     def forget(self) -> None:

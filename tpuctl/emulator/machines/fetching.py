@@ -25,7 +25,7 @@ class Fetching:
         self._moved = moved
         self._name, self._size = "", 0
 
-    def heard(self, line: str) -> None:
+    def on_line(self, line: str) -> None:
         """A line that pip has printed."""
         match = LINE.match(line)
         self._name = match[1] if match else ""

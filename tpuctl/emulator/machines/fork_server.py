@@ -84,15 +84,15 @@ class Nursery:
         return found
 
     async def _open(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        parent_end, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with child_end:
             try:
-                self._process = await begin(theirs, "nursery")
+                self._process = await begin(child_end, "nursery")
             except OSError:
-                ours.close()
+                parent_end.close()
                 raise
-        ours.setblocking(False)
-        self._control = ours
+        parent_end.setblocking(False)
+        self._control = parent_end
 
     async def close(self) -> None:
         """End it, and with it the machines that still run."""

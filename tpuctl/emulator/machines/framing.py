@@ -41,16 +41,16 @@ class RequestFraming:
                 out.append(view)
                 break
             if self._part is _Part.BODY:
-                taken, view = view[: self._left], view[self._left :]
-                out.append(taken)
-                self._left -= len(taken)
+                body, view = view[: self._left], view[self._left :]
+                out.append(body)
+                self._left -= len(body)
                 if self._left == 0:
                     self._part = _Part.CHUNK_SIZE if self._is_chunked else _Part.HEAD
                 continue
             view, self._rest = self._rest + view, b""
             end = b"\r\n\r\n" if self._part is _Part.HEAD else b"\r\n"
-            block, found, after = view.partition(end)
-            if not found:
+            block, separator, after = view.partition(end)
+            if not separator:
                 if len(view) > LONGEST_HEAD:
                     raise ValueError("a head without end")
                 self._rest = view
@@ -59,7 +59,7 @@ class RequestFraming:
             if self._part is _Part.HEAD:
                 out.append(self._change_head(block))
             else:
-                out.append(block + found)
+                out.append(block + separator)
                 self._follow_line(block)
         return out
 
@@ -78,8 +78,8 @@ class RequestFraming:
         request, *lines = head.lstrip(b"\r\n").split(b"\r\n")
         if not request.endswith((b" HTTP/1.1", b" HTTP/1.0")):
             raise ValueError("not HTTP/1.1")
-        named = [(line.partition(b":")[0].strip().lower(), line) for line in lines]
-        values = {name: line.partition(b":")[2].strip() for name, line in named}
+        headers = [(line.partition(b":")[0].strip().lower(), line) for line in lines]
+        values = {name: line.partition(b":")[2].strip() for name, line in headers}
         self._is_chunked = b"chunked" in values.get(b"transfer-encoding", b"").lower()
         dropped = DROPPED | {b"content-length" if self._is_chunked else b"transfer-encoding"}
         if self._is_chunked:
@@ -89,5 +89,5 @@ class RequestFraming:
             self._part = _Part.BODY if self._left else _Part.HEAD
         if values.get(b"upgrade", b"").lower() == b"websocket":
             self._part = _Part.OTHER
-        kept = [line for name, line in named if name not in dropped]
-        return b"\r\n".join([request, *kept, b"X-Forwarded-Proto: https", b"", b""])
+        kept_lines = [line for name, line in headers if name not in dropped]
+        return b"\r\n".join([request, *kept_lines, b"X-Forwarded-Proto: https", b"", b""])

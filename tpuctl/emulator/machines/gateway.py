@@ -175,7 +175,7 @@ class Gateway:
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             head += f"Proxy-Authorization: Basic {base64.b64encode(pair.encode()).decode()}\r\n"
         try:
-            transport, early = await asking.ask(head.encode() + b"\r\n")
+            transport, early = await asking.open_tunnel(head.encode() + b"\r\n")
         except BaseException:
             asking.abort()
             raise
@@ -215,8 +215,8 @@ class _Asking(asyncio.Protocol):
             return
         self.transport.pause_reading()
         request, *lines = head.split(b"\r\n")
-        named = [line.partition(b":") for line in lines]
-        fields = {name.strip().lower(): value.strip() for name, _, value in named}
+        header_parts = [line.partition(b":") for line in lines]
+        fields = {name.strip().lower(): value.strip() for name, _, value in header_parts}
         method, _, target = request.decode("latin-1").partition(" ")
         place = target.partition(" ")[0]
         host, colon, port = place.rpartition(":")

@@ -27,8 +27,8 @@ class Way:
     def read(cls, home: Path) -> Way | None:
         """The way that was used last; None before the first."""
         try:
-            known = json.loads((home / "gateway.json").read_text("utf-8"))
-            return cls(int(known["port"]), str(known["password"]))
+            saved = json.loads((home / "gateway.json").read_text("utf-8"))
+            return cls(int(saved["port"]), str(saved["password"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 

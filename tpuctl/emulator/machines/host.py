@@ -45,8 +45,8 @@ MOST_FILES = 1 << 16  # open at once: a slice of many workers has many streams
 
 def _outermost(folders: Iterable[Path]) -> tuple[Path, ...]:
     """Those that are inside no other."""
-    known = {*folders}
-    return tuple(folder for folder in sorted(known) if known.isdisjoint(folder.parents))
+    unique = {*folders}
+    return tuple(folder for folder in sorted(unique) if unique.isdisjoint(folder.parents))
 
 
 class LocalHost:
@@ -97,9 +97,9 @@ class LocalHost:
         private_folder(self._home)
         self._home.chmod(0o700)
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
-        if soft != resource.RLIM_INFINITY and soft < wanted:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        target = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
+        if soft != resource.RLIM_INFINITY and soft < target:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
         self._addresses = Addresses(self._home / "addresses.json", ssh=self._ssh)
         self._discarded.mkdir(exist_ok=True)
         for left in self._discarded.iterdir():
@@ -284,37 +284,41 @@ class LocalHost:
         """
         home = Path.home()
         is_root = home == home.parent
-        own = [path for path in home.glob(".*") if path.is_dir()] if is_root else [home]
-        named = (os.environ.get(name) for name in PRIVATE_FOLDERS)
-        elsewhere = [Path(path).expanduser().absolute() for path in named if path]
-        return _outermost([self._home, *own, *(path for path in elsewhere if path != path.parent)])
+        home_folders = [path for path in home.glob(".*") if path.is_dir()] if is_root else [home]
+        configured = (os.environ.get(name) for name in PRIVATE_FOLDERS)
+        elsewhere = [Path(path).expanduser().absolute() for path in configured if path]
+        return _outermost(
+            [self._home, *home_folders, *(path for path in elsewhere if path != path.parent)]
+        )
 
     def _private_files(self) -> tuple[Path, ...]:
         """The files outside of those folders that machines see empty."""
-        home, named = Path.home(), os.environ.get(PRIVATE_FILE)
+        home, credentials_file = Path.home(), os.environ.get(PRIVATE_FILE)
         is_root = home == home.parent
         files = [path for path in home.glob(".*") if path.is_file()] if is_root else []
-        files += [Path(named).expanduser().absolute()] if named else []
+        files += [Path(credentials_file).expanduser().absolute()] if credentials_file else []
         hidden = {*self._hidden()}
         return tuple(path for path in files if hidden.isdisjoint(path.parents))
 
     def _choose(self, spec: MachineSpec) -> Choice:
         """The image's TensorFlow; none for bare Python. Refuses what has no image at all."""
         offered = self._images.locks()
-        wanted, is_known = spec.tensorflow, spec.kind == "instance"
+        tensorflow, is_known = spec.tensorflow, spec.kind == "instance"
         if spec.kind == "worker":
-            known = runtime(spec.runtime_version)
-            wanted = known.tensorflow if known is not None else None
-            is_known = known is not None
-        if wanted in offered or (wanted is None and is_known):
-            return self._images.choose(wanted)
-        named = "TPU node version" if spec.kind == "node" else "runtime"
-        what = " ".join(word for word in (named, spec.runtime_version) if spec.runtime_version)
-        have = ", ".join(f"TensorFlow {number}" for number in offered)
+            tpu_runtime = runtime(spec.runtime_version)
+            tensorflow = tpu_runtime.tensorflow if tpu_runtime is not None else None
+            is_known = tpu_runtime is not None
+        if tensorflow in offered or (tensorflow is None and is_known):
+            return self._images.choose(tensorflow)
+        label = "TPU node version" if spec.kind == "node" else "runtime"
+        description = " ".join(
+            word for word in (label, spec.runtime_version) if spec.runtime_version
+        )
+        available = ", ".join(f"TensorFlow {number}" for number in offered)
         raise MachineError(
-            f"The local cloud has no image for {what or spec.node_id}"
-            + (f" (TensorFlow {wanted})" if wanted is not None else "")
-            + f": it has those with {have}"
+            f"The local cloud has no image for {description or spec.node_id}"
+            + (f" (TensorFlow {tensorflow})" if tensorflow is not None else "")
+            + f": it has those with {available}"
             + ("." if spec.kind == "node" else ", and bare Python.")
         )
 

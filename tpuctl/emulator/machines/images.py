@@ -67,9 +67,9 @@ class ImageStore:
 
     def __init__(self, cache: Path | None = None, locks: Path | None = None) -> None:
         """`locks` is a folder with a list of packages for each TensorFlow, else our own."""
-        chosen = os.environ.get("TPUCTL_IMAGE_CACHE")
+        configured = os.environ.get("TPUCTL_IMAGE_CACHE")
         if cache is None:
-            cache = Path(chosen) if chosen else user_cache_path("tpuctl") / "images"
+            cache = Path(configured) if configured else user_cache_path("tpuctl") / "images"
         self.cache = cache.expanduser().absolute()
         self._locks = locks or Path(
             str(importlib.resources.files("tpuctl.emulator.machines") / "image_locks")
@@ -212,18 +212,18 @@ class ImageStore:
         lock: int,
         moved: Moved | None,
     ) -> None:
-        what = f"TensorFlow {tensorflow}" if tensorflow else "Python"
-        progress(f"Making the image with {what} (once; kept in {self.cache})")
+        description = f"TensorFlow {tensorflow}" if tensorflow else "Python"
+        progress(f"Making the image with {description} (once; kept in {self.cache})")
         await asyncio.to_thread(shutil.rmtree, image, ignore_errors=True)
         python = str(image / "bin" / "python3")
 
         async def run(*command: str) -> None:
             status, tail = await _run(command, progress, lock, moved)
             if status != 0:
-                shown = "\n".join(tail) or "(it printed nothing)"
+                output = "\n".join(tail) or "(it printed nothing)"
                 raise MachineError(
-                    f"The image with {what} could not be made: "
-                    f"`{' '.join(command[1:4])} …` ended with {status}:\n{shown}"
+                    f"The image with {description} could not be made: "
+                    f"`{' '.join(command[1:4])} …` ended with {status}:\n{output}"
                 )
 
         await run(interpreter.path, "-m", "venv", "--symlinks", str(image))
@@ -282,7 +282,7 @@ async def _run(
                 progress,
                 lock=lock,
                 variables={"TMPDIR": scratch},
-                heard=fetching.heard,
+                heard=fetching.on_line,
             )
         finally:
             watching.cancel()

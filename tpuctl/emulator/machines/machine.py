@@ -179,7 +179,7 @@ class Machine:
         Whoever is connected or connects then hears nothing, or is refused.
         """
         self._folder.lost.write_text(_SILENT if is_silent else "refused", "utf-8")
-        own = self.spec.endpoint
+        endpoint = self.spec.endpoint
         if self._acceptor is not None:
             if is_silent:
                 self._silence.keep(self._acceptor.connections)
@@ -187,8 +187,8 @@ class Machine:
         await self._end_programs(0)
         await self._metadata.close()
         if is_silent:
-            port = own.serving_port if self.spec.kind == "node" else own.ssh_port
-            self._silence.occupy(own.address, port)
+            port = endpoint.serving_port if self.spec.kind == "node" else endpoint.ssh_port
+            self._silence.occupy(endpoint.address, port)
 
     async def limit_disk(self, free: int | None) -> None:
         """Let programs write so many bytes more; None for any number. MachineError if it cannot."""
@@ -247,12 +247,12 @@ class Machine:
                 "their own."
             )
         shutil.copyfile(PROGRAM, self._folder.program)
-        own = self.spec.endpoint
+        endpoint = self.spec.endpoint
         proxy = urlsplit(self._surroundings.proxy or "")
-        outside = [(own.address, self._reservation.metadata_port)]
+        outside = [(endpoint.address, self._reservation.metadata_port)]
         if proxy.hostname and proxy.port:
             outside.append((proxy.hostname, proxy.port))
-        self._network = OwnNetwork((own.address, own.serving_port), outside)
+        self._network = OwnNetwork((endpoint.address, endpoint.serving_port), outside)
         self._serving = Serving(
             self._launch_server, self._network, self._folder.console, self._report
         )
@@ -262,7 +262,7 @@ class Machine:
         self, files: tuple[int, int, int]
     ) -> tuple[Started, Callable[[int], None]]:
         """Start a node's TensorFlow server, whose cluster is all workers of the node."""
-        places = [f"{one.address}:{one.serving_port}" for one in self.spec.endpoints]
+        places = [f"{endpoint.address}:{endpoint.serving_port}" for endpoint in self.spec.endpoints]
         init = await self._first_process()
         started = await init.spawn(
             [
@@ -312,18 +312,20 @@ class Machine:
         return started, functools.partial(init.signal, started)
 
     def _variables(self, user: str) -> dict[str, str]:
-        found = self._surroundings.variables(
+        variables = self._surroundings.variables(
             self.spec, self._folder, self._reservation.metadata_port, user, self.note
         )
         # Without a view of its own, this is as near as the machine comes to its own /tmp.
-        return found if self._is_isolated else found | {"TMPDIR": str(self._folder.temporary)}
+        return (
+            variables if self._is_isolated else variables | {"TMPDIR": str(self._folder.temporary)}
+        )
 
     async def _first_process(self) -> Init:
         """The machine's first process, begun when something is to run on it."""
         async with self._starting_init:
             if self._folder.lost.exists():
                 raise MachineError("The machine is gone.")
-            if self._init is None or self._init.gone.is_set():
+            if self._init is None or self._init.ended.is_set():
                 self._disk.forget()
                 view = self._view() if self._is_isolated else None
                 self._init = await Init.start(view, self._nursery)

@@ -148,10 +148,10 @@ class MetadataServer:
         recursive = query.get("recursive", "").lower() == "true"
         value, tag = self._look(names)
         if query.get("wait_for_change", "").lower() == "true":
-            seen = query.get("last_etag", tag)
+            last_tag = query.get("last_etag", tag)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_seconds(query.get("timeout_sec"))):
-                    while tag == seen and self._web is not None:
+                    while tag == last_tag and self._web is not None:
                         change = self._change
                         await change.wait()
                         value, tag = self._look(names)
@@ -162,8 +162,8 @@ class MetadataServer:
         headers = {"ETag": tag}
         as_json = query.get("alt") == "json" or (recursive and query.get("alt") != "text")
         if as_json and (recursive or not isinstance(value, dict)):
-            named = _for_json(value, "" if not names else names[-1])
-            return web.json_response(named, headers=headers)
+            document = _for_json(value, "" if not names else names[-1])
+            return web.json_response(document, headers=headers)
         text = "\n".join(_lines(value, recursive))
         return web.Response(
             text=text + "\n" if isinstance(value, dict | list) else text,
@@ -193,12 +193,12 @@ def _is_own_name(host: str) -> bool:
 
 
 def _find(tree: Value, names: list[str]) -> Value | None:
-    found: Value = tree
+    value: Value = tree
     for name in names:
-        if not isinstance(found, dict) or name not in found:
+        if not isinstance(value, dict) or name not in value:
             return None
-        found = found[name]
-    return found
+        value = value[name]
+    return value
 
 
 def _for_json(value: Value, name: str) -> object:

@@ -75,14 +75,14 @@ class OwnNetwork:
 
 
 async def _dial(place: Place) -> socket.socket:
-    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    made.setblocking(False)
+    connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    connection.setblocking(False)
     try:
-        await asyncio.get_running_loop().sock_connect(made, place)
+        await asyncio.get_running_loop().sock_connect(connection, place)
     except BaseException:
-        made.close()
+        connection.close()
         raise
-    return made
+    return connection
 
 
 class Door:

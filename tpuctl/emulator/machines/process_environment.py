@@ -148,8 +148,8 @@ class Folder:
             command = [interpreter.path, "-I", "-m", "venv", *options, str(self.python)]
             done = subprocess.run(command, check=False, capture_output=True, text=True)
             if done.returncode:
-                said = f"{done.stdout}{done.stderr}".strip()
-                raise MachineError(f"{interpreter.path} cannot make an environment: {said}")
+                output = f"{done.stdout}{done.stderr}".strip()
+                raise MachineError(f"{interpreter.path} cannot make an environment: {output}")
         layer.write_text(content, "utf-8")
         for name in ("pip", "pip3"):
             script = self.python / "bin" / name
@@ -158,7 +158,7 @@ class Folder:
 
     def write_settings(self, spec: MachineSpec, users: Iterable[str], metadata_port: int) -> None:
         """The few files of /etc that differ between machines."""
-        own = hostname(spec)
+        machine_hostname = hostname(spec)
         host = [line for line in _lines_of("/etc/passwd") if not line.startswith(f"{ROOT}:")]
         # The first line with a number names its owner: users come before the host's own, and to
         # root, whose number all of them have in its namespace, it comes before them.
@@ -174,7 +174,7 @@ class Folder:
             hosts.append(f"{spec.endpoint.address} metadata.google.internal metadata")
         hosts += [line for line in _lines_of("/etc/hosts") if "localhost" not in line.split()]
         (self.settings / "hosts").write_text("\n".join(hosts) + "\n", "utf-8")
-        (self.settings / "hostname").write_text(own + "\n", "utf-8")
+        (self.settings / "hostname").write_text(machine_hostname + "\n", "utf-8")
         (self.settings / "empty").touch()
 
     def _account(self, user: str, user_id: int, group_id: int) -> str:
@@ -201,7 +201,7 @@ class Surroundings:
         home = str(folder.home(user))
         address = spec.endpoint.address
         local = [*local_hosts(), *sorted({endpoint.address for endpoint in spec.endpoints})]
-        found = {
+        variables = {
             "HOME": home,
             "USER": user,
             "LOGNAME": user,
@@ -226,10 +226,10 @@ class Surroundings:
             **NO_FOLDERS,
         }
         for name in CERTIFICATES:
-            found[name] = str(self.certificates)
+            variables[name] = str(self.certificates)
         if self.proxy is not None:
-            found |= {"https_proxy": self.proxy, "HTTPS_PROXY": self.proxy}
-        return found
+            variables |= {"https_proxy": self.proxy, "HTTPS_PROXY": self.proxy}
+        return variables
 
 
 def pip_configuration() -> tuple[str, dict[str, str]]:

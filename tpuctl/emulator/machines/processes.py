@@ -85,22 +85,22 @@ class Init:
         self._connecting: dict[int, asyncio.Future[socket.socket]] = {}
         self._count = 0
         self.listeners: dict[tuple[str, int], socket.socket] = {}  # in its own network
-        self.gone = asyncio.Event()
+        self.ended = asyncio.Event()
 
     @classmethod
     async def start(cls, view: View | None, nursery: Nursery | None = None) -> Init:
         """Begin a machine; without a view it has no namespaces. Raises MachineError."""
-        ours, theirs = socket.socketpair()
-        with theirs:
+        parent_end, child_end = socket.socketpair()
+        with child_end:
             try:
-                process = await (begin(theirs) if nursery is None else nursery.begin(theirs))
+                process = await (begin(child_end) if nursery is None else nursery.begin(child_end))
             except OSError as problem:
-                ours.close()
+                parent_end.close()
                 raise MachineError(f"A machine could not be started: {problem}") from problem
-        ours.setblocking(False)
-        init = cls(process, ours)
+        parent_end.setblocking(False)
+        init = cls(process, parent_end)
         loop = asyncio.get_running_loop()
-        loop.add_reader(ours.fileno(), init._on_readable)
+        loop.add_reader(parent_end.fileno(), init._on_readable)
         try:
             init._send({"view": None if view is None else asdict(view)})
             await asyncio.wait_for(init._ready, START_SECONDS)
@@ -131,7 +131,7 @@ class Init:
 
         `name` is what it is told to be called; the files stay the caller's to close.
         """
-        if self.gone.is_set():
+        if self.ended.is_set():
             raise MachineError("The machine is shut down.")
         self._count += 1
         starting: asyncio.Future[Started] = asyncio.get_running_loop().create_future()
@@ -150,7 +150,7 @@ class Init:
 
     async def connect(self, address: str, port: int) -> socket.socket:
         """A connection in the machine's own network; OSError if nobody listens there."""
-        if self.gone.is_set():
+        if self.ended.is_set():
             raise ConnectionRefusedError("The machine is shut down.")
         self._count += 1
         waiting: asyncio.Future[socket.socket] = asyncio.get_running_loop().create_future()
@@ -160,15 +160,15 @@ class Init:
 
     def signal(self, started: Started, number: int) -> None:
         """Send a signal to the group that the process began; nothing if it has ended."""
-        if not started.exit.done() and not self.gone.is_set():
+        if not started.exit.done() and not self.ended.is_set():
             self._send({"do": "signal", "pid": started.pid, "signal": number})
 
     async def halt(self, grace: float) -> None:
         """End all processes: asked to, and after `grace` seconds made to. Safe to repeat."""
-        if not self.gone.is_set() and grace > 0:
+        if not self.ended.is_set() and grace > 0:
             self._send({"do": "halt", "grace": grace})
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.gone.wait(), grace + 2)
+                await asyncio.wait_for(self.ended.wait(), grace + 2)
         self._lose()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._process.wait(), 5)
@@ -186,10 +186,10 @@ class Init:
     def _flush(self) -> None:
         """Write while the other side takes it; the rest when it is ready again."""
         loop = asyncio.get_running_loop()
-        while self._outgoing and not self.gone.is_set():
+        while self._outgoing and not self.ended.is_set():
             line, files = self._outgoing[0]
             try:
-                sent = socket.send_fds(self._control, [line], files)
+                sent_bytes = socket.send_fds(self._control, [line], files)
             except BlockingIOError:
                 loop.add_writer(self._control.fileno(), self._flush)
                 return
@@ -198,11 +198,11 @@ class Init:
                 return
             for descriptor in files:
                 os.close(descriptor)
-            if sent < len(line):
-                self._outgoing[0] = (line[sent:], ())
+            if sent_bytes < len(line):
+                self._outgoing[0] = (line[sent_bytes:], ())
             else:
                 self._outgoing.popleft()
-        if not self.gone.is_set():
+        if not self.ended.is_set():
             loop.remove_writer(self._control.fileno())
 
     def _on_readable(self) -> None:
@@ -247,15 +247,15 @@ class Init:
                 waiting.set_result(Exit(event.get("status", 0), event.get("signal"), core))
 
     def _take_connection(self, event: dict[str, Any]) -> None:
-        asked = self._connecting.pop(event["connected"])
-        made = None if "error" in event else self._next_socket()
-        if asked.done():  # nobody waits any more
-            if made is not None:
-                made.close()
-        elif made is None:
-            asked.set_exception(ConnectionRefusedError(event["error"]))
+        future = self._connecting.pop(event["connected"])
+        connection = None if "error" in event else self._next_socket()
+        if future.done():  # nobody waits any more
+            if connection is not None:
+                connection.close()
+        elif connection is None:
+            future.set_exception(ConnectionRefusedError(event["error"]))
         else:
-            asked.set_result(made)
+            future.set_result(connection)
 
     def _next_socket(self) -> socket.socket:
         received = socket.socket(fileno=self._descriptors.pop(0))
@@ -264,9 +264,9 @@ class Init:
 
     def _lose(self) -> None:
         """Take note that the machine's processes are gone."""
-        if self.gone.is_set():
+        if self.ended.is_set():
             return
-        self.gone.set()
+        self.ended.set()
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._control.fileno())
         loop.remove_writer(self._control.fileno())

@@ -122,7 +122,7 @@ class AskingOn(End):
         self._answer = asyncio.get_running_loop().create_future()
         self._head = b""
 
-    async def ask(self, head: bytes) -> tuple[asyncio.Transport, bytes]:
+    async def open_tunnel(self, head: bytes) -> tuple[asyncio.Transport, bytes]:
         """The transport once it leads to the host, and what came after the answer."""
         assert self.transport is not None
         self.transport.write(head)

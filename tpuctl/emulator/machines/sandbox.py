@@ -83,8 +83,8 @@ class Init:
         line = json.dumps(event).encode() + b"\n"
         try:
             if descriptor is not None:
-                sent = socket.send_fds(self.control, [line], [descriptor])
-                line = line[sent:]
+                sent_bytes = socket.send_fds(self.control, [line], [descriptor])
+                line = line[sent_bytes:]
             self.control.sendall(line)
         except ConnectionError:
             self.end()
@@ -159,12 +159,12 @@ class Init:
     def connect(self, request: dict[str, Any]) -> None:
         answer = {"connected": request["id"]}
         try:
-            made = self.network.connect(request["address"], request["port"])
+            connection = self.network.connect(request["address"], request["port"])
         except OSError as problem:
             self.tell({**answer, "error": str(problem)})
             return
-        with made:
-            self.tell(answer, made.fileno())
+        with connection:
+            self.tell(answer, connection.fileno())
 
     def reap(self) -> None:
         while True:
@@ -197,10 +197,12 @@ class Init:
                     continue
                 if fields[0] != "Z":
                     parents[int(entry)] = int(fields[1])
-        ours = {os.getpid()}
-        while grown := {pid for pid, parent in parents.items() if parent in ours} - ours:
-            ours |= grown
-        return sorted(ours - {os.getpid()})
+        descendants = {os.getpid()}
+        while (
+            grown := {pid for pid, parent in parents.items() if parent in descendants} - descendants
+        ):
+            descendants |= grown
+        return sorted(descendants - {os.getpid()})
 
     def has_processes(self) -> bool:
         return bool(self.processes()) if LINUX else bool(self.groups)

@@ -44,9 +44,9 @@ def enter(kernel: Any, pid: int) -> None:
 
 def set_free(kernel: Any, folder: str, free: int | None) -> None:
     """Have so much left: what is taken already is not counted in it."""
-    told = os.statvfs(folder)
-    taken = (told.f_blocks - told.f_bfree) * told.f_frsize
-    size = ENDLESS if free is None else taken + -(-free // PAGE) * PAGE
+    filesystem = os.statvfs(folder)
+    used = (filesystem.f_blocks - filesystem.f_bfree) * filesystem.f_frsize
+    size = ENDLESS if free is None else used + -(-free // PAGE) * PAGE
     flags = MS_REMOUNT | MS_NOSUID | MS_NODEV
     kernel.mount("tmpfs", folder, "tmpfs", flags, f"size={size}")
 
@@ -61,11 +61,11 @@ def lay_over(kernel: Any, request: dict[str, Any], points: list[str]) -> None:
         filler.write(b"\0" * PAGE)  # a size of nothing would be one without end
     names = ("upper", "work")
     for number, path in enumerate(request["writable"]):
-        own = os.path.join(folder, str(number))
+        layer = os.path.join(folder, str(number))
         for name in names:
-            os.makedirs(os.path.join(own, name))
-        os.chmod(os.path.join(own, "upper"), os.stat(path).st_mode & 0o7777)
-        parts = {"lowerdir": path} | {f"{name}dir": os.path.join(own, name) for name in names}
+            os.makedirs(os.path.join(layer, name))
+        os.chmod(os.path.join(layer, "upper"), os.stat(path).st_mode & 0o7777)
+        parts = {"lowerdir": path} | {f"{name}dir": os.path.join(layer, name) for name in names}
         options = ",".join(f"{name}={escaped(value)}" for name, value in parts.items())
         kernel.mount("overlay", path, "overlay", MS_NOSUID | MS_NODEV, f"{options},userxattr")
         for other in request["also"].get(path, ()):
@@ -77,7 +77,9 @@ def show_at(kernel: Any, path: str, other: str, points: list[str]) -> None:
     """Show a folder at another path too, and there again what was mounted inside that."""
     trees: dict[str, int] = {}
     for point in points:
-        if point.startswith(f"{other}/") and not any(point.startswith(f"{one}/") for one in trees):
+        if point.startswith(f"{other}/") and not any(
+            point.startswith(f"{parent}/") for parent in trees
+        ):
             flags = OPEN_TREE_CLONE | AT_RECURSIVE | os.O_CLOEXEC
             trees[point] = call(kernel, SYS_OPEN_TREE, AT_FDCWD, point, flags)
     kernel.mount(path, other, None, MS_BIND)
@@ -87,24 +89,26 @@ def show_at(kernel: Any, path: str, other: str, points: list[str]) -> None:
 
 def call(kernel: Any, number: int, *arguments: int | str) -> int:
     """One of the kernel's calls that the C library may not know."""
-    given = [
-        ctypes.c_char_p(os.fsencode(one)) if isinstance(one, str) else ctypes.c_long(one)
-        for one in arguments
+    c_arguments = [
+        ctypes.c_char_p(os.fsencode(argument))
+        if isinstance(argument, str)
+        else ctypes.c_long(argument)
+        for argument in arguments
     ]
-    result: int = kernel.libc.syscall(ctypes.c_long(number), *given)
+    result: int = kernel.libc.syscall(ctypes.c_long(number), *c_arguments)
     kernel.check(result, f"call {number} of {arguments}")
     return result
 
 
 def mount_points(pid: int) -> list[str]:
     """Of the machine, the outer ones first."""
-    found = []
+    points = []
     with open(f"/proc/{pid}/mountinfo", "rb") as file:
         for line in file:
             escaped_path = line.split()[4]
             path = re.sub(rb"\\(\d{3})", lambda code: bytes([int(code[1], 8)]), escaped_path)
-            found.append(os.fsdecode(path))
-    return sorted(set(found))
+            points.append(os.fsdecode(path))
+    return sorted(set(points))
 
 
 def escaped(path: str) -> str:

@@ -34,6 +34,6 @@ def listen(address: str, port: int) -> socket.socket:
 
 def connect(address: str, port: int) -> socket.socket:
     """On loopback this is over at once, one way or the other."""
-    made = socket.create_connection((address, port), CONNECT_SECONDS)
-    made.settimeout(None)
-    return made
+    connection = socket.create_connection((address, port), CONNECT_SECONDS)
+    connection.settimeout(None)
+    return connection

@@ -32,10 +32,10 @@ DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def check(result: int, what: str) -> None:
+def check(result: int, action: str) -> None:
     if result < 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{action}: {os.strerror(number)}")
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
@@ -105,11 +105,11 @@ def build_view(view: dict[str, Any]) -> None:
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     resolver = os.path.realpath("/etc/resolv.conf")
     readable = [*view["readable"], resolver, "/run/current-system"]
-    kept = [(path, False) for path in readable] + [(path, True) for path in view["writable"]]
+    visible = [(path, False) for path in readable] + [(path, True) for path in view["writable"]]
     # Opened before anything is covered: a covered folder can still be mounted elsewhere.
     opened = sorted(
         (path, os.open(path, os.O_PATH | os.O_CLOEXEC), writable)
-        for path, writable in kept
+        for path, writable in visible
         if os.path.exists(path)
     )
     overlaid = [

@@ -54,8 +54,8 @@ class Serving:
         began = self._console.stat().st_size if self._console.exists() else 0
         started = await self._run_until_ready()
         if started is None:
-            told = self._console.read_bytes()[began:][-TAIL:].decode("utf-8", "replace").strip()
-            raise MachineError(f"The TensorFlow server of the node did not start:\n{told}")
+            output = self._console.read_bytes()[began:][-TAIL:].decode("utf-8", "replace").strip()
+            raise MachineError(f"The TensorFlow server of the node did not start:\n{output}")
         await self._door.open_door()
         self._watch = asyncio.get_running_loop().create_task(self._keep_up(started))
 

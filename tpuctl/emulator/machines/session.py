@@ -366,7 +366,7 @@ def _number(name: str) -> int:
 
 def _apply_modes(terminal: int, modes: Mapping[int, int]) -> None:
     """Set the terminal as the client's own is set, where that matters to programs."""
-    known = (
+    mode_flags = (
         (36, 0, termios.ICRNL),
         (50, 3, termios.ISIG),
         (51, 3, termios.ICANON),
@@ -376,7 +376,7 @@ def _apply_modes(terminal: int, modes: Mapping[int, int]) -> None:
     )
     try:
         attributes = termios.tcgetattr(terminal)
-        for opcode, index, flag in known:
+        for opcode, index, flag in mode_flags:
             if opcode in modes:
                 attributes[index] &= ~flag
                 attributes[index] |= flag if modes[opcode] else 0

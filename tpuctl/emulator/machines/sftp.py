@@ -52,7 +52,9 @@ class MachineFiles(asyncssh.SFTPServer):
         for folder in (b"/tmp", b"/var/tmp"):
             inside = absolute == folder or absolute.startswith(folder + b"/")
             # The machine's own disk may itself lie in the host's temporary folder.
-            if inside and not any(_is_within(absolute, own) for own in self._own):
+            if inside and not any(
+                _is_within(absolute, machine_folder) for machine_folder in self._own
+            ):
                 return self._temporary + absolute[len(folder) :]
         return absolute
 

@@ -90,17 +90,17 @@ def environment(
 ) -> dict[str, str]:
     """Of the command: the machine's variables and little of the caller's, unless -E or such."""
     listed = options.get("--preserve-env", "").split(",")
-    kept = {
+    preserved = {
         name: value
         for name, value in os.environ.items()
         if "-E" in options or name in KEPT or name in listed or name.startswith("LC_")
     }
-    named = {"USER": user.pw_name, "LOGNAME": user.pw_name, "HOME": user.pw_dir}
+    identity = {"USER": user.pw_name, "LOGNAME": user.pw_name, "HOME": user.pw_dir}
     path = f"{base['PATH']}:/usr/local/sbin:/usr/sbin:/sbin"
-    found = base | kept | {"PATH": path} | ({} if "-E" in options else named)
+    variables = base | preserved | {"PATH": path} | ({} if "-E" in options else identity)
     if "-H" in options:
-        found["HOME"] = user.pw_dir
-    return found | {
+        variables["HOME"] = user.pw_dir
+    return variables | {
         "SHELL": user.pw_shell,
         "SUDO_USER": os.environ.get("USER", ""),
         "SUDO_UID": str(os.getuid()),
@@ -169,20 +169,20 @@ def main(arguments: list[str]) -> int:
     is_root = user.pw_name == "root"
     if not is_root and user.pw_uid != os.getuid():
         fail(f"{name}: programs of the local cloud's machines run as their users and as root alone")
-    found = environment(options, settings["environment"], user)
+    child_environment = environment(options, settings["environment"], user)
     try:
         if is_root:
             become_root(settings["passwd"])
     except OSError as problem:
         fail(f"no user namespace for root: {problem.strerror}")
-    program, argv = command_line(options, command, user.pw_shell, found["PATH"])
-    found["SUDO_COMMAND"] = " ".join([program, *argv[1:]])
+    program, argv = command_line(options, command, user.pw_shell, child_environment["PATH"])
+    child_environment["SUDO_COMMAND"] = " ".join([program, *argv[1:]])
     if "-b" in options and os.fork():
         return 0
     try:
         if "-D" in options or "-i" in options:
             os.chdir(options.get("-D", user.pw_dir))
-        os.execve(program, argv, found | variables)
+        os.execve(program, argv, child_environment | variables)
     except OSError as problem:
         fail(f"{problem.filename or program}: {problem.strerror}")
 

@@ -29,20 +29,20 @@ def local_hosts() -> list[str]:
     return ["localhost", "127.0.0.1", "::1", "127.0.0.0/8", "metadata.google.internal"]
 
 
-def trusted_certificates(own: bytes, around: Mapping[str, str] | None = None) -> bytes:
+def trusted_certificates(authority: bytes, around: Mapping[str, str] | None = None) -> bytes:
     """All that the host's clients trust, with these variables set, and our own authority."""
     defaults = ssl.get_default_verify_paths()
-    named = (
+    variable_names = (
         *("PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"),
         *("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "NODE_EXTRA_CA_CERTS", "HTTPLIB2_CA_CERTS"),
         "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE",
     )
-    files = [(os.environ if around is None else around).get(name) for name in named]
+    files = [(os.environ if around is None else around).get(name) for name in variable_names]
     files += [defaults.cafile, "/etc/ssl/certs/ca-certificates.crt", certifi.where()]
     seen: dict[bytes, None] = {}
     pattern = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
     for file in dict.fromkeys(file for file in files if file):
         with contextlib.suppress(OSError):
             seen |= dict.fromkeys(pattern.findall(Path(file).read_bytes()))
-    seen |= dict.fromkeys(pattern.findall(own))
+    seen |= dict.fromkeys(pattern.findall(authority))
     return b"\n".join(seen) + b"\n"

@@ -55,8 +55,8 @@ class Silence:
 
     def close(self) -> None:
         """Give up the places; connections that were kept are reset."""
-        for one in self._held:
-            one.close()
+        for held_socket in self._held:
+            held_socket.close()
         self._held.clear()
 
 

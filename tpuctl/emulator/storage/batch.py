@@ -24,7 +24,7 @@ async def answer_batch(
         parts = part.path.removeprefix("/storage/v1").strip("/").split("/")
         call = Call(
             verb=part.verb,
-            parts=[unquote(one) for one in parts],
+            parts=[unquote(segment) for segment in parts],
             query=part.query,
             body=part.body,
             base_url=request.base_url,

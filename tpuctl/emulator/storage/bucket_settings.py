@@ -103,8 +103,8 @@ def complete(bucket: Bucket, before: Bucket | None = None) -> None:
     """Check what a client may set and fill in what it left out."""
     location = str(bucket.get("location") or "US").upper()
     is_region = re.fullmatch(r"[A-Z]+-[A-Z]+\d+", location) is not None
-    known = {catalog.region_of(zone).upper() for zone in catalog.zones()}
-    if location not in _MULTI_REGIONS and not is_region and location not in known:
+    regions = {catalog.region_of(zone).upper() for zone in catalog.zones()}
+    if location not in _MULTI_REGIONS and not is_region and location not in regions:
         raise invalid("The specified location constraint is not valid.", reason="invalid")
     bucket["location"] = location
     bucket["locationType"] = "multi-region" if location in _MULTI_REGIONS else "region"

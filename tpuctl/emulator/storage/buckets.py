@@ -59,10 +59,10 @@ class Buckets:
         self.on_delete: Callable[[str], None] = lambda name: None
 
     def must(self, name: str) -> Bucket:
-        found = self._store.get_json("bucket", name)
-        if found is None:
+        bucket = self._store.get_json("bucket", name)
+        if bucket is None:
             raise missing(NO_SUCH_BUCKET)
-        return found
+        return bucket
 
     def require(self, permission: str, name: str, key: str) -> None:
         """Refuse unless the present caller may do this to an object of a bucket."""
@@ -80,9 +80,9 @@ class Buckets:
     # Methods.
 
     def insert(self, call: Call) -> Answer:
-        wanted = call.json()
+        resource = call.json()
         project = self._project(call)
-        name = wanted.get("name", "")
+        name = resource.get("name", "")
         if not isinstance(name, str) or not _is_name(name):
             raise invalid(f"Invalid bucket name: '{name}'")
         existing = self._store.get_json("bucket", name)
@@ -109,7 +109,7 @@ class Buckets:
             "storageClass": "STANDARD",
             "location": "US",
         }
-        merge(bucket, shaped(wanted))
+        merge(bucket, shaped(resource))
         self._check_location(project, str(bucket["location"]).lower())
         complete(bucket)
         self._store.put_json("bucket", name, bucket)
@@ -207,23 +207,23 @@ class Buckets:
     def set_policy(self, call: Call) -> Answer:
         """The policy's etag is the bucket's: kmoneil/zig-gcp measured it (src/storage/iam.zig)."""
         bucket = self.must(call.parts[1])
-        wanted = call.json()
-        if wanted.get("etag") and wanted["etag"] != _etag(bucket):
+        new_policy = call.json()
+        if new_policy.get("etag") and new_policy["etag"] != _etag(bucket):
             raise condition_not_met()
-        _check_bindings(bucket, wanted.get("bindings"))
+        _check_bindings(bucket, new_policy.get("bindings"))
         changed = _touched(bucket)
         with self._store.transaction():
             policy = self._policies.set(
-                self._key(bucket), {**wanted, "etag": ""}, condition_not_met()
+                self._key(bucket), {**new_policy, "etag": ""}, condition_not_met()
             )
             self._store.put_json("bucket", bucket["name"], changed)
         return Answer(self._policy(changed, policy))
 
     def test_permissions(self, call: Call) -> Answer:
         bucket = self.must(call.parts[1])
-        wanted = call.query.get("permissions", [])
+        permissions = call.query.get("permissions", [])
         answer: dict[str, Any] = {"kind": "storage#testIamPermissionsResponse"}
-        names = self._world.authority.granted(call.caller, self._key(bucket), wanted)
+        names = self._world.authority.granted(call.caller, self._key(bucket), permissions)
         return Answer({**answer, "permissions": names} if names else answer)
 
     def service_account(self, call: Call) -> Answer:
@@ -244,8 +244,8 @@ class Buckets:
             raise invalid("The bucket's location cannot be changed.")
         if not changes and not replace:
             return Answer(self.show(bucket, call.base_url))  # measured: nothing changes
-        kept = ("location", "name", "storageClass", "iamConfiguration", *_OUTPUT_ONLY)
-        base = {key: bucket[key] for key in kept if key in bucket} if replace else bucket
+        unchanged = ("location", "name", "storageClass", "iamConfiguration", *_OUTPUT_ONLY)
+        base = {key: bucket[key] for key in unchanged if key in bucket} if replace else bucket
         changed = _touched(change(bucket, changes, base=base))
         self._store.put_json("bucket", bucket["name"], changed)
         return Answer(self.show(changed, call.base_url))

@@ -50,22 +50,22 @@ class Copies:
         source = self._source(call)
         self._objects.check_write(bucket, name, call.query)
         body = _without(source.body, *_TIMES, *_HOLDS, "storageClass")
-        wanted = settable(call.json())
-        if wanted:  # metadata that is given replaces all of the source's, its type too
-            body = _without(body, *SETTABLE) | _given(wanted)
+        metadata = settable(call.json())
+        if metadata:  # metadata that is given replaces all of the source's, its type too
+            body = _without(body, *SETTABLE) | _given(metadata)
         stored = self._objects.commit(
             bucket, name, call.query, self._linked(source), source.size, body
         )
-        shown = self._objects.show(stored, call.base_url)
+        resource = self._objects.show(stored, call.base_url)
         if call.parts[4] == "copyTo":
-            return Answer(shown)
+            return Answer(resource)
         return Answer(
             {
                 "kind": "storage#rewriteResponse",
                 "totalBytesRewritten": str(stored.size),
                 "objectSize": str(stored.size),
                 "done": True,
-                "resource": shown,
+                "resource": resource,
             }
         )
 
@@ -108,9 +108,9 @@ class Copies:
 
     async def compose(self, call: Call) -> Answer:
         bucket, name = call.parts[1], call.parts[3]
-        wanted = call.json()
+        request = call.json()
         self._objects.check_write(bucket, name, call.query)
-        sources = self._sources(bucket, wanted.get("sourceObjects"))
+        sources = self._sources(bucket, request.get("sourceObjects"))
         draft = self._objects.files.new_draft()
         # Opened before anything is awaited: the sources stay readable if they are deleted.
         opened = [self._objects.files.open(source.file) for source in sources]
@@ -119,7 +119,7 @@ class Copies:
         finally:
             for file in opened:
                 file.close()
-        body = _given(settable(wanted.get("destination") or {}))
+        body = _given(settable(request.get("destination") or {}))
         body["contentType"] = body.get("contentType") or DEFAULT_TYPE
         body["componentCount"] = sum(source.body.get("componentCount", 1) for source in sources)
         body["crc32c"] = crc32c
@@ -128,11 +128,11 @@ class Copies:
         def drop_sources(stored: Stored) -> None:
             owner = self._buckets.must(bucket)
             for source in dict.fromkeys((source.name, source.generation) for source in sources):
-                found = self._objects.find(bucket, *source)
-                if found is not None and found.generation != stored.generation:
-                    self._objects.retire(found, owner, for_good=True)
+                current = self._objects.find(bucket, *source)
+                if current is not None and current.generation != stored.generation:
+                    self._objects.retire(current, owner, for_good=True)
 
-        also = drop_sources if wanted.get("deleteSourceObjects") is True else None
+        also = drop_sources if request.get("deleteSourceObjects") is True else None
         stored = self._objects.commit(bucket, name, call.query, draft, size, body, also)
         return Answer(self._objects.show(stored, call.base_url))
 
@@ -154,23 +154,23 @@ class Copies:
         os.link(self._objects.files.path(source.file), draft)
         return draft
 
-    def _sources(self, bucket: str, wanted: Any) -> list[Stored]:
-        if not isinstance(wanted, list) or not wanted:
+    def _sources(self, bucket: str, entries: Any) -> list[Stored]:
+        if not isinstance(entries, list) or not entries:
             raise invalid("You must provide at least one source component.", reason="required")
-        if len(wanted) > _MOST_SOURCES:
+        if len(entries) > _MOST_SOURCES:
             raise invalid(
-                f"The number of source components provided ({len(wanted)}) exceeds the maximum "
+                f"The number of source components provided ({len(entries)}) exceeds the maximum "
                 f"({_MOST_SOURCES})"
             )
         sources = []
-        for each in wanted:
+        for each in entries:
             if not isinstance(each, dict) or not isinstance(each.get("name"), str):
                 raise invalid("Invalid argument: sourceObjects")
             self._buckets.require("storage.objects.get", bucket, each["name"])
             text = each.get("generation")
             generation = parse_number("generation", str(text)) if text else None
-            found = self._objects.find(bucket, each["name"], generation)
-            if found is None:
+            source = self._objects.find(bucket, each["name"], generation)
+            if source is None:
                 raise no_such_object(bucket, each["name"])
             conditions = each.get("objectPreconditions") or {}
             if not isinstance(conditions, dict):
@@ -178,9 +178,9 @@ class Copies:
             live = self._objects.find(bucket, each["name"])
             check_conditions(
                 {key: [str(value)] for key, value in conditions.items()},
-                (live.generation if live else 0, found.metageneration),
+                (live.generation if live else 0, source.metageneration),
             )
-            sources.append(found)
+            sources.append(source)
         return sources
 
 
@@ -188,8 +188,8 @@ def _without(body: dict[str, Any], *keys: str) -> dict[str, Any]:
     return {key: value for key, value in body.items() if key not in keys}
 
 
-def _given(wanted: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in wanted.items() if value is not None}
+def _given(resource: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in resource.items() if value is not None}
 
 
 def _concatenate(sources: list[Any], target: Path) -> str:

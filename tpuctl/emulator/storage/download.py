@@ -70,9 +70,9 @@ async def send_media(request: Request, stored: Stored, file: BinaryIO) -> web.St
     if _is_to_be_expanded(request.raw.headers, stored):
         return await _send_expanded(request, stored, file, headers)
     status, first, last = 200, 0, stored.size - 1
-    wanted = _parse_range(request.raw.headers, stored.size)
-    if wanted is not None:
-        first, last = wanted
+    byte_range = _parse_range(request.raw.headers, stored.size)
+    if byte_range is not None:
+        first, last = byte_range
         if first > last:
             return web.Response(
                 status=416,
@@ -97,8 +97,8 @@ async def send_media(request: Request, stored: Stored, file: BinaryIO) -> web.St
     limit = request.exchange.limit("answer", left)
     transport = request.raw.transport
     if request.verb != "HEAD" and limit is None and isinstance(transport, asyncio.Transport):
-        sent = await asyncio.get_running_loop().sendfile(transport, file, first, left)
-        if sent < left:
+        sent_bytes = await asyncio.get_running_loop().sendfile(transport, file, first, left)
+        if sent_bytes < left:
             raise ConnectionResetError(_TOO_SHORT)
     elif request.verb != "HEAD":
         await _send_in_pieces(request, response, file, left, limit)
@@ -161,14 +161,14 @@ async def _send_expanded(
 
 def _parse_range(headers: Mapping[str, str], size: int) -> tuple[int, int] | None:
     """First and last byte; None for the whole; first > last for what cannot be satisfied."""
-    found = _RANGE.fullmatch(headers.get("Range", "").strip())
-    if found is None:
+    match = _RANGE.fullmatch(headers.get("Range", "").strip())
+    if match is None:
         return None
-    if found[3] is not None:
-        count = int(found[3])
+    if match[3] is not None:
+        count = int(match[3])
         return (max(size - count, 0), size - 1) if count and size else (1, 0)
-    first = int(found[1])
-    last = min(int(found[2]), size - 1) if found[2] else size - 1
-    if found[2] and int(found[2]) < first:
+    first = int(match[1])
+    last = min(int(match[2]), size - 1) if match[2] else size - 1
+    if match[2] and int(match[2]) < first:
         return None  # not a range at all: ignored, as RFC 9110 has it
     return (first, last) if first < size else (1, 0)

@@ -40,11 +40,11 @@ class Parts:
     async def _until(self, pattern: bytes) -> tuple[bytes, bytes]:
         """Everything before a match, and the match, both of which are dropped."""
         compiled = re.compile(pattern)
-        while (found := compiled.search(self._buffer)) is None:
+        while (separator := compiled.search(self._buffer)) is None:
             if len(self._buffer) > LARGEST_METADATA or not await self._more():
                 raise invalid("Malformed multipart body.")
-        before, match = bytes(self._buffer[: found.start()]), found[0]
-        del self._buffer[: found.end()]
+        before, match = bytes(self._buffer[: separator.start()]), separator[0]
+        del self._buffer[: separator.end()]
         return before, bytes(match)
 
     async def read_metadata(self) -> bytes:
@@ -57,8 +57,8 @@ class Parts:
 
     async def read_media_type(self) -> str:
         head, _ = await self._until(_HEAD_END)
-        found = re.search(rb"(?im)^content-type:[ \t]*([^\r\n]+)", head)
-        return found[1].decode("latin-1").strip() if found else ""
+        match = re.search(rb"(?im)^content-type:[ \t]*([^\r\n]+)", head)
+        return match[1].decode("latin-1").strip() if match else ""
 
     async def media(self) -> AsyncIterator[bytes]:
         while await self._more():

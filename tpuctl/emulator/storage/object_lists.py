@@ -45,8 +45,8 @@ class Lists:
         place: Place = (max(prefix, call.first("startOffset")), -1)
         if call.first("pageToken"):
             name, _, generation = read_token(call.first("pageToken")).partition("\n")
-            found = (name, int(generation) if generation.isdigit() else 1 << 62)
-            place = max(place, found)
+            resume_at = (name, int(generation) if generation.isdigit() else 1 << 62)
+            place = max(place, resume_at)
         items: list[dict[str, Any]] = []
         prefixes: list[str] = []
         token = ""

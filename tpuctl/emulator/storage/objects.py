@@ -76,17 +76,17 @@ class Objects:
         self._buckets.must(bucket)
         texts = query.get("generation")
         generation = parse_number("generation", texts[-1]) if texts and texts[-1] else None
-        found = self.find(bucket, name, generation)
-        if found is None:
+        stored = self.find(bucket, name, generation)
+        if stored is None:
             raise no_such_object(bucket, name)
-        live = found if generation is None else self.find(bucket, name)
-        state = (live.generation if live else 0, found.metageneration)
-        check_conditions(query, state, etag=etag_of(*found.state))
-        return found
+        live = stored if generation is None else self.find(bucket, name)
+        state = (live.generation if live else 0, stored.metageneration)
+        check_conditions(query, state, etag=etag_of(*stored.state))
+        return stored
 
     def show(self, stored: Stored, base_url: str, bucket: Bucket | None = None) -> dict[str, Any]:
         path = f"b/{stored.bucket}/o/{quote(stored.name, safe='')}"
-        shown = {
+        resource = {
             "kind": "storage#object",
             "id": f"{stored.bucket}/{stored.name}/{stored.generation}",
             "selfLink": f"{base_url}/storage/v1/{path}",
@@ -104,8 +104,8 @@ class Objects:
         until = kept_until(stored.body, bucket or self._buckets.must(stored.bucket))
         if until is not None:
             text = until.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            shown["retentionExpirationTime"] = text
-        return shown
+            resource["retentionExpirationTime"] = text
+        return resource
 
     def check_write(self, bucket: str, name: str, query: Query) -> None:
         """Refuse a write before its bytes are read; it is asked again when they are there."""
@@ -114,11 +114,11 @@ class Objects:
             raise invalid("Required parameter: name" if not name else "Invalid object name.")
         if name in (".", "..") or name.startswith(".well-known/acme-challenge/"):
             raise invalid("Invalid object name.")
-        found = self.find(bucket, name)
+        existing = self.find(bucket, name)
         self._buckets.require("storage.objects.create", bucket, name)
-        if found is not None:  # replacing an object deletes it
+        if existing is not None:  # replacing an object deletes it
             self._buckets.require("storage.objects.delete", bucket, name)
-        check_conditions(query, found.state if found else None)
+        check_conditions(query, existing.state if existing else None)
 
     def commit(
         self,
@@ -199,10 +199,10 @@ class Objects:
         if not call.first("generation"):
             raise invalid("Required parameter: generation", reason="required")
         generation = call.number("generation", 0)
-        found = self.versions.find(bucket, name, generation, is_soft_deleted=True)
-        if found is None:
+        stored = self.versions.find(bucket, name, generation, is_soft_deleted=True)
+        if stored is None:
             raise no_such_object(bucket, name)
-        return Answer(self.show(found, call.base_url))
+        return Answer(self.show(stored, call.base_url))
 
     def delete(self, call: Call) -> Answer:
         self.remove(call.query, call.parts[1], call.parts[3])
@@ -261,8 +261,8 @@ def settable(resource: Any) -> dict[str, Any]:
     """Of a resource that a client sent, what it may set."""
     if not isinstance(resource, dict):
         raise ApiError("INVALID_ARGUMENT", "Parse Error", reason="parseError")
-    chosen = {key: value for key, value in resource.items() if key in SETTABLE}
-    for key, value in chosen.items():
+    fields = {key: value for key, value in resource.items() if key in SETTABLE}
+    for key, value in fields.items():
         if key == "metadata":
             is_fine = value is None or (isinstance(value, dict) and _are_texts(value.values()))
         elif key.endswith("Hold"):
@@ -272,7 +272,7 @@ def settable(resource: Any) -> dict[str, Any]:
             is_fine = _are_texts([value]) and not _CONTROL.search(value or "")
         if not is_fine:
             raise invalid(f"Invalid argument: {key}")
-    return chosen
+    return fields
 
 
 def _are_texts(values: Iterable[Any]) -> bool:

@@ -65,10 +65,10 @@ def _cut(value: Any, tree: Tree) -> Any:
     if not tree or not isinstance(value, dict):
         return value
     everywhere = tree.get("*")
-    kept = {}
+    result = {}
     for key, inner in value.items():
         if key in tree:
-            kept[key] = _cut(inner, tree[key])
+            result[key] = _cut(inner, tree[key])
         elif everywhere is not None:
-            kept[key] = _cut(inner, everywhere)
-    return kept
+            result[key] = _cut(inner, everywhere)
+    return result

@@ -136,8 +136,8 @@ def check_conditions(
         texts = query.get(key)
         if not texts:
             continue
-        wanted = parse_number(key, texts[-1])
-        is_equal = wanted == (metageneration if name.startswith("Meta") else generation)
+        expected = parse_number(key, texts[-1])
+        is_equal = expected == (metageneration if name.startswith("Meta") else generation)
         if name.endswith("NotMatch"):
             if is_equal:
                 raise NotModified
@@ -242,12 +242,12 @@ class Hasher:
 
 def claims_of(header: str) -> dict[str, str]:
     """The checksums that an X-Goog-Hash header names."""
-    found = {}
+    checksums = {}
     for part in header.split(","):
         key, _, value = part.strip().partition("=")
         if key in ("crc32c", "md5"):
-            found["crc32c" if key == "crc32c" else "md5Hash"] = value
-    return found
+            checksums["crc32c" if key == "crc32c" else "md5Hash"] = value
+    return checksums
 
 
 class Files:

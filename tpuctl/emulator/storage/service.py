@@ -106,9 +106,9 @@ class StorageService:
 
     def names(self) -> set[str]:
         """Of all its methods, as `storage.objects.get`."""
-        found = {"objects.insert", "objects.cancelUpload", *XML_METHODS}
-        found.update(method for method, _ in self._table.values())
-        return {f"storage.{method}" for method in found}
+        methods = {"objects.insert", "objects.cancelUpload", *XML_METHODS}
+        methods.update(method for method, _ in self._table.values())
+        return {f"storage.{method}" for method in methods}
 
     def sweep(self) -> None:
         """Remove what a killed process left lying about."""
@@ -129,9 +129,9 @@ class StorageService:
                 return await self._upload(request, unquote(upload[1]))
             if path == "/batch/storage/v1":
                 return await answer_batch(request, self._answer)
-            found = re.fullmatch(r"(?:/download)?/storage/v1/(.+)|/(b(?:/.*)?)", path)
-            if found is not None:
-                parts = _split(found[1] or found[2])
+            match = re.fullmatch(r"(?:/download)?/storage/v1/(.+)|/(b(?:/.*)?)", path)
+            if match is not None:
+                parts = _split(match[1] or match[2])
                 is_media = request.first("alt") == "media" or path.startswith("/download/")
                 if request.verb in ("GET", "HEAD") and is_media and _shape(parts) == "b/*/o/*":
                     return await self._download(request, parts[1], parts[3])
@@ -183,8 +183,10 @@ class StorageService:
     ) -> AsyncIterator[None]:
         """One call of the API, by its name there, as `objects.insert`."""
         async with self._world.traffic.carry(f"storage.{method}", caller) as call:
-            found = self._world.store.get_json("bucket", bucket)
-            owner = self._world.projects.find(found["projectNumber"]) if found else None
+            bucket_record = self._world.store.get_json("bucket", bucket)
+            owner = (
+                self._world.projects.find(bucket_record["projectNumber"]) if bucket_record else None
+            )
             call.project = owner["id"] if owner else ""
             facts = {"project": call.project, "name": [bucket, name]}
             await call.arrive(lambda: facts, streams=streams, uploads=uploads)
@@ -301,8 +303,8 @@ def _shape(parts: list[str]) -> str:
     """The path with the names in it replaced: every second segment is one."""
     if parts[:1] == ["projects"]:
         return "/".join("*" if index == 1 else part for index, part in enumerate(parts))
-    named = (1, 3, 6, 8) if parts[2:3] == ["o"] else (1,)
-    return "/".join("*" if index in named else part for index, part in enumerate(parts))
+    name_positions = (1, 3, 6, 8) if parts[2:3] == ["o"] else (1,)
+    return "/".join("*" if index in name_positions else part for index, part in enumerate(parts))
 
 
 def _absent(call: Call, shape: str) -> str:

@@ -107,10 +107,10 @@ class Uploads:
     async def _multipart(self, request: Request, bucket: str) -> web.StreamResponse:
         header = request.raw.headers.get("Content-Type", "")
         # The boundary may stand bare or in either kind of quotes.
-        found = re.search(r"boundary=(?:\"([^\"]+)\"|'([^']+)'|([^\s;]+))", header)
-        if found is None:
+        match = re.search(r"boundary=(?:\"([^\"]+)\"|'([^']+)'|([^\s;]+))", header)
+        if match is None:
             raise invalid("Missing boundary in the Content-Type of a multipart upload.")
-        boundary = (found[1] or found[2] or found[3]).encode()
+        boundary = (match[1] or match[2] or match[3]).encode()
         parts = Parts(_body(request), boundary)
         request.content = await parts.read_metadata()
         resource = _encoded(read_body_json(request.content), request)
@@ -177,46 +177,46 @@ class Uploads:
 
     async def _append(self, request: Request, session: Session) -> web.StreamResponse:
         header = request.raw.headers.get("Content-Range", "")
-        have = session.draft.stat().st_size
+        received = session.draft.stat().st_size
         first, total = 0, None
         is_question = False
         is_last = not header
         if header:
-            found = _RANGE.fullmatch(header.strip())
-            if found is None:
+            match = _RANGE.fullmatch(header.strip())
+            if match is None:
                 raise invalid(f"Failed to parse Content-Range header: {header}")
-            is_question = found[1] is None
-            first = have if is_question else int(found[1])
-            total = None if found[3] == "*" else int(found[3])
-            is_last = found[2] == "*" and total is None
-            end = first if found[2] in (None, "*") else int(found[2]) + 1
-            is_backwards = end <= first and found[2] not in (None, "*")
+            is_question = match[1] is None
+            first = received if is_question else int(match[1])
+            total = None if match[3] == "*" else int(match[3])
+            is_last = match[2] == "*" and total is None
+            end = first if match[2] in (None, "*") else int(match[2]) + 1
+            is_backwards = end <= first and match[2] not in (None, "*")
             if is_backwards or (total is not None and not is_question and end > total):
                 raise invalid(f"Failed to parse Content-Range header: {header}")
-        if first > have:
+        if first > received:
             raise invalid(
                 "Invalid request.  According to the Content-Range header, the upload offset is "
-                f"{first} byte(s), which exceeds already uploaded size of {have} byte(s)."
+                f"{first} byte(s), which exceeds already uploaded size of {received} byte(s)."
             )
         if is_question:
             await _drain(request)
         else:
-            hasher = await self._hasher(session, have)
+            hasher = await self._hasher(session, received)
             try:
-                await pour(session.draft, hasher, _skip(_body(request), have - first), "ab")
+                await pour(session.draft, hasher, _skip(_body(request), received - first), "ab")
             except BaseException:
                 # What arrived stays: the sender asks how much that is and goes on from there.
                 self._hashers.pop(session.id, None)
                 raise
-            have = session.draft.stat().st_size
+            received = session.draft.stat().st_size
             if is_last:
-                total = have
-        if total is not None and have > total:
+                total = received
+        if total is not None and received > total:
             raise invalid("Invalid request.  More bytes were sent than the upload has.")
-        if total is None or have < total:
+        if total is None or received < total:
             headers = {"X-GUploader-UploadID": session.id}
-            if have:
-                headers["Range"] = f"bytes=0-{have - 1}"
+            if received:
+                headers["Range"] = f"bytes=0-{received - 1}"
             return web.Response(status=308, headers=headers)
         claims = claims_of(request.raw.headers.get("X-Goog-Hash", ""))
         return self._shown(request, await self._finish(session, claims, request.base_url))
@@ -277,16 +277,16 @@ class Uploads:
         row = self._store.row("SELECT * FROM uploads WHERE id=?", upload_id)
         if row is None:
             raise missing("Upload session not found.")
-        known = json.loads(row[3])
+        fields = json.loads(row[3])
         return Session(
             row[0],
             row[1],
             row[2],
             self._files.drafts / row[4],
-            known["resource"],
-            known["query"],
-            known["started"],
-            known["result"],
+            fields["resource"],
+            fields["query"],
+            fields["started"],
+            fields["result"],
         )
 
     def _save(self, session: Session) -> None:
@@ -373,13 +373,13 @@ def _declare(resource: dict[str, Any], content_type: str) -> None:
 
     The words: the same complaint is quoted in many public repositories.
     """
-    known = resource.get("contentType")
-    if known and content_type and known != content_type:
+    declared_type = resource.get("contentType")
+    if declared_type and content_type and declared_type != content_type:
         raise invalid(
             f"Content-Type specified in the upload ({content_type}) does not match Content-Type "
-            f"specified in metadata ({known})."
+            f"specified in metadata ({declared_type})."
         )
-    if content_type and not known:
+    if content_type and not declared_type:
         resource["contentType"] = content_type
 
 

@@ -198,8 +198,8 @@ def _method_of(request: Request, bucket: str, name: str) -> str:
     if _ABSENT & request.query.keys():
         return absent
     if "uploads" in request.query:
-        known = {("POST", True): "create", ("GET", False): "list"}
-        verb = known.get((request.verb, bool(name)))
+        operations = {("POST", True): "create", ("GET", False): "list"}
+        verb = operations.get((request.verb, bool(name)))
         return f"multipartUploads.{verb}" if verb else absent
     if name and "uploadId" in request.query:
         return _PARTS.get(request.verb, absent)

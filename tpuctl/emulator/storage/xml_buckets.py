@@ -51,10 +51,10 @@ class XmlBuckets:
         body = {"name": name}
         content = await request.read()
         if content.strip():
-            wanted = parse(content, "CreateBucketConfiguration")
+            configuration = parse(content, "CreateBucketConfiguration")
             fields = {"LocationConstraint": "location", "StorageClass": "storageClass"}
             for element, field in fields.items():
-                if text := (wanted.findtext(element) or "").strip():
+                if text := (configuration.findtext(element) or "").strip():
                     body[field] = text
         call = self._ask(request, ["b"], {"project": project}, json.dumps(body).encode())
         self._buckets.insert(call)
@@ -63,9 +63,9 @@ class XmlBuckets:
     def get(self, request: Request, name: str) -> web.Response:
         """A list of objects, in the form of the second version where that is asked for."""
         query = {
-            theirs: request.first(ours)
-            for ours, theirs in _LIST_PARAMETERS.items()
-            if request.first(ours)
+            json_name: request.first(xml_name)
+            for xml_name, json_name in _LIST_PARAMETERS.items()
+            if request.first(xml_name)
         }
         after = request.first("marker") or query.pop("startOffset", "")
         if after:  # what follows it, where the JSON API's offset is among the answer

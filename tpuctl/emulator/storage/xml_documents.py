@@ -40,11 +40,11 @@ def parse(body: bytes, root: str) -> ElementTree.Element:
     try:
         if b"<!DOCTYPE" in body or b"<!ENTITY" in body:
             raise ElementTree.ParseError("declarations are not taken")
-        found = ElementTree.fromstring(body)
+        tree = ElementTree.fromstring(body)
     except ElementTree.ParseError as error:
         raise invalid(f"The XML is malformed: {error}", reason="MalformedXML") from error
-    for element in found.iter():
+    for element in tree.iter():
         element.tag = element.tag.rpartition("}")[2]
-    if found.tag != root:
+    if tree.tag != root:
         raise invalid(f"The XML is no {root}.", reason="MalformedXML")
-    return found
+    return tree

@@ -56,9 +56,9 @@ class MultipartUploads:
             if record is None or record["started"] < time.time() - _KEPT_SECONDS:
                 self._forget(folder.name)
                 continue
-            known = {part["file"] for part in record["parts"].values()}
+            part_files = {part["file"] for part in record["parts"].values()}
             for path in folder.iterdir():
-                if path.name not in known:
+                if path.name not in part_files:
                     path.unlink()
 
     def initiate(self, request: Request, bucket: str, name: str) -> web.Response:
@@ -129,11 +129,11 @@ class MultipartUploads:
     def list_uploads(self, request: Request, bucket: str) -> web.Response:
         """All of a bucket that have begun, in order of name."""
         prefix = request.first("prefix")
-        found = []
+        uploads = []
         for upload_id, body in self._store.items(_KIND, ""):
             record = json.loads(body)
             if record["bucket"] == bucket and record["name"].startswith(prefix):
-                found.append((record["name"], record["initiated"], upload_id))
+                uploads.append((record["name"], record["initiated"], upload_id))
         return document(
             "ListMultipartUploadsResult",
             [
@@ -150,7 +150,7 @@ class MultipartUploads:
                             ("Initiated", initiated),
                         ],
                     )
-                    for name, initiated, upload_id in sorted(found)
+                    for name, initiated, upload_id in sorted(uploads)
                 ),
             ],
         )
@@ -158,10 +158,10 @@ class MultipartUploads:
     async def complete(self, request: Request, bucket: str, name: str) -> web.Response:
         upload_id = request.first("uploadId")
         record = self._must(upload_id, bucket, name)
-        chosen = _chosen(await request.read(_LARGEST_LIST), record["parts"])
+        parts = _chosen(await request.read(_LARGEST_LIST), record["parts"])
         self._objects.check_write(bucket, name, request.query)
         draft = self._objects.files.new_draft()
-        paths = [self._folder / upload_id / part["file"] for part in chosen]
+        paths = [self._folder / upload_id / part["file"] for part in parts]
 
         def end(_: Stored) -> None:
             self._store.delete(_KIND, upload_id)
@@ -190,7 +190,7 @@ class MultipartUploads:
                 ("Location", f"{request.base_url}/{bucket}/{name}"),
                 ("Bucket", bucket),
                 ("Key", name),
-                ("ETag", f'"{secrets.token_hex(16)}-{len(chosen)}"'),
+                ("ETag", f'"{secrets.token_hex(16)}-{len(parts)}"'),
             ],
         )
         answer.headers["x-goog-generation"] = str(stored.generation)

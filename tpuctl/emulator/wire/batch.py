@@ -74,12 +74,12 @@ async def answer_batch(
 
 def _parse(content: bytes, prefix: str) -> Part:
     head, _, body = content.replace(b"\r\n", b"\n").partition(b"\n\n")
-    found = re.match(rb"\s*([A-Z]+) (\S+)(?: HTTP/[\d.]+)?", head)
-    if found is None:
+    match = re.match(rb"\s*([A-Z]+) (\S+)(?: HTTP/[\d.]+)?", head)
+    if match is None:
         raise invalid("Failed to parse batch request: a part has no request line.")
-    url = urlsplit(found[2].decode("latin-1"))
+    url = urlsplit(match[2].decode("latin-1"))
     return Part(
-        verb=found[1].decode(),
+        verb=match[1].decode(),
         path=url.path.removeprefix(prefix),
         query=parse_qs(url.query, keep_blank_values=True),
         body=body,

@@ -54,15 +54,15 @@ class Owner:
 
     async def handle(self, request: Request) -> web.StreamResponse:
         answer = self._answers.get((request.verb, request.path))
-        found = _FAULT.fullmatch(request.path)
+        match = _FAULT.fullmatch(request.path)
         if answer is not None:
             value = answer(request)
-        elif found is not None and request.verb == "GET" and not found[2]:
-            value = self._show(self._world.faults.get(found[1]))
-        elif found is not None and request.verb == "DELETE" and not found[2]:
-            value = self._remove(found[1])
-        elif found is not None and request.verb == "POST" and found[2]:
-            value = self._release(found[1], request)
+        elif match is not None and request.verb == "GET" and not match[2]:
+            value = self._show(self._world.faults.get(match[1]))
+        elif match is not None and request.verb == "DELETE" and not match[2]:
+            value = self._remove(match[1])
+        elif match is not None and request.verb == "POST" and match[2]:
+            value = self._release(match[1], request)
         else:
             raise ApiError("NOT_FOUND", f"{request.verb} {request.path} is not there.")
         return json_response(await value if inspect.isawaitable(value) else value)
@@ -71,18 +71,18 @@ class Owner:
 
     def _show(self, fault: Fault) -> dict[str, Any]:
         waiting = self._world.traffic.waiting(fault.id)
-        known = {**fault.fields, **self._happenings.shown(fault)}
-        return {**known, "spent": fault.is_spent(), "waiting": waiting}
+        fields = {**fault.fields, **self._happenings.describe(fault)}
+        return {**fields, "spent": fault.is_spent(), "waiting": waiting}
 
     def _list(self, request: Request) -> dict[str, Any]:
         return {"faults": [self._show(fault) for fault in self._world.faults.all()]}
 
     async def _add(self, request: Request) -> dict[str, Any]:
-        wanted = await _body(request)
-        method = wanted.get("method")
+        spec = await _body(request)
+        method = spec.get("method")
         if isinstance(method, str) and method:
             self._require_method(method)
-        fault = self._world.faults.add(wanted)
+        fault = self._world.faults.add(spec)
         try:
             self._happenings.schedule(fault)
         except ApiError:
@@ -92,11 +92,11 @@ class Owner:
 
     async def _remove(self, fault_id: str) -> dict[str, Any]:
         fault = self._world.faults.get(fault_id)
-        shown = self._show(fault)
+        description = self._show(fault)
         self._world.faults.remove(fault_id)
         self._world.traffic.release(fault_id)
         await self._happenings.undo(fault)
-        return {**shown, "waiting": []}
+        return {**description, "waiting": []}
 
     async def _remove_all(self, request: Request) -> dict[str, Any]:
         return {"faults": [await self._remove(fault.id) for fault in self._world.faults.all()]}
@@ -114,21 +114,21 @@ class Owner:
         return {"pace": self._world.pace.name, **self._world.settings.all()}
 
     async def _change_settings(self, request: Request) -> dict[str, Any]:
-        wanted = await _body(request)
-        pace = wanted.pop("pace", None)
+        changes = await _body(request)
+        pace = changes.pop("pace", None)
         if pace is not None and pace not in PACES:
             raise invalid(f"There is no pace {pace!r}. The paces are {', '.join(PACES)}.")
-        self._world.settings.change(wanted)
+        self._world.settings.change(changes)
         if pace is not None:
             self._world.pace.name = pace
             self._pace_changed()
         return self._settings()
 
     async def _token(self, request: Request) -> dict[str, Any]:
-        wanted = await _body(request)
-        email = email_of(str(wanted.get("member", "")))
-        scopes = wanted.get("scopes", [])
-        if not isinstance(scopes, list) or not all(isinstance(one, str) for one in scopes):
+        body = await _body(request)
+        email = email_of(str(body.get("member", "")))
+        scopes = body.get("scopes", [])
+        if not isinstance(scopes, list) or not all(isinstance(scope, str) for scope in scopes):
             raise invalid("scopes is a list of texts.")
         token = self._world.access.token_for(email, scopes)
         return {"member": member_of(email), "token": token}

@@ -73,13 +73,13 @@ class Definition:
 
     def methods(self, service: str) -> list[Method]:
         """The methods of a service, given in full: `google.cloudresourcemanager.v1.Projects`."""
-        found = []
+        methods = []
         for attribute, way in self.services[service.rpartition(".")[2]].items():
             pattern, variables = compile_path(way.path)
             rule = Rule(way.verb, pattern, variables, way.body)
             request, response = self.message(way.request), self.message(way.response)
-            found.append(Method(service, attribute, request, response, (rule,)))
-        return found
+            methods.append(Method(service, attribute, request, response, (rule,)))
+        return methods
 
     def _file(self) -> Any:
         # What the file imports must be in the pool before it.
@@ -103,8 +103,8 @@ class Definition:
             message = file.message_type.add(name=name)
             number = 0
             for field in fields.split():
-                text, _, told = field.partition("=")
-                number = int(told) if told else number + 1
+                text, _, explicit_number = field.partition("=")
+                number = int(explicit_number) if explicit_number else number + 1
                 self._add(message, number, text)
         return file
 

@@ -79,27 +79,27 @@ class _Filter:
                 raise NoFilter(self._text)
             self._at = self._text.index(")", self._at) + 1
             return holds
-        found = _TERM.match(self._text, self._at)
-        if found is None:
+        term = _TERM.match(self._text, self._at)
+        if term is None:
             raise NoFilter(self._text)
-        self._at = found.end()
-        quoted = found[3] if found[3] is not None else found[4]
-        wanted = re.sub(r"\\([\"'])", r"\1", quoted) if quoted is not None else found[5]
-        return self._compare(self._row, found[1], found[2].strip(), wanted)
+        self._at = term.end()
+        quoted = term[3] if term[3] is not None else term[4]
+        expected = re.sub(r"\\([\"'])", r"\1", quoted) if quoted is not None else term[5]
+        return self._compare(self._row, term[1], term[2].strip(), expected)
 
     def _goes_on(self) -> bool:
         rest = self.rest()
         return bool(rest) and not rest.startswith(")") and _WORD.match(rest) is None
 
     def _take_word(self, word: str) -> bool:
-        found = _WORD.match(self._text, self._at)
-        if found is None or found[1] != word:
+        match = _WORD.match(self._text, self._at)
+        if match is None or match[1] != word:
             return False
-        self._at = found.end()
+        self._at = match.end()
         return True
 
 
-def _holds(row: Row, field: str, operator: str, wanted: str) -> bool:
+def _holds(row: Row, field: str, operator: str, expected: str) -> bool:
     value: Any = row
     for part in field.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
@@ -108,10 +108,10 @@ def _holds(row: Row, field: str, operator: str, wanted: str) -> bool:
         actual = str(value).lower()
     if operator in ("eq", "ne"):
         try:
-            is_equal = re.fullmatch(wanted, actual) is not None
+            is_equal = re.fullmatch(expected, actual) is not None
         except re.error as error:
-            raise NoFilter(wanted) from error
+            raise NoFilter(expected) from error
         return is_equal == (operator == "eq")
     if operator == ":":
-        return value is not None if wanted == "*" else wanted.strip("*") in actual
-    return (actual == wanted) == (operator == "=")
+        return value is not None if expected == "*" else expected.strip("*") in actual
+    return (actual == expected) == (operator == "=")

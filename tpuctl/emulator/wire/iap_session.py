@@ -98,9 +98,9 @@ class Session:
         receiving = asyncio.ensure_future(self._receive(line, cut))
         try:
             await asyncio.wait((sending, receiving), return_when=asyncio.FIRST_COMPLETED)
-            for one in (receiving, sending):
-                if one.done():
-                    one.result()
+            for task in (receiving, sending):
+                if task.done():
+                    task.result()
             if receiving.done():
                 self.is_over = line.close_code not in (None, WSCloseCode.ABNORMAL_CLOSURE)
             else:
@@ -113,8 +113,8 @@ class Session:
             pass  # the client, which may come back
         finally:
             self.line = None
-            for one in (sending, receiving):
-                one.cancel()
+            for task in (sending, receiving):
+                task.cancel()
             await asyncio.gather(sending, receiving, return_exceptions=True)
 
     async def end(self) -> None:

@@ -193,16 +193,16 @@ def _fits(row: Row, tags: frozenset[str], port: int) -> bool:
         return False
     if row.get("targetTags") and tags.isdisjoint(row["targetTags"]):
         return False
-    ranges = [ipaddress.ip_network(one) for one in row.get("sourceRanges", ())]
-    return any(SOURCE in one for one in ranges) and any(
-        one["IPProtocol"].lower() in ("all", "tcp", "6") and _has_port(one.get("ports"), port)
-        for one in row.get("allowed") or row.get("denied") or ()
+    ranges = [ipaddress.ip_network(network) for network in row.get("sourceRanges", ())]
+    return any(SOURCE in network for network in ranges) and any(
+        rule["IPProtocol"].lower() in ("all", "tcp", "6") and _has_port(rule.get("ports"), port)
+        for rule in row.get("allowed") or row.get("denied") or ()
     )
 
 
 def _has_port(ports: Iterable[str] | None, port: int) -> bool:
-    for one in ports or ("0-65535",):
-        first, _, last = one.partition("-")
+    for port_range in ports or ("0-65535",):
+        first, _, last = port_range.partition("-")
         if int(first) <= port <= int(last or first):
             return True
     return False

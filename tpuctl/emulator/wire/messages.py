@@ -106,7 +106,7 @@ def methods_of(
 
     `rest_base` is None for a client that speaks gRPC only: it is then `rest_rules` that hold.
     """
-    found = []
+    methods = []
     for attribute, member in vars(base).items():
         if not isinstance(member, property) or attribute.startswith("_") or not member.fget:
             continue
@@ -114,7 +114,7 @@ def methods_of(
         if len(arguments) != 2 or not isinstance(arguments[0], list):
             continue
         answers = typing.get_args(arguments[1])
-        found.append(
+        methods.append(
             Method(
                 service=MIXINS.get(attribute, service),
                 attribute=attribute,
@@ -123,7 +123,7 @@ def methods_of(
                 rules=tuple(_rules(rest_base, rest_rules, attribute)),
             )
         )
-    return found
+    return methods
 
 
 def shared_methods() -> list[Method]:
@@ -131,7 +131,7 @@ def shared_methods() -> list[Method]:
     from google.cloud.location import locations_pb2
     from google.longrunning import operations_pb2
 
-    found = []
+    methods = []
     for attribute, service in MIXINS.items():
         module = locations_pb2 if "location" in attribute else operations_pb2
         request = getattr(module, f"{camel(attribute)}Request")
@@ -141,8 +141,8 @@ def shared_methods() -> list[Method]:
             response = empty_pb2.Empty
         else:
             response = getattr(module, "Location" if "location" in attribute else "Operation")
-        found.append(Method(service, attribute, request, response))
-    return found
+        methods.append(Method(service, attribute, request, response))
+    return methods
 
 
 def _message_class(hint: Any) -> Any:
@@ -279,33 +279,35 @@ def _json_name(name: str) -> str:
 
 
 def _query_value(descriptor: Any, key: str, values: Sequence[str]) -> Any:
-    found = None
+    field_descriptor = None
     for name in key.split("."):
         fields = descriptor.fields if descriptor is not None else ()
-        found = next((each for each in fields if name in (each.name, each.json_name)), None)
-        if found is None:
+        field_descriptor = next(
+            (each for each in fields if name in (each.name, each.json_name)), None
+        )
+        if field_descriptor is None:
             raise invalid(
                 f'Invalid JSON payload received. Unknown name "{key}": Cannot bind query '
                 f"parameter. Field '{key}' could not be found in request message."
             )
-        descriptor = found.message_type
-    assert found is not None
-    converted = [_scalar(found, key, value) for value in values]
-    return converted if found.is_repeated else converted[-1]
+        descriptor = field_descriptor.message_type
+    assert field_descriptor is not None
+    converted = [_scalar(field_descriptor, key, value) for value in values]
+    return converted if field_descriptor.is_repeated else converted[-1]
 
 
-def _scalar(found: Any, key: str, value: str) -> Any:
-    if found.type == found.TYPE_BOOL:
+def _scalar(field_descriptor: Any, key: str, value: str) -> Any:
+    if field_descriptor.type == field_descriptor.TYPE_BOOL:
         # Clients in Python send `True`.
         if value.lower() not in ("true", "false", "1", "0"):
             raise invalid(f"Invalid value at '{key}' (TYPE_BOOL), \"{value}\"")
         return value.lower() in ("true", "1")
-    if found.type == found.TYPE_ENUM and value.lstrip("-").isdigit():
+    if field_descriptor.type == field_descriptor.TYPE_ENUM and value.lstrip("-").isdigit():
         return int(value)
-    if found.message_type is not None:
-        if found.message_type.full_name == "google.protobuf.FieldMask":
+    if field_descriptor.message_type is not None:
+        if field_descriptor.message_type.full_name == "google.protobuf.FieldMask":
             return ",".join(_camel_path(path) for path in value.split(",") if path)
-        if not found.message_type.full_name.startswith("google.protobuf."):
+        if not field_descriptor.message_type.full_name.startswith("google.protobuf."):
             raise invalid(f"Invalid value at '{key}': a message cannot be a query parameter.")
     return value
 

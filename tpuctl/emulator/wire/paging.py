@@ -40,7 +40,7 @@ def page(
     if token:
         last = read_token(token)
         keys = [key(row) for row in rows]
-        later = (place for place, one in enumerate(keys) if one > last)
+        later = (place for place, row_key in enumerate(keys) if row_key > last)
         start = keys.index(last) + 1 if last in keys else next(later, len(rows))
     count = min(size or most, most)
     chosen = list(rows[start : start + count])

@@ -113,11 +113,11 @@ class _Pipe(asyncio.Protocol):
         self,
         other: asyncio.Transport,
         on_end: Callable[[asyncio.BaseTransport], None],
-        own: asyncio.Transport | None = None,
+        transport: asyncio.Transport | None = None,
     ) -> None:
         self._other = other
         self._on_end = on_end
-        self._own = own
+        self._own = transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._own = cast(asyncio.Transport, transport)

@@ -75,12 +75,12 @@ class World:
 
     def service(self, key: str) -> Service:
         """The service of that key, made when first asked for: Google's libraries load slowly."""
-        found = self._loaded.get(key)
-        if found is None:
+        service = self._loaded.get(key)
+        if service is None:
             module, _, name = self._services[key].partition(":")
-            found = getattr(importlib.import_module(module), name)(self)
-            self._loaded[key] = found
-        return found
+            service = getattr(importlib.import_module(module), name)(self)
+            self._loaded[key] = service
+        return service
 
     def machine_service(self, name: str) -> MachineService:
         """The service of a resource with machines; LookupError where there is none of that name."""
@@ -117,8 +117,8 @@ class World:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _number_of(self, project: str) -> int | None:
-        found = self.projects.find(project)
-        return int(found["number"]) if found else None
+        record = self.projects.find(project)
+        return int(record["number"]) if record else None
 
     def _describe(self, method: str) -> Mapping[str, str]:
         """What texts of faults say of a method."""

@@ -51,5 +51,5 @@ def _texts(message: Any, depth: int = 0) -> Iterator[tuple[str, str]]:
         elif isinstance(value, str) and len(value) <= _LONGEST:
             yield field.name, value
     if depth < _DEEPEST:
-        for one in inner:
-            yield from _texts(one, depth + 1)
+        for submessage in inner:
+            yield from _texts(submessage, depth + 1)

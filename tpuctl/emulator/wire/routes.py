@@ -198,9 +198,9 @@ class Router:
         return self._world.service(key).handler(service) if key else None
 
     def _candidates(self, path: str) -> list[Surface]:
-        found = [each for each in self._with_paths if re.match(each.paths, path)]
+        surfaces = [each for each in self._with_paths if re.match(each.paths, path)]
         others = (api.surface_at(path) for api in self._world.apis)
-        return found + [surface for surface in others if surface is not None]
+        return surfaces + [surface for surface in others if surface is not None]
 
     def _canonical(self, path: str) -> str:
         """The path in the version that is served, for versions that know the same names."""
@@ -209,14 +209,14 @@ class Router:
         return path
 
     def _table(self, surface: Surface) -> list[Method]:
-        found = self._methods.get(surface.service)
-        if found is None and surface.service in self._shared:
-            found = shared_methods()
-            self._methods[surface.service] = found
-        if found is None and surface.definition:
-            found = list(importlib.import_module(surface.definition).methods(surface.service))
-            self._methods[surface.service] = found
-        if found is None:
+        methods = self._methods.get(surface.service)
+        if methods is None and surface.service in self._shared:
+            methods = shared_methods()
+            self._methods[surface.service] = methods
+        if methods is None and surface.definition:
+            methods = list(importlib.import_module(surface.definition).methods(surface.service))
+            self._methods[surface.service] = methods
+        if methods is None:
             self._world.service(surface.key)  # its module may make the client cheap to import
             base = importlib.import_module(f"{surface.package}.transports.base")
             rest_base = None
@@ -228,12 +228,12 @@ class Router:
             table = getattr(base, f"{surface.client}Transport", None)
             if table is None:
                 return []
-            found = methods_of(surface.service, table, rest_base, surface.rest_rules)
+            methods = methods_of(surface.service, table, rest_base, surface.rest_rules)
             if surface.messages:
                 extended = importlib.import_module(surface.messages).extended
-                found = [replace(method, request=extended(method.request)) for method in found]
-            self._methods[surface.service] = found
-        return found
+                methods = [replace(method, request=extended(method.request)) for method in methods]
+            self._methods[surface.service] = methods
+        return methods
 
 
 def _takes_calls(handler: Any) -> bool:

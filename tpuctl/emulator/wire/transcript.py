@@ -40,8 +40,8 @@ class Transcript:
         """`query` is the text after the question mark. Status 0 stands for no answer at all."""
         answer = None
         if isinstance(response, web.Response) and _OF_OBJECTS not in response.headers:
-            sent = b"" if request.verb == "HEAD" else response.body
-            answer = _text(bytes(sent)) if isinstance(sent, bytes | bytearray) else ""
+            body = b"" if request.verb == "HEAD" else response.body
+            answer = _text(bytes(body)) if isinstance(body, bytes | bytearray) else ""
         self._write(
             request.token,
             kind="rest",

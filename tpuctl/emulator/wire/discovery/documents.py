@@ -49,9 +49,9 @@ def answer(path: str, query: Mapping[str, Sequence[str]], host: str, origin: str
     if path == _REST:
         versions = query.get("version") or [""]
         return _document(_name_of(host, versions[-1]), host, origin)
-    found = _DOCUMENT.fullmatch(path)
-    if found is not None:
-        return _document(f"{found[1]}.{found[2]}", host, origin)
+    match = _DOCUMENT.fullmatch(path)
+    if match is not None:
+        return _document(f"{match[1]}.{match[2]}", host, origin)
     return _directory(query, host, origin)
 
 
@@ -85,13 +85,13 @@ def _document(name: str, host: str, origin: str) -> Json:
 
 
 def _directory(query: Mapping[str, Sequence[str]], host: str, origin: str) -> Json:
-    wanted = (query.get("name") or [""])[-1]
+    api_name = (query.get("name") or [""])[-1]
     only_preferred = (query.get("preferred") or ["false"])[-1] == "true"
     items = []
     for name in _names():
         api, _, version = name.partition(".")
         is_preferred = version == _PREFERRED.get(api, "v1")
-        if wanted not in ("", api) or (only_preferred and not is_preferred):
+        if api_name not in ("", api) or (only_preferred and not is_preferred):
             continue
         items.append(
             {
