@@ -22,7 +22,7 @@ from tpuctl import __version__
 from tpuctl.errors import Conflict, Usage
 from tpuctl.flows.git_checkout import Checkout, checkout_of
 from tpuctl.flows.pipeline_setup import setup_steps
-from tpuctl.flows.pipelines import SYSTEMS, Pipeline, Wishes, place, render, write
+from tpuctl.flows.pipelines import SYSTEMS, Pipeline, PipelineOptions, output_path, render, write
 
 SCHEMAS = {
     "github": ["--builtin-schema", "vendor.github-workflows"],
@@ -35,11 +35,17 @@ STACKS = {
     "no bucket left": "bucket: {keep: false}",
     "short": "limits: {max_hours: 0.5}",
 }
-NOTHING = Wishes()
+NOTHING = PipelineOptions()
 WISHES = {
     "nothing": NOTHING,
-    "all": Wishes(
-        words=("-m", "package.train", "--", "--name", "it's $HOME; ${{ secrets.X }} `x` # \\"),
+    "all": PipelineOptions(
+        run_arguments=(
+            "-m",
+            "package.train",
+            "--",
+            "--name",
+            "it's $HOME; ${{ secrets.X }} `x` # \\",
+        ),
         account="trainer@other-project.iam.gserviceaccount.com",
         provider="projects/123/locations/global/workloadIdentityPools/p-1/providers/q",
         push="release/1 and more",
@@ -48,7 +54,7 @@ WISHES = {
         install="./wheels/tpuctl-0.1.0-py3-none-any.whl",
         hash="sha256:" + "0f" * 32,
     ),
-    "a command": Wishes(words=("--", "./train.sh", "a: b", '"')),
+    "a command": PipelineOptions(run_arguments=("--", "./train.sh", "a: b", '"')),
 }
 
 
@@ -68,10 +74,10 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     return make
 
 
-def rendered(system: str, wishes: Wishes = NOTHING, *, is_apart: bool = False) -> Pipeline:
+def rendered(system: str, wishes: PipelineOptions = NOTHING, *, is_apart: bool = False) -> Pipeline:
     checkout = checkout_of(Path())
     stack_file = Path("tpuctl.yaml")
-    return render(SYSTEMS[system], stack_file, wishes, checkout, is_apart=is_apart)
+    return render(SYSTEMS[system], stack_file, wishes, checkout, is_included=is_apart)
 
 
 def document(text: str) -> Any:
@@ -138,7 +144,7 @@ def test_what_is_wrong_in_a_script_is_found(tmp_path: Path) -> None:
 
 
 def test_arguments_arrive_as_they_were_typed(samples: dict[str, dict[str, Path]]) -> None:
-    words = list(WISHES["all"].words)
+    words = list(WISHES["all"].run_arguments)
     for system in ("gitlab", "cloudbuild"):
         scripts = scripts_of(system, samples[system]["plain, all"].read_text("utf-8"))
         (line,) = [li for one in scripts for li in one.splitlines() if "ci start" in li]
@@ -238,26 +244,26 @@ def test_what_cannot_be_guessed_is_to_be_filled_in(repository: Any) -> None:
     folder = repository()
     assert "ci start --timeout 4h" in rendered("github").text
     assert rendered("github").text.count("train.py") == 2
-    assert set(rendered("github").fill_in) == {"PROJECT_NUMBER"}
-    assert not rendered("github", WISHES["all"]).fill_in
+    assert set(rendered("github").placeholders) == {"PROJECT_NUMBER"}
+    assert not rendered("github", WISHES["all"]).placeholders
     (folder / "train.py").rename(folder / "fit.py")
     unknown = rendered("github")
-    assert set(unknown.fill_in) == {"PROJECT_NUMBER", "SCRIPT.py"}
-    assert all(one in unknown.text for one in unknown.fill_in)
+    assert set(unknown.placeholders) == {"PROJECT_NUMBER", "SCRIPT.py"}
+    assert all(one in unknown.text for one in unknown.placeholders)
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        Wishes(words=("train.py", "--", "two\nlines")),
-        Wishes(account="somebody"),
-        Wishes(provider="projects/x/pools/y"),
-        Wishes(schedule="every monday"),
-        Wishes(hours=1000),
-        Wishes(hash="md5:1"),
+        PipelineOptions(run_arguments=("train.py", "--", "two\nlines")),
+        PipelineOptions(account="somebody"),
+        PipelineOptions(provider="projects/x/pools/y"),
+        PipelineOptions(schedule="every monday"),
+        PipelineOptions(hours=1000),
+        PipelineOptions(hash="md5:1"),
     ],
 )
-def test_what_no_pipeline_can_say_is_refused(wrong: Wishes, repository: Any) -> None:
+def test_what_no_pipeline_can_say_is_refused(wrong: PipelineOptions, repository: Any) -> None:
     repository()
     with pytest.raises(Usage):
         rendered("github", wrong)
@@ -275,16 +281,16 @@ def test_a_stack_called_after_its_folder_is_refused(repository: Any) -> None:
 def test_nothing_is_overwritten(repository: Any) -> None:
     folder = repository()
     checkout = checkout_of(folder)
-    assert place(SYSTEMS["gitlab"], checkout, None) == folder / ".gitlab-ci.yml"
+    assert output_path(SYSTEMS["gitlab"], checkout, None) == folder / ".gitlab-ci.yml"
     write(folder / ".gitlab-ci.yml", "mine")
-    assert place(SYSTEMS["gitlab"], checkout, None) == folder / ".gitlab/tpu.yml"
+    assert output_path(SYSTEMS["gitlab"], checkout, None) == folder / ".gitlab/tpu.yml"
     write(folder / ".gitlab/tpu.yml", "mine too")
     with pytest.raises(Conflict):
-        place(SYSTEMS["gitlab"], checkout, None)
+        output_path(SYSTEMS["gitlab"], checkout, None)
     with pytest.raises(Conflict):
         write(folder / ".gitlab-ci.yml", "theirs")
     assert (folder / ".gitlab-ci.yml").read_text() == "mine"
-    assert place(SYSTEMS["gitlab"], checkout, Path("other.yml")) == Path("other.yml")
+    assert output_path(SYSTEMS["gitlab"], checkout, Path("other.yml")) == Path("other.yml")
 
 
 def test_a_file_to_include_leaves_the_stages_to_the_other(repository: Any) -> None:
@@ -356,7 +362,7 @@ def test_gcloud_knows_what_the_setup_asks_of_it(repository: Any) -> None:
     repository()
     asked: dict[str, set[str]] = {}
     for system in SYSTEMS:
-        wishes = Wishes(push="main")
+        wishes = PipelineOptions(push="main")
         steps = setup_steps(rendered(system), checkout_of(Path()), wishes, "f.yml", "tpuctl")
         text = "\n".join(line for one in steps for line in one.commands).replace("\\\n", " ")
         for words in (shlex.split(one) for one in text.splitlines() if one.startswith("gcloud")):

@@ -13,7 +13,7 @@ import pytest
 from tests.support.projects import Project
 from tpuctl.api import Tpuctl
 from tpuctl.errors import InvalidStack
-from tpuctl.flows.forward import WantedPort
+from tpuctl.flows.forward import PortMapping
 from tpuctl.model.copy_path import copying
 from tpuctl.model.events import CommandOutput, Event, LogChunk
 from tpuctl.model.stack import read_stack
@@ -112,9 +112,9 @@ async def test_jobs_and_machines_are_reached(
     assert (await again.explain(record)).record.id == record.id
     assert (await again.report(record)).attempts
     assert (await again.ssh_command(0))[0] == "ssh"
-    assert [one.exit_code for one in await again.run_everywhere("echo reached")] == [0]
+    assert [one.exit_code for one in await again.run_on_workers("echo reached")] == [0]
     assert any(isinstance(one, CommandOutput) and one.data == b"reached\n" for one in events)
     await again.copy(copying([str(script), "0:"], all_workers=False))
-    async with again.forwarding([WantedPort(22)]):
+    async with again.forward_ports([PortMapping(22)]):
         pass
     assert (await again.down(delete_bucket=True)).leaks == ()

@@ -15,7 +15,7 @@ from tests.support.waiting import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.operations import compute_operation
 from tpuctl.emulator.client import remote_control, server_process
-from tpuctl.flows.attempts import attempts_of
+from tpuctl.flows.attempts import read_attempts
 from tpuctl.flows.workers import controller_transport
 from tpuctl.model.events import Event, StepFinished, Warned
 from tpuctl.model.job import JobRecord
@@ -155,7 +155,7 @@ async def test_a_job_that_nobody_watches_goes_on_after_all_that_can_happen(
     end = await async_until(ended, "the end of the job")
     assert (end["state"], end["exit_code"]) == ("succeeded", 0)
     assert (await watched.node()).id != node.id
-    (attempt,) = await attempts_of(watched.store, record)
+    (attempt,) = await read_attempts(watched.store, record)
     assert (attempt.number, attempt.why.kind) == (2, "preemption")
     controller = watched.stack.names.controller
     assert attempt.started_by == f"{watched.stack.user}@{controller}"
@@ -203,7 +203,7 @@ async def test_who_follows_the_job_sees_what_the_controller_does(
     finally:
         remote_control.change_settings(local_cloud, pace="instant")
     assert await asyncio.wait_for(watched.follow(record), 240) == 0
-    (attempt,) = await attempts_of(watched.store, record)
+    (attempt,) = await read_attempts(watched.store, record)
     assert attempt.number == 2
 
     async def ended() -> Any:
@@ -229,7 +229,7 @@ async def test_a_job_that_is_stopped_is_left_alone(
         return await state_of(watched, record, "ended.json")
 
     assert (await async_until(ended, "the end of the job"))["state"] == "stopped"
-    assert await attempts_of(watched.store, record) == []
+    assert await read_attempts(watched.store, record) == []
     assert (await watched.down(delete_bucket=True)).leaks == ()
 
 
@@ -305,7 +305,7 @@ async def test_the_controller_of_a_tpu_node_goes_on_with_its_own_jobs(
     end = await wait_until(ended, what="the end", seconds=300, backoff=Backoff(0.2, 2.0))
     assert (end["state"], end["exit_code"]) == ("succeeded", 0)
     assert (await stack.node()).created != node.created
-    (attempt,) = await attempts_of(stack.store, record)
+    (attempt,) = await read_attempts(stack.store, record)
     assert (attempt.number, attempt.why.kind) == (2, "preemption")
     assert attempt.started_by == f"{stack.stack.user}@{stack.stack.names.controller}"
     assert (await stack.down(delete_bucket=True)).leaks == ()

@@ -17,7 +17,7 @@ from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, Unreachable
 from tpuctl.flows import workers
-from tpuctl.flows.forward import WantedPort
+from tpuctl.flows.forward import PortMapping
 from tpuctl.model.copy_path import copying
 from tpuctl.model.events import CommandOutput, Event, LogChunk, PortForwarded, Warned
 
@@ -73,7 +73,7 @@ async def test_everything_goes_through_tunnels(
     assert not any(isinstance(one, Warned) and "dropped" in str(one) for one in events)
 
     # Commands and files.
-    endings = await slice_.run_everywhere("hostname; exit 3")
+    endings = await slice_.run_on_workers("hostname; exit 3")
     assert [one.exit_code for one in endings] == [3] * 4
     names = [one.data for one in events if isinstance(one, CommandOutput)]
     assert {name.strip()[-4:] for name in names} == {b"-w-0", b"-w-1", b"-w-2", b"-w-3"}
@@ -93,7 +93,7 @@ async def test_everything_goes_through_tunnels(
     # Ports.
     async with serving(slice_, 38471):
         events.clear()
-        async with slice_.forwarding([WantedPort(38471)], 0):
+        async with slice_.forward_ports([PortMapping(38471)], 0):
             (port,) = [one for one in events if isinstance(one, PortForwarded)]
             body = await asyncio.to_thread(_read, f"http://127.0.0.1:{port.local_port}/greeting")
     assert body == b"from the worker\n"
@@ -107,7 +107,7 @@ async def test_everything_goes_through_tunnels(
         "curl -sf -X PUT -H 'Metadata-Flavor: Google' --data '-oProxyCommand=id' "
         "http://$GCE_METADATA_HOST/computeMetadata/v1/instance/guest-attributes/tpu/hostname"
     )
-    assert [one.exit_code for one in await slice_.run_everywhere(write, 2)] == [0]
+    assert [one.exit_code for one in await slice_.run_on_workers(write, 2)] == [0]
     with pytest.raises(Unreachable, match="worker 2") as unreachable:
         await slice_.transports()
     assert unreachable.value.diagnostics[0].summary == "Worker has no host name"

@@ -20,7 +20,7 @@ from tpuctl.api import Tpuctl
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import NotFound
 from tpuctl.flows.follow import follow
-from tpuctl.flows.log_output import first_bytes, lines_of, show_log
+from tpuctl.flows.log_output import emit_worker_logs, filter_lines, start_offsets
 from tpuctl.flows.submission import Submission
 from tpuctl.flows.submit import submit
 from tpuctl.jobs import launch
@@ -94,7 +94,7 @@ async def shown(
         if isinstance(event, LogChunk):
             data += event.data
 
-    await show_log(record, record.workers[:1], store, transports, emit, part=part)
+    await emit_worker_logs(record, record.workers[:1], store, transports, emit, part=part)
     return data
 
 
@@ -272,15 +272,15 @@ async def test_all_workers_with_their_names_and_only_lines_that_match(
             output += event.data
 
     async def followed(emit: Emit, part: LogPart) -> int:
-        begins = await first_bytes(part, record, record.workers, store, transports)
-        with lines_of(emit, record.workers, part) as emit_lines:
+        begins = await start_offsets(part, record, record.workers, store, transports)
+        with filter_lines(emit, record.workers, part) as emit_lines:
             return await follow(
                 record,
                 store,
                 transports,
                 emit_lines,
                 from_offsets=begins,
-                shown=record.workers,
+                shown_workers=record.workers,
             )
 
     following = asyncio.ensure_future(followed(emit, LogPart()))

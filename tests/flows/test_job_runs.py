@@ -19,7 +19,7 @@ from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NotFound, RemoteFailed
 from tpuctl.flows.follow import follow, stop
-from tpuctl.flows.jobs import latest, list_jobs, load, status
+from tpuctl.flows.jobs import latest_job, list_jobs, load_job, read_status
 from tpuctl.flows.submission import Submission
 from tpuctl.flows.submit import submit
 from tpuctl.model.events import Event, LogChunk, Note, StepFinished, Warned
@@ -146,7 +146,7 @@ async def test_the_exit_code_is_the_jobs(bench: Bench) -> None:
     told = [event.diagnostic for event in bench.events if isinstance(event, Warned)]
     assert [diagnostic.summary for diagnostic in told] == ["Job failed"]
     assert "exit code 42" in told[0].detail
-    assert (await status(bench.store, record)).exit_code == 42
+    assert (await read_status(bench.store, record)).exit_code == 42
 
 
 async def test_a_second_run_sends_no_bundle(bench: Bench) -> None:
@@ -187,7 +187,7 @@ async def test_the_log_is_there_after_the_machine_is_gone(bench: Bench) -> None:
     await bench.stack.down()
     assert await bench.follow(record, transports={}) == 3
     assert bench.log() == seen
-    assert await load(bench.store, record.id) == record
+    assert await load_job(bench.store, record.id) == record
 
 
 async def test_the_bucket_copy_goes_on_when_the_machine_vanishes(bench: Bench) -> None:
@@ -215,11 +215,11 @@ async def test_a_log_grows_in_the_bucket_while_the_job_runs(bench: Bench) -> Non
 
     async def is_running() -> bool:  # the log arrives a moment before the record that tells of it
         told = await bench.store.exists(record.log_name(0))
-        return told and (await status(bench.store, record)).state == "running"
+        return told and (await read_status(bench.store, record)).state == "running"
 
     await async_until(is_running, "the record of the start")
     assert await bench.in_bucket(record.log_name(0)) == b"began\n"
-    assert (await status(bench.store, record)).state == "running"
+    assert (await read_status(bench.store, record)).state == "running"
     ended = await stop(record, bench.store, bench.transports, bench.events.append, grace=5)
     assert (ended.state, ended.exit_code) == ("stopped", 143)
     assert await bench.follow(record) == 143
@@ -271,7 +271,7 @@ async def test_stop_through_the_bucket_when_no_machine_can_be_reached(bench: Ben
 
 
 async def test_jobs_are_found_again(bench: Bench) -> None:
-    assert await latest(bench.store) is None
+    assert await latest_job(bench.store) is None
     assert await list_jobs(bench.store) == []
     first = await bench.submit("print(1)")
     await bench.follow(first)
@@ -281,9 +281,9 @@ async def test_jobs_are_found_again(bench: Bench) -> None:
     assert [job.record for job in await list_jobs(bench.store)] == [later, earlier]
     codes = {job.record.id: job.status.exit_code for job in await list_jobs(bench.store)}
     assert codes == {first.id: 0, second.id: 2}
-    assert await latest(bench.store) == later
+    assert await latest_job(bench.store) == later
     with pytest.raises(NotFound):
-        await load(bench.store, "nothing")
+        await load_job(bench.store, "nothing")
 
 
 async def test_the_time_limit_of_the_stack(bench: Bench) -> None:
@@ -320,7 +320,7 @@ async def test_every_worker_starts_and_the_first_failure_ends_all(slice_bench: B
     assert await bench.follow(record, shown=record.workers) == 9
     for worker in record.workers:
         assert bench.log(worker).decode() == f"worker {worker} of 4\n"
-    found = await status(bench.store, record)
+    found = await read_status(bench.store, record)
     assert (found.worker, found.exit_code) == (2, 9)
 
 

@@ -93,7 +93,7 @@ async def test_a_job_on_a_machine_that_is_gone_is_lost(
     (found,) = (await stack.transports()).values()
     worker = SshTransport(0, found.address, stack.key.path, connect_seconds=0.5)
     following = asyncio.ensure_future(
-        follow(record, stack.store, {0: worker}, events.append, patience=3)
+        follow(record, stack.store, {0: worker}, events.append, timeout=3)
     )
     async with asyncio.timeout(60):
         while "began" not in log_of(events):

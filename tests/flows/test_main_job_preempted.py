@@ -15,7 +15,7 @@ from tests.support.waiting import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
-from tpuctl.flows.attempts import attempts_of
+from tpuctl.flows.attempts import read_attempts
 from tpuctl.model.events import Event
 
 STEPS, EVERY, NEVER = 400, 5, 10_000
@@ -68,6 +68,6 @@ async def test_a_notice_is_saved_for_and_the_next_attempt_goes_on_there(
     assert reached == rows(first)[-1] < STEPS
     assert f"resuming from step {reached} (" in second
     assert [*rows(first), *rows(second)] == [1, *range(EVERY, STEPS + 1, EVERY)]
-    (attempt,) = await attempts_of(stack.store, record)
+    (attempt,) = await read_attempts(stack.store, record)
     assert (attempt.number, attempt.why.kind) == (2, "preemption")
     assert (await stack.down(delete_bucket=True)).leaks == ()

@@ -11,7 +11,7 @@ from tests.support.projects import Project
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.operations import long_operation
 from tpuctl.errors import TpuctlError
-from tpuctl.flows.submission import Submission, placed
+from tpuctl.flows.submission import Submission, bind_to_nodes
 from tpuctl.model.plan import Action
 
 
@@ -23,7 +23,7 @@ async def test_a_node_for_pytorch(project: Project) -> None:
     assert (node.state, node.runtime) == ("READY", "pytorch-1.13")
     assert len(node.endpoints) == 4
     job = Submission.of(bench.stack.stack, Path("train.py"), cloud="local")
-    job = await placed(job, bench.stack.stack, bench.stack.cloud, [node])
+    job = await bind_to_nodes(job, bench.stack.stack, bench.stack.cloud, [node])
     assert (job.workers, job.worker_count) == ((0,), 1)
     assert job.endpoints == node.endpoints
     assert job.first_access is not None

@@ -13,7 +13,7 @@ from tpuctl.api import Down, Tpuctl
 from tpuctl.cloud.operations import compute_operation, long_operation
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, NotFound
-from tpuctl.flows.down import prepare_down, prove_down
+from tpuctl.flows.down import prepare_down, verify_down
 from tpuctl.model.events import Event, Outcome, StepFinished
 from tpuctl.resources.iam_grants import ROLES
 
@@ -164,7 +164,7 @@ async def test_the_proof_tells_what_remains(make_stack: MakeStack) -> None:
     stack = make_stack()
     await stack.up()
     teardown = await prepare_down(stack.stack, stack.cloud, delete_bucket=True)
-    proof = await prove_down(teardown, stack.cloud)  # though nothing was taken down
+    proof = await verify_down(teardown, stack.cloud)  # though nothing was taken down
     remaining = {one.address.partition("/")[0] for one in proof if one.state == "remains"}
     assert remaining == {"node", "bucket", "firewall", "grants", "project-grants", "account"}
     leaks = {one.address.partition("/")[0] for one in Down(proof).leaks}

@@ -13,7 +13,7 @@ from tests.support.waiting import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
-from tpuctl.flows.attempts import attempts_of
+from tpuctl.flows.attempts import read_attempts
 from tpuctl.model.events import Event, StepFinished, Warned
 
 MakeStack = Callable[..., Tpuctl]
@@ -42,7 +42,7 @@ async def test_a_preempted_job_goes_on_with_its_output(
     assert await asyncio.wait_for(following, 120) == 0
     again = await spot.node()
     assert again.id != first.id
-    (attempt,) = await attempts_of(spot.store, record)
+    (attempt,) = await read_attempts(spot.store, record)
     assert (attempt.number, attempt.why.kind) == (2, "preemption")
     assert attempt.footing.node_ids == (again.id,)
     second = log_of(events, 2)
@@ -89,7 +89,7 @@ async def test_a_budget_that_is_spent_ends_the_job(
     told = [event.diagnostic for event in events if isinstance(event, Warned) and event.is_error]
     assert [one.summary for one in told] == ["Job was lost"]
     assert "All 1 of job.retries.preemption were used" in told[0].detail
-    assert [one.number for one in await attempts_of(spot.store, record)] == [2]
+    assert [one.number for one in await read_attempts(spot.store, record)] == [2]
     assert (await spot.node()).state == "PREEMPTED", "nothing is made that nothing runs on"
     assert await spot.follow(await spot.job()) == 75, "as often as one asks"
     assert (await spot.down(delete_bucket=True)).leaks == ()
@@ -108,7 +108,7 @@ async def test_of_two_that_recover_one_starts_each_attempt(
     await async_until(lambda: all("step 2\n" in log_of(one, 1) for one in seen), "step 2")
     await befall(local_cloud, "preempt", node=(await spot.node()).name)
     assert await asyncio.wait_for(asyncio.gather(*both), 120) == [0, 0]
-    (attempt,) = await attempts_of(spot.store, record)
+    (attempt,) = await read_attempts(spot.store, record)
     assert attempt.number == 2
     assert log_of(seen[0], 2) == log_of(seen[1], 2)
     started = [
@@ -125,7 +125,7 @@ async def test_a_stopped_job_is_not_recovered(
     await preempted(spot, local_cloud)
     assert (await spot.stop(await spot.job())).state == "stopped"
     assert await asyncio.wait_for(spot.follow(await spot.job()), 60) == 143
-    assert await attempts_of(spot.store, record) == []
+    assert await read_attempts(spot.store, record) == []
     (summary,) = await spot.jobs()
     assert (summary.status.state, summary.status.exit_code) == ("stopped", 143)
     assert (await spot.node()).state == "PREEMPTED"
@@ -140,10 +140,10 @@ async def test_what_somebody_took_away_is_not_made_again(
     other = Tpuctl(spot.stack_file, cloud="local")
     assert (await other.down()).leaks == ()
     await asyncio.wait_for(following, 120)
-    assert await attempts_of(spot.store, record) == []
+    assert await read_attempts(spot.store, record) == []
     assert not (await spot.status()).nodes
     assert "The stack was taken down" in str(events[-1])
-    (summary,), moment = await spot.jobs(), await spot.seen()
+    (summary,), moment = await spot.jobs(), await spot.snapshot()
     for status in (summary.status, moment.jobs[0].status):
         assert (status.state, status.exit_code, status.detail) == (
             "lost",

@@ -21,7 +21,7 @@ from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NoCapacity, Usage
 from tpuctl.flows import attempt_outcome, jobs, recover, workers
-from tpuctl.flows.attempts import announce, attempts_of
+from tpuctl.flows.attempts import claim_attempt, read_attempts
 from tpuctl.model.attempt import Attempt, Verdict
 from tpuctl.model.events import Event, LogChunk, Warned
 from tpuctl.model.job import JobRecord
@@ -74,7 +74,7 @@ async def test_what_a_machine_did_is_tried_again_on_the_same_node(
     assert await asyncio.wait_for(stack.follow(record), 60) == 0
     assert log_of(events, 3) == "computed\n"
     assert (await stack.node()).id == before
-    assert [(one.why.kind, one.why.name) for one in await attempts_of(stack.store, record)] == [
+    assert [(one.why.kind, one.why.name) for one in await read_attempts(stack.store, record)] == [
         ("infrastructure", "libtpu-lock")
     ] * 2
     assert "infrastructure 1" in notes(events)
@@ -82,7 +82,7 @@ async def test_what_a_machine_did_is_tried_again_on_the_same_node(
     assert await asyncio.wait_for(stack.follow(spent), 60) == 69
     (told,) = errors(events)
     assert "All 3 of job.retries.infrastructure were used" in told.detail
-    assert len(await attempts_of(stack.store, spent)) == 3
+    assert len(await read_attempts(stack.store, spent)) == 3
     await taken_down(stack)
 
 
@@ -94,7 +94,7 @@ async def test_a_script_that_fails_is_tried_again_only_where_that_is_wanted(
     record = await stack.submit(script(stack, "print('tried')\nraise SystemExit(7)\n"))
     assert await asyncio.wait_for(stack.follow(record), 60) == 7
     assert [log_of(events, one) for one in (1, 2, 3)] == ["tried\n", "tried\n", ""]
-    assert [one.why.kind for one in await attempts_of(stack.store, record)] == ["failure"]
+    assert [one.why.kind for one in await read_attempts(stack.store, record)] == ["failure"]
     await taken_down(stack)
 
 
@@ -116,7 +116,7 @@ async def test_machines_that_no_longer_answer_are_made_anew(
     await befall(faults, "host-gone", node=(await stack.node()).name, how="refused")
     assert await asyncio.wait_for(following, 120) == 0
     assert (await stack.node()).id != before
-    (attempt,) = await attempts_of(stack.store, record)
+    (attempt,) = await read_attempts(stack.store, record)
     assert (attempt.why.kind, attempt.why.name) == ("infrastructure", "worker-gone")
     assert "does not answer: it is made anew" in notes(events)
     await taken_down(stack)
@@ -144,7 +144,7 @@ async def test_a_job_that_only_was_not_heard_of_is_left_alone(
     await asyncio.to_thread(remote_control.remove_fault, faults, refused)
     assert await asyncio.wait_for(following, 120) == 0
     assert log_of(events, 1).endswith("step 59\ncounted\n")
-    assert await attempts_of(stack.store, record) == []
+    assert await read_attempts(stack.store, record) == []
     await taken_down(stack)
 
 
@@ -174,14 +174,14 @@ async def test_killed_while_the_node_is_made_another_machine_goes_on(
         laptop.send_signal(signal.SIGKILL)
         told = laptop.communicate()[1].decode()
     assert "Google took the node away" in told
-    assert "left then of job.retries: preemption 9" in told
+    assert "retries left: preemption 9" in told
     await asyncio.to_thread(remote_control.release, faults, held, act=False)
     await asyncio.to_thread(remote_control.remove_fault, faults, held)
     assert not (await stack.status()).nodes, "nothing tells any more that it was preempted"
     monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "elsewhere"))
     other = Tpuctl(stack.stack_file, cloud="local", emit=events.append)
     assert await asyncio.wait_for(other.follow(await other.job()), 120) == 0
-    (attempt,) = await attempts_of(stack.store, record)
+    (attempt,) = await read_attempts(stack.store, record)
     assert (attempt.number, attempt.why.kind) == (2, "preemption")
     assert log_of(events, 2).endswith("counted\n")
     await taken_down(other)
@@ -211,7 +211,7 @@ async def test_a_node_that_somebody_deleted_stays_deleted(
     await stack.cloud.call("it", client.delete_node, {"name": name})
     assert await asyncio.wait_for(following, 120) == 69
     assert "The node was deleted" in errors(events)[0].detail
-    assert await attempts_of(stack.store, record) == []
+    assert await read_attempts(stack.store, record) == []
     assert not (await stack.status()).nodes
     await taken_down(stack)
 
@@ -234,7 +234,7 @@ async def test_where_there_is_no_capacity_it_is_asked_for_again_and_elsewhere(
     await async_until(lambda: "asking again until" in notes(events), "asking again until")
     await asyncio.to_thread(remote_control.remove_fault, faults, for_now)
     assert await asyncio.wait_for(following, 120) == 0
-    (attempt,) = await attempts_of(stack.store, record)
+    (attempt,) = await read_attempts(stack.store, record)
     assert attempt.footing.zone == "us-central1-c"
     monkeypatch.setattr(recover, "CAPACITY_SECONDS", 0.0)
     again = await stack.submit(script(stack, FOR_EVER))
@@ -262,7 +262,7 @@ async def test_a_queued_slice_of_four_workers(
     await async_until(lambda: all("step 3\n" in of(one, 1) for one in range(4)), "step 3")
     await befall(faults, "preempt", node=(await stack.node()).name)
     assert await asyncio.wait_for(following, 180) == 0
-    (attempt,) = await attempts_of(stack.store, record)
+    (attempt,) = await read_attempts(stack.store, record)
     assert attempt.why.kind == "preemption"
     for worker in range(4):
         lines = of(worker, 2).splitlines()
@@ -286,19 +286,19 @@ async def test_an_attempt_that_was_announced_and_never_begun_is_followed_by_anot
     why = Verdict(kind="infrastructure", name="x", cause="It broke.", at=record.submitted)
     assert record.footing is not None
     left = Attempt(number=2, footing=record.footing, why=why, started=record.submitted, claim="x")
-    assert await announce(stack.store, record, left)
+    assert await claim_attempt(stack.store, record, left)
     assert await asyncio.wait_for(stack.follow(await stack.job()), 60) == 0
-    made = await attempts_of(stack.store, record)
+    made = await read_attempts(stack.store, record)
     assert [(one.number, one.why.name) for one in made] == [(2, "x"), (3, "not-started")]
     assert await stack.store.exists(record.at(2).end_name)
     assert log_of(events, 3) == "computed\n"
-    assert not await announce(stack.store, record, left.model_copy(update={"claim": "y"}))
+    assert not await claim_attempt(stack.store, record, left.model_copy(update={"claim": "y"}))
     await taken_down(stack)
 
 
 async def until_ended(stack: Tpuctl, record: JobRecord) -> None:
     async def has_ended() -> bool:
-        return (await jobs.status(stack.store, record)).exit_code is not None
+        return (await jobs.read_status(stack.store, record)).exit_code is not None
 
     await async_until(has_ended, "the job's end")
 
@@ -322,7 +322,7 @@ async def test_whoever_leaves_while_the_node_is_made_is_told_how_to_go_on(
     assert "does not run now" in notes(events)
     await asyncio.to_thread(remote_control.remove_fault, faults, held)
     assert await asyncio.wait_for(stack.follow(await stack.job(), show=False), 120) == 0
-    assert len(await attempts_of(stack.store, record)) == 1
+    assert len(await read_attempts(stack.store, record)) == 1
     await taken_down(stack)
 
 
@@ -369,7 +369,7 @@ async def test_a_limit_of_the_watch_ends_the_job_for_good(
     (told,) = errors(events)
     assert told.summary == "Job reached its time limit"
     assert "limits.max_cost" in told.detail
-    assert await attempts_of(stack.store, record) == []
+    assert await read_attempts(stack.store, record) == []
     assert not (await stack.status()).nodes
     await taken_down(stack)
 
@@ -396,7 +396,7 @@ async def test_the_end_of_maintenance_is_waited_for(
         record = await stack.submit(script(stack, cut), ["1"])
         assert await asyncio.wait_for(stack.follow(record), 120) == 0
         assert (await stack.node()).id == before
-        (attempt,) = await attempts_of(stack.store, record)
+        (attempt,) = await read_attempts(stack.store, record)
         assert attempt.why.kind == "infrastructure"
         assert (attempt.why.name == "maintenance") == ("waiting for its end" in notes(events))
     finally:
@@ -428,7 +428,7 @@ async def test_what_waits_for_a_tpu_node_that_is_gone_is_ended_and_goes_on(
     await async_until(lambda: "began" in log_of(events, 1), "began")
     await befall(faults, "preempt", node=(await stack.node()).name)
     assert await asyncio.wait_for(following, 180) == 0
-    (attempt,) = await attempts_of(stack.store, record)
+    (attempt,) = await read_attempts(stack.store, record)
     assert (attempt.why.kind, attempt.why.name) == ("preemption", "preempted")
     assert "ending what waits for it" in notes(events)
     assert (await stack.transports())[0].address == controller, "the controller stays"

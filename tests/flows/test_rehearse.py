@@ -201,7 +201,7 @@ def test_a_command_is_refused(typed: Typed) -> None:
 async def test_run_offers_a_rehearsal_until_there_was_one(
     make_stack: Callable[..., Tpuctl], events: list[Event]
 ) -> None:
-    from tpuctl.api.rehearse import Wish, rehearse
+    from tpuctl.api.rehearse import RehearsalOptions, rehearse
 
     stack = make_stack(runtime=RUNTIME)
     script = stack.stack_file.parent / "job" / "train.py"
@@ -218,7 +218,7 @@ async def test_run_offers_a_rehearsal_until_there_was_one(
 
     [offer] = await offers()
     assert offer.endswith(f"    tpuctl rehearse {script} -- --steps 1")
-    await rehearse(stack, stack.submission(script), Wish())
+    await rehearse(stack, stack.submission(script), RehearsalOptions())
     assert await offers() == []
     script.write_text("print('trained otherwise')\n", "utf-8")
     assert len(await offers()) == 1

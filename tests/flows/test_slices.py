@@ -58,7 +58,7 @@ class Slice:
     async def follow(self, record: JobRecord, *, is_reached: bool = True) -> int:
         reached = self.transports if is_reached else {}
         work = follow(
-            record, self.stack.store, reached, self.events.append, shown=WORKERS, patience=3
+            record, self.stack.store, reached, self.events.append, shown_workers=WORKERS, timeout=3
         )
         return await asyncio.wait_for(work, 120)
 
@@ -111,12 +111,12 @@ async def test_all_workers_start_or_none(slice_up: Slice, monkeypatch: pytest.Mo
     record = await one.start("print('began')\n")
     assert await one.text(0, record, "go") == b""
     assert await one.on(0, "ls", f"{record.folder}/go")
-    assert await one.stack.begin(record) is None
+    assert await one.stack.wait_until_running(record) is None
     assert await one.follow(record) == 0
     # One of them cannot be prepared: the others are ready, and none starts.
     await one.on(2, "sh", "-c", "mv .tpuctl/packs .tpuctl/kept; touch .tpuctl/packs")
     record = await one.start("print('began again')\n")
-    assert await asyncio.wait_for(one.stack.begin(record), 60) == 1
+    assert await asyncio.wait_for(one.stack.wait_until_running(record), 60) == 1
     assert "worker 2: " in one.verdict()
     for worker in (0, 1, 3):
         assert await one.text(worker, record, "log") == b""

@@ -20,7 +20,7 @@ from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.flows.follow import follow
 from tpuctl.flows.submission import Submission
 from tpuctl.flows.submit import submit
-from tpuctl.flows.up import settle
+from tpuctl.flows.up import prepare_workers
 from tpuctl.jobs.launch import Launch, start
 from tpuctl.model.events import Event, Warned, ignore
 from tpuctl.model.job import JobRecord, new_job_id
@@ -59,7 +59,7 @@ class Bench:
     async def settle(self, *cuts: Cut) -> Relay:
         """The last step of `up`."""
         async with cut_transport(self.direct, self.stack.key.path, cuts) as (transport, relay):
-            await settle(self.stack.stack, self.stack.cloud, None, {0: transport}, ignore)
+            await prepare_workers(self.stack.stack, self.stack.cloud, None, {0: transport}, ignore)
         return relay
 
 

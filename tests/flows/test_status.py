@@ -18,7 +18,7 @@ from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Denied
-from tpuctl.flows.down import bucket_holding
+from tpuctl.flows.down import measure_bucket
 from tpuctl.model.charges import charges_of
 from tpuctl.model.inventory import Found
 
@@ -268,7 +268,7 @@ async def test_a_kept_bucket_is_told_with_its_size(project: Project) -> None:
     await bench.provision()
     sizes = {"output/a": 700_000, "output/b": 700_001, "c": 0}
     await fill(bench.stack, sizes)
-    record = (await bucket_holding(bench.stack.cloud, bench.stack.stack.bucket)).bytes - 1_400_001
+    record = (await measure_bucket(bench.stack.cloud, bench.stack.stack.bucket)).bytes - 1_400_001
     assert 0 < record < 2000, "the stack's own record"
     answer = bench.answer("down", "--yes")
     assert answer["exit_code"] == 0
@@ -298,11 +298,11 @@ async def test_a_bucket_of_many_objects_is_not_counted_to_the_end(project: Proje
     await bench.provision()
     await fill(bench.stack, {f"output/{number}": 10 for number in range(12)})
     name = bench.stack.stack.bucket
-    whole = await bucket_holding(bench.stack.cloud, name)
+    whole = await measure_bucket(bench.stack.cloud, name)
     assert (whole.objects, whole.is_whole) == (13, True)
-    part = await bucket_holding(bench.stack.cloud, name, most=5, page=5)
+    part = await measure_bucket(bench.stack.cloud, name, max_objects=5, page_size=5)
     assert (part.objects, part.bytes, part.is_whole) == (5, 50, False)
-    exact = await bucket_holding(bench.stack.cloud, name, most=13, page=13)
+    exact = await measure_bucket(bench.stack.cloud, name, max_objects=13, page_size=13)
     assert (exact.objects, exact.is_whole) == (13, True)
 
 

@@ -15,8 +15,8 @@ from tests.support.waiting import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Denied, NotFound
-from tpuctl.flows.inventory import look
-from tpuctl.flows.up import ensure_watch, prove_access, settle_machines
+from tpuctl.flows.inventory import list_resources
+from tpuctl.flows.up import ensure_watchdogs, prepare_machines, require_bucket_access
 from tpuctl.model.inventory import Kind
 from tpuctl.remote.transport import Transport
 
@@ -110,7 +110,9 @@ async def left(stack: Tpuctl) -> list[Any]:
     def of(kind: type[Kind]) -> bool:
         return kind.kind in ("tpu", "controller")
 
-    return [*await look(stack.cloud, stack.stack.project, stack=stack.stack.name, of=of)]
+    return [
+        *await list_resources(stack.cloud, stack.stack.project, stack=stack.stack.name, include=of)
+    ]
 
 
 async def test_a_node_without_limits_is_told_of_none(make_stack: MakeStack) -> None:
@@ -137,7 +139,7 @@ async def test_a_running_job_keeps_its_node_and_nothing_else_does(
     await stack.submit(script, check=False)
     async with AsyncExitStack() as exits:
         worker = (await machines(stack, exits))[0]
-        state = (await ensure_watch({0: worker}))[0]
+        state = (await ensure_watchdogs({0: worker}))[0]
         assert not state.was_started, "it started with the machine"
     # Three times the limit, counted by the watch's own looks: it has seen the job in each.
     async with AsyncExitStack() as exits:
@@ -185,7 +187,7 @@ async def test_the_users_own_startup_script_runs_as_before(make_stack: MakeStack
             return (await worker.run(["cat", "/tmp/began"])).stdout or None
 
         assert b"startup-script" in await async_until(probe, "the startup script having run")
-        state = (await ensure_watch({0: worker}))[0]
+        state = (await ensure_watchdogs({0: worker}))[0]
         assert not state.was_started
         assert state.failure == ""
     await stack.down(delete_bucket=True)
@@ -205,10 +207,10 @@ async def test_a_watch_that_is_not_there_is_started_over_ssh(make_stack: MakeSta
         (await worker.run(["sh", "-c", stop])).checked("stopping the watch")
 
         async def probe() -> bool | None:
-            return (await ensure_watch({0: worker}))[0].was_started or None
+            return (await ensure_watchdogs({0: worker}))[0].was_started or None
 
         await async_until(probe, "the watch being started")
-        assert not (await ensure_watch({0: worker}))[0].was_started
+        assert not (await ensure_watchdogs({0: worker}))[0].was_started
     await stack.down(delete_bucket=True)
 
 
@@ -229,12 +231,12 @@ async def test_a_machine_proves_that_it_may_use_the_bucket(make_stack: MakeStack
     said: list[str] = []
     async with AsyncExitStack() as exits:
         found = await machines(stack, exits)
-        states = await settle_machines(found, stack.stack.bucket, said.append, has_watch=True)
+        states = await prepare_machines(found, stack.stack.bucket, said.append, has_watchdog=True)
         assert {worker: state.was_started for worker, state in states.items()} == {0: False}
         assert said == []
         assert [one.name for one in await stack.store.list("tpuctl/bundles/")] == []
         with pytest.raises(Denied, match="no-such-bucket-anywhere"):
-            await prove_access(found[0], "no-such-bucket-anywhere", said.append, seconds=1)
+            await require_bucket_access(found[0], "no-such-bucket-anywhere", said.append, seconds=1)
         assert said
     await stack.down(delete_bucket=True)
 

@@ -14,7 +14,7 @@ from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.emulator.iam.method_permissions import MethodPermissions
 from tpuctl.flows import permissions
-from tpuctl.flows.permissions import ACT_AS, LOOK, needs
+from tpuctl.flows.permissions import ACT_AS, VIEW, required_permissions
 from tpuctl.model.role import CustomRole
 from tpuctl.resources.composition import kind_of, resources_of
 
@@ -38,8 +38,8 @@ async def needed_by(stack: Tpuctl) -> list[str]:
     return sorted(
         {
             one.name
-            for one in needs(kinds)
-            if one.action == LOOK or permissions._is_needed(one, plan)
+            for one in required_permissions(kinds)
+            if one.action == VIEW or permissions._is_needed(one, plan)
         }
     )
 

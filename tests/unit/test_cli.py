@@ -17,7 +17,7 @@ import pytest
 
 from tpuctl.cli.arguments import hoist
 from tpuctl.cli.main import run
-from tpuctl.flows.init import likely_script
+from tpuctl.flows.init import guess_script
 
 HEAVY = ("google", "grpc", "asyncssh", "aiohttp", "yaml", "requests", "cryptography")
 MINIMAL = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-8}\n"
@@ -205,15 +205,15 @@ def test_templates_are_listed_with_what_they_are_for(capsys: pytest.CaptureFixtu
 
 def test_the_script_to_run_next_is_the_one_that_is_there(tmp_path: Path) -> None:
     stack_file = Path("tpuctl.yaml")
-    assert likely_script(stack_file) == "SCRIPT"
+    assert guess_script(stack_file) == "SCRIPT"
     for place in ("my job/train.py", "train.py"):
         (tmp_path / place).parent.mkdir(exist_ok=True)
         (tmp_path / place).write_text("", "utf-8")
-        assert likely_script(stack_file) == shlex.quote(place)
+        assert guess_script(stack_file) == shlex.quote(place)
     (tmp_path / "train.py").unlink()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "pretrain.py").write_text("", "utf-8")
-    assert likely_script(stack_file) == "SCRIPT"  # which of the two, nobody knows
+    assert guess_script(stack_file) == "SCRIPT"  # which of the two, nobody knows
 
 
 def test_init_elsewhere_says_how_to_go_on_from_here(

@@ -10,7 +10,7 @@ import pytest
 
 from tpuctl.cli.main import run
 from tpuctl.errors import Usage
-from tpuctl.flows.attended import going_on
+from tpuctl.flows.interactive_follow import resume_flags
 from tpuctl.model.log_range import LogPart, moment, pattern
 
 NOW = datetime(2026, 3, 2, 12, 30, tzinfo=UTC)
@@ -94,4 +94,4 @@ def test_a_length_beyond_all_time_is_no_moment() -> None:
 def test_how_to_go_on_is_told(
     part: LogPart | None, shown: int | None, all_workers: bool, flags: list[str]
 ) -> None:
-    assert shlex.split(going_on(part, shown, all_workers=all_workers)) == flags
+    assert shlex.split(resume_flags(part, shown, all_workers=all_workers)) == flags

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.ssh_server import FileServer, serving_files
 from tpuctl.errors import NotFound, RemoteFailed, TpuctlError, Unreachable, Usage
-from tpuctl.flows.cp import Copied, copy
+from tpuctl.flows.cp import CopyResult, copy
 from tpuctl.model.copy_path import copying
 from tpuctl.model.events import Event, StepFinished, StepProgress, Warned
 from tpuctl.remote.ssh import SshTransport
@@ -51,7 +51,7 @@ class Bench:
     def home(self) -> Path:
         return self.server.home
 
-    async def copy(self, *paths: str, recursive: bool = False) -> list[Copied]:
+    async def copy(self, *paths: str, recursive: bool = False) -> list[CopyResult]:
         everywhere = any(one.startswith(":") for one in paths)
         wanted = copying(paths, all_workers=everywhere)
         return await copy(

@@ -14,9 +14,9 @@ from rich.console import Console
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import GOOGLE
 from tpuctl.errors import Denied, NotFound, QuotaExceeded, TpuctlError, Transient
-from tpuctl.flows.doctor import Check, examine, machine_finding
-from tpuctl.flows.doctor.org_policies import JUDGES, _is_allowed
-from tpuctl.flows.permissions import needs
+from tpuctl.flows.doctor import Check, machine_finding, run_checks
+from tpuctl.flows.doctor.org_policies import POLICIES, _is_allowed
+from tpuctl.flows.permissions import required_permissions
 from tpuctl.flows.role import custom_role
 from tpuctl.model.diagnosis import CheckState, Diagnosis, Finding, failed
 from tpuctl.model.stack import Stack, load_stack
@@ -55,7 +55,7 @@ def test_what_follows_a_failure_says_so_and_is_not_asked() -> None:
         Check("d", never, ("a", "c")),
         Check("e", answers(Finding("e", CheckState.OK, "well")), ("absent",), ("d",)),
     ]
-    found = asyncio.run(examine(checks, lambda finding: None))
+    found = asyncio.run(run_checks(checks, lambda finding: None))
     assert [one.state.value for one in found.findings] == [
         *("ok", "problem", "not asked", "not asked", "ok")
     ]
@@ -78,7 +78,7 @@ def test_findings_are_told_in_order_each_as_soon_as_it_may_be() -> None:
         return Finding("c", CheckState.OK, "well")
 
     checks = [ok("a"), Check("b", slow), Check("c", ends_all)]
-    asyncio.run(examine(checks, lambda finding: told.append(finding.check)))
+    asyncio.run(run_checks(checks, lambda finding: told.append(finding.check)))
     assert told == ["a", "b", "c"]
 
 
@@ -87,7 +87,7 @@ def test_an_error_that_is_no_answer_ends_it() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(examine([ok("a"), Check("b", broken)], lambda finding: None))
+        asyncio.run(run_checks([ok("a"), Check("b", broken)], lambda finding: None))
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_what_policies_mean_for_a_stack(
     tmp_path: Path, constraint: str, rule: dict[str, object], text: str, problem: bool | None
 ) -> None:
     stack = stack_of(tmp_path, f"tpu: {{type: v3-8, zones: [europe-west4-a]}}\n{text}")
-    found = JUDGES[constraint](stack, [rule])
+    found = POLICIES[constraint](stack, [rule])
     assert (None if found is None else found.is_problem) == problem
 
 
@@ -215,15 +215,15 @@ def test_one_zone_of_several_that_is_closed_is_a_warning(tmp_path: Path) -> None
         "allow_egress: true}\n",
     )
     rule = {"values": {"allowedValues": ["in:eu-locations"]}}
-    found = JUDGES["gcp.resourceLocations"](stack, [rule])
+    found = POLICIES["gcp.resourceLocations"](stack, [rule])
     assert found is not None
     assert not found.is_problem
-    assert "us-central1-a" in found.told
+    assert "us-central1-a" in found.detail
     assert "zones: [europe-west4-a]" in found.hint
 
 
 def test_the_role_says_of_each_group_what_it_is_for(tmp_path: Path) -> None:
-    assert {(one.kind, one.action) for one in needs(KINDS)} >= {
+    assert {(one.kind, one.action) for one in required_permissions(KINDS)} >= {
         (kind.kind, kind.optional[0]) for kind in KINDS if kind.optional[0]
     }
     stack = stack_of(
@@ -280,7 +280,7 @@ def test_a_check_that_fails_is_told_in_its_own_words() -> None:
         error = Denied("Permission denied", "no", hint="Ask:\n    command --now")
         raise error from NotFound("x")
 
-    found = asyncio.run(examine([Check("a", refuse)], lambda finding: None)).findings[0]
+    found = asyncio.run(run_checks([Check("a", refuse)], lambda finding: None)).findings[0]
     assert (found.told, found.command, found.exit_code) == (
         *("Permission denied: no", "command --now"),
         77,

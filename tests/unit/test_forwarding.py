@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.ssh_server import FileServer, serving_files
 from tpuctl.errors import Unreachable, Usage
-from tpuctl.flows.forward import WantedPort, forwarding
+from tpuctl.flows.forward import PortMapping, forward_ports
 from tpuctl.model.events import Event, PortForwarded, Warned
 from tpuctl.remote.ssh import SshTransport
 
@@ -71,7 +71,7 @@ async def ask(port: int, text: bytes) -> bytes:
 async def test_bytes_go_both_ways_and_so_do_their_ends(bench: Bench) -> None:
     async with (
         shouting() as port,
-        forwarding([WantedPort(port)], bench.transport, bench.events.append),
+        forward_ports([PortMapping(port)], bench.transport, bench.events.append),
     ):
         (told,) = bench.events
         assert isinstance(told, PortForwarded)
@@ -90,7 +90,7 @@ async def test_bytes_go_both_ways_and_so_do_their_ends(bench: Bench) -> None:
 async def test_after_a_drop_the_next_connection_makes_a_new_one(bench: Bench) -> None:
     async with (
         shouting() as port,
-        forwarding([WantedPort(port)], bench.transport, bench.events.append),
+        forward_ports([PortMapping(port)], bench.transport, bench.events.append),
     ):
         reader, writer = await asyncio.open_connection("127.0.0.1", bench.port())
         writer.write(b"cut short")
@@ -105,8 +105,8 @@ async def test_after_a_drop_the_next_connection_makes_a_new_one(bench: Bench) ->
 
 async def test_several_ports_at_once(bench: Bench) -> None:
     async with shouting() as first, shouting() as second:
-        wanted = [WantedPort(first), WantedPort(second)]
-        async with forwarding(wanted, bench.transport, bench.events.append):
+        wanted = [PortMapping(first), PortMapping(second)]
+        async with forward_ports(wanted, bench.transport, bench.events.append):
             ports = [one.local_port for one in bench.events if isinstance(one, PortForwarded)]
             assert [await ask(port, b"a") for port in ports] == [b"A", b"A"]
 
@@ -114,30 +114,30 @@ async def test_several_ports_at_once(bench: Bench) -> None:
 async def test_a_port_that_was_asked_for_is_had_or_refused(bench: Bench) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        wanted = [WantedPort(6006), WantedPort(6006, port)]
+        wanted = [PortMapping(6006), PortMapping(6006, port)]
         with pytest.raises(Usage) as refused:
-            async with forwarding(wanted, bench.transport, bench.events.append):
+            async with forward_ports(wanted, bench.transport, bench.events.append):
                 pass
     assert f"port {port} of this machine is in use" in refused.value.diagnostics[0].detail
     with pytest.raises(ConnectionRefusedError):  # nor does the one before it stay open
         await ask(bench.port(), b"")
     async with (
         shouting() as there,
-        forwarding([WantedPort(there, port)], bench.transport, bench.events.append),
+        forward_ports([PortMapping(there, port)], bench.transport, bench.events.append),
     ):
         assert await ask(port, b"mine") == b"MINE"
 
 
 async def test_a_port_that_needs_an_administrator_is_moved_up(bench: Bench) -> None:
-    async with forwarding([WantedPort(80)], bench.transport, bench.events.append):
+    async with forward_ports([PortMapping(80)], bench.transport, bench.events.append):
         assert bench.port() >= 8080
 
 
 async def test_what_does_not_listen_is_told_once(bench: Bench) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
-    async with forwarding(
-        [WantedPort(port)], bench.transport, bench.events.append, is_own_loopback=True
+    async with forward_ports(
+        [PortMapping(port)], bench.transport, bench.events.append, is_own_loopback=True
     ):
         assert bench.port() != port, "it would lead to itself"
         assert [await ask(bench.port(), b"") for _ in range(3)] == [b""] * 3
@@ -148,6 +148,6 @@ async def test_what_does_not_listen_is_told_once(bench: Bench) -> None:
 async def test_a_worker_that_does_not_answer_is_an_error_at_once(bench: Bench) -> None:
     await bench.server.close()
     with pytest.raises(Unreachable):
-        async with forwarding([WantedPort(6006)], bench.transport, bench.events.append):
+        async with forward_ports([PortMapping(6006)], bench.transport, bench.events.append):
             pass
     assert bench.events == []

@@ -11,7 +11,7 @@ import pytest
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.errors import RemoteFailed
-from tpuctl.flows.handover import installed, stack_file
+from tpuctl.flows.handover import install_result, stack_file
 from tpuctl.model.stack import Stack, load_stack
 from tpuctl.remote.transport import Result
 from tpuctl.resources.composition import resources_of
@@ -127,7 +127,7 @@ def test_what_kept_tpuctl_from_being_installed_is_told(
         tmp_path / "here", f"stack: one\nproject: {{id: my-project}}\n{STACKS['plain']}\n"
     )
     with pytest.raises(RemoteFailed) as caught:
-        installed(Result(code, b"", said.encode()), stack)
+        install_result(Result(code, b"", said.encode()), stack)
     (told,) = caught.value.diagnostics
     assert named in told.detail
     assert hint in told.hint

@@ -40,7 +40,9 @@ async def test_work_is_cancelled_once_nothing_listens(monkeypatch: pytest.Monkey
         finally:
             was_cancelled = True
 
-    task = asyncio.ensure_future(local_liveness.unless_gone(work(), endpoint, "tpuctl wait acorn"))
+    task = asyncio.ensure_future(
+        local_liveness.run_while_alive(work(), endpoint, "tpuctl wait acorn")
+    )
     async with asyncio.timeout(20):
         await looks.get()
         assert not task.done()
@@ -65,7 +67,7 @@ async def test_one_that_is_started_again_in_time_is_no_loss(
         await done.wait()
         return "done"
 
-    task = asyncio.ensure_future(local_liveness.unless_gone(work(), endpoint, ""))
+    task = asyncio.ensure_future(local_liveness.run_while_alive(work(), endpoint, ""))
     async with asyncio.timeout(20):
         await looks.get()
         port = int(endpoint.authority.rpartition(":")[2])
@@ -85,7 +87,7 @@ async def test_google_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.sleep(0.1)
         return "done"
 
-    assert await local_liveness.unless_gone(work(), GOOGLE, "") == "done"
+    assert await local_liveness.run_while_alive(work(), GOOGLE, "") == "done"
 
 
 async def test_what_the_work_raises_is_raised() -> None:
@@ -95,5 +97,5 @@ async def test_what_the_work_raises_is_raised() -> None:
         raise ValueError("its own")
 
     with pytest.raises(ValueError, match="its own"):
-        await local_liveness.unless_gone(work(), endpoint, "")
+        await local_liveness.run_while_alive(work(), endpoint, "")
     server.close()

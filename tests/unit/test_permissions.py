@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpuctl.emulator.iam.predefined_roles import known_permissions, predefined_roles
-from tpuctl.flows.permissions import needs
+from tpuctl.flows.permissions import required_permissions
 from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.resources import composition
 from tpuctl.resources.base import CloudKind, StackResource
@@ -16,7 +16,7 @@ KINDS = [kind for kind in composition.KINDS if issubclass(kind, StackResource) o
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
 def test_each_role_has_the_permissions_that_it_is_named_for(kind: type[CloudKind]) -> None:
-    found = needs([kind])
+    found = required_permissions([kind])
     assert found
     roles = predefined_roles()
     for one in found:
@@ -25,7 +25,7 @@ def test_each_role_has_the_permissions_that_it_is_named_for(kind: type[CloudKind
 
 
 def test_no_more_is_asked_than_one_call_may_ask() -> None:
-    assert len({one.name for one in needs(KINDS)}) <= 100  # as its reference says
+    assert len({one.name for one in required_permissions(KINDS)}) <= 100  # as its reference says
 
 
 def test_only_what_a_plan_does_is_needed() -> None:
@@ -37,7 +37,7 @@ def test_only_what_a_plan_does_is_needed() -> None:
             Change("disk/d", Action.CREATE, "-"),
         )
     )
-    needed = {one.name for one in needs(KINDS) if one.is_for(plan)}
+    needed = {one.name for one in required_permissions(KINDS) if one.is_for(plan)}
     assert needed == {
         "tpu.nodes.update",
         "tpu.operations.get",
@@ -51,4 +51,4 @@ def test_only_what_a_plan_does_is_needed() -> None:
 
 def test_waiting_for_a_node_needs_nothing() -> None:
     plan = Plan((Change("node/a", Action.UPDATE, "-", ("wait",)),))
-    assert [one for one in needs(KINDS) if one.is_for(plan)] == []
+    assert [one for one in required_permissions(KINDS) if one.is_for(plan)] == []

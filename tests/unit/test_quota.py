@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.places import REGION, ZONE
 from tpuctl.catalog import accelerator_types, quota_limits
-from tpuctl.flows.quota import adds_nodes, words_of
+from tpuctl.flows.quota import adds_nodes, name_words
 from tpuctl.model.inventory import Found
 from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.model.quota import QuotaLine, QuotaReport, Region, compute_lines, tpu_lines
@@ -217,7 +217,7 @@ def test_limits_and_metrics_are_the_same_words() -> None:
         "TPUV6EPreemptiblePerProjectPerZoneForTPUAPI": "tpu-v6e-preemptible",
     }
     for limit, metric in same.items():
-        assert words_of(limit) == words_of(f"tpu.googleapis.com/{metric}")
+        assert name_words(limit) == name_words(f"tpu.googleapis.com/{metric}")
     limits = {
         limit.id
         for one in accelerator_types().values()
@@ -225,4 +225,4 @@ def test_limits_and_metrics_are_the_same_words() -> None:
         for limit in quota_limits(one, spot)
         if limit.scope == "zone"
     }
-    assert len({words_of(limit) for limit in limits}) == len(limits) > 10
+    assert len({name_words(limit) for limit in limits}) == len(limits) > 10

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import tpuctl.resources
-from tpuctl.flows.permissions import LOOK, needs
+from tpuctl.flows.permissions import VIEW, required_permissions
 from tpuctl.model.inventory import GROUPS, Found, Kind
 from tpuctl.model.plan import Action
 from tpuctl.resources.base import CloudKind, Query, StackResource
@@ -51,7 +51,7 @@ def unsaid(kind: type[CloudKind]) -> Iterator[str]:
     if kind.is_zonal and not _is_own(kind, "of_found"):
         yield "of_found"
     if issubclass(kind, StackResource):
-        if not any(one.action == LOOK for one in _needs(kind)):
+        if not any(one.action == VIEW for one in _needs(kind)):
             yield "permissions"
         if not (CASES / kind.kind).is_dir():
             yield f"tests/cases/{kind.kind}"
@@ -72,7 +72,7 @@ def _is_own(kind: type[CloudKind], name: str) -> bool:
 
 
 def _needs(kind: type[CloudKind]) -> list[object]:
-    return list(needs([kind])) if kind in KINDS else []
+    return list(required_permissions([kind])) if kind in KINDS else []
 
 
 @pytest.mark.parametrize("kind", kinds_there(), ids=lambda kind: kind.kind)
@@ -86,12 +86,14 @@ def test_no_two_kinds_have_one_name() -> None:
 
 def test_permissions_are_for_what_is_done() -> None:
     """A misspelt action would be needed by no plan."""
-    done = {LOOK, "connect", *(action.value for action in Action)}
+    done = {VIEW, "connect", *(action.value for action in Action)}
     for kind in KINDS:
-        assert {one.action for one in needs([kind])} <= done, kind.kind
+        assert {one.action for one in required_permissions([kind])} <= done, kind.kind
         action, path = kind.optional
         assert bool(action) == bool(path), kind.kind
-        assert not action or action in {one.action for one in needs([kind])}, kind.kind
+        assert not action or action in {one.action for one in required_permissions([kind])}, (
+            kind.kind
+        )
 
 
 class Toy(StackResource):

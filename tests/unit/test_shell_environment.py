@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.flows.controller import shell_variables, with_sourcing
+from tpuctl.flows.controller import shell_variables, with_source_lines
 from tpuctl.model.stack import load_stack
 from tpuctl.model.status import NodeStatus
 
@@ -32,8 +32,8 @@ def said(home: Path, *argv: str, **environment: str) -> str:
 def home(tmp_path: Path) -> Path:
     (tmp_path / ".tpuctl").mkdir()
     (tmp_path / ".tpuctl" / "environment").write_text("export TPU_NAME='a node'\n", "utf-8")
-    (tmp_path / ".bashrc").write_text(with_sourcing(BASHRC), "utf-8")
-    (tmp_path / ".profile").write_text(with_sourcing("export MINE=1\n"), "utf-8")
+    (tmp_path / ".bashrc").write_text(with_source_lines(BASHRC), "utf-8")
+    (tmp_path / ".profile").write_text(with_source_lines("export MINE=1\n"), "utf-8")
     return tmp_path
 
 
@@ -61,9 +61,9 @@ def test_shells_begin_well_without_the_file(home: Path) -> None:
 
 
 def test_the_line_is_added_once_and_the_rest_kept() -> None:
-    once = with_sourcing(BASHRC)
+    once = with_source_lines(BASHRC)
     assert once.endswith(BASHRC)
-    assert with_sourcing(once) == once
+    assert with_source_lines(once) == once
 
 
 def test_what_they_say(tmp_path: Path) -> None:

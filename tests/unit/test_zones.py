@@ -18,10 +18,10 @@ from tpuctl.errors import (
 )
 from tpuctl.flows.zones import (
     Refusal,
-    exhausted,
     home_zone,
     next_zone,
-    zone_error,
+    no_zone_error,
+    widest_error,
     zones_to_try,
 )
 from tpuctl.model.inventory import Found
@@ -142,15 +142,15 @@ def test_of_several_failures_the_furthest_reaching_is_told() -> None:
     region = with_scope(QuotaExceeded, Scope.REGION)
     project = with_scope(Denied, Scope.PROJECT)
     fatal = with_scope(Transient, Scope.FATAL)
-    assert zone_error({"node/a": zone}) is zone
-    assert zone_error({"node/a": zone, "disk/b": region}) is region
-    assert zone_error({"disk/b": project, "node/a": zone, "c/c": region}) is project
-    assert zone_error({"a/a": zone, "b/b": fatal, "c/c": project}) is fatal
+    assert widest_error({"node/a": zone}) is zone
+    assert widest_error({"node/a": zone, "disk/b": region}) is region
+    assert widest_error({"disk/b": project, "node/a": zone, "c/c": region}) is project
+    assert widest_error({"a/a": zone, "b/b": fatal, "c/c": project}) is fatal
 
 
 def test_the_end_tells_the_whole_story(stack: Stack) -> None:
     refusals = [refusal(A, QuotaExceeded, Scope.REGION), refusal(C, NoCapacity, Scope.ZONE)]
-    error = exhausted(refusals, stack, stack.zones)
+    error = no_zone_error(refusals, stack, stack.zones)
     assert error.exit_code == 75, "trying later may work: the best hope there is"
     detail, hint = error.diagnostics[0].detail, error.diagnostics[0].hint
     lines = detail.splitlines()[1:]
@@ -158,9 +158,9 @@ def test_the_end_tells_the_whole_story(stack: Stack) -> None:
     assert "not tried" in lines[2]
     assert "queue: true" in hint
     only_quota = [refusal(zone, QuotaExceeded, Scope.ZONE) for zone in (A, B, C)]
-    assert exhausted(only_quota, stack, stack.zones).exit_code == 76
+    assert no_zone_error(only_quota, stack, stack.zones).exit_code == 76
     denied = [refusal(zone, Denied, Scope.ZONE) for zone in (A, B, C)]
-    assert exhausted(denied, stack, stack.zones).exit_code == 77
+    assert no_zone_error(denied, stack, stack.zones).exit_code == 77
 
 
 def test_the_sum_keeps_the_advice_of_each_zone_once(stack: Stack) -> None:
@@ -170,9 +170,9 @@ def test_the_sum_keeps_the_advice_of_each_zone_once(stack: Stack) -> None:
     for error in (*errors, full):
         error.scope = Scope.ZONE
     told = [Refusal(A, errors[0]), Refusal(B, errors[0]), Refusal(C, errors[1])]
-    hint = exhausted(told, stack, stack.zones).diagnostics[0].hint
+    hint = no_zone_error(told, stack, stack.zones).diagnostics[0].hint
     assert hint.startswith(f"For {A}, {B}:\n{closed}\nFor {C}:\n{taken}\nTry again later")
-    only_full = exhausted([Refusal(zone, full) for zone in (A, B, C)], stack, stack.zones)
+    only_full = no_zone_error([Refusal(zone, full) for zone in (A, B, C)], stack, stack.zones)
     assert "For " not in only_full.diagnostics[0].hint, "the sum itself says it"
 
 
@@ -182,7 +182,7 @@ def test_a_single_zone_needs_no_story(tmp_path: Path) -> None:
         f"project: {{id: my-project}}\ntpu: {{type: v5litepod-8, zones: [{A}]}}\n", "utf-8"
     )
     refused = refusal(A, NoCapacity, Scope.ZONE)
-    assert exhausted([refused], load_stack(path), (A,)) is refused.error
+    assert no_zone_error([refused], load_stack(path), (A,)) is refused.error
 
 
 def planned(*disks: Action) -> Plan:
@@ -201,7 +201,7 @@ def test_data_disks_that_are_there_bind_the_stack_to_their_zone(tmp_path: Path) 
     there = Plan((Change("disk/mine", Action.NOTHING, ""),))
     assert zones_to_try(named, there) == (A, B, C), "one's own disk may be in each of them"
 
-    error = exhausted([refusal(B, NoCapacity, Scope.ZONE)], bound, (B,))
+    error = no_zone_error([refusal(B, NoCapacity, Scope.ZONE)], bound, (B,))
     assert isinstance(error, NoCapacity)
     assert error.scope is Scope.ZONE
     assert "data disks are in " + B in error.diagnostics[0].detail
@@ -211,4 +211,4 @@ def test_data_disks_that_are_there_bind_the_stack_to_their_zone(tmp_path: Path) 
 def test_an_error_of_any_kind_can_be_told(stack: Stack) -> None:
     """Kinds of errors differ in how they are made."""
     odd = refusal(B, NotFound, Scope.ZONE)
-    assert isinstance(exhausted([odd], stack, (B,)), NotFound)
+    assert isinstance(no_zone_error([odd], stack, (B,)), NotFound)

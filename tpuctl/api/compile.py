@@ -57,11 +57,11 @@ async def compile_script(
     from tpuctl.preflight.submit_gate import check_script
 
     check_script(script)
-    wanted = _wanted(script, stack, type_name, batch)
+    request = _compile_request(script, stack, type_name, batch)
     require_machine()
     environments = Environments()
     packages = await _packages(environments, script, stack, emit)
-    compiler = await _made(environments, COMPILER, emit)
+    compiler = await _ensure_environment(environments, COMPILER, emit)
     # A socket's path may have a hundred letters at most.
     base = "/tmp" if Path("/tmp").is_dir() else None
     with tempfile.TemporaryDirectory(prefix="tpuctl-compile-", dir=base) as name:
@@ -69,15 +69,15 @@ async def compile_script(
         kind = "node" if stack is not None and stack.is_node else "vm"
         root = script.resolve().parent
         settings = folder / "settings.json"
-        told = settings_of(wanted, folder, script.resolve(), root, kind)
-        settings.write_text(json.dumps(told), "utf-8")
-        job = _job_variables(stack, wanted, variables or {})
-        cloud = await _cloud(script, arguments, stack, job, samples, emit)
+        step_settings = settings_of(request, folder, script.resolve(), root, kind)
+        settings.write_text(json.dumps(step_settings), "utf-8")
+        job = _job_variables(stack, request, variables or {})
+        cloud = await _local_cloud(script, arguments, stack, job, samples, emit)
         environment = _environment(job, cloud, packages, settings, folder)
         argv = [str(packages.python), as_argument(script.name), *arguments]
         program = Path(_shim().parent, "compile", "compiler.py")
         return await compile_step(
-            wanted,
+            request,
             Command(argv, root, environment),
             (str(compiler), "-I", str(program)),
             folder,
@@ -85,7 +85,9 @@ async def compile_script(
         )
 
 
-def _wanted(script: Path, stack: Stack | None, type_name: str | None, batch: int | None) -> Wanted:
+def _compile_request(
+    script: Path, stack: Stack | None, type_name: str | None, batch: int | None
+) -> Wanted:
     from tpuctl.preflight.compile.compilation import LOWERED_WITH, Wanted
 
     if type_name is None and stack is None:
@@ -108,8 +110,8 @@ def _wanted(script: Path, stack: Stack | None, type_name: str | None, batch: int
             where="--type",
             hint="Name a type of one of these generations; they are listed by\n    tpuctl types",
         )
-    is_stacks = stack is not None and name == stack.accelerator.name
-    nodes = len(stack.nodes) if is_stacks and stack is not None else 1
+    is_stack_type = stack is not None and name == stack.accelerator.name
+    nodes = len(stack.nodes) if is_stack_type and stack is not None else 1
     replicas = accelerator.devices * nodes
     if batch is not None and (batch < 1 or batch % replicas):
         raise Usage(
@@ -118,7 +120,7 @@ def _wanted(script: Path, stack: Stack | None, type_name: str | None, batch: int
             hint=f"Take a multiple of {replicas}.",
             where="--batch",
         )
-    runtime = stack.runtime if is_stacks and stack is not None else runtime_for(accelerator)
+    runtime = stack.runtime if is_stack_type and stack is not None else runtime_for(accelerator)
     version = runtime.tensorflow if runtime is not None else None
     notes = []
     if version is not None and version != LOWERED_WITH:
@@ -138,11 +140,11 @@ def _wanted(script: Path, stack: Stack | None, type_name: str | None, batch: int
     )
 
 
-async def _made(environments: Environments, kind: Kind, emit: Emit) -> Path:
+async def _ensure_environment(environments: Environments, kind: Kind, emit: Emit) -> Path:
     if environments.is_made(kind):
         return environments.python(kind)
-    with step(emit, f"environment/{kind.name}", "make", f"{kind.what}, once") as making:
-        return await environments.ensure(kind, making.report)
+    with step(emit, f"environment/{kind.name}", "make", f"{kind.what}, once") as progress:
+        return await environments.ensure(kind, progress.report)
 
 
 async def _packages(
@@ -154,16 +156,21 @@ async def _packages(
     from tpuctl.preflight.compile.environments import LOWERING
     from tpuctl.preflight.rehearsal.job_packages import Packages, install
 
-    image = await _made(environments, LOWERING, emit)
+    image = await _ensure_environment(environments, LOWERING, emit)
     job = stack.file.job if stack is not None else JobSection()
     folder = script.resolve().parent
-    wanted = read_installation(job, folder)
-    if not (wanted.requirements or wanted.dependencies or wanted.project or wanted.wheels):
+    installation = read_installation(job, folder)
+    if not (
+        installation.requirements
+        or installation.dependencies
+        or installation.project
+        or installation.wheels
+    ):
         return Packages(image)
-    if wanted.project is not None:
+    if installation.project is not None:
         raise Refused(
             "A package of the folder is not installed here",
-            f"job.requirements: {wanted.project} would be built into its own folder",
+            f"job.requirements: {installation.project} would be built into its own folder",
             hint="Name a requirements file for this.",
             where="job.requirements",
         )
@@ -173,20 +180,20 @@ async def _packages(
     variables |= {"HOME": str(home), "PIP_CACHE_DIR": str(environments.cache / "pip")}
     with (
         tempfile.TemporaryDirectory(prefix="tpuctl-compile-") as scratch,
-        step(emit, "environment/requirements", "make") as making,
+        step(emit, "environment/requirements", "make") as progress,
     ):
         return await install(
             image,
-            wanted.model_dump(),
+            installation.model_dump(),
             folder,
             "",
             folder=Path(scratch, "requirements"),
             variables=variables,
-            report=making.report,
+            report=progress.report,
         )
 
 
-async def _cloud(
+async def _local_cloud(
     script: Path,
     arguments: Sequence[str],
     stack: Stack | None,
@@ -196,25 +203,27 @@ async def _cloud(
 ) -> Mapping[str, str | None]:
     """What leads the script to the local cloud, with the buckets that it names; nothing where it
     names none."""
-    from tpuctl.api.local_buckets import buckets_in, open_cloud
+    from tpuctl.api.local_buckets import bucket_names, prepare_local_cloud
     from tpuctl.jobs.file_selection import selected
 
-    chosen = stack.file.job if stack is not None else None
+    job_section = stack.file.job if stack is not None else None
     entries = selected(
         script.resolve().parent,
-        chosen.include if chosen is not None else (),
-        chosen.exclude if chosen is not None else (),
+        job_section.include if job_section is not None else (),
+        job_section.exclude if job_section is not None else (),
     )
-    sources = [one.path for one in entries if one.kind == "file" and one.name.endswith(".py")]
-    buckets = buckets_in([*arguments, *job.values()], sources)
+    sources = [
+        entry.path for entry in entries if entry.kind == "file" and entry.name.endswith(".py")
+    ]
+    buckets = bucket_names([*arguments, *job.values()], sources)
     if not buckets and not samples:
         return {}
     location = stack.bucket_location if stack is not None else "us-central1"
-    return await open_cloud(buckets, samples, emit, location=location)
+    return await prepare_local_cloud(buckets, samples, emit, location=location)
 
 
 def _job_variables(
-    stack: Stack | None, wanted: Wanted, variables: Mapping[str, str]
+    stack: Stack | None, request: Wanted, variables: Mapping[str, str]
 ) -> dict[str, str]:
     """As on the first worker, as far as there is a stack."""
     job = {
@@ -227,7 +236,7 @@ def _job_variables(
         "TPUCTL_WORKER": "0",
         "TPUCTL_WORKERS": "1",
     }
-    if wanted.runtime is not None and _numbers(wanted.runtime) < KERAS_3:
+    if request.runtime is not None and _version_numbers(request.runtime) < KERAS_3:
         job["TF_USE_LEGACY_KERAS"] = "1"  # as the runtime's tf.keras is
     if stack is not None:
         job["TPUCTL_BUCKET"] = stack.bucket
@@ -260,7 +269,7 @@ def _environment(
     )
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _version_numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 

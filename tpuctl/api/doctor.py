@@ -21,42 +21,44 @@ LOCAL, FILE = "local cloud", "stack file"
 PLACEHOLDER = "my-project"
 
 
-async def diagnose(tpuctl: Tpuctl, tell: Callable[[Finding], None]) -> tuple[Diagnosis, bool]:
+async def diagnose(tpuctl: Tpuctl, report: Callable[[Finding], None]) -> tuple[Diagnosis, bool]:
     """Ask for all that `up` and `run` need; and say whether the stack is up already.
 
     Nothing is changed, but that the local cloud is started where it is the one to be asked.
     Without a stack file a plain TPU VM is looked for, in the project that `tpuctl` names if any.
     """
     from tpuctl.cloud.clients import Cloud
-    from tpuctl.flows.doctor import Check, ProjectChecks, examine, machine_finding
+    from tpuctl.flows.doctor import Check, ProjectChecks, machine_finding, run_checks
     from tpuctl.model.stack import bare_stack
 
     stack, file = _stack_file(tpuctl)
     has_file = file.state is CheckState.OK
 
-    async def here() -> Finding:
+    async def check_workstation() -> Finding:
         return machine_finding(stack if has_file else None)
 
-    async def local() -> Finding:
+    async def check_local_cloud() -> Finding:
         return _local_cloud(tpuctl, stack if has_file else None)
 
-    async def read() -> Finding:
+    async def check_file() -> Finding:
         return file
 
-    checks = [Check("this machine", here)]
+    checks = [Check("this machine", check_workstation)]
     if tpuctl.cloud_name == "local":
-        checks.append(Check(LOCAL, local))
-    checks.append(Check(FILE, read))
+        checks.append(Check(LOCAL, check_local_cloud))
+    checks.append(Check(FILE, check_file))
     if stack is None:  # who calls can be told all the same
-        nothing = bare_stack("any", PLACEHOLDER)
-        asked = ProjectChecks(nothing, lambda: Cloud(tpuctl.endpoint, ""), has_file=False)
-        checks += [one for one in asked.checks() if one.name == "credentials"]
+        placeholder = bare_stack("any", PLACEHOLDER)
+        project_checks = ProjectChecks(
+            placeholder, lambda: Cloud(tpuctl.endpoint, ""), has_file=False
+        )
+        checks += [check for check in project_checks.checks() if check.name == "credentials"]
     else:
-        asked = ProjectChecks(
+        project_checks = ProjectChecks(
             stack, lambda: tpuctl.cloud, has_file=has_file, public_key=lambda: _public_keys(tpuctl)
         )
-        checks += asked.checks()
-    return await examine(checks, tell), asked.is_up
+        checks += project_checks.checks()
+    return await run_checks(checks, report), project_checks.is_up
 
 
 def role_of(tpuctl: Tpuctl) -> CustomRole:
@@ -83,9 +85,9 @@ def _stack_file(tpuctl: Tpuctl) -> tuple[Stack | None, Finding]:
         stack = tpuctl.stack
         stack.require_makeable()
     except InvalidStack as error:
-        found = failed(FILE, error)
-        hint = f"{found.hint}\nAll that is wrong with it:\n    tpuctl check".strip()
-        return None, Finding(FILE, CheckState.PROBLEM, found.told, hint, error.exit_code)
+        finding = failed(FILE, error)
+        hint = f"{finding.hint}\nAll that is wrong with it:\n    tpuctl check".strip()
+        return None, Finding(FILE, CheckState.PROBLEM, finding.told, hint, error.exit_code)
     tpu = stack.file.tpu
     nodes = f"{len(stack.nodes)} x " if len(stack.nodes) > 1 else ""
     where = f"{', '.join(stack.zones)}, {tpu.capacity}"
@@ -94,7 +96,7 @@ def _stack_file(tpuctl: Tpuctl) -> tuple[Stack | None, Finding]:
 
 def _public_keys(tpuctl: Tpuctl) -> str:
     """As `up` would give them to machines; nothing where the key is still to be made."""
-    return tpuctl.keys.public_lines() if tpuctl.keys.is_made else ""
+    return tpuctl.keys.public_lines() if tpuctl.keys.exists else ""
 
 
 def _local_cloud(tpuctl: Tpuctl, stack: Stack | None) -> Finding:
@@ -117,14 +119,14 @@ def _local_cloud(tpuctl: Tpuctl, stack: Stack | None) -> Finding:
     if choice.note:
         facts.append(f"machines have {choice.note.removesuffix('.')}")
     is_made = stack is None or images.is_made(choice.tensorflow)
-    folder = next(one for one in (images.cache, *images.cache.parents) if one.exists())
+    folder = next(parent for parent in (images.cache, *images.cache.parents) if parent.exists())
     free = shutil.disk_usage(folder).free
-    wanted = MACHINE_BYTES if is_made else IMAGE_BYTES
-    if free < wanted:
+    needed = MACHINE_BYTES if is_made else IMAGE_BYTES
+    if free < needed:
         return Finding(
             LOCAL,
             CheckState.PROBLEM,
-            f"{free / 2**30:.1f} GiB are free at {folder}, {wanted / 2**30:.1f} are needed",
+            f"{free / 2**30:.1f} GiB are free at {folder}, {needed / 2**30:.1f} are needed",
             "Make room, or keep images elsewhere:\n    export TPUCTL_IMAGE_CACHE=FOLDER",
             exit_code=1,
         )

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from tpuctl.cloud.endpoints import Endpoint
     from tpuctl.cloud.objects import ObjectStore
     from tpuctl.flows.context import Context, Keys
-    from tpuctl.flows.cp import Copied
+    from tpuctl.flows.cp import CopyResult
     from tpuctl.flows.down import Teardown
-    from tpuctl.flows.forward import WantedPort
+    from tpuctl.flows.forward import PortMapping
     from tpuctl.flows.plan import Prepared
     from tpuctl.flows.submission import Submission
-    from tpuctl.flows.workers import Ending
+    from tpuctl.flows.workers import CommandResult
     from tpuctl.model.copy_path import Copying
     from tpuctl.model.explanation import Explanation
     from tpuctl.model.inventory import Found
@@ -116,7 +116,7 @@ class Tpuctl:
     def context(self) -> Context:
         """What flows are handed. Starts the local cloud where that is spoken to."""
         from tpuctl.api.local_cloud import prepare_image
-        from tpuctl.flows.context import Context, cloud_of_jobs, controller_name
+        from tpuctl.flows.context import Context, controller_name, job_cloud
 
         context = Context(
             self.stack,
@@ -125,7 +125,7 @@ class Tpuctl:
             self.emit,
             has_file=self.bare is None,
             controller=controller_name(),
-            jobs_cloud=cloud_of_jobs(self.cloud_name),
+            jobs_cloud=job_cloud(self.cloud_name),
         )
         if not self.endpoint.is_local:
             return context
@@ -136,7 +136,7 @@ class Tpuctl:
         """The objects of the stack's bucket."""
         return self.context.store
 
-    def named(self, part: LogPart | None) -> LogPart:
+    def with_worker_names(self, part: LogPart | None) -> LogPart:
         """A part of a log, or all of it, with the names of workers or without."""
         from tpuctl.model.log_range import WHOLE
 
@@ -171,11 +171,11 @@ class Tpuctl:
 
         return await status(self.context)
 
-    async def seen(self) -> Moment:
+    async def snapshot(self) -> Moment:
         """The stack and its jobs as they are now, asked of the cloud and the bucket."""
-        from tpuctl.flows.status import moment
+        from tpuctl.flows.status import take_snapshot
 
-        return await moment(self.context)
+        return await take_snapshot(self.context)
 
     def watch(self, seconds: float) -> AsyncIterator[Moment]:
         """The same every so many seconds, without an end, with news from the machines themselves.
@@ -265,13 +265,13 @@ class Tpuctl:
             self.submission(script, arguments, form=form, folder=folder, check=check)
         )
 
-    async def start(self, wanted: Submission) -> JobRecord:
+    async def start(self, submission: Submission) -> JobRecord:
         """Bundle and ship what `submission` made, start it on its workers."""
         from tpuctl.flows.run import start
 
-        return await start(self.context, wanted)
+        return await start(self.context, submission)
 
-    async def begin(self, record: JobRecord) -> int | None:
+    async def wait_until_running(self, record: JobRecord) -> int | None:
         """Wait until the job runs on all its workers. Where it has failed on one instead, its log
         and what went wrong are emitted, and its exit code is the answer."""
         from tpuctl.flows.run import wait_until_running
@@ -293,10 +293,14 @@ class Tpuctl:
         failed, or were taken away, another is started here within the job's retries, on a stack
         brought up anew if need be. Cancelling leaves the job alone.
         """
-        from tpuctl.flows.recover import follow_to_the_end
+        from tpuctl.flows.recover import follow_to_end
 
-        return await follow_to_the_end(
-            self.context, record, all_workers=all_workers, show=show, part=self.named(part)
+        return await follow_to_end(
+            self.context,
+            record,
+            all_workers=all_workers,
+            show=show,
+            part=self.with_worker_names(part),
         )
 
     async def run(
@@ -315,15 +319,19 @@ class Tpuctl:
         from tpuctl.flows.run import run
 
         submission = self.submission(script, arguments)  # refused before a local cloud is started
-        return await run(self.context, submission, up=up, down=down, part=self.named(None))
+        return await run(
+            self.context, submission, up=up, down=down, part=self.with_worker_names(None)
+        )
 
     async def log(
         self, record: JobRecord, *, all_workers: bool = False, part: LogPart | None = None
     ) -> None:
         """Emit what an attempt has logged until now, or a part of it."""
-        from tpuctl.flows.log_output import log_so_far
+        from tpuctl.flows.log_output import emit_log
 
-        await log_so_far(self.context, record, all_workers=all_workers, part=self.named(part))
+        await emit_log(
+            self.context, record, all_workers=all_workers, part=self.with_worker_names(part)
+        )
 
     async def job(self, name: str = "", attempt: int | None = None) -> JobRecord:
         """A job by its id or its word; the latest when none is given. Raises NotFound.
@@ -388,33 +396,35 @@ class Tpuctl:
         through = tunnel.command(self.cloud_name)
         return await ssh_command(self.context, worker, line, tunnel=through)
 
-    async def run_everywhere(self, line: str, worker: int | None = None) -> list[Ending]:
+    async def run_on_workers(self, line: str, worker: int | None = None) -> list[CommandResult]:
         """Run a shell's line on every worker at once, or on one; how it ended, the first first.
 
         What it writes is emitted. A worker that cannot be reached is told, and the others go on.
         """
-        from tpuctl.flows.workers import reached, run_everywhere
+        from tpuctl.flows.workers import connect_selected, run_on_workers
 
-        async with reached(self.context, worker) as transports:
-            return await run_everywhere(line, transports, self.emit)
+        async with connect_selected(self.context, worker) as transports:
+            return await run_on_workers(line, transports, self.emit)
 
-    async def copy(self, wanted: Copying, *, recursive: bool = False) -> list[Copied]:
+    async def copy(self, request: Copying, *, recursive: bool = False) -> list[CopyResult]:
         """Copy between this machine and workers, whole files or none; what each one was sent."""
         from tpuctl.flows.cp import copy
-        from tpuctl.flows.workers import reached
+        from tpuctl.flows.workers import connect_selected
 
-        async with reached(self.context, wanted.worker) as transports:
-            return await copy(wanted, transports, self.emit, recursive=recursive)
+        async with connect_selected(self.context, request.worker) as transports:
+            return await copy(request, transports, self.emit, recursive=recursive)
 
     @asynccontextmanager
-    async def forwarding(self, ports: Sequence[WantedPort], worker: int = 0) -> AsyncIterator[None]:
+    async def forward_ports(
+        self, ports: Sequence[PortMapping], worker: int = 0
+    ) -> AsyncIterator[None]:
         """Within, connections to ports of this machine's loopback lead to the worker's ports."""
-        from tpuctl.flows.forward import forwarding
-        from tpuctl.flows.workers import reached
+        from tpuctl.flows.forward import forward_ports
+        from tpuctl.flows.workers import connect_selected
 
         is_local = self.endpoint.is_local  # its machines share this one's loopback
         async with (
-            reached(self.context, worker) as transports,
-            forwarding(ports, transports[worker], self.emit, is_own_loopback=is_local),
+            connect_selected(self.context, worker) as transports,
+            forward_ports(ports, transports[worker], self.emit, shares_loopback=is_local),
         ):
             yield

@@ -15,11 +15,18 @@ if TYPE_CHECKING:
     from tpuctl.cloud.clients import Cloud
     from tpuctl.model.events import Emit
 
-__all__ = ["Sample", "buckets_in", "make_buckets", "open_cloud", "parse_sample", "put_sample"]
+__all__ = [
+    "Sample",
+    "bucket_names",
+    "create_buckets",
+    "parse_sample",
+    "prepare_local_cloud",
+    "upload_sample",
+]
 
 BUCKET = re.compile(r"gs://([a-z0-9][a-z0-9._-]{1,220}[a-z0-9])(?=[/\s'\"`,;)]|$)")
 Sample = tuple[Path, str, str]  # a folder here, a bucket, a prefix without slashes at its ends
-FILES_READ = 200  # of a project, for the buckets that they name
+MAX_FILES_READ = 200  # of a project, for the buckets that they name
 
 
 def parse_sample(text: str) -> Sample:
@@ -45,17 +52,17 @@ def parse_sample(text: str) -> Sample:
     return path, match[1], match[2].strip("/")
 
 
-def buckets_in(texts: Iterable[str], sources: Iterable[Path] = ()) -> set[str]:
+def bucket_names(texts: Iterable[str], sources: Iterable[Path] = ()) -> set[str]:
     """The names of buckets that stand in these texts and files."""
-    found = {name for text in texts for name in BUCKET.findall(text)}
-    for _, path in zip(range(FILES_READ), sources, strict=False):
+    names = {name for text in texts for name in BUCKET.findall(text)}
+    for _, path in zip(range(MAX_FILES_READ), sources, strict=False):
         with suppress(OSError):
             if path.is_file():
-                found |= set(BUCKET.findall(path.read_text("utf-8", "replace")))
-    return found
+                names |= set(BUCKET.findall(path.read_text("utf-8", "replace")))
+    return names
 
 
-async def open_cloud(
+async def prepare_local_cloud(
     buckets: Iterable[str], samples: Sequence[Sample], emit: Emit, *, location: str
 ) -> dict[str, str | None]:
     """The local cloud with these buckets and samples, started if need be.
@@ -81,43 +88,43 @@ async def open_cloud(
             "    tpuctl local up",
         )
     cloud = Cloud(endpoint, DEFAULT_PROJECT)
-    await make_buckets(cloud, {*buckets, *(bucket for _, bucket, _ in samples)}, location)
+    await create_buckets(cloud, {*buckets, *(bucket for _, bucket, _ in samples)}, location)
     for sample in samples:
-        with step(emit, f"gs://{sample[1]}/{sample[2]}", "copy") as copying:
-            counts = await put_sample(cloud, sample, copying.report)
-            copying.result = f"{counts['sent']} files, {counts['there']} there already"
+        with step(emit, f"gs://{sample[1]}/{sample[2]}", "copy") as progress:
+            counts = await upload_sample(cloud, sample, progress.report)
+            progress.result = f"{counts['sent']} files, {counts['there']} there already"
     return environment_for(running, shell_variables(os.environ))
 
 
-async def make_buckets(cloud: Cloud, names: Iterable[str], location: str) -> list[str]:
+async def create_buckets(cloud: Cloud, names: Iterable[str], location: str) -> list[str]:
     """Make those that are not there; their names."""
     from tpuctl.cloud.errors import convert, is_foreign
     from tpuctl.cloud.threads import in_thread
     from tpuctl.errors import Conflict
 
     client = cloud.client("storage")
-    made = []
+    created = []
     for name in sorted(names):
 
-        def make(name: str = name) -> bool:
+        def create(name: str = name) -> bool:
             if client.lookup_bucket(name) is not None:
                 return False
             client.create_bucket(name, location=location)
             return True
 
         try:
-            if await in_thread(make):
-                made.append(name)
+            if await in_thread(create):
+                created.append(name)
         except Exception as error:
             if not is_foreign(error):
                 raise
-            ours = convert(error, f"gs://{name}")
-            if not isinstance(ours, Conflict):  # made by somebody else meanwhile
-                raise ours from error
-    return made
+            converted = convert(error, f"gs://{name}")
+            if not isinstance(converted, Conflict):  # made by somebody else meanwhile
+                raise converted from error
+    return created
 
 
-async def put_sample(
+async def upload_sample(
     cloud: Cloud, sample: Sample, report: Callable[[str, float | None], None]
 ) -> Mapping[str, int]:
     """Upload a folder's files, or one file; how many were sent, and how many were there."""
@@ -125,7 +132,9 @@ async def put_sample(
 
     path, bucket, prefix = sample
     store = ObjectStore(cloud.client("storage"), bucket)
-    files = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
+    files = (
+        [path] if path.is_file() else sorted(child for child in path.rglob("*") if child.is_file())
+    )
     if not files:
         raise Usage(
             "Sample is empty",
@@ -133,15 +142,15 @@ async def put_sample(
             where="--sample",
             hint="Put into it some of the data that the script reads, then repeat the command.",
         )
-    known = {one.name: one for one in await store.list(prefix)}
-    sent = 0
+    existing = {info.name: info for info in await store.list(prefix)}
+    uploaded = 0
     for number, file in enumerate(files):
         inside = file.name if path.is_file() else file.relative_to(path).as_posix()
         name = f"{prefix}/{inside}" if prefix else inside
-        there, status = known.get(name), file.stat()
+        there, status = existing.get(name), file.stat()
         report(inside, number / len(files))
         if there and there.size == status.st_size and there.updated.timestamp() > status.st_mtime:
             continue
         await store.put_file(name, file, if_absent=False)
-        sent += 1
-    return {"sent": sent, "there": len(files) - sent}
+        uploaded += 1
+    return {"sent": uploaded, "there": len(files) - uploaded}

@@ -91,8 +91,8 @@ async def prepare_image(
         if images.is_made(choice.tensorflow):
             return
         name = f"image/tensorflow-{choice.tensorflow}" if choice.tensorflow else "image/python"
-        with step(emit, name, "make", "the machines of the local cloud run it") as making:
-            await images.ensure(choice.tensorflow, making.report, making.moved)
+        with step(emit, name, "make", "the machines of the local cloud run it") as progress:
+            await images.ensure(choice.tensorflow, progress.report, progress.report_bytes)
     except NoImage as error:
         hint = f"{error.hint}\nThen repeat the command."
         raise TpuctlError("No image for the machines", str(error), hint=hint) from error
@@ -129,9 +129,9 @@ async def install_interpreter(
     because = f"TensorFlow {tensorflow} needs it"
     with (
         suppress(OperationFailed),
-        step(emit, f"python/{minor}", "download", because) as installing,
+        step(emit, f"python/{minor}", "download", because) as progress,
     ):
-        problem = await interpreters.install(minor, installing.report)
+        problem = await interpreters.install(minor, progress.report)
         if problem is not None:
             raise OperationFailed(
                 "uv could not install it",

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpuctl.api.local_buckets import buckets_in, open_cloud
+from tpuctl.api.local_buckets import bucket_names, prepare_local_cloud
 from tpuctl.engine.step import step
 from tpuctl.errors import Refused, Usage
 from tpuctl.files import private_folder
@@ -33,33 +33,33 @@ if TYPE_CHECKING:
     from tpuctl.preflight.rehearsal.rehearsal_report import Rehearsal
 
 __all__ = [
-    "Rehearsing",
-    "Wish",
+    "RehearsalOptions",
+    "RehearsalRun",
     "job_variables",
-    "output_of",
+    "output_uri",
     "rehearse",
 ]
 
 STEPS = 8
-SECONDS = 600.0  # for each pass
+TIMEOUT_SECONDS = 600.0  # for each pass
 Report = Callable[[str, float | None], None]
-GRACE = 20.0  # seconds that a script may take for saving, asked to end
-AGAIN = 3  # steps of the second run, which is to show that it begins, and goes on
-MOST_REPLICAS = 8  # logical devices: more say nothing new, and take this machine's time
+GRACE_SECONDS = 20.0  # seconds that a script may take for saving, asked to end
+SECOND_PASS_STEPS = 3  # steps of the second run, which is to show that it begins, and goes on
+MAX_REPLICAS = 8  # logical devices: more say nothing new, and take this machine's time
 
 
 @dataclass(frozen=True)
-class Wish:
+class RehearsalOptions:
     """How to rehearse."""
 
     steps: int = STEPS
-    seconds: float = SECONDS
+    seconds: float = TIMEOUT_SECONDS
     samples: tuple[Sample, ...] = ()
     tensorflow: str | None = None  # another version than the runtime's
     is_verbose: bool = False
 
 
-async def rehearse(tpuctl: Tpuctl, wanted: Submission, wish: Wish) -> Rehearsal:
+async def rehearse(tpuctl: Tpuctl, submission: Submission, options: RehearsalOptions) -> Rehearsal:
     """Run what was submitted twice for some steps on this machine, and judge what was seen.
 
     Nothing of it reaches Google: gs:// is the local cloud's, which is started if need be. Ctrl-C
@@ -71,50 +71,50 @@ async def rehearse(tpuctl: Tpuctl, wanted: Submission, wish: Wish) -> Rehearsal:
     from tpuctl.preflight.rehearsal.assessment import judge
     from tpuctl.preflight.rehearsal.rehearsal_report import Rehearsal
 
-    if wanted.form == "shell":
+    if submission.form == "shell":
         raise Refused(
             "Only Python can be rehearsed",
-            f"{wanted.program} is a command, in which nothing can be observed",
+            f"{submission.program} is a command, in which nothing can be observed",
             hint="Rehearse the script that it starts:\n    tpuctl rehearse SCRIPT",
         )
-    if wanted.script is not None and not wanted.script.is_file():
-        raise Usage("No such script", str(wanted.script), hint="Name a file that exists.")
+    if submission.script is not None and not submission.script.is_file():
+        raise Usage("No such script", str(submission.script), hint="Name a file that exists.")
     stack = tpuctl.stack
-    version = wish.tensorflow or stack.runtime.tensorflow
-    await _require_image(tpuctl, version, is_asked=wish.tensorflow is not None)
-    memory = rehearsals()
+    version = options.tensorflow or stack.runtime.tensorflow
+    await _require_image(tpuctl, version, is_asked=options.tensorflow is not None)
+    history = rehearsals()
     with tempfile.TemporaryDirectory(prefix="tpuctl-rehearsal-") as scratch:
-        bundle = await make_bundle(wanted, Path(scratch))
-        one = Rehearsing(
+        bundle = await make_bundle(submission, Path(scratch))
+        run = RehearsalRun(
             stack,
-            wanted,
-            wish,
+            submission,
+            options,
             bundle,
             replace(_target(stack), tensorflow=version),
             tpuctl.emit,
             tpuctl.may_install,
-            home=memory.folder / "home",
-            folder=memory.new_folder(new_name()),
+            home=history.folder / "home",
+            folder=history.new_folder(new_name()),
             scratch=Path(scratch),
         )
-        await one.prepare()
-        passes = await one.run()
+        await run.prepare()
+        passes = await run.run()
     first = passes[0]
-    done = Rehearsal(
-        judge(passes, one.target, asked=wish.steps, operations=_operations(first)),
-        one.target,
+    rehearsal = Rehearsal(
+        judge(passes, run.target, asked=options.steps, operations=_operations(first)),
+        run.target,
         tuple(passes),
-        one.folder,
-        one.output,
-        one.left_out,
+        run.folder,
+        run.output,
+        run.limitations,
         any(each.stopped == "interrupted" for each in passes),
     )
-    for program in one.folder.glob("*/*.hlo"):  # large, and counted by now
+    for program in run.folder.glob("*/*.hlo"):  # large, and counted by now
         program.unlink(missing_ok=True)
-    if not done.is_interrupted:
-        outcome = {"errors": done.judgement.has_errors, "at": datetime.now(UTC).isoformat()}
-        memory.note(content_of(stack, bundle.digest, one.program), outcome)
-    return done
+    if not rehearsal.is_interrupted:
+        outcome = {"errors": rehearsal.judgement.has_errors, "at": datetime.now(UTC).isoformat()}
+        history.note(content_of(stack, bundle.digest, run.program), outcome)
+    return rehearsal
 
 
 def new_name() -> str:
@@ -125,13 +125,15 @@ def new_name() -> str:
 def _target(stack: Stack) -> Target:
     from tpuctl.preflight.rehearsal.findings import Target
 
-    one, price, nodes = stack.accelerator, stack.price, len(stack.nodes)
+    accelerator, price, nodes = stack.accelerator, stack.price, len(stack.nodes)
     return Target(
-        type=one.name if nodes == 1 else f"{nodes} × {one.name}",
-        generation=one.generation,
-        chips=one.chips * nodes,
-        replicas=one.devices * nodes,
-        bytes_per_replica=(one.hbm_gb_per_chip << 30) * one.chips // one.devices,
+        type=accelerator.name if nodes == 1 else f"{nodes} × {accelerator.name}",
+        generation=accelerator.generation,
+        chips=accelerator.chips * nodes,
+        replicas=accelerator.devices * nodes,
+        bytes_per_replica=(accelerator.hbm_gb_per_chip << 30)
+        * accelerator.chips
+        // accelerator.devices,
         kind="node" if stack.is_node else "vm",
         per_hour=None if price is None else price.per_hour * nodes,
         price_note="" if price is None else f"{price.kind}, prices of {price.read}",
@@ -155,13 +157,13 @@ async def _require_image(tpuctl: Tpuctl, version: str | None, *, is_asked: bool)
         return
     nearest = images.nearest(version)
     runtime = tpuctl.stack.runtime.version
-    what = f"TensorFlow {version}" if is_asked else f"{runtime}: TensorFlow {version}"
+    detail = f"TensorFlow {version}" if is_asked else f"{runtime}: TensorFlow {version}"
     hints = []
     if minors:
-        what += f" needs Python {or_list(minors)}, and none was found on PATH, in pyenv or in uv"
+        detail += f" needs Python {or_list(minors)}, and none was found on PATH, in pyenv or in uv"
         hints.append(install_hint(minors[0]))
     else:
-        what += f". There are {', '.join(images.locks())}"
+        detail += f". There are {', '.join(images.locks())}"
     if nearest is not None:
         hints.append(
             "Rehearse with another version, which may behave differently:\n"
@@ -169,7 +171,7 @@ async def _require_image(tpuctl: Tpuctl, version: str | None, *, is_asked: bool)
         )
     raise Refused(
         "No image of this TensorFlow",
-        what,
+        detail,
         hint="\n".join(hints),
         where="--tensorflow" if is_asked else "tpu.runtime",
     )
@@ -180,23 +182,23 @@ def _operations(first: Pass) -> float | None:
     from tpuctl.preflight.rehearsal.flop_count import operations_of
 
     step = first.training_step
-    named = step.compilations[0].program if step is not None else None
-    if named is None:
+    program = step.compilations[0].program if step is not None else None
+    if program is None:
         return None
     try:
-        return operations_of(Path(named).read_text("utf-8", "replace"))
+        return operations_of(Path(program).read_text("utf-8", "replace"))
     except OSError:
         return None
 
 
-class Rehearsing:
+class RehearsalRun:
     """One rehearsal under way."""
 
     def __init__(
         self,
         stack: Stack,
-        wanted: Submission,
-        wish: Wish,
+        submission: Submission,
+        options: RehearsalOptions,
         bundle: Bundle,
         target: Target,
         emit: Emit,
@@ -207,8 +209,8 @@ class Rehearsing:
         scratch: Path,
     ) -> None:
         self.stack = stack
-        self.wanted = wanted
-        self.wish = wish
+        self.submission = submission
+        self.options = options
         self.bundle = bundle
         self.home = home
         self.folder = folder
@@ -216,27 +218,27 @@ class Rehearsing:
         self.target = target
         self.emit = emit
         self.may_install = may_install
-        root = wanted.root or (wanted.script.parent if wanted.script else Path())
+        root = submission.root or (submission.script.parent if submission.script else Path())
         self.root = root.resolve()
-        self.program = wanted.program or bundle.script
-        self.output = output_of(wanted.bucket, folder.name)
+        self.program = submission.program or bundle.script
+        self.output = output_uri(submission.bucket, folder.name)
         self.packages: Packages | None = None
         self.cloud: Mapping[str, str | None] = {}
 
     @property
-    def left_out(self) -> tuple[str, ...]:
-        found = []
-        if self.wanted.installation.setup:
-            found.append("job.setup, which changes a machine, was not run")
-        for name in self.wanted.secrets.references:
-            found.append(
+    def limitations(self) -> tuple[str, ...]:
+        notes = []
+        if self.submission.installation.setup:
+            notes.append("job.setup, which changes a machine, was not run")
+        for name in self.submission.secrets.references:
+            notes.append(
                 f"{name} is not set: it is in Secret Manager, which was not asked; "
                 f"--secret {name} takes it from here"
             )
-        version = self.wish.tensorflow
+        version = self.options.tensorflow
         if version and version != self.stack.runtime.tensorflow:
-            found.append(f"with TensorFlow {version}, which {self.stack.runtime.version} has not")
-        return tuple(found)
+            notes.append(f"with TensorFlow {version}, which {self.stack.runtime.version} has not")
+        return tuple(notes)
 
     async def prepare(self) -> None:
         """The runtime's Python with what the job installs, and the local cloud with its buckets."""
@@ -251,10 +253,10 @@ class Rehearsing:
         self.packages = await self._install(image)
 
     async def _open_cloud(self) -> None:
-        texts = [*self.wanted.args, *self.wanted.env.values()]
-        self.cloud = await open_cloud(
-            {self.wanted.bucket, *buckets_in(texts, self._sources())},
-            self.wish.samples,
+        texts = [*self.submission.args, *self.submission.env.values()]
+        self.cloud = await prepare_local_cloud(
+            {self.submission.bucket, *bucket_names(texts, self._sources())},
+            self.options.samples,
             self.emit,
             location=self.stack.bucket_location,
         )
@@ -262,8 +264,10 @@ class Rehearsing:
     def _sources(self) -> list[Path]:
         from tpuctl.jobs.file_selection import selected
 
-        entries = selected(self.root, self.wanted.include, self.wanted.exclude)
-        return [one.path for one in entries if one.kind == "file" and one.name.endswith(".py")]
+        entries = selected(self.root, self.submission.include, self.submission.exclude)
+        return [
+            entry.path for entry in entries if entry.kind == "file" and entry.name.endswith(".py")
+        ]
 
     async def _install(self, image: Path) -> Packages:
         from tpuctl.cloud.threads import in_thread
@@ -271,11 +275,18 @@ class Rehearsing:
         from tpuctl.emulator.machines.process_environment import pip_configuration
         from tpuctl.preflight.rehearsal.job_packages import Packages, install
 
-        wanted = self.wanted.installation
-        if not (wanted.requirements or wanted.dependencies or wanted.project or wanted.wheels):
+        installation = self.submission.installation
+        if not (
+            installation.requirements
+            or installation.dependencies
+            or installation.project
+            or installation.wheels
+        ):
             return Packages(image)
         code = self.root
-        if wanted.project is not None or any(one.startswith("./") for one in wanted.dependencies):
+        if installation.project is not None or any(
+            dependency.startswith("./") for dependency in installation.dependencies
+        ):
             code = self.scratch / "project"  # building one writes into its folder
             await in_thread(self._copy, code)
         text, settings = await in_thread(pip_configuration)
@@ -289,37 +300,37 @@ class Rehearsing:
             "PIP_CACHE_DIR": str(ImageStore().downloads),
         }
         variables.pop("VIRTUAL_ENV", None)
-        with step(self.emit, "rehearsal/requirements", "make") as making:
+        with step(self.emit, "rehearsal/requirements", "make") as progress:
             return await install(
                 image,
-                wanted.model_dump(),
+                installation.model_dump(),
                 code,
                 self.bundle.digest,
                 folder=self.scratch / "requirements",
                 variables=variables,
-                report=making.report,
+                report=progress.report,
             )
 
-    def _copy(self, into: Path) -> None:
+    def _copy(self, target: Path) -> None:
         from tpuctl.jobs.file_selection import selected
 
-        into.mkdir()
-        for entry in selected(self.root, self.wanted.include, self.wanted.exclude):
-            place = into / entry.name
+        target.mkdir()
+        for entry in selected(self.root, self.submission.include, self.submission.exclude):
+            destination = target / entry.name
             if entry.kind == "folder":
-                place.mkdir(parents=True, exist_ok=True)
+                destination.mkdir(parents=True, exist_ok=True)
             elif entry.kind == "file":
-                place.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(entry.path, place)
+                destination.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(entry.path, destination)
 
     async def run(self) -> list[Pass]:
         """The first pass, and where that went well the second one."""
-        steps = self.wish.steps
+        steps = self.options.steps
         first = await self._pass("xla", 1, steps)
         if not first.steps or first.has_failed or first.stopped == "interrupted":
             return [first]
-        replicas = min(self.target.replicas, MOST_REPLICAS)
-        return [first, await self._pass("replicas", replicas, min(steps, AGAIN))]
+        replicas = min(self.target.replicas, MAX_REPLICAS)
+        return [first, await self._pass("replicas", replicas, min(steps, SECOND_PASS_STEPS))]
 
     async def _pass(self, mode: Mode, replicas: int, steps: int) -> Pass:
         from tpuctl.preflight.rehearsal.observations import read
@@ -336,33 +347,37 @@ class Rehearsing:
         folder.mkdir()
         observations = folder / "observations.jsonl"
         settings = folder / "settings.json"
-        told = self._settings(observations, mode, replicas, steps)
-        settings.write_text(json.dumps(told), "utf-8")
+        pass_settings = self._settings(observations, mode, replicas, steps)
+        settings.write_text(json.dumps(pass_settings), "utf-8")
         command = Command(self._argv(), self.root, self._environment(settings))
-        with step(self.emit, f"rehearsal/{mode}", "run") as running:
-            showing = _Showing(folder, steps, self.wish.is_verbose, running.report, self.emit)
+        with step(self.emit, f"rehearsal/{mode}", "run") as progress:
+            display = _PassDisplay(
+                folder, steps, self.options.is_verbose, progress.report, self.emit
+            )
             try:
-                ended = await run(command, folder, seconds=self.wish.seconds, look=showing.look)
+                exit_status = await run(
+                    command, folder, seconds=self.options.seconds, look=display.update
+                )
             except asyncio.CancelledError:
-                ended = Exit(None, "interrupted", running.seconds)
-            done = Pass(
+                exit_status = Exit(None, "interrupted", progress.seconds)
+            result = Pass(
                 mode,
                 replicas,
                 tuple(read(observations)),
-                ended.code,
-                ended.seconds,
+                exit_status.code,
+                exit_status.seconds,
                 folder / "log",
                 last_lines(folder / "log"),
                 raised_in(folder / "log"),
-                ended.stopped,
+                exit_status.stopped,
             )
-            running.result = _told(done)
-        return done
+            progress.result = _describe_pass(result)
+        return result
 
     def _settings(
         self, observations: Path, mode: Mode, replicas: int, steps: int
     ) -> dict[str, Any]:
-        script = self.root / self.program if self.wanted.form == "script" else ""
+        script = self.root / self.program if self.submission.form == "script" else ""
         return {
             "observations": str(observations),
             "mode": mode,
@@ -371,14 +386,14 @@ class Rehearsing:
             "script": str(script),
             "root": str(self.root),
             "kind": self.target.kind,
-            "grace": GRACE,
+            "grace": GRACE_SECONDS,
         }
 
     def _argv(self) -> list[str]:
         assert self.packages is not None
-        is_script = self.wanted.form == "script"
+        is_script = self.submission.form == "script"
         start = [as_argument(self.program)] if is_script else ["-m", self.program]
-        return [str(self.packages.python), *start, *self.wanted.args]
+        return [str(self.packages.python), *start, *self.submission.args]
 
     def _environment(self, settings: Path) -> dict[str, str]:
         import tpuctl.preflight
@@ -389,10 +404,10 @@ class Rehearsing:
         modules = list(packages.modules)
         if not modules and (self.root / "src").is_dir():
             modules = [str(self.root / "src")]
-        found = script_variables(
+        variables = script_variables(
             shell_variables(os.environ),
             self.cloud,
-            job_variables(self.wanted, self.folder.name, self.program, self.output),
+            job_variables(self.submission, self.folder.name, self.program, self.output),
             home=self.home,
             shim=Path(tpuctl.preflight.__file__).parent / "shim",
             settings=settings,
@@ -400,42 +415,42 @@ class Rehearsing:
             modules=modules,
         )
         if packages.home is not None:
-            found["VIRTUAL_ENV"] = str(packages.home)
-        return found
+            variables["VIRTUAL_ENV"] = str(packages.home)
+        return variables
 
 
-def job_variables(wanted: Submission, name: str, program: str, output: str) -> dict[str, str]:
+def job_variables(submission: Submission, name: str, program: str, output: str) -> dict[str, str]:
     """As the supervisor of the first worker sets them."""
     from tpuctl.flows.submission import worker_environment
     from tpuctl.model.job import JobRecord
 
     record = JobRecord(
         id=name,
-        stack=wanted.stack,
-        project=wanted.project,
-        zone=wanted.zone,
-        node=wanted.node,
-        bucket=wanted.bucket,
+        stack=submission.stack,
+        project=submission.project,
+        zone=submission.zone,
+        node=submission.node,
+        bucket=submission.bucket,
         script=program,
         bundle="",
-        worker_count=wanted.worker_count,
-        workers=wanted.workers,
+        worker_count=submission.worker_count,
+        workers=submission.workers,
         submitted=datetime.now(UTC),
     )
     return {
-        **wanted.env,
-        **worker_environment(wanted, record, wanted.workers[0]),
+        **submission.env,
+        **worker_environment(submission, record, submission.workers[0]),
         "TPUCTL_OUTPUT": output,
-        **wanted.secrets.values,
+        **submission.secrets.values,
     }
 
 
-def output_of(bucket: str, name: str) -> str:
+def output_uri(bucket: str, name: str) -> str:
     """Where what a rehearsal of this name saves goes."""
     return f"gs://{bucket}/tpuctl/rehearsals/{name}/output"
 
 
-class _Showing:
+class _PassDisplay:
     """How far a pass is, and its output if requested."""
 
     def __init__(
@@ -447,39 +462,39 @@ class _Showing:
         self.is_verbose = is_verbose
         self.report = report
         self.emit = emit
-        self.seen = self.shown = 0
+        self.observations_size = self.log_offset = 0
 
-    def look(self) -> None:
+    def update(self) -> None:
         from tpuctl.preflight.rehearsal.observations import Compiled, Step, read
 
         if self.is_verbose:
-            self._show()
+            self._show_log()
         size = self.observations.stat().st_size if self.observations.exists() else 0
-        if size == self.seen:
+        if size == self.observations_size:
             return
-        self.seen = size
-        found = read(self.observations)
-        steps = [one for one in found if isinstance(one, Step)]
+        self.observations_size = size
+        observed = read(self.observations)
+        steps = [entry for entry in observed if isinstance(entry, Step)]
         if steps:
-            taken = min(len(steps), self.steps)
-            self.report(f"step {taken} of {self.steps}", taken / self.steps)
-        elif any(isinstance(one, Compiled) for one in found):
+            count = min(len(steps), self.steps)
+            self.report(f"step {count} of {self.steps}", count / self.steps)
+        elif any(isinstance(entry, Compiled) for entry in observed):
             self.report("compiled", None)
 
-    def _show(self) -> None:
+    def _show_log(self) -> None:
         if not self.log.exists():
             return
         with self.log.open("rb") as log:
-            log.seek(self.shown)
+            log.seek(self.log_offset)
             data = log.read()
         if data:
-            self.shown += len(data)
+            self.log_offset += len(data)
             self.emit(CommandOutput(0, data, is_error=True))
 
 
-def _told(one: Pass) -> str:
-    count = len(one.steps)
+def _describe_pass(rehearsal_pass: Pass) -> str:
+    count = len(rehearsal_pass.steps)
     steps = f"{count} step{'' if count == 1 else 's'}"
-    if one.has_failed:
+    if rehearsal_pass.has_failed:
         return f"failed after {steps}" if count else "failed"
-    return f"{one.stopped}, {steps}" if one.stopped else steps
+    return f"{rehearsal_pass.stopped}, {steps}" if rehearsal_pass.stopped else steps

@@ -21,7 +21,7 @@ def command(cloud: str) -> list[str]:
     return [sys.executable, "-P", "-m", __spec__.name, cloud]
 
 
-async def _carry(cloud: str, project: str, zone: str, instance: str) -> None:
+async def _run_tunnel(cloud: str, project: str, zone: str, instance: str) -> None:
     from tpuctl.api.local_cloud import endpoint_of
     from tpuctl.cloud.clients import Cloud
     from tpuctl.model.events import ignore
@@ -48,10 +48,10 @@ def main(words: Sequence[str]) -> int:
     from tpuctl.errors import TpuctlError
 
     try:
-        asyncio.run(_carry(*words))
+        asyncio.run(_run_tunnel(*words))
     except TpuctlError as error:
-        for one in error.diagnostics:
-            text = f"tpuctl: {one.summary}: {one.detail}\n{one.hint}\n"
+        for diagnostic in error.diagnostics:
+            text = f"tpuctl: {diagnostic.summary}: {diagnostic.detail}\n{diagnostic.hint}\n"
             os.write(2, text.encode())
         return error.exit_code
     except KeyboardInterrupt:

@@ -14,8 +14,8 @@ from tpuctl.cli.state import State
 from tpuctl.errors import Usage
 
 if TYPE_CHECKING:
-    from tpuctl.flows.pipeline_setup import Step
-    from tpuctl.flows.pipelines import Pipeline, Wishes
+    from tpuctl.flows.pipeline_setup import SetupStep
+    from tpuctl.flows.pipelines import Pipeline, PipelineOptions
 
 __all__ = ["register"]
 
@@ -210,18 +210,18 @@ def _wishes(
     hours: float | None,
     install: str,
     hash_: str,
-) -> Wishes:
-    from tpuctl.flows.pipelines import Wishes
+) -> PipelineOptions:
+    from tpuctl.flows.pipelines import PipelineOptions
 
-    return Wishes(words, account, provider, push, schedule, hours, install, hash_)
+    return PipelineOptions(words, account, provider, push, schedule, hours, install, hash_)
 
 
 def _write(
-    context: typer.Context, name: str, wishes: Wishes, output: Path | None, to_stdout: bool
+    context: typer.Context, name: str, wishes: PipelineOptions, output: Path | None, to_stdout: bool
 ) -> None:
     from tpuctl.flows.git_checkout import checkout_of
     from tpuctl.flows.pipeline_setup import setup_steps
-    from tpuctl.flows.pipelines import SYSTEMS, place, render, write
+    from tpuctl.flows.pipelines import SYSTEMS, output_path, render, write
 
     state: State = context.obj
     state.command = f"ci {name}"
@@ -233,10 +233,10 @@ def _write(
             where="--print",
         )
     system, checkout = SYSTEMS[name], checkout_of(Path())
-    file = checkout.root / system.file if to_stdout else place(system, checkout, output)
+    file = checkout.root / system.file if to_stdout else output_path(system, checkout, output)
     main = checkout.root / system.file
     is_apart = name == "gitlab" and file.resolve() != main.resolve()
-    pipeline = render(system, state.stack_file, wishes, checkout, is_apart=is_apart)
+    pipeline = render(system, state.stack_file, wishes, checkout, is_included=is_apart)
     shown = _shown(file)
     steps = setup_steps(pipeline, checkout, wishes, shown, state.typed)
     _warn_of_limits(state, pipeline)
@@ -245,8 +245,8 @@ def _write(
     data: dict[str, Any] = {
         "file": None if to_stdout else str(file),
         "text": pipeline.text,
-        "fill_in": dict(pipeline.fill_in),
-        "setup": [{"what": one.what, "commands": list(one.commands)} for one in steps],
+        "fill_in": dict(pipeline.placeholders),
+        "setup": [{"what": one.title, "commands": list(one.commands)} for one in steps],
     }
     if to_stdout:
         state.answer(data, lambda: print(pipeline.text, end=""))
@@ -257,17 +257,19 @@ def _write(
     state.answer(data, lambda: _show(pipeline, steps, shown, include, added))
 
 
-def _show(pipeline: Pipeline, steps: list[Step], file: str, include: str, added: list[str]) -> None:
+def _show(
+    pipeline: Pipeline, steps: list[SetupStep], file: str, include: str, added: list[str]
+) -> None:
     print(file)
     if include:
         print("\nInclude it in .gitlab-ci.yml, and add its stages to those that are there:")
         print(f"    include: [{{local: {include}}}]")
         print("    stages: [tpu-check, tpu-train, tpu-down]")
-    for what, meaning in pipeline.fill_in.items():
+    for what, meaning in pipeline.placeholders.items():
         print(f"\nTo fill in: {what}, {meaning}.")
     print("\nOnce, with gcloud, as somebody who may administer the project:")
     for step in steps:
-        print(f"\n    # {step.what}")
+        print(f"\n    # {step.title}")
         for line in step.commands:
             print(f"    {line}")
     print(f"\nNext:\n    git add {shlex.join(added)}")

@@ -64,7 +64,7 @@ def start(
         record = await tpuctl.start(tpuctl.submission(what, words, form=form, timeout=seconds))
         state.data = {"job": record.id, "output": record.output}
         _note(output, JOB_ID=record.id)
-        failed = await tpuctl.begin(record)
+        failed = await tpuctl.wait_until_running(record)
         if failed is not None:
             _note(output, JOB_STATE="ended", JOB_EXIT_CODE=failed)
             return failed

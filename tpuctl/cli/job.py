@@ -65,8 +65,8 @@ def logs(
 
     Example: tpuctl logs -f --tail 20
     """
-    from tpuctl.flows.attended import follow_attended
-    from tpuctl.flows.signals import Presses
+    from tpuctl.flows.interactive_follow import follow_interactive
+    from tpuctl.flows.signals import SignalQueue
 
     state: State = context.obj
     part = _part(tail, since, grep, offset, all_workers=all_workers)
@@ -84,13 +84,13 @@ def logs(
         state.data = {"job": record.id, "attempt": record.attempt, "output": record.output}
         if follow:
             tpuctl.emit = remember(state, record, tpuctl.emit)
-            with Presses() as presses:
-                followed = await follow_attended(
+            with SignalQueue() as presses:
+                followed = await follow_interactive(
                     tpuctl.context,
                     record,
                     presses,
                     all_workers=all_workers,
-                    part=tpuctl.named(part),
+                    part=tpuctl.with_worker_names(part),
                 )
             return followed.exit_code
         await tpuctl.log(record, all_workers=all_workers, part=part)

@@ -12,7 +12,7 @@ from tpuctl.cli.options import Worker
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
-    from tpuctl.flows.forward import WantedPort
+    from tpuctl.flows.forward import PortMapping
 
 __all__ = ["register"]
 
@@ -129,7 +129,7 @@ def forward(
 
         from tpuctl.model.events import Note
 
-        async with tpuctl.forwarding(wanted, number):
+        async with tpuctl.forward_ports(wanted, number):
             tell(Note("Ctrl-C ends it."))
             await asyncio.Event().wait()
 
@@ -163,7 +163,7 @@ def _run_everywhere(state: State, line: str, worker: int | None) -> int:
     tpuctl = state.tpuctl()
     if worker is None:
         state.view.name_workers(range(tpuctl.stack.worker_count))
-    endings = state.wait_for(tpuctl.run_everywhere(line, worker))
+    endings = state.wait_for(tpuctl.run_on_workers(line, worker))
     ordered = sorted(endings, key=lambda one: one.worker)
     state.answer(
         {"workers": [{"worker": one.worker, "exit_code": one.exit_code} for one in ordered]}
@@ -208,9 +208,9 @@ def _worker(text: str) -> int:
     return number
 
 
-def _port(text: str) -> WantedPort:
+def _port(text: str) -> PortMapping:
     from tpuctl.errors import Usage
-    from tpuctl.flows.forward import WantedPort
+    from tpuctl.flows.forward import PortMapping
 
     match = re.fullmatch(r"([0-9]+)(?::([0-9]+))?", text)
     numbers = [int(one) for one in match.groups() if one is not None] if match else []
@@ -221,4 +221,4 @@ def _port(text: str) -> WantedPort:
             hint="For example\n    tpuctl forward 6006:8080",
             where=text,
         )
-    return WantedPort(*numbers)
+    return PortMapping(*numbers)

@@ -131,13 +131,13 @@ def _run(
     tensorflow: str,
 ) -> int:
     from tpuctl.api.local_buckets import parse_sample
-    from tpuctl.api.rehearse import SECONDS, STEPS, Wish, rehearse
+    from tpuctl.api.rehearse import STEPS, TIMEOUT_SECONDS, RehearsalOptions, rehearse
     from tpuctl.view.findings import Paper
     from tpuctl.view.rehearsal import rehearsal_data, rehearsal_lines
 
-    wish = Wish(
+    wish = RehearsalOptions(
         steps=STEPS if steps is None else steps,
-        seconds=SECONDS if seconds is None else seconds,
+        seconds=TIMEOUT_SECONDS if seconds is None else seconds,
         samples=tuple(map(parse_sample, samples)),
         tensorflow=tensorflow or None,
         is_verbose=state.verbose,

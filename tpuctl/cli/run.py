@@ -17,7 +17,7 @@ from tpuctl.errors import Usage
 
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
-    from tpuctl.flows.run import Ran
+    from tpuctl.flows.run import RunState
     from tpuctl.flows.submission import Submission
     from tpuctl.model.job import JobRecord
 
@@ -146,15 +146,15 @@ def _as_phase(tpuctl: Tpuctl, check: Callable[[], Submission], *, up: bool) -> S
 
 
 async def _detached(state: State, tpuctl: Tpuctl, submission: Submission, *, up: bool) -> int:
-    from tpuctl.flows.run import Ran, up_and_start
+    from tpuctl.flows.run import RunState, up_and_start
 
-    ran = Ran()
+    ran = RunState()
     with _telling(state, ran):
         record = await up_and_start(
             tpuctl.context, submission, ran, up=up, confirm=lambda plan: confirm_up(state, plan)
         )
     state.data = {"job": record.id, "output": record.output}
-    failed = await tpuctl.begin(record)
+    failed = await tpuctl.wait_until_running(record)
     if failed is not None:
         return failed
     state.answer(
@@ -176,9 +176,9 @@ def _attended(
 ) -> int:
     """The run to its end, and what can be typed after it."""
     from tpuctl.flows import run as flow
-    from tpuctl.flows.signals import Pressed
+    from tpuctl.flows.signals import SignalReceived
 
-    ran = flow.Ran()
+    ran = flow.RunState()
     with _telling(state, ran):
         try:
             exit_code = state.wait_for(
@@ -190,21 +190,21 @@ def _attended(
                     down=down,
                     confirm=lambda plan: confirm_up(state, plan),
                     all_workers=all_workers,
-                    part=tpuctl.named(None),
+                    part=tpuctl.with_worker_names(None),
                     seconds=seconds,
-                    attended=True,
+                    interactive=True,
                 )
             )
-        except Pressed:  # before anything was begun
+        except SignalReceived:  # before anything was begun
             raise Interrupted from None
-    followed = ran.followed
-    if ran.record is not None and followed and not (followed.goes_on or followed.in_a_hurry):
+    followed = ran.follow_result
+    if ran.record is not None and followed and not (followed.still_running or followed.is_urgent):
         _tell_next(state, tpuctl, ran, ran.record)
     return exit_code
 
 
 @contextmanager
-def _telling(state: State, ran: Ran) -> Iterator[None]:
+def _telling(state: State, ran: RunState) -> Iterator[None]:
     """Within, a run's state becomes what the command answers, also where it raises."""
     from tpuctl.view.stack import remaining_data
 
@@ -215,20 +215,20 @@ def _telling(state: State, ran: Ran) -> Iterator[None]:
             state.after_interrupt = AFTER_INTERRUPT["up"]
         data: dict[str, Any] = {}
         if ran.record is not None:
-            data = job_data(ran.record, ran.ended)
-        if ran.left is not None:
-            data["remaining"] = remaining_data(ran.left.remaining)
+            data = job_data(ran.record, ran.job_ended)
+        if ran.down_result is not None:
+            data["remaining"] = remaining_data(ran.down_result.remaining)
         state.data = data or None
 
 
-def _tell_next(state: State, tpuctl: Tpuctl, ran: Ran, record: JobRecord) -> None:
+def _tell_next(state: State, tpuctl: Tpuctl, ran: RunState, record: JobRecord) -> None:
     """What can be typed after the job's end."""
     from tpuctl.model.events import Note
 
     commands = [f"jobs show {record.id}", f"report {record.id}"]
-    if ran.ended is None or ran.ended.state != "succeeded":
+    if ran.job_ended is None or ran.job_ended.state != "succeeded":
         commands = [f"explain {record.id}"]
-    if ran.down_code != 0:
+    if ran.down_exit_code != 0:
         commands.append("down")
     if not state.json:
         tpuctl.emit(

@@ -47,7 +47,7 @@ def up(context: typer.Context) -> None:
 
     Example: tpuctl up --yes
     """
-    from tpuctl.flows.init import likely_script
+    from tpuctl.flows.init import guess_script
     from tpuctl.view.cost import cost_sentence
 
     state: State = context.obj
@@ -60,7 +60,7 @@ def up(context: typer.Context) -> None:
         nothing = "Nothing to do: stack" if prepared.plan.is_empty else "Stack"
         print(f"{nothing} {stack.name} is up: {stack.accelerator.name} in {stack.zone}.")
         print(cost_sentence(prepared.cost, is_free=state.is_free))
-        script = likely_script(state.stack_file)
+        script = guess_script(state.stack_file)
         print(f"\nNext:\n    {state.typed} run {script}\n    {state.typed} down")
 
     state.answer(_plan_data(prepared), show)
@@ -108,7 +108,7 @@ def status(
     if watch:
         watch_here(state, tpuctl, interval, commands)
         return
-    moment = state.wait_for(tpuctl.seen())
+    moment = state.wait_for(tpuctl.snapshot())
     if stack and not moment.status.found:
         state.view.on(
             Note(
@@ -130,12 +130,12 @@ def status(
 
 def _about_jobs(state: State, moment: Moment) -> str:
     """What can be typed about the job that runs, else to run one."""
-    from tpuctl.flows.init import likely_script
+    from tpuctl.flows.init import guess_script
 
     running = [one.record.id for one in moment.jobs if one.status.exit_code is None]
     if running:
         return f"{state.typed} logs -f {running[0]}"
-    return f"{state.typed} run {likely_script(state.stack_file)}"
+    return f"{state.typed} run {guess_script(state.stack_file)}"
 
 
 def down(

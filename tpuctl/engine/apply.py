@@ -21,7 +21,7 @@ async def apply(
     """Walk the plan, told beforehand. Expected failures end in the results; bugs come out as
     they are."""
     emit(Planned(tuple(_planned(change, plan) for change in plan)))
-    by_address = {one.address: one for one in resources}
+    by_address = {resource.address: resource for resource in resources}
 
     async def visit(address: str) -> Result:
         change = plan.change(address)

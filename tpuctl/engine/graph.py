@@ -35,8 +35,8 @@ async def walk(after: Graph, visit: Visit) -> dict[str, Result]:
 
     async def run(node: str) -> Result:
         blocked: Result | None = None
-        for before in sorted(after[node]):
-            result = await tasks[before]
+        for dependency in sorted(after[node]):
+            result = await tasks[dependency]
             if result.outcome in (Outcome.FAILED, Outcome.SKIPPED):
                 blocked = blocked or result
         if blocked:
@@ -48,6 +48,6 @@ async def walk(after: Graph, visit: Visit) -> dict[str, Result]:
         async with asyncio.TaskGroup() as group:
             for node in order(after):
                 tasks[node] = group.create_task(run(node), name=node)
-    except BaseExceptionGroup as several:  # a bug in a visit: shown as it is, all others cancelled
-        raise several.exceptions[0] from None
+    except BaseExceptionGroup as errors:  # a bug in a visit: shown as it is, all others cancelled
+        raise errors.exceptions[0] from None
     return {node: task.result() for node, task in tasks.items()}

@@ -18,8 +18,8 @@ Snapshot = Mapping[str, Any | None]
 
 def graph_of(resources: Sequence[Resource]) -> dict[str, frozenset[str]]:
     """Edges among these resources; those that lead elsewhere are dropped."""
-    known = {one.address for one in resources}
-    return {one.address: one.after & known for one in resources}
+    addresses = {resource.address for resource in resources}
+    return {resource.address: resource.after & addresses for resource in resources}
 
 
 async def observe(resources: Sequence[Resource]) -> Snapshot:
@@ -28,25 +28,29 @@ async def observe(resources: Sequence[Resource]) -> Snapshot:
     A refusal about what stands on something absent means that it is absent too: Google says
     "permission denied" of things in a project that does not exist. Any other failure is raised.
     """
-    answers = await asyncio.gather(*(one.observe() for one in resources), return_exceptions=True)
-    found = {one.address: answer for one, answer in zip(resources, answers, strict=True)}
+    answers = await asyncio.gather(
+        *(resource.observe() for resource in resources), return_exceptions=True
+    )
+    observed = {
+        resource.address: answer for resource, answer in zip(resources, answers, strict=True)
+    }
     after = graph_of(resources)
     absent: set[str] = set()
     for address in order(after):
-        if isinstance(found[address], Denied) and after[address] & absent:
-            found[address] = None
-        if found[address] is None:
+        if isinstance(observed[address], Denied) and after[address] & absent:
+            observed[address] = None
+        if observed[address] is None:
             absent.add(address)
-    for answer in found.values():
+    for answer in observed.values():
         if isinstance(answer, BaseException):
             raise answer
-    return found
+    return observed
 
 
 def plan_up(resources: Sequence[Resource], snapshot: Snapshot) -> Plan:
     """What brings the stack to its desired state. Raises Conflict for what is another's."""
     after = graph_of(resources)
-    by_address = {one.address: one for one in resources}
+    by_address = {resource.address: resource for resource in resources}
     return Plan(
         tuple(by_address[address].diff(snapshot[address]) for address in order(after)), after
     )
@@ -55,7 +59,7 @@ def plan_up(resources: Sequence[Resource], snapshot: Snapshot) -> Plan:
 def plan_down(resources: Sequence[Resource], snapshot: Snapshot) -> Plan:
     """What takes the stack away: the same graph, walked from the other end."""
     after = reverse(graph_of(resources))
-    by_address = {one.address: one for one in resources}
+    by_address = {resource.address: resource for resource in resources}
     return Plan(
         tuple(by_address[address].removal(snapshot[address]) for address in order(after)), after
     )

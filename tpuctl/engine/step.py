@@ -30,7 +30,7 @@ class Step:
         """Tell what is waited for now, and how far it is (0 to 1) where that is known."""
         self._emit(StepProgress(self.address, text, fraction))
 
-    def moved(self, done: int, total: int, text: str) -> None:
+    def report_bytes(self, done: int, total: int, text: str) -> None:
         """Tell that so many bytes of all have arrived; `text` says the same in words."""
         total = max(total, done, 1)  # what is sent may have grown since it was measured
         self._emit(StepProgress(self.address, text, done / total, done, total))
@@ -41,12 +41,12 @@ def step(
     emit: Emit, address: str, action: str, because: str = "", clock: Clock | None = None
 ) -> Iterator[Step]:
     """Tell of what is done within. It has failed when an error is raised, which goes on."""
-    one = Step(emit, address, clock or SystemClock())
+    started = Step(emit, address, clock or SystemClock())
     emit(StepStarted(address, action, because))
     try:
-        yield one
+        yield started
     except BaseException as error:
         outcome = Outcome.FAILED if isinstance(error, Exception) else Outcome.INTERRUPTED
-        emit(StepFinished(address, outcome, one.seconds, str(error)))
+        emit(StepFinished(address, outcome, started.seconds, str(error)))
         raise
-    emit(StepFinished(address, Outcome.DONE, one.seconds, one.result))
+    emit(StepFinished(address, Outcome.DONE, started.seconds, started.result))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tpuctl.engine import apply
 from tpuctl.engine.resource import Resource
 from tpuctl.errors import TpuctlError
-from tpuctl.flows.zones import zone_error
+from tpuctl.flows.zones import widest_error
 from tpuctl.model.events import Emit, Outcome
 from tpuctl.model.plan import Plan, Result
 
@@ -23,5 +23,5 @@ async def apply_plan(plan: Plan, resources: Sequence[Resource], emit: Emit) -> d
         if result.outcome is Outcome.FAILED and isinstance(result.error, TpuctlError)
     }
     if errors:
-        raise zone_error(errors)
+        raise widest_error(errors)
     return results

@@ -11,7 +11,7 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import NotFound
 from tpuctl.flows.controller import is_controller_gone
-from tpuctl.flows.inventory import look
+from tpuctl.flows.inventory import list_resources
 from tpuctl.model.cost import affordable_seconds
 from tpuctl.model.duration import seconds_of
 from tpuctl.model.events import Emit, Note, ignore
@@ -23,20 +23,20 @@ from tpuctl.model.stack_cost import cost_of
 from tpuctl.polling import Backoff
 from tpuctl.resources.stack_record import Record
 
-__all__ = ["log_ends", "machines_of", "reached_limit", "why_ended"]
+__all__ = ["find_failure", "inspect_machines", "reached_limit", "read_log_tails"]
 
 # A machine that was shut down is gone for a moment before its node's state tells why.
 SETTLE_SECONDS = 90.0
 SETTLE = Backoff(first=0.5, most=5.0, factor=1.5)
-CLOCKS_SECONDS = 30.0  # by which two computers' clocks may differ
-OVER = ("SUSPENDING", "SUSPENDED", "FAILED")  # of a request for nodes
-UNCLEAR = ("worker-gone", "restarted", "peer-gone")
+CLOCK_SKEW_SECONDS = 30.0  # by which two computers' clocks may differ
+ENDED_REQUEST_STATES = ("SUSPENDING", "SUSPENDED", "FAILED")  # of a request for nodes
+UNCLEAR_FAILURES = ("worker-gone", "restarted", "peer-gone")
 READERS = 16
 # What tells most of several nodes, before what tells less.
-TELLING = ("PREEMPTED", "TERMINATED", "DELETING", "STOPPED", "STOPPING")
+STATES_BY_PRIORITY = ("PREEMPTED", "TERMINATED", "DELETING", "STOPPED", "STOPPING")
 
 
-async def why_ended(
+async def find_failure(
     stack: Stack,
     cloud: Cloud,
     store: ObjectStore,
@@ -48,69 +48,71 @@ async def why_ended(
 
     May wait until the cloud says what became of machines that do not answer, and tells so.
     """
-    logs = await log_ends(store, record, workers)
-    found = classify(workers, logs, Machines())
-    if found == classify(workers, logs, Machines("PREEMPTED", is_remote=stack.is_node)):
-        return found  # whatever became of its machines
-    has_told = False
-    waited_until = cloud.clock.now() + SETTLE_SECONDS
+    logs = await read_log_tails(store, record, workers)
+    failure = classify(workers, logs, Machines())
+    if failure == classify(workers, logs, Machines("PREEMPTED", is_remote=stack.is_node)):
+        return failure  # whatever became of its machines
+    has_reported = False
+    deadline = cloud.clock.now() + SETTLE_SECONDS
     for delay in SETTLE.delays():
-        machines = await machines_of(stack, cloud, record)
-        found = classify(workers, logs, machines)
-        is_unclear = found is not None and found.name in UNCLEAR
-        left = waited_until - cloud.clock.now()
-        if found is None or not is_unclear or left <= 0:
-            return found
-        if not has_told:
-            has_told = True
-            emit(Note(f"{found.cause} Seeing for {left:.0f} s what the cloud says of its node."))
+        machines = await inspect_machines(stack, cloud, record)
+        failure = classify(workers, logs, machines)
+        is_unclear = failure is not None and failure.name in UNCLEAR_FAILURES
+        left = deadline - cloud.clock.now()
+        if failure is None or not is_unclear or left <= 0:
+            return failure
+        if not has_reported:
+            has_reported = True
+            emit(Note(f"{failure.cause} Seeing for {left:.0f} s what the cloud says of its node."))
         await cloud.clock.sleep(min(delay, left))
     raise AssertionError("backoff never ends")
 
 
-async def log_ends(
+async def read_log_tails(
     store: ObjectStore, record: JobRecord, workers: Mapping[int, WorkerRecord]
 ) -> dict[int, bytes]:
     """The ends of the logs of workers that failed, as far as the bucket has them."""
-    turn = asyncio.Semaphore(READERS)
+    semaphore = asyncio.Semaphore(READERS)
 
-    async def one(worker: int) -> bytes:
-        async with turn:
-            there = await store.stat(record.log_name(worker))
-            if there is None:
+    async def read_tail(worker: int) -> bytes:
+        async with semaphore:
+            info = await store.stat(record.log_name(worker))
+            if info is None:
                 return b""
             try:
                 return await store.read_range(
-                    record.log_name(worker), max(0, there.size - LOG_TAIL), LOG_TAIL
+                    record.log_name(worker), max(0, info.size - LOG_TAIL), LOG_TAIL
                 )
             except NotFound:
                 return b""
 
-    failed = [number for number, one in workers.items() if one.state != "succeeded"]
-    return dict(zip(failed, await asyncio.gather(*map(one, failed)), strict=True))
+    failed = [number for number, worker in workers.items() if worker.state != "succeeded"]
+    return dict(zip(failed, await asyncio.gather(*map(read_tail, failed)), strict=True))
 
 
-async def machines_of(stack: Stack, cloud: Cloud, record: JobRecord) -> Machines:
+async def inspect_machines(stack: Stack, cloud: Cloud, record: JobRecord) -> Machines:
     """What the cloud says of the machines that the attempt was started on.
 
     They are known by their ids: others of the same names have been made since.
     """
-    found, known = await asyncio.gather(
-        look(cloud, stack.project, stack=stack.name, of=lambda kind: kind.is_tpu),
+    resources, contents = await asyncio.gather(
+        list_resources(cloud, stack.project, stack=stack.name, include=lambda kind: kind.is_tpu),
         Record(stack, cloud).read(),
     )
     footing = record.footing
-    here = [one for one in found if one.zone == record.zone]
-    nodes = [one.node for one in here if one.node is not None]
+    in_zone = [resource for resource in resources if resource.zone == record.zone]
+    nodes = [resource.node for resource in in_zone if resource.node is not None]
     ids = set(footing.node_ids) if footing is not None else set()
-    mine = [one for one in nodes if one.id in ids or not ids]
+    attempt_nodes = [node for node in nodes if node.id in ids or not ids]
     machines = Machines(
-        state=_state(here, [one.state for one in mine], len(ids) or len(stack.nodes)),
-        health=next((one.health for one in mine if "MAINTENANCE" in one.health), ""),
+        state=_state(in_zone, [node.state for node in attempt_nodes], len(ids) or len(stack.nodes)),
+        health=next((node.health for node in attempt_nodes if "MAINTENANCE" in node.health), ""),
         is_spot=stack.is_spot,
         is_remote=stack.is_node,
-        is_another=bool(ids) and any(one.id not in ids for one in nodes),
-        was_taken_down=(footing is not None and known is not None and known.downs != footing.downs),
+        is_another=bool(ids) and any(node.id not in ids for node in nodes),
+        was_taken_down=(
+            footing is not None and contents is not None and contents.downs != footing.downs
+        ),
         limit=reached_limit(stack, footing.created if footing is not None else None),
     )
     is_ready = stack.is_node and machines.state == "READY"
@@ -119,11 +121,15 @@ async def machines_of(stack: Stack, cloud: Cloud, record: JobRecord) -> Machines
     return machines
 
 
-def _state(here: list[Found], states: list[str], count: int) -> str:
-    requests = [one.state for one in here if one.kind == "queued" and one.state in OVER]
+def _state(in_zone: list[Found], states: list[str], count: int) -> str:
+    requests = [
+        resource.state
+        for resource in in_zone
+        if resource.kind == "queued" and resource.state in ENDED_REQUEST_STATES
+    ]
     if requests:
         return requests[0]
-    for state in (*TELLING, *(one for one in states if one != "READY")):
+    for state in (*STATES_BY_PRIORITY, *(other for other in states if other != "READY")):
         if state in states:
             return state
     return "READY" if len(states) >= count else ""
@@ -136,7 +142,7 @@ def reached_limit(stack: Stack, created: datetime | None) -> str:
     """
     if created is None:
         return ""
-    age = (datetime.now(UTC) - created).total_seconds() + CLOCKS_SECONDS
+    age = (datetime.now(UTC) - created).total_seconds() + CLOCK_SKEW_SECONDS
     limits, hourly = stack.file.limits, cost_of(stack).per_hour
     if limits.max_hours is not None and age >= limits.max_hours * 3600:
         return f"limits.max_hours, {limits.max_hours:g} hours"

@@ -17,48 +17,50 @@ from tpuctl.model.attempt import Attempt, Verdict
 from tpuctl.model.job import JobRecord
 
 __all__ = [
-    "announce",
-    "attempts_of",
-    "decide",
-    "latest_of",
-    "number_of",
+    "at_latest_attempt",
+    "attempt_number",
+    "claim_attempt",
+    "is_stop_requested",
+    "read_attempts",
     "read_record",
-    "want_stop",
-    "was_stopped",
+    "record_verdict",
+    "request_stop",
 ]
 
 M = TypeVar("M", bound=BaseModel)
 
 
-async def attempts_of(store: ObjectStore, record: JobRecord) -> list[Attempt]:
+async def read_attempts(store: ObjectStore, record: JobRecord) -> list[Attempt]:
     """The second attempt and all after it, in their order."""
-    found = await store.list(f"{record.prefix}/attempts/")
-    numbers = sorted(filter(None, (number_of(one.name, record) for one in found)))
+    objects = await store.list(f"{record.prefix}/attempts/")
+    numbers = sorted(filter(None, (attempt_number(info.name, record) for info in objects)))
     read = await asyncio.gather(
         *(_read(store, record.at(number).attempt_name, Attempt) for number in numbers)
     )
-    return [one for one in read if one is not None]
+    return [attempt for attempt in read if attempt is not None]
 
 
-def number_of(name: str, record: JobRecord) -> int | None:
+def attempt_number(name: str, record: JobRecord) -> int | None:
     """Which attempt an object of the bucket announces; None where it does something else."""
-    found = re.fullmatch(rf"{re.escape(record.prefix)}/attempts/(\d+)/attempt\.json", name)
-    return int(found[1]) if found else None
+    match = re.fullmatch(rf"{re.escape(record.prefix)}/attempts/(\d+)/attempt\.json", name)
+    return int(match[1]) if match else None
 
 
-def latest_of(record: JobRecord, attempts: Iterable[Attempt]) -> JobRecord:
+def at_latest_attempt(record: JobRecord, attempts: Iterable[Attempt]) -> JobRecord:
     """The job as its last attempt runs it."""
-    last = max(attempts, key=lambda one: one.number, default=None)
+    last = max(attempts, key=lambda attempt: attempt.number, default=None)
     return record if last is None else record.of(last)
 
 
-async def announce(store: ObjectStore, record: JobRecord, attempt: Attempt) -> bool:
+async def claim_attempt(store: ObjectStore, record: JobRecord, attempt: Attempt) -> bool:
     """Claim the attempt; False when somebody else has claimed it. One of several gets True."""
     name = record.at(attempt.number).attempt_name
     return await _write_once(store, name, attempt) == attempt
 
 
-async def decide(store: ObjectStore, record: JobRecord, verdict: Verdict | None) -> Verdict | None:
+async def record_verdict(
+    store: ObjectStore, record: JobRecord, verdict: Verdict | None
+) -> Verdict | None:
     """Why the record's attempt is followed by another: what was decided first stays.
 
     With None only what others have decided.
@@ -68,7 +70,7 @@ async def decide(store: ObjectStore, record: JobRecord, verdict: Verdict | None)
     return await _write_once(store, record.verdict_name, verdict)
 
 
-async def want_stop(store: ObjectStore, record: JobRecord, by: str) -> None:
+async def request_stop(store: ObjectStore, record: JobRecord, by: str) -> None:
     """Have no attempt started any more. Whoever has announced one looks here before it starts."""
     text = json.dumps({"at": datetime.now(UTC).isoformat(), "by": by}).encode()
     try:
@@ -77,7 +79,7 @@ async def want_stop(store: ObjectStore, record: JobRecord, by: str) -> None:
         return  # somebody wanted it before
 
 
-async def was_stopped(store: ObjectStore, record: JobRecord) -> bool:
+async def is_stop_requested(store: ObjectStore, record: JobRecord) -> bool:
     """Whether somebody has wanted no further attempt."""
     return await store.exists(record.stop_name)
 
@@ -87,10 +89,10 @@ async def _write_once(store: ObjectStore, name: str, value: M) -> M:
     try:
         await store.put_bytes(name, value.model_dump_json(indent=2).encode(), if_generation=0)
     except Conflict:
-        found = await _read(store, name, type(value))
-        if found is None:  # taken away again meanwhile: with the bucket
+        existing = await _read(store, name, type(value))
+        if existing is None:  # taken away again meanwhile: with the bucket
             raise
-        return found
+        return existing
     return value
 
 

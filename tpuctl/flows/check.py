@@ -21,12 +21,12 @@ def check(stack: Stack, script: str | Path, form: Form, folder: Path | None) -> 
     return check_wanted(runnable(str(script), form, folder), target_of(stack))
 
 
-def refuse_errors(stack: Stack, wanted: Runnable, emit: Emit) -> None:
+def refuse_errors(stack: Stack, program: Runnable, emit: Emit) -> None:
     """Raise Refused for errors; tell of the rest in short."""
-    report = check_wanted(wanted, target_of(stack))
+    report = check_wanted(program, target_of(stack))
     require_no_errors(report)
-    file = as_argument(str(wanted.file))
-    words = ["-m", wanted.program] if wanted.form == "module" else [file]
+    file = as_argument(str(program.file))
+    words = ["-m", program.program] if program.form == "module" else [file]
     warning = warning_of(report, f"tpuctl check {shlex.join(words)}")
     if warning is not None:
         emit(Warned(warning))

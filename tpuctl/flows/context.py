@@ -22,8 +22,8 @@ __all__ = [
     "Context",
     "Keys",
     "PrepareImage",
-    "cloud_of_jobs",
     "controller_name",
+    "job_cloud",
     "known_hosts",
 ]
 
@@ -67,33 +67,39 @@ class Keys:
     """The keys of one stack. Nothing is read, or made, before it is needed."""
 
     def __init__(self, stack: Stack) -> None:
-        self._named = stack.file.access.ssh_key
-        self._controllers = config_home() / "controllers" / f"{stack.project}-{stack.name}.pub"
+        self._configured = stack.file.access.ssh_key
+        self._controller_key_path = (
+            config_home() / "controllers" / f"{stack.project}-{stack.name}.pub"
+        )
 
     @cached_property
     def pair(self) -> KeyPair:
         """The key that the stack file names, else tpuctl's own, made when missing."""
-        return own_key() if self._named == "auto" else load_key(Path(self._named).expanduser())
+        return (
+            own_key()
+            if self._configured == "auto"
+            else load_key(Path(self._configured).expanduser())
+        )
 
     @property
-    def is_made(self) -> bool:
+    def exists(self) -> bool:
         """Whether `pair` would make no key."""
-        return self._named != "auto" or (config_home() / "ssh" / "id_ed25519").exists()
+        return self._configured != "auto" or (config_home() / "ssh" / "id_ed25519").exists()
 
-    def controllers(self) -> list[str]:
+    def controller_keys(self) -> list[str]:
         """With which the stack's controller logs in, as far as it is known here."""
-        path = self._controllers
+        path = self._controller_key_path
         return path.read_text("utf-8").splitlines() if path.exists() else []
 
-    def remember_controllers(self, line: str) -> None:
+    def save_controller_key(self, line: str) -> None:
         """Have the next `up` from here know the controller's key."""
-        if self.controllers() != [line]:
-            private_folder(self._controllers.parent)
-            self._controllers.write_text(line + "\n", "utf-8")
+        if self.controller_keys() != [line]:
+            private_folder(self._controller_key_path.parent)
+            self._controller_key_path.write_text(line + "\n", "utf-8")
 
     def public_lines(self) -> str:
         """The keys that machines let in, a line each."""
-        return "\n".join([self.pair.public_line, *self.controllers()])
+        return "\n".join([self.pair.public_line, *self.controller_keys()])
 
 
 def known_hosts() -> Path:
@@ -106,7 +112,7 @@ def controller_name(environment: Mapping[str, str] = os.environ) -> str | None:
     return environment.get(CONTROLLER) or None
 
 
-def cloud_of_jobs(name: str, environment: Mapping[str, str] = os.environ) -> str:
+def job_cloud(name: str, environment: Mapping[str, str] = os.environ) -> str:
     """The cloud that jobs are in, for a program that speaks to the one of this name.
 
     On a controller the local cloud goes by Google's name, and answers at Google's addresses.

@@ -23,12 +23,12 @@ __all__ = [
     "is_controller_gone",
     "node_variables",
     "shell_variables",
-    "with_sourcing",
+    "with_source_lines",
     "write_shell_environment",
 ]
 
 ENVIRONMENT = ".tpuctl/environment"
-SOURCING = (
+SOURCE_LINES = (
     "# Where the TPU is, as tpuctl keeps it.\n"
     f'if [ -f "$HOME/{ENVIRONMENT}" ]; then . "$HOME/{ENVIRONMENT}"; fi\n'
 )
@@ -39,10 +39,14 @@ PROFILES = {".profile": True, ".bashrc": True, ".bash_profile": False, ".bash_lo
 
 def controller_status(instance: Any) -> MachineStatus:
     """Our view of an instance. Its external address is the one to use, where it has one."""
-    metadata = {one.key: one.value for one in instance.metadata.items}
+    metadata = {item.key: item.value for item in instance.metadata.items}
     address = inner = ""
     for interface in instance.network_interfaces:
-        external = [one.nat_i_p for one in interface.access_configs if one.nat_i_p]
+        external = [
+            access_config.nat_i_p
+            for access_config in interface.access_configs
+            if access_config.nat_i_p
+        ]
         inner = inner or interface.network_i_p
         address = address or (external[0] if external else interface.network_i_p)
     created = instance.creation_timestamp
@@ -63,7 +67,7 @@ async def find_controller(stack: Stack, cloud: Cloud) -> MachineStatus:
     """The stack's controller in the zone in use. Raises NotFound where there is none."""
     name = stack.names.controller
     try:
-        found = await cloud.call(
+        instance = await cloud.call(
             f"controller {name}",
             cloud.client("instances").get,
             project=stack.project,
@@ -76,16 +80,16 @@ async def find_controller(stack: Stack, cloud: Cloud) -> MachineStatus:
             f"stack {stack.name} has no controller in {stack.zone}",
             hint="Bring it up with\n    tpuctl up",
         ) from error
-    return controller_status(found)
+    return controller_status(instance)
 
 
 async def is_controller_gone(stack: Stack, cloud: Cloud) -> bool:
     """Whether the controller in the zone in use will not answer until it is started again."""
     try:
-        found = await find_controller(stack, cloud)
+        controller = await find_controller(stack, cloud)
     except NotFound:
         return True
-    return found.state in ("STOPPING", "STOPPED", "SUSPENDING", "SUSPENDED", "TERMINATED")
+    return controller.state in ("STOPPING", "STOPPED", "SUSPENDING", "SUSPENDED", "TERMINATED")
 
 
 async def first_access(stack: Stack, cloud: Cloud, node: NodeStatus) -> FirstAccess | None:
@@ -98,9 +102,9 @@ async def first_access(stack: Stack, cloud: Cloud, node: NodeStatus) -> FirstAcc
         contents = await Record(stack, cloud).read()
     except TpuctlError:  # a script can be sent without the bucket
         return None
-    on, member = f"bucket/{stack.bucket}", f"serviceAccount:{node.service_account}"
-    grants = contents.on(on) if contents is not None else ()
-    times = [one.time for one in grants if one.member == member and one.time is not None]
+    address, member = f"bucket/{stack.bucket}", f"serviceAccount:{node.service_account}"
+    grants = contents.on(address) if contents is not None else ()
+    times = [grant.time for grant in grants if grant.member == member and grant.time is not None]
     if not times:
         return None
     since = min(max(times), datetime.now(UTC))
@@ -119,11 +123,13 @@ def node_variables(runtime: str, endpoints: tuple[str, ...]) -> dict[str, str]:
     if not endpoints:
         return {}
     if runtime.startswith("pytorch"):
-        found = {"TPU_IP_ADDRESS": endpoints[0].partition(":")[0]}
+        variables = {"TPU_IP_ADDRESS": endpoints[0].partition(":")[0]}
         if len(endpoints) == 1:
-            found["XRT_TPU_CONFIG"] = f"tpu_worker;0;{endpoints[0]}"
-        return found
-    return {"KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS": ",".join(f"grpc://{one}" for one in endpoints)}
+            variables["XRT_TPU_CONFIG"] = f"tpu_worker;0;{endpoints[0]}"
+        return variables
+    return {
+        "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS": ",".join(f"grpc://{endpoint}" for endpoint in endpoints)
+    }
 
 
 def shell_variables(stack: Stack, node: NodeStatus, *, cloud: str) -> dict[str, str]:
@@ -146,19 +152,19 @@ async def write_shell_environment(transport: Transport, variables: dict[str, str
     """
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in sorted(variables.items())]
     await transport.put("".join(lines).encode(), ENVIRONMENT, mode=0o644)
-    for name, is_made in PROFILES.items():
+    for name, is_created in PROFILES.items():
         read = await transport.run(["cat", name])
-        if read.exit_code != 0 and not is_made:
+        if read.exit_code != 0 and not is_created:
             continue
         text = read.stdout.decode(errors="surrogateescape") if read.exit_code == 0 else ""
-        changed = with_sourcing(text)
+        changed = with_source_lines(text)
         if changed != text:
             await transport.put(changed.encode(errors="surrogateescape"), name, mode=0o644)
 
 
-def with_sourcing(text: str) -> str:
+def with_source_lines(text: str) -> str:
     """A shell's start file that reads our variables first of all.
 
     First, since the usual .bashrc ends at once where nobody types, as in a command over SSH.
     """
-    return text if SOURCING in text else SOURCING + text
+    return text if SOURCE_LINES in text else SOURCE_LINES + text

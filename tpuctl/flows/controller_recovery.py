@@ -12,14 +12,14 @@ from tpuctl.model.stack import Stack
 from tpuctl.resources.composition import kind_of, resources_of
 
 __all__ = [
-    "plan_of_controller",
+    "recovery_plan",
     "tpu_resources",
 ]
 
 WAITING = ("wait",)  # what an update names that goes on with what was asked for
 
 
-async def plan_of_controller(
+async def recovery_plan(
     stack: Stack, cloud: Cloud, public_keys: Callable[[], str]
 ) -> tuple[Plan, list[Resource]]:
     """The part of a plan for `up` that makes the TPU, in the controller's zone; its resources.
@@ -28,7 +28,7 @@ async def plan_of_controller(
     """
     resources = tpu_resources(stack, cloud, public_keys)
     whole = plan_up(resources, await observe(resources))
-    return Plan(tuple(_of_making(change) for change in whole), whole.after), resources
+    return Plan(tuple(_creation_only(change) for change in whole), whole.after), resources
 
 
 def tpu_resources(
@@ -36,10 +36,10 @@ def tpu_resources(
 ) -> list[Resource]:
     """The stack's TPU alone, which is all that its controller may make and take away."""
     everything = resources_of(stack, cloud, public_key=public_keys)
-    return [one for one in everything if kind_of(one.address).is_tpu]
+    return [resource for resource in everything if kind_of(resource.address).is_tpu]
 
 
-def _of_making(change: Change) -> Change:
+def _creation_only(change: Change) -> Change:
     if change.action is not Action.UPDATE or change.fields == WAITING:
         return change
     return Change(change.address, Action.NOTHING, f"it is there; left as it is: {change.because}")

@@ -19,18 +19,18 @@ from tpuctl.polling import Backoff, Clock, SystemClock
 from tpuctl.remote.ssh import SshTransport
 from tpuctl.remote.trees import Entry, LocalTree, RemoteTree, Tree
 
-__all__ = ["Copied", "copy"]
+__all__ = ["CopyResult", "copy"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
 WORKERS, FILES = 8, 8  # at a time, the latter on each worker: they bound the memory
-TRIES, AGAIN = 6, Backoff(first=0.2, most=5.0, factor=2.0)
-LEAVE_SECONDS = 5.0  # for what is left of a file that will not be whole
-TELL_SECONDS = 0.2  # between two words about how far it is
+MAX_TRIES, RETRY_BACKOFF = 6, Backoff(first=0.2, most=5.0, factor=2.0)
+CLEANUP_SECONDS = 5.0  # for what is left of a file that will not be whole
+REPORT_SECONDS = 0.2  # between two words about how far it is
 
 
 @dataclass(frozen=True)
-class Copied:
+class CopyResult:
     """What one worker was sent, or sent."""
 
     worker: int
@@ -39,13 +39,13 @@ class Copied:
 
 
 @dataclass(frozen=True)
-class _Sum:
+class _Totals:
     files: int
     bytes: int
 
 
 @dataclass(frozen=True)
-class _Parcel:
+class _Item:
     """Something named to be copied, with all that is below it."""
 
     root: Entry
@@ -58,17 +58,17 @@ class _Parcel:
         return b"" if last in (b"", b".", b"..") else last
 
     def of_kind(self, kind: str) -> list[Entry]:
-        return [one for one in (self.root, *self.inside) if one.kind == kind]
+        return [entry for entry in (self.root, *self.inside) if entry.kind == kind]
 
 
 async def copy(
-    wanted: Copying,
+    request: Copying,
     transports: Mapping[int, SshTransport],
     emit: Emit,
     *,
     recursive: bool = False,
     clock: Clock | None = None,
-) -> list[Copied]:
+) -> list[CopyResult]:
     """Copy to or from each of these workers; what was copied, by worker.
 
     What comes from several workers lands in a folder `worker-N` for each. Modes and times are
@@ -77,29 +77,37 @@ async def copy(
     ended, and tells the others.
     """
     clock = clock or SystemClock()
-    here = LocalTree()
-    sources = [os.fsencode(one) for one in wanted.sources]
-    target = os.fsencode(wanted.target)
-    parcels = await _collect(here, sources, recursive, emit) if wanted.is_upload else None
-    turn = asyncio.Semaphore(WORKERS)
+    local_tree = LocalTree()
+    sources = [os.fsencode(source) for source in request.sources]
+    target = os.fsencode(request.target)
+    local_items = (
+        await _collect(local_tree, sources, recursive, emit) if request.is_upload else None
+    )
+    semaphore = asyncio.Semaphore(WORKERS)
 
-    async def one(worker: int, transport: SshTransport) -> Copied:
-        there = RemoteTree(transport)
-        async with turn:
-            with step(emit, f"copy/worker-{worker}", "copy", clock=clock) as told:
-                if parcels is not None:
-                    work = _Work(here, there, there.send, told.moved, clock)
-                    done = await work.carry(parcels, target)
+    async def copy_worker(worker: int, transport: SshTransport) -> CopyResult:
+        remote_tree = RemoteTree(transport)
+        async with semaphore:
+            with step(emit, f"copy/worker-{worker}", "copy", clock=clock) as copy_step:
+                if local_items is not None:
+                    transfer = _Transfer(
+                        local_tree, remote_tree, remote_tree.send, copy_step.report_bytes, clock
+                    )
+                    totals = await transfer.run(local_items, target)
                 else:
-                    found = await _again(clock, _collect, there, sources, recursive, emit)
-                    into = target if wanted.worker is not None else _of_worker(target, worker)
-                    work = _Work(there, here, there.fetch, told.moved, clock)
-                    done = await work.carry(found, into)
-                told.result = f"{_count(done.files, 'file')}, {_size(done.bytes)}"
-                return Copied(worker, done.files, done.bytes)
+                    items = await _retry(clock, _collect, remote_tree, sources, recursive, emit)
+                    worker_target = (
+                        target if request.worker is not None else _worker_folder(target, worker)
+                    )
+                    transfer = _Transfer(
+                        remote_tree, local_tree, remote_tree.fetch, copy_step.report_bytes, clock
+                    )
+                    totals = await transfer.run(items, worker_target)
+                copy_step.result = f"{_count(totals.files, 'file')}, {_size(totals.bytes)}"
+                return CopyResult(worker, totals.files, totals.bytes)
 
     outcomes = await asyncio.gather(
-        *(one(*each) for each in transports.items()), return_exceptions=True
+        *(copy_worker(*each) for each in transports.items()), return_exceptions=True
     )
     failures = [each for each in outcomes if isinstance(each, BaseException)]
     for each in failures[1:]:
@@ -109,21 +117,19 @@ async def copy(
             emit(Warned(diagnostic, is_error=True))
     if failures:
         raise failures[0]
-    return [each for each in outcomes if isinstance(each, Copied)]
+    return [each for each in outcomes if isinstance(each, CopyResult)]
 
 
-def _of_worker(target: bytes, worker: int) -> bytes:
+def _worker_folder(target: bytes, worker: int) -> bytes:
     return posixpath.join(target, b"worker-%d" % worker, b"")
 
 
-async def _collect(
-    tree: Tree, paths: Sequence[bytes], recursive: bool, emit: Emit
-) -> list[_Parcel]:
-    found = []
+async def _collect(tree: Tree, paths: Sequence[bytes], recursive: bool, emit: Emit) -> list[_Item]:
+    items = []
     for path in paths:
         root = await tree.look(path)
         if root is not None:
-            found.append(await _parcel(tree, root, recursive, emit))
+            items.append(await _item(tree, root, recursive, emit))
             continue
         matching = await tree.matching(path)
         if not matching:
@@ -131,113 +137,115 @@ async def _collect(
             raise NotFound("No such file", tree.shown(path), hint=FORMS if is_mistyped else "")
         for each in sorted(matching):
             if (root := await tree.look(each)) is not None:
-                found.append(await _parcel(tree, root, recursive, emit))
-    return found
+                items.append(await _item(tree, root, recursive, emit))
+    return items
 
 
-async def _parcel(tree: Tree, root: Entry, recursive: bool, emit: Emit) -> _Parcel:
+async def _item(tree: Tree, root: Entry, recursive: bool, emit: Emit) -> _Item:
     if root.kind == "folder":
         if not recursive:
             raise Usage(
                 "It is a folder", tree.shown(root.path), hint="Copy it whole with -r.", where="-r"
             )
         inside = await tree.walk(root.path)
-        for one in inside:
-            if one.kind == "other":
+        for entry in inside:
+            if entry.kind == "other":
                 emit(
                     Warned(
                         Diagnostic(
                             "Not copied",
-                            f"{tree.shown(one.path)} is no file, folder or link",
+                            f"{tree.shown(entry.path)} is no file, folder or link",
                             hint="Devices, sockets and pipes are left out; all else was copied.",
                         )
                     )
                 )
-        return _Parcel(root, tuple(inside))
+        return _Item(root, tuple(inside))
     if root.kind != "file":
         raise Usage(
             "It is no file",
             tree.shown(root.path),
             hint="Name a file, a folder or a link: devices, sockets and pipes are not copied.",
         )
-    return _Parcel(root, ())
+    return _Item(root, ())
 
 
 @dataclass
-class _Work:
+class _Transfer:
     """The way from one tree to another."""
 
     source: Tree
     target: Tree
     move: Callable[[bytes, bytes, Callable[[int], None]], Awaitable[int]]
-    tell: Callable[[int, int, str], None]
+    report: Callable[[int, int, str], None]
     clock: Clock
 
-    async def carry(self, parcels: Sequence[_Parcel], target: bytes) -> _Sum:
-        placed = [
-            (parcel, await self._again(self._place, parcel, target, len(parcels) > 1))
-            for parcel in parcels
+    async def run(self, items: Sequence[_Item], target: bytes) -> _Totals:
+        destinations = [
+            (item, await self._retry(self._destination, item, target, len(items) > 1))
+            for item in items
         ]
-        for parcel, path in placed:
+        for parcel, path in destinations:
             for folder in parcel.of_kind("folder"):
-                await self._again(self.target.make_folder, _below(path, folder))
+                await self._retry(self.target.make_folder, _below(path, folder))
         files = [
-            (file, _below(path, file)) for parcel, path in placed for file in parcel.of_kind("file")
+            (file, _below(path, file))
+            for parcel, path in destinations
+            for file in parcel.of_kind("file")
         ]
-        progress = _Progress(sum(file.size for file, _ in files), self.tell, self.clock)
-        waiting = iter(files)
+        progress = _Progress(sum(file.size for file, _ in files), self.report, self.clock)
+        queue = iter(files)
 
-        async def some() -> None:
-            for file, path in waiting:
-                await self._again(self._file, file, path, progress)
+        async def copy_files() -> None:
+            for file, path in queue:
+                await self._retry(self._file, file, path, progress)
 
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(FILES):
-                    group.create_task(some())
+                    group.create_task(copy_files())
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
-        for parcel, path in placed:
+        for parcel, path in destinations:
             # Links last: nothing is written through one. Then folders, which may be read-only.
             for link in parcel.of_kind("link"):
-                await self._again(self._link, link, _below(path, link))
+                await self._retry(self._link, link, _below(path, link))
             for folder in reversed(parcel.of_kind("folder")):
                 if parcel.name or folder.name:  # what was there before stays as it was
-                    await self._again(self.target.settle, _below(path, folder), folder)
-        return _Sum(len(files), progress.done)
+                    await self._retry(self.target.settle, _below(path, folder), folder)
+        return _Totals(len(files), progress.done)
 
-    async def _place(self, parcel: _Parcel, target: bytes, is_one_of_several: bool) -> bytes:
+    async def _destination(self, item: _Item, target: bytes, is_among_several: bool) -> bytes:
         """Where it is to be: in the target if that is a folder, else in its place."""
-        there = await self.target.look(target)
-        if there is not None and there.kind == "folder":
-            return posixpath.join(target, parcel.name)
+        existing = await self.target.look(target)
+        if existing is not None and existing.kind == "folder":
+            return posixpath.join(target, item.name)
         if target.endswith(b"/"):
             await self.target.make_folder(target)
-            return posixpath.join(target, parcel.name)
-        if is_one_of_several:
+            return posixpath.join(target, item.name)
+        if is_among_several:
             raise Usage(
                 "Not a folder",
                 self.target.shown(target),
                 hint="End it with / to have the folder made.",
             )
-        if there is not None and parcel.root.kind == "folder":
+        if existing is not None and item.root.kind == "folder":
             raise Usage(
                 "A file is where a folder is to be",
                 self.target.shown(target),
                 hint="Copy to another place, or delete or rename that file first.",
             )
-        if above := posixpath.dirname(target):
-            await self.target.make_folder(above)
+        if parent := posixpath.dirname(target):
+            await self.target.make_folder(parent)
         return target
 
     async def _file(self, file: Entry, path: bytes, progress: _Progress) -> None:
         # A name of the same length for all, since the longest that can be may be taken up.
-        other = b".tpuctl-" + hashlib.sha256(path).hexdigest()[:16].encode()
-        part = posixpath.join(posixpath.dirname(path), other)
+        temporary_name = b".tpuctl-" + hashlib.sha256(path).hexdigest()[:16].encode()
+        partial = posixpath.join(posixpath.dirname(path), temporary_name)
         count = progress.of_file(file)
         try:
-            size = await self.move(file.path, part, count)
-            written = await self.target.look(part)
+            size = await self.move(file.path, partial, count)
+            written = await self.target.look(partial)
             if written is None or written.size != size:
                 has = "nothing" if written is None else f"{written.size} bytes"
                 raise RemoteFailed(
@@ -249,34 +257,34 @@ class _Work:
                         "    tpuctl ssh --all-workers -- df -h"
                     ),
                 )
-            await self.target.settle(part, file)
-            await self.target.replace(part, path)
+            await self.target.settle(partial, file)
+            await self.target.replace(partial, path)
         except Transient:
             count(0)
             raise
         except BaseException:
             with suppress(TpuctlError, TimeoutError):
-                await asyncio.wait_for(self.target.remove(part), LEAVE_SECONDS)
+                await asyncio.wait_for(self.target.remove(partial), CLEANUP_SECONDS)
             raise
 
     async def _link(self, link: Entry, path: bytes) -> None:
         await self.target.make_link(path, await self.source.read_link(link.path))
 
-    async def _again(
+    async def _retry(
         self, function: Callable[P, Awaitable[T]], *args: P.args, **more: P.kwargs
     ) -> T:
-        return await _again(self.clock, function, *args, **more)
+        return await _retry(self.clock, function, *args, **more)
 
 
 class _Progress:
     """Tells now and then how much has arrived, and how fast."""
 
-    def __init__(self, total: int, tell: Callable[[int, int, str], None], clock: Clock) -> None:
+    def __init__(self, total: int, report: Callable[[int, int, str], None], clock: Clock) -> None:
         self.done = 0
         self._total = total
-        self._tell = tell
+        self._report = report
         self._clock = clock
-        self._began = self._told = clock.now()
+        self._began = self._last_report = clock.now()
 
     def of_file(self, file: Entry) -> Callable[[int], None]:
         """To be told how much of one file has arrived; another one begins it again."""
@@ -287,22 +295,22 @@ class _Progress:
             self.done += done - arrived
             arrived = done
             now = self._clock.now()
-            if now - self._told >= TELL_SECONDS:
-                self._told = now
+            if now - self._last_report >= REPORT_SECONDS:
+                self._last_report = now
                 rate = self.done / max(now - self._began, 1e-9)
                 total = max(self._total, self.done, 1)  # a file may have grown
-                said = f"{_size(self.done)} of {_size(total)}, {_size(rate)}/s"
-                self._tell(self.done, total, said)
+                text = f"{_size(self.done)} of {_size(total)}, {_size(rate)}/s"
+                self._report(self.done, total, text)
 
         return count
 
 
-async def _again(
+async def _retry(
     clock: Clock, function: Callable[P, Awaitable[T]], *args: P.args, **more: P.kwargs
 ) -> T:
     """Once more, and once more, while the connection drops."""
-    delays = AGAIN.delays()
-    for _ in range(TRIES - 1):
+    delays = RETRY_BACKOFF.delays()
+    for _ in range(MAX_TRIES - 1):
         try:
             return await function(*args, **more)
         except Transient:

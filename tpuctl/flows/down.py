@@ -14,7 +14,7 @@ from tpuctl.engine.resource import Resource
 from tpuctl.errors import NotFound, TpuctlError
 from tpuctl.flows.apply import apply_plan
 from tpuctl.flows.context import Context
-from tpuctl.flows.inventory import look
+from tpuctl.flows.inventory import list_resources
 from tpuctl.model.cost import storage_cost
 from tpuctl.model.inventory import Found
 from tpuctl.model.plan import Action, Plan
@@ -24,10 +24,10 @@ from tpuctl.resources.composition import in_other_zones, resources_of
 from tpuctl.resources.secret_grants import forgotten_secrets
 from tpuctl.resources.stack_record import Record
 
-__all__ = ["Teardown", "bucket_holding", "down", "prepare_down", "prove_down"]
+__all__ = ["Teardown", "down", "measure_bucket", "prepare_down", "verify_down"]
 
-MOST_OBJECTS = 20_000  # looked at to find a bucket's size: 20 pages
-PAGE = 1000
+MAX_OBJECTS = 20_000  # looked at to find a bucket's size: 20 pages
+PAGE_SIZE = 1000
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ async def down(
         if confirm is not None:
             confirm(teardown)
         with suppress(NotFound):  # without a bucket nobody can be told
-            await Record(stack, cloud).update(lambda it: it.with_down())
+            await Record(stack, cloud).update(lambda contents: contents.with_down())
         await apply_plan(teardown.plan, teardown.resources, context.emit)
-    return Down(await prove_down(teardown, cloud))
+    return Down(await verify_down(teardown, cloud))
 
 
 async def prepare_down(
@@ -71,13 +71,17 @@ async def prepare_down(
     Raises NotFound where the project is not there and `must_exist`.
     """
     resources = resources_of(stack, cloud, delete_bucket=delete_bucket)
-    found = await look(cloud, stack.project, stack=stack.name, must_exist=must_exist)
-    resources += in_other_zones(found, stack, cloud, resources, delete_bucket=delete_bucket)
+    project_resources = await list_resources(
+        cloud, stack.project, stack=stack.name, must_exist=must_exist
+    )
+    resources += in_other_zones(
+        project_resources, stack, cloud, resources, delete_bucket=delete_bucket
+    )
     resources += await forgotten_secrets(stack, cloud, resources)
     return Teardown(stack, plan_down(resources, await observe(resources)), tuple(resources))
 
 
-async def prove_down(teardown: Teardown, cloud: Cloud) -> tuple[Remaining, ...]:
+async def verify_down(teardown: Teardown, cloud: Cloud) -> tuple[Remaining, ...]:
     """Ask the cloud again for everything that was to go, and say what is still there.
 
     The project is looked through once more: what came into being meanwhile is told too. A bucket
@@ -85,60 +89,75 @@ async def prove_down(teardown: Teardown, cloud: Cloud) -> tuple[Remaining, ...]:
     """
     stack = teardown.stack
     snapshot: Snapshot = await observe(teardown.resources)
-    proof = [_remaining(one, teardown.plan, snapshot) for one in teardown.resources]
-    known = {one.address for one in teardown.resources}
-    there = await look(cloud, stack.project, stack=stack.name)
-    for found in there:
-        if found.address not in known and _address_at_home(found, stack) not in known:
-            proof.append(Remaining(found.address, "remains", "it is there", found.is_billable))
-    buckets = {one.address: one for one in there if one.kind == "bucket"}
-    return tuple([await _with_holding(one, buckets.get(one.address), cloud) for one in proof])
+    checked = [_remaining(resource, teardown.plan, snapshot) for resource in teardown.resources]
+    addresses = {resource.address for resource in teardown.resources}
+    existing = await list_resources(cloud, stack.project, stack=stack.name)
+    for leftover in existing:
+        if leftover.address not in addresses and _home_address(leftover, stack) not in addresses:
+            checked.append(
+                Remaining(leftover.address, "remains", "it is there", leftover.is_billable)
+            )
+    buckets = {resource.address: resource for resource in existing if resource.kind == "bucket"}
+    return tuple(
+        [
+            await _with_bucket_size(remaining, buckets.get(remaining.address), cloud)
+            for remaining in checked
+        ]
+    )
 
 
-async def _with_holding(one: Remaining, bucket: Found | None, cloud: Cloud) -> Remaining:
-    if bucket is None or one.state == "gone":
-        return one
+async def _with_bucket_size(remaining: Remaining, bucket: Found | None, cloud: Cloud) -> Remaining:
+    if bucket is None or remaining.state == "gone":
+        return remaining
     try:
-        holding = await bucket_holding(cloud, bucket.name)
+        holding = await measure_bucket(cloud, bucket.name)
     except TpuctlError:  # it may not be looked into, or has gone: that it was there is told
-        return one
+        return remaining
     per_hour = storage_cost(bucket.detail, holding.bytes).per_hour
     per_month = None if per_hour is None else per_hour * HOURS_PER_MONTH
-    return replace(one, holding=holding, per_month=per_month)
+    return replace(remaining, holding=holding, per_month=per_month)
 
 
-def _address_at_home(found: Found, stack: Stack) -> str:
-    return f"{found.kind}/{found.name}" if found.zone in ("", stack.zone) else found.address
+def _home_address(resource: Found, stack: Stack) -> str:
+    return (
+        f"{resource.kind}/{resource.name}"
+        if resource.zone in ("", stack.zone)
+        else resource.address
+    )
 
 
-def _remaining(one: Resource, plan: Plan, snapshot: Snapshot) -> Remaining:
-    asked = plan.change(one.address)
-    now = one.removal(snapshot[one.address])
+def _remaining(resource: Resource, plan: Plan, snapshot: Snapshot) -> Remaining:
+    planned = plan.change(resource.address)
+    now = resource.removal(snapshot[resource.address])
     if now.is_work:
         state = "remains"
-    elif now.action is Action.LEAVE and not asked.is_work and snapshot[one.address] is not None:
+    elif (
+        now.action is Action.LEAVE
+        and not planned.is_work
+        and snapshot[resource.address] is not None
+    ):
         state = "kept"
     else:
         state = "gone"
-    return Remaining(one.address, state, now.because, one.is_billable)
+    return Remaining(resource.address, state, now.because, resource.is_billable)
 
 
-async def bucket_holding(
-    cloud: Cloud, bucket: str, *, most: int = MOST_OBJECTS, page: int = PAGE
+async def measure_bucket(
+    cloud: Cloud, bucket: str, *, max_objects: int = MAX_OBJECTS, page_size: int = PAGE_SIZE
 ) -> Holding:
     """How much a bucket holds, as far as so many objects tell. Raises what asking raises."""
 
     def sizes(**options: Any) -> tuple[int, int, bool]:
-        found = cloud.client("storage").list_blobs(
-            bucket, page_size=page, fields="items(name,size),nextPageToken", **options
+        listing = cloud.client("storage").list_blobs(
+            bucket, page_size=page_size, fields="items(name,size),nextPageToken", **options
         )
         total = count = 0
-        for part in found.pages:
+        for part in listing.pages:
             for blob in part:
                 total += blob.size or 0
                 count += 1
-            if count >= most:
-                return total, count, found.next_page_token is None
+            if count >= max_objects:
+                return total, count, listing.next_page_token is None
         return total, count, True
 
     total, count, is_whole = await cloud.call(f"the size of gs://{bucket}", sizes)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tpuctl.errors import TpuctlError
-from tpuctl.flows.attempt_outcome import log_ends, machines_of
-from tpuctl.flows.attempts import attempts_of
+from tpuctl.flows.attempt_outcome import inspect_machines, read_log_tails
+from tpuctl.flows.attempts import read_attempts
 from tpuctl.flows.context import Context
-from tpuctl.flows.jobs import status as status_of
+from tpuctl.flows.jobs import read_status as status_of
 from tpuctl.jobs.logs import worker_records
 from tpuctl.model.explanation import Explanation, telling_lines
 from tpuctl.model.failures import Machines, classify
@@ -26,14 +26,14 @@ async def explain(context: Context, record: JobRecord) -> Explanation:
     store = context.store
     workers = await worker_records(store, record)
     status = await status_of(store, record)
-    attempts = tuple(await attempts_of(store, record.at(1)))
+    attempts = tuple(await read_attempts(store, record.at(1)))
     machines = await _machines(context, record)
     if status.exit_code is None and machines is not None and _is_gone(machines):
         workers = _with_lost(record, workers)
         status = job_status(record, workers)
     if status.exit_code is None or status.state == "succeeded":
         return Explanation(record, status, attempts=attempts, is_unasked=machines is None)
-    logs = await log_ends(store, record, workers)
+    logs = await read_log_tails(store, record, workers)
     failure = classify(workers, logs, machines or Machines())
     worker = failure.worker if failure is not None else status.worker
     end = logs.get(record.workers[0] if worker is None else worker, b"")
@@ -50,7 +50,7 @@ async def explain(context: Context, record: JobRecord) -> Explanation:
 async def _machines(context: Context, record: JobRecord) -> Machines | None:
     """None where the cloud does not tell: that keeps nobody from reading the log."""
     try:
-        return await machines_of(context.stack, context.cloud, record)
+        return await inspect_machines(context.stack, context.cloud, record)
     except TpuctlError:
         return None
 
@@ -64,8 +64,8 @@ def _is_gone(machines: Machines) -> bool:
 
 def _with_lost(record: JobRecord, workers: Mapping[int, WorkerRecord]) -> dict[int, WorkerRecord]:
     return {
-        one: workers[one]
-        if one in workers and workers[one].has_ended
-        else lost_worker(record, one, f"worker {one} is gone and left no final record")
-        for one in record.workers
+        worker: workers[worker]
+        if worker in workers and workers[worker].has_ended
+        else lost_worker(record, worker, f"worker {worker} is gone and left no final record")
+        for worker in record.workers
     }

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Diagnostic
-from tpuctl.flows.attempts import attempts_of, latest_of, want_stop
+from tpuctl.flows.attempts import at_latest_attempt, read_attempts, request_stop
 from tpuctl.flows.context import Context
-from tpuctl.flows.jobs import as_stopped
-from tpuctl.flows.submission import own_name
+from tpuctl.flows.jobs import mark_stopped
+from tpuctl.flows.submission import user_at_host
 from tpuctl.flows.workers import connections
 from tpuctl.jobs import launch
 from tpuctl.jobs.logs import GIVE_UP_SECONDS, WorkerLog, worker_records
@@ -27,17 +27,17 @@ from tpuctl.model.job import (
 from tpuctl.remote.transport import Transport
 
 __all__ = [
-    "Ending",
+    "AttemptResult",
     "follow",
     "follow_attempt",
+    "report_result",
     "stop",
     "stop_job",
-    "tell_ending",
 ]
 
 NOT_SHOWN = 1 << 62  # an offset past any log: the end is awaited, and no byte is sent
 READERS = 16
-OWN_CAUSES = ("script", "signal", "command")  # of a worker's record: its exit code is the job's own
+JOB_CAUSES = ("script", "signal", "command")  # of a worker's record: its exit code is the job's own
 
 
 async def follow(
@@ -47,9 +47,9 @@ async def follow(
     emit: Emit,
     *,
     from_offsets: Mapping[int, int] | None = None,
-    shown: Collection[int] | None = None,
+    shown_workers: Collection[int] | None = None,
     is_gone: Callable[[], Awaitable[bool]] | None = None,
-    patience: float = GIVE_UP_SECONDS,
+    timeout: float = GIVE_UP_SECONDS,
 ) -> int:
     """Emit the logs of the `shown` workers (the first, by default) until the job has ended.
 
@@ -58,21 +58,21 @@ async def follow(
     seconds. When one worker fails the others are stopped.
     Returns the job's exit code. Cancelling leaves the job alone.
     """
-    ending = await follow_attempt(
+    result = await follow_attempt(
         record,
         store,
         transports,
         emit,
         from_offsets=from_offsets,
-        shown=shown,
+        shown_workers=shown_workers,
         is_gone=is_gone,
-        patience=patience,
+        timeout=timeout,
     )
-    return tell_ending(ending, emit)
+    return report_result(result, emit)
 
 
 @dataclass(frozen=True)
-class Ending:
+class AttemptResult:
     """How one attempt ended."""
 
     record: JobRecord
@@ -93,24 +93,24 @@ async def follow_attempt(
     emit: Emit,
     *,
     from_offsets: Mapping[int, int] | None = None,
-    shown: Collection[int] | None = None,
+    shown_workers: Collection[int] | None = None,
     is_gone: Callable[[], Awaitable[bool]] | None = None,
-    patience: float = GIVE_UP_SECONDS,
-) -> Ending:
+    timeout: float = GIVE_UP_SECONDS,
+) -> AttemptResult:
     """As `follow`, without a word of how it ended."""
     offsets = dict(from_offsets or {})
-    shown = record.workers[:1] if shown is None else shown
+    shown_workers = record.workers[:1] if shown_workers is None else shown_workers
     records: dict[int, WorkerRecord] = {}
 
-    async def one(worker: int) -> WorkerRecord:
+    async def follow_worker(worker: int) -> WorkerRecord:
         log = WorkerLog(
             record,
             worker,
             transport=transports.get(worker),
             store=store,
-            offset=offsets.get(worker, 0) if worker in shown else NOT_SHOWN,
+            offset=offsets.get(worker, 0) if worker in shown_workers else NOT_SHOWN,
             is_gone=is_gone,
-            give_up_seconds=patience,
+            give_up_seconds=timeout,
             tell=lambda text: emit(Note(text)),
         )
         async for chunk in log.chunks():
@@ -119,66 +119,67 @@ async def follow_attempt(
         assert log.record is not None
         return log.record
 
-    waiting = {asyncio.ensure_future(one(worker)) for worker in record.workers}
+    waiting = {asyncio.ensure_future(follow_worker(worker)) for worker in record.workers}
     reached = all(worker in transports for worker in record.workers)
-    beginning = [asyncio.ensure_future(begin(record, transports))] if reached else []
+    starting = [asyncio.ensure_future(begin(record, transports))] if reached else []
     stopping: asyncio.Task[object] | None = None
     try:
         while waiting:
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                ended = task.result()
-                records[ended.worker] = ended
-                if ended.state != "succeeded" and waiting and stopping is None:
-                    emit(Note(f"worker {ended.worker} ended: {ended.detail}; stopping the others"))
+                worker_record = task.result()
+                records[worker_record.worker] = worker_record
+                if worker_record.state != "succeeded" and waiting and stopping is None:
+                    reason = f"worker {worker_record.worker} ended: {worker_record.detail}"
+                    emit(Note(f"{reason}; stopping the others"))
                     others = {w: t for w, t in transports.items() if w not in records}
                     stopping = asyncio.ensure_future(
-                        launch.stop(record, others, because_of=ended.worker)
+                        launch.stop(record, others, because_of=worker_record.worker)
                     )
     finally:
         for task in waiting:
             task.cancel()
-        for one_more in beginning:
-            one_more.cancel()
-        await asyncio.gather(*beginning, return_exceptions=True)
+        for task_to_cancel in starting:
+            task_to_cancel.cancel()
+        await asyncio.gather(*starting, return_exceptions=True)
         if stopping is not None:
             await stopping
-    return Ending(record, job_status(record, records), records, offsets)
+    return AttemptResult(record, job_status(record, records), records, offsets)
 
 
-def tell_ending(ending: Ending, emit: Emit) -> int:
+def report_result(result: AttemptResult, emit: Emit) -> int:
     """Say how the job ended, and why it did not succeed, where it did not; its exit code."""
-    status = ending.status
-    decisive = None if status.worker is None else ending.workers.get(status.worker)
+    status = result.status
+    decisive = None if status.worker is None else result.workers.get(status.worker)
     is_own = status.state == "succeeded" or (
         decisive is not None
-        and decisive.first_cause in OWN_CAUSES
-        and decisive.exit_code == ending.exit_code
+        and decisive.first_cause in JOB_CAUSES
+        and decisive.exit_code == result.exit_code
     )
     emit(
         JobEnded(
-            ending.record.id,
+            result.record.id,
             status.state,
-            ending.exit_code,
+            result.exit_code,
             is_own,
             status.worker,
             status.detail,
         )
     )
-    if ending.status.state != "succeeded":
-        emit(Warned(_verdict(ending), is_error=True))
-    return ending.exit_code
+    if result.status.state != "succeeded":
+        emit(Warned(_diagnostic(result), is_error=True))
+    return result.exit_code
 
 
-def _verdict(ending: Ending) -> Diagnostic:
+def _diagnostic(result: AttemptResult) -> Diagnostic:
     summaries = {
         "failed": "Job failed",
         "stopped": "Job was stopped",
         "timed_out": "Job reached its time limit",
         "lost": "Job was lost",
     }
-    status, job = ending.status, ending.record.id
-    where = f"worker {status.worker}: " if len(ending.workers) > 1 else ""
+    status, job = result.status, result.record.id
+    where = f"worker {status.worker}: " if len(result.workers) > 1 else ""
     return Diagnostic(
         summaries[status.state],
         f"{job}: {where}{status.detail}",
@@ -207,16 +208,16 @@ async def stop(
     Workers that cannot be reached are asked through the bucket, where their supervisors look
     every few seconds. A job that has ended stays as it ended; no further attempt is started.
     """
-    await want_stop(store, record, own_name())
+    await request_stop(store, record, user_at_host())
     # Whoever announces an attempt from now on finds that out before it starts.
-    record = latest_of(record, await attempts_of(store, record))
+    record = at_latest_attempt(record, await read_attempts(store, record))
     records = dict(await worker_records(store, record))
     running = [w for w in record.workers if w not in records or not records[w].has_ended]
     reachable = {worker: transports[worker] for worker in running if worker in transports}
     records |= await launch.stop(record, reachable, grace=grace)
-    unheard = [w for w in running if w not in records or records[w].state not in ENDED]
-    if unheard:
+    unreachable = [w for w in running if w not in records or records[w].state not in ENDED]
+    if unreachable:
         await launch.stop_through_bucket(record, store)
-        names = ", ".join(map(str, unheard))
+        names = ", ".join(map(str, unreachable))
         emit(Note(f"worker {names} could not be reached; it is asked through the bucket"))
-    return as_stopped(job_status(record, records))
+    return mark_stopped(job_status(record, records))

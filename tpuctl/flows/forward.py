@@ -13,16 +13,16 @@ from tpuctl.model.events import Emit, PortForwarded, Warned
 from tpuctl.remote.ports import join
 from tpuctl.remote.ssh import SshTransport
 
-__all__ = ["WantedPort", "forwarding"]
+__all__ = ["PortMapping", "forward_ports"]
 
 LOOPBACK = "127.0.0.1"
-MOST = 256  # connections at a time to one port; a port that leads to itself ends there
-NEXT = 20  # ports tried after the one that is taken
-RESERVED = 1024  # below, a port may be for administrators alone
+MAX_CONNECTIONS = 256  # connections at a time to one port; a port that leads to itself ends there
+MAX_PORT_TRIES = 20  # ports tried after the one that is taken
+FIRST_UNPRIVILEGED_PORT = 1024  # below, a port may be for administrators alone
 
 
 @dataclass(frozen=True)
-class WantedPort:
+class PortMapping:
     """A port of the worker, and the one here: None for the same, or the next that is free."""
 
     remote: int
@@ -30,12 +30,12 @@ class WantedPort:
 
 
 @asynccontextmanager
-async def forwarding(
-    wanted: Sequence[WantedPort],
+async def forward_ports(
+    mappings: Sequence[PortMapping],
     transport: SshTransport,
     emit: Emit,
     *,
-    is_own_loopback: bool = False,
+    shares_loopback: bool = False,
 ) -> AsyncIterator[None]:
     """Connections to the ports here lead to the worker's own loopback, which may be this
     machine's own as well: a port is then not chosen to lead to itself.
@@ -46,66 +46,69 @@ async def forwarding(
     """
     await transport.connect()
     servers: list[asyncio.Server] = []
-    lines: list[_Lines] = []
+    forwarders: list[_PortForwarder] = []
     try:
-        for one in wanted:
-            taker = _Lines(one.remote, transport, emit)
-            server = await _listen(one, taker, is_own_loopback)
+        for mapping in mappings:
+            forwarder = _PortForwarder(mapping.remote, transport, emit)
+            server = await _listen(mapping, forwarder, shares_loopback)
             servers.append(server)
-            lines.append(taker)
+            forwarders.append(forwarder)
             port = server.sockets[0].getsockname()[1]
-            emit(PortForwarded(transport.worker, one.remote, port, f"http://{LOOPBACK}:{port}"))
+            emit(PortForwarded(transport.worker, mapping.remote, port, f"http://{LOOPBACK}:{port}"))
         yield
     finally:
         for server in servers:
             server.close()
-        for taker in lines:
-            await taker.close()
+        for forwarder in forwarders:
+            await forwarder.close()
 
 
-async def _listen(wanted: WantedPort, lines: _Lines, is_own_loopback: bool) -> asyncio.Server:
-    for port in _choices(wanted, is_own_loopback):
+async def _listen(
+    mapping: PortMapping, forwarder: _PortForwarder, shares_loopback: bool
+) -> asyncio.Server:
+    for port in _candidate_ports(mapping, shares_loopback):
         try:
-            return await asyncio.start_server(lines.take, LOOPBACK, port)
+            return await asyncio.start_server(forwarder.accept, LOOPBACK, port)
         except OSError as error:
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise
-            if wanted.local is not None:
-                why = "is in use" if error.errno == errno.EADDRINUSE else "is not yours to use"
+            if mapping.local is not None:
+                reason = "is in use" if error.errno == errno.EADDRINUSE else "is not yours to use"
                 raise Usage(
                     "Port cannot be had",
-                    f"port {port} of this machine {why}",
+                    f"port {port} of this machine {reason}",
                     hint="Give another one after the colon, or none for the next free one:\n"
-                    f"    tpuctl forward {wanted.remote}",
-                    where=f"{wanted.remote}:{wanted.local}",
+                    f"    tpuctl forward {mapping.remote}",
+                    where=f"{mapping.remote}:{mapping.local}",
                 ) from error
     raise AssertionError("port 0 is always free")
 
 
-def _choices(wanted: WantedPort, is_own_loopback: bool) -> Iterator[int]:
-    if wanted.local is not None:
-        yield wanted.local
+def _candidate_ports(mapping: PortMapping, shares_loopback: bool) -> Iterator[int]:
+    if mapping.local is not None:
+        yield mapping.local
         return
-    first = wanted.remote if wanted.remote >= RESERVED else wanted.remote + 8000
-    first += is_own_loopback
-    yield from range(first, min(first + NEXT, 1 << 16))
+    first = mapping.remote if mapping.remote >= FIRST_UNPRIVILEGED_PORT else mapping.remote + 8000
+    first += shares_loopback
+    yield from range(first, min(first + MAX_PORT_TRIES, 1 << 16))
     yield 0
 
 
-class _Lines:
+class _PortForwarder:
     """The connections to one port."""
 
     def __init__(self, port: int, transport: SshTransport, emit: Emit) -> None:
         self._port = port
         self._transport = transport
         self._emit = emit
-        self._told: Diagnostic | None = None
+        self._last_warning: Diagnostic | None = None
         self._open: set[asyncio.Task[None]] = set()
 
-    def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._open) >= MOST:
-            detail = f"{MOST} are open to port {self._port} of worker {self._transport.worker}"
-            self._tell(
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._open) >= MAX_CONNECTIONS:
+            port = f"port {self._port} of worker {self._transport.worker}"
+            detail = f"{MAX_CONNECTIONS} are open to {port}"
+            self._warn(
                 Diagnostic(
                     "Too many connections",
                     detail,
@@ -127,11 +130,11 @@ class _Lines:
         try:
             await join(self._transport, self._port, reader, writer)
         except TpuctlError as error:
-            self._tell(error.diagnostics[0])
+            self._warn(error.diagnostics[0])
         else:
-            self._told = None
+            self._last_warning = None
 
-    def _tell(self, one: Diagnostic) -> None:
-        if one != self._told:
-            self._told = one
-            self._emit(Warned(one))
+    def _warn(self, diagnostic: Diagnostic) -> None:
+        if diagnostic != self._last_warning:
+            self._last_warning = diagnostic
+            self._emit(Warned(diagnostic))

@@ -56,11 +56,11 @@ def _remote(config: Path) -> tuple[str, str]:
             name = section[1] if section is not None else ""
         elif name and (url := URL.match(line)):
             urls.setdefault(name, url[1])
-    chosen = urls.get("origin") or next(iter(urls.values()), "")
-    found = REMOTE.fullmatch(chosen)
-    if found is None:
+    remote_url = urls.get("origin") or next(iter(urls.values()), "")
+    match = REMOTE.fullmatch(remote_url)
+    if match is None:
         return "", ""
-    return found[1] or found[2], found[3].removesuffix(".git")
+    return match[1] or match[2], match[3].removesuffix(".git")
 
 
 def _read(file: Path) -> str:

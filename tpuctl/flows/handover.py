@@ -33,7 +33,7 @@ from tpuctl.resources.composition import kind_of, resources_of
 from tpuctl.resources.instance_metadata import public_key_line, ssh_keys_with
 from tpuctl.resources.network import Network
 
-__all__ = ["equip_controller", "hand_over", "installed", "stack_file"]
+__all__ = ["hand_over", "install_result", "prepare_controller", "stack_file"]
 
 TOOLS = ".tpuctl/controller"  # on the controller, as all of these
 CONFIG = ".tpuctl/config"
@@ -51,7 +51,7 @@ START = f'{UNPACK} && python3 -S -I "$1/recoverer.py" start "$1"'
 
 
 @dataclass(frozen=True)
-class _Equipment:
+class _ControllerSetup:
     """What the controller has, once it may recover jobs."""
 
     program: str  # the path of its tpuctl
@@ -59,7 +59,7 @@ class _Equipment:
     node_range: str  # where the stack's TPU node is; empty where that is nobody's to know
 
 
-async def equip_controller(stack: Stack, cloud: Cloud, keys: Keys, emit: Emit) -> None:
+async def prepare_controller(stack: Stack, cloud: Cloud, keys: Keys, emit: Emit) -> None:
     """Have the controller ready for jobs, where it is to go on with them. Warns, never raises."""
     if not stack.is_recovered:
         return
@@ -68,12 +68,12 @@ async def equip_controller(stack: Stack, cloud: Cloud, keys: Keys, emit: Emit) -
         transport = await _transport(stack, cloud, keys, emit)
         try:
             await connect_workers(cloud, [transport])
-            with step(emit, f"controller/{stack.names.controller}", "update", because) as one:
-                await _equip(stack, cloud, transport, keys, one)
+            with step(emit, f"controller/{stack.names.controller}", "update", because) as progress:
+                await _install(stack, cloud, transport, keys, progress)
         finally:
             await transport.close()
     except TpuctlError as error:
-        emit(Warned(_alone("Controller cannot recover jobs", error)))
+        emit(Warned(_warning("Controller cannot recover jobs", error)))
 
 
 async def hand_over(
@@ -90,18 +90,18 @@ async def hand_over(
     """
     if not stack.is_recovered:
         return False
-    here = stack.in_zone(record.zone)
-    name = here.names.controller
+    in_zone = stack.in_zone(record.zone)
+    name = in_zone.names.controller
     because = f"{name} recovers it without you"
     try:
-        transport = await _transport(here, cloud, keys, emit)
+        transport = await _transport(in_zone, cloud, keys, emit)
         try:
-            with step(emit, "job/recovery", "start", because) as one:
-                equipment = await _equip(here, cloud, transport, keys, one)
-                network = await Network(here, cloud).chosen()
+            with step(emit, "job/recovery", "start", because) as progress:
+                setup = await _install(in_zone, cloud, transport, keys, progress)
+                network = await Network(in_zone, cloud).chosen()
                 order = {
                     "job": record.id,
-                    "argv": _command(equipment.program, record),
+                    "argv": _command(setup.program, record),
                     "env": {
                         **_secret_variables(record),
                         "TPUCTL_CONFIG_HOME": f"~/{CONFIG}",
@@ -109,18 +109,20 @@ async def hand_over(
                         CLOUD: cloud.endpoint.name,
                     },
                 }
-                file = stack_file(here, network, equipment.ssh_keys, equipment.node_range)
-                files = {"tpuctl.yaml": _json(file), **_startup_script(here)}
+                file = stack_file(in_zone, network, setup.ssh_keys, setup.node_range)
+                files = {"tpuctl.yaml": _json(file), **_startup_script(in_zone)}
                 # The order last: what is there without it is not looked at.
-                sending = parcel(["recoverer.py"], {**files, "order.json": _json(order)})
+                archive = parcel(["recoverer.py"], {**files, "order.json": _json(order)})
                 argv = ["sh", "-c", START, "sh", f"{JOBS}/{record.id}"]
-                done = await transport.run(argv, input=sending)
+                done = await transport.run(argv, input=archive)
                 done.checked(f"controller {name}: starting what recovers the job")
-                one.result = f"{name} goes on with {record.id} when its machines are taken away"
+                progress.result = (
+                    f"{name} goes on with {record.id} when its machines are taken away"
+                )
         finally:
             await transport.close()
     except TpuctlError as error:
-        emit(Warned(_alone("Controller does not watch over the job", error)))
+        emit(Warned(_warning("Controller does not watch over the job", error)))
         return False
     return True
 
@@ -130,24 +132,24 @@ def stack_file(stack: Stack, network: str, ssh_keys: str, node_range: str) -> di
 
     The machines that it makes let in whom they let in before.
     """
-    found: dict[str, Any] = stack.file.model_dump(mode="json", exclude_defaults=True)
+    content: dict[str, Any] = stack.file.model_dump(mode="json", exclude_defaults=True)
     for section in ("bucket", "network", "access"):
-        found.setdefault(section, {})
-    found["stack"] = stack.name
-    found["project"] = {"id": stack.project}
-    found["tpu"] |= {"zones": [stack.zone], "runtime": stack.runtime.version}
-    found["tpu"]["metadata"] = {**stack.file.tpu.metadata, "ssh-keys": ssh_keys}
+        content.setdefault(section, {})
+    content["stack"] = stack.name
+    content["project"] = {"id": stack.project}
+    content["tpu"] |= {"zones": [stack.zone], "runtime": stack.runtime.version}
+    content["tpu"]["metadata"] = {**stack.file.tpu.metadata, "ssh-keys": ssh_keys}
     if stack.file.tpu.startup_script is not None:
-        found["tpu"]["startup_script"] = STARTUP
-    found["bucket"] |= {"name": stack.bucket, "location": stack.bucket_location}
-    found["bucket"]["allow_egress"] = True  # where it is was accepted when it was made
-    found["network"]["name"] = network
+        content["tpu"]["startup_script"] = STARTUP
+    content["bucket"] |= {"name": stack.bucket, "location": stack.bucket_location}
+    content["bucket"]["allow_egress"] = True  # where it is was accepted when it was made
+    content["network"]["name"] = network
     if node_range and stack.file.network.node_range == "auto":
-        found["network"]["node_range"] = node_range
-    found["access"] = {"user": stack.user}
+        content["network"]["node_range"] = node_range
+    content["access"] = {"user": stack.user}
     if stack.controller is not None:
-        found["controller"] = stack.controller.model_dump(mode="json")
-    return found
+        content["controller"] = stack.controller.model_dump(mode="json")
+    return content
 
 
 def _command(program: str, record: JobRecord) -> list[str]:
@@ -158,8 +160,8 @@ def _command(program: str, record: JobRecord) -> list[str]:
 def _secret_variables(record: JobRecord) -> dict[str, str]:
     """Those of this machine's variables in which the job's secrets are."""
     sources = [source_of(name, text, record.project) for name, text in record.secrets.items()]
-    wanted = {one.variable for one in sources if one.variable}
-    return {name: os.environ[name] for name in sorted(wanted) if name in os.environ}
+    variables = {source.variable for source in sources if source.variable}
+    return {name: os.environ[name] for name in sorted(variables) if name in os.environ}
 
 
 def _json(value: Mapping[str, Any]) -> bytes:
@@ -177,9 +179,9 @@ async def _transport(stack: Stack, cloud: Cloud, keys: Keys, emit: Emit) -> SshT
     )
 
 
-async def _equip(
-    stack: Stack, cloud: Cloud, transport: Transport, keys: Keys, one: Step
-) -> _Equipment:
+async def _install(
+    stack: Stack, cloud: Cloud, transport: Transport, keys: Keys, progress: Step
+) -> _ControllerSetup:
     """Give the controller this tpuctl, and a key that the stack's machines let in."""
     wheel = own_wheel()
     argv = ["sh", "-c", LOOK, "sh", TOOLS, wheel.version, wheel.digest, CONFIG]
@@ -187,26 +189,28 @@ async def _equip(
     done.checked("looking for tpuctl on the controller")
     program, public = (json.loads(line) for line in done.stdout.splitlines())
     if program["program"] is None:
-        one.report("installing this tpuctl on the controller")
+        progress.report("installing this tpuctl on the controller")
         await transport.put(wheel.build(), f"{PROGRAMS}/{wheel.digest}/{wheel.name}")
         installer = ["python3", "-S", "-I", f"{TOOLS}/installer.py"]
-        program = installed(
+        program = install_result(
             await transport.run([*installer, "make", wheel.version, wheel.digest]), stack
         )
     # The next `up` from here knows the controller's key as well.
-    keys.remember_controllers(public["key"])
+    keys.save_controller_key(public["key"])
     lines = "\n".join([keys.pair.public_line, public["key"]])
-    return _Equipment(program["program"], *await _let_in(stack, cloud, lines, one))
+    return _ControllerSetup(
+        program["program"], *await _authorize_keys(stack, cloud, lines, progress)
+    )
 
 
-def installed(done: Result, stack: Stack) -> dict[str, Any]:
+def install_result(done: Result, stack: Stack) -> dict[str, Any]:
     """What `installer.py` answered. Raises RemoteFailed with what kept it from installing."""
-    said = done.stderr.decode(errors="replace").strip().splitlines()
-    last = "; ".join(line.strip() for line in said[-LAST_LINES:])
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    last = "; ".join(line.strip() for line in lines[-LAST_LINES:])
     if done.exit_code == NO_PYTHON:
         raise RemoteFailed(
             "Controller's Python is too old",
-            f"controller {stack.names.controller}: {said[-1]}",
+            f"controller {stack.names.controller}: {lines[-1]}",
             hint="Choose an image with Python 3.11 or newer, then bring the stack up anew:\n"
             f"    controller: {{image: {USUAL}}}",
         )
@@ -217,31 +221,33 @@ def installed(done: Result, stack: Stack) -> dict[str, Any]:
             hint="It needs a way to a package index, or an image that has this tpuctl. Then\n"
             "    tpuctl up",
         )
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
 
 
-async def _let_in(stack: Stack, cloud: Cloud, keys: str, one: Step) -> tuple[str, str]:
+async def _authorize_keys(stack: Stack, cloud: Cloud, keys: str, progress: Step) -> tuple[str, str]:
     """Have the machines that run jobs let these keys in; what the controller is to keep of them."""
     resources = [
         each
         for each in resources_of(stack, cloud, public_key=lambda: keys)
         if kind_of(each.address).is_machine
     ]
-    there = await observe(resources)
-    changes = [change for change in plan_up(resources, there) if "ssh-keys" in change.fields]
+    snapshot = await observe(resources)
+    changes = [change for change in plan_up(resources, snapshot) if "ssh-keys" in change.fields]
     if changes:
-        one.report("letting the controller's key in")
+        progress.report("letting the controller's key in")
     by_address = {each.address: each for each in resources}
-    await all_ended(by_address[each.address].apply(each, one.report) for each in changes)
-    found = list(there.values())
-    ours = public_key_line(stack.user, keys)
-    return ssh_keys_with(_keys_of(found), ours), _range_of(found) if stack.is_node else ""
+    await all_ended(by_address[each.address].apply(each, progress.report) for each in changes)
+    observed = list(snapshot.values())
+    new_keys = public_key_line(stack.user, keys)
+    return ssh_keys_with(_authorized_keys(observed), new_keys), _node_range(
+        observed
+    ) if stack.is_node else ""
 
 
-def _keys_of(found: Sequence[Any]) -> str:
+def _authorized_keys(observed: Sequence[Any]) -> str:
     """Whom the stack's TPU VMs let in."""
-    for each in found:
+    for each in observed:
         nodes = list(getattr(each, "nodes", {}).values()) or [each]
         metadata: Any = getattr(nodes[0], "metadata", None)
         if isinstance(metadata, Mapping):
@@ -249,17 +255,17 @@ def _keys_of(found: Sequence[Any]) -> str:
     return ""
 
 
-def _range_of(found: Sequence[Any]) -> str:
+def _node_range(observed: Sequence[Any]) -> str:
     """Where a TPU node of API v1 is."""
-    return next((each.cidr_block for each in found if hasattr(each, "cidr_block")), "")
+    return next((each.cidr_block for each in observed if hasattr(each, "cidr_block")), "")
 
 
-def _alone(summary: str, error: TpuctlError) -> Diagnostic:
+def _warning(summary: str, error: TpuctlError) -> Diagnostic:
     """The problem with what it means: the job itself is well."""
-    found = error.diagnostics[0]
+    diagnostic = error.diagnostics[0]
     return Diagnostic(
         summary,
-        f"{found.summary}: {found.detail}. Jobs run; one whose machines are taken away waits for "
-        "the next command here that asks for it",
-        hint=found.hint or "Bring it up to date with\n    tpuctl up",
+        f"{diagnostic.summary}: {diagnostic.detail}. Jobs still run, but after a preemption they "
+        "wait until you follow them again",
+        hint=diagnostic.hint or "Bring it up to date with\n    tpuctl up",
     )

@@ -15,9 +15,9 @@ from tpuctl.spelling import nearest
 
 __all__ = [
     "LOCAL_PROJECT",
-    "Written",
+    "CreatedFiles",
     "describe_templates",
-    "likely_script",
+    "guess_script",
     "list_templates",
     "write",
 ]
@@ -27,7 +27,7 @@ LOCAL_PROJECT = "local-project"  # a fresh local cloud has it
 
 
 @dataclass(frozen=True)
-class Written:
+class CreatedFiles:
     """The files made, the job's folder among them, and the script to run."""
 
     files: tuple[Path, ...]
@@ -47,20 +47,20 @@ def describe_templates() -> dict[str, str]:
     return {name: text.partition("\n")[0].lstrip("# ") for name, text in texts.items()}
 
 
-def likely_script(stack_file: Path) -> str:
+def guess_script(stack_file: Path) -> str:
     """The script that stands beside a stack file, as a shell wants it; `SCRIPT` where none does,
     or several do."""
     folder = stack_file.parent
-    found = [folder / name for name in SCRIPTS if (folder / name).is_file()]
-    found = found or [path for name in SCRIPTS for path in sorted(folder.glob(f"*/{name}"))]
-    return shlex.quote(str(found[0])) if len(found) == 1 else "SCRIPT"
+    scripts = [folder / name for name in SCRIPTS if (folder / name).is_file()]
+    scripts = scripts or [path for name in SCRIPTS for path in sorted(folder.glob(f"*/{name}"))]
+    return shlex.quote(str(scripts[0])) if len(scripts) == 1 else "SCRIPT"
 
 
-def write(template: str, folder: Path, *, name: str, project: str, local: bool) -> Written:
+def write(template: str, folder: Path, *, name: str, project: str, local: bool) -> CreatedFiles:
     """Copy a template. Nothing is overwritten: what is in the way is named first."""
-    known = list_templates()
-    if template not in known:
-        like = nearest(template, known) or known
+    templates = list_templates()
+    if template not in templates:
+        like = nearest(template, templates) or templates
         raise Usage(
             "Unknown template",
             f"there is no template {template}",
@@ -83,11 +83,11 @@ def write(template: str, folder: Path, *, name: str, project: str, local: bool) 
     stack_file = folder / "tpuctl.yaml"
     source = assets.templates() / "jobs" / template
     target = folder / template
-    for taken in (stack_file, target):
-        if taken.exists():
+    for path in (stack_file, target):
+        if path.exists():
             raise Conflict(
                 "Nothing is overwritten",
-                f"{taken} exists",
+                f"{path} exists",
                 hint="Bring up what is there already:\n    tpuctl up\n"
                 f"or write to another place:\n    tpuctl init {template} --folder {template}-2",
             )
@@ -104,7 +104,7 @@ def write(template: str, folder: Path, *, name: str, project: str, local: bool) 
 
 def _write(
     template: str, stack_file: Path, source: Path, target: Path, name: str, project: str
-) -> Written:
+) -> CreatedFiles:
     text = (assets.templates() / "stacks" / f"{template}.yaml").read_text("utf-8")
     stack_file.write_text(text.replace("{stack}", name).replace("{project}", project), "utf-8")
     files = [stack_file]
@@ -113,7 +113,7 @@ def _write(
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
         files += sorted(path for path in target.rglob("*") if path.is_file())
     scripts = [path for path in files if path.name in SCRIPTS and path.parent == target]
-    return Written(
+    return CreatedFiles(
         tuple(files),
         stack_file,
         target if has_job else None,

@@ -15,18 +15,18 @@ from tpuctl.resources.base import CloudKind, Query
 from tpuctl.resources.composition import KINDS
 from tpuctl.resources.node_lifecycle import NodeLife
 
-__all__ = ["look", "look_for_nodes"]
+__all__ = ["list_nodes", "list_resources"]
 
 
-async def look(
+async def list_resources(
     cloud: Cloud,
     project: str,
     *,
     stack: str | None = None,
-    of: Callable[[type[Kind]], bool] | None = None,
-    others: bool = False,
+    include: Callable[[type[Kind]], bool] | None = None,
+    other_nodes: bool = False,
     must_exist: bool = False,
-    unseen: Callable[[TpuctlError], None] | None = None,
+    on_denied: Callable[[TpuctlError], None] | None = None,
 ) -> list[Found]:
     """Everything of one stack, or of all; `of` all kinds, or of some. One round of calls, at once.
 
@@ -35,17 +35,17 @@ async def look(
     belongs to a project that is not there, unless it `must_exist`: NotFound then. Raises Denied
     where something may not be looked at; `unseen` is told instead if it costs nothing anyway.
     """
-    wanted = [kind for kind in KINDS if not kind.unlisted and (of is None or of(kind))]
-    answers = await _listed_at_once(cloud, project, stack, wanted)
+    kinds = [kind for kind in KINDS if not kind.unlisted and (include is None or include(kind))]
+    answers = await _list_kinds(cloud, project, stack, kinds)
     if any(isinstance(answer, list) for answer in answers.values()):  # the project is there
         # One that was being created was denied to the listings that came too early.
         denied = [kind for kind, answer in answers.items() if isinstance(answer, Denied)]
-        answers |= await _listed_at_once(cloud, project, stack, denied)
+        answers |= await _list_kinds(cloud, project, stack, denied)
         for kind, answer in answers.items():
             if isinstance(answer, Denied):
-                if unseen is None or kind.is_billable:
+                if on_denied is None or kind.is_billable:
                     raise answer
-                unseen(answer)
+                on_denied(answer)
     elif must_exist and any(isinstance(answer, Denied | Usage) for answer in answers.values()):
         raise NotFound(
             "No such project",
@@ -53,38 +53,41 @@ async def look(
             hint="See which there are with\n    gcloud projects list",
         )
     return [
-        one
-        for found in answers.values()
-        if isinstance(found, list)
-        for one in found
-        if (others and one.of.is_tpu) or (one.stack and stack in (None, one.stack))
+        resource
+        for listed in answers.values()
+        if isinstance(listed, list)
+        for resource in listed
+        if (other_nodes and resource.of.is_tpu)
+        or (resource.stack and stack in (None, resource.stack))
     ]
 
 
-async def look_for_nodes(cloud: Cloud, project: str, stack: str) -> list[NodeStatus]:
+async def list_nodes(cloud: Cloud, project: str, stack: str) -> list[NodeStatus]:
     """The stack's nodes in every zone, by label."""
-    found = await look(cloud, project, stack=stack, of=lambda kind: issubclass(kind, NodeLife))
-    return [one.node for one in found if one.node is not None]
+    resources = await list_resources(
+        cloud, project, stack=stack, include=lambda kind: issubclass(kind, NodeLife)
+    )
+    return [resource.node for resource in resources if resource.node is not None]
 
 
-async def _listed_at_once(
+async def _list_kinds(
     cloud: Cloud, project: str, stack: str | None, kinds: Sequence[type[CloudKind]]
 ) -> dict[type[CloudKind], list[Found] | TpuctlError]:
-    answers = await asyncio.gather(*(_listed(cloud, project, stack, kind) for kind in kinds))
+    answers = await asyncio.gather(*(_list_kind(cloud, project, stack, kind) for kind in kinds))
     return dict(zip(kinds, answers, strict=True))
 
 
-async def _listed(
+async def _list_kind(
     cloud: Cloud, project: str, stack: str | None, kind: type[CloudKind]
 ) -> list[Found] | TpuctlError:
     """What there is of a kind. An error for a refusal, of which the other kinds tell whether it
     means that the project is absent: Google denies what is not there in the same words."""
 
-    def ask(**options: Any) -> list[Found]:
+    def list_kind(**options: Any) -> list[Found]:
         return list(kind.list_all(Query(cloud, project, stack, options)))
 
     try:
-        return await cloud.call(f"the list of every {kind.kind}", ask)
+        return await cloud.call(f"the list of every {kind.kind}", list_kind)
     except NotFound as error:
         return error
     except ApiDisabled:

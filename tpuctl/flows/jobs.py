@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, NotFound, Usage
-from tpuctl.flows.attempts import attempts_of, latest_of, read_record, was_stopped
+from tpuctl.flows.attempts import at_latest_attempt, is_stop_requested, read_attempts, read_record
 from tpuctl.flows.context import Context
 from tpuctl.jobs.logs import worker_records
 from tpuctl.model.job import (
@@ -22,14 +22,14 @@ from tpuctl.model.names import JOBS
 from tpuctl.resources.stack_record import read_contents
 
 __all__ = [
-    "as_stopped",
-    "considered",
     "find_job",
     "jobs",
-    "latest",
+    "latest_job",
     "list_jobs",
-    "load",
-    "status",
+    "load_job",
+    "mark_stopped",
+    "read_status",
+    "reconcile_status",
 ]
 
 READERS = 16
@@ -50,7 +50,7 @@ async def find_job(context: Context, name: str = "", attempt: int | None = None)
     """
     store = context.store
     try:
-        found = await (load(store, name, attempt) if name else latest(store, attempt))
+        record = await (load_job(store, name, attempt) if name else latest_job(store, attempt))
     except NotFound:  # the job, or a bucket to look for it in
         if name:
             raise NotFound(
@@ -58,17 +58,17 @@ async def find_job(context: Context, name: str = "", attempt: int | None = None)
                 f"{name} is not in gs://{store.name}",
                 hint="See them with\n    tpuctl jobs",
             ) from None
-        found = None
-    if found is None:
+        record = None
+    if record is None:
         raise NotFound(
             "No job yet",
             f"nothing was submitted to stack {context.stack.name}",
             hint="Submit something with\n    tpuctl run SCRIPT",
         )
-    return found
+    return record
 
 
-async def load(store: ObjectStore, job: str, attempt: int | None = None) -> JobRecord:
+async def load_job(store: ObjectStore, job: str, attempt: int | None = None) -> JobRecord:
     """The record of a job by its id, or by its word when only one job has it.
 
     As the last attempt runs it, or the attempt of that number.
@@ -76,7 +76,7 @@ async def load(store: ObjectStore, job: str, attempt: int | None = None) -> JobR
     try:
         return await _at_attempt(store, await _read(store, job), attempt)
     except NotFound:
-        ids = [known for known in await _ids(store) if known.endswith(f"-{job}")]
+        ids = [job_id for job_id in await _ids(store) if job_id.endswith(f"-{job}")]
     if len(ids) == 1:
         return await _at_attempt(store, await _read(store, ids[0]), attempt)
     if ids:
@@ -86,7 +86,7 @@ async def load(store: ObjectStore, job: str, attempt: int | None = None) -> JobR
     )
 
 
-async def latest(store: ObjectStore, attempt: int | None = None) -> JobRecord | None:
+async def latest_job(store: ObjectStore, attempt: int | None = None) -> JobRecord | None:
     """The job submitted last; None when there is none."""
     ids = await _ids(store)
     if not ids:
@@ -97,70 +97,74 @@ async def latest(store: ObjectStore, attempt: int | None = None) -> JobRecord | 
 async def _at_attempt(store: ObjectStore, record: JobRecord, number: int | None) -> JobRecord:
     if number == 1:
         return record
-    attempts = await attempts_of(store, record)
+    attempts = await read_attempts(store, record)
     if number is None:
-        return latest_of(record, attempts)
-    wanted = [one for one in attempts if one.number == number]
-    if not wanted:
+        return at_latest_attempt(record, attempts)
+    matching = [attempt for attempt in attempts if attempt.number == number]
+    if not matching:
         raise Usage(
             "No such attempt",
             f"job {record.id} has made {len(attempts) + 1}",
             hint=f"Read the last one's log with\n    tpuctl logs {record.id}",
             where="--attempt",
         )
-    return record.of(wanted[0])
+    return record.of(matching[0])
 
 
 async def list_jobs(store: ObjectStore) -> list[JobSummary]:
     """All jobs of the bucket, the latest first."""
-    turn = asyncio.Semaphore(READERS)
+    semaphore = asyncio.Semaphore(READERS)
 
-    async def one(job: str) -> JobSummary:
-        async with turn:
+    async def summarize(job: str) -> JobSummary:
+        async with semaphore:
             first = await _read(store, job)
-            attempts = await attempts_of(store, first)
-            record = latest_of(first, attempts)
-            return JobSummary(record, await status(store, record), tuple(attempts))
+            attempts = await read_attempts(store, first)
+            record = at_latest_attempt(first, attempts)
+            return JobSummary(record, await read_status(store, record), tuple(attempts))
 
     ids = await _ids(store)
-    return list(await asyncio.gather(*(one(job) for job in reversed(ids))))
+    return list(await asyncio.gather(*(summarize(job) for job in reversed(ids))))
 
 
-async def status(store: ObjectStore, record: JobRecord) -> JobStatus:
+async def read_status(store: ObjectStore, record: JobRecord) -> JobStatus:
     """How the attempt fares as far as the bucket knows."""
-    return await considered(store, record, job_status(record, await worker_records(store, record)))
+    return await reconcile_status(
+        store, record, job_status(record, await worker_records(store, record))
+    )
 
 
-async def considered(store: ObjectStore, record: JobRecord, found: JobStatus) -> JobStatus:
+async def reconcile_status(store: ObjectStore, record: JobRecord, status: JobStatus) -> JobStatus:
     """What its workers said last, unless the bucket knows better: they went with the stack, or
     nobody will try again what was lost."""
-    if found.exit_code is None and await _is_taken_down(store, record):
-        found = replace(found, state="lost", exit_code=EXIT_LOST, detail="the stack was taken down")
-    is_open = found.state in ("submitted", "lost")
-    return as_stopped(found) if is_open and await was_stopped(store, record) else found
+    if status.exit_code is None and await _is_taken_down(store, record):
+        status = replace(
+            status, state="lost", exit_code=EXIT_LOST, detail="the stack was taken down"
+        )
+    is_open = status.state in ("submitted", "lost")
+    return mark_stopped(status) if is_open and await is_stop_requested(store, record) else status
 
 
 async def _is_taken_down(store: ObjectStore, record: JobRecord) -> bool:
     """Whether there was a `down` since the attempt began, or is one under way."""
     if record.footing is None:
         return False
-    known = await read_contents(store, record.stack)
-    return known is not None and known.downs != record.footing.downs
+    contents = await read_contents(store, record.stack)
+    return contents is not None and contents.downs != record.footing.downs
 
 
-def as_stopped(found: JobStatus) -> JobStatus:
+def mark_stopped(status: JobStatus) -> JobStatus:
     """How a job stands that is not tried again: nobody will hear of what was lost."""
-    if found.state not in ("submitted", "lost"):
-        return found
-    return replace(found, state="stopped", exit_code=EXIT_STOPPED, detail="stopped on request")
+    if status.state not in ("submitted", "lost"):
+        return status
+    return replace(status, state="stopped", exit_code=EXIT_STOPPED, detail="stopped on request")
 
 
 async def _ids(store: ObjectStore) -> list[str]:
     """Ids of all jobs; they sort by time."""
-    found = await store.list(f"{JOBS}/")
+    objects = await store.list(f"{JOBS}/")
     return sorted(
         entry.name.removesuffix("/job.json").removeprefix(f"{JOBS}/")
-        for entry in found
+        for entry in objects
         if entry.name.endswith("/job.json") and entry.name.count("/") == JOBS.count("/") + 2
     )
 

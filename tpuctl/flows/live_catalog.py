@@ -13,16 +13,16 @@ from tpuctl.errors import TpuctlError
 from tpuctl.model.events import Emit
 from tpuctl.model.live_catalog import Listed
 
-__all__ = ["What", "listed_in", "listed_zones"]
+__all__ = ["CatalogList", "list_in_zones", "list_zones"]
 
-What = Literal["types", "runtimes", "node versions"]
-AT_ONCE = 8
-SECONDS = 30.0
-PAGE = 1000
+CatalogList = Literal["types", "runtimes", "node versions"]
+MAX_PARALLEL = 8
+TIMEOUT_SECONDS = 30.0
+PAGE_SIZE = 1000
 
 
 @dataclass(frozen=True)
-class _Question:
+class _ListMethod:
     """A listing method of a client, and what of each row is its name."""
 
     client: str
@@ -30,67 +30,75 @@ class _Question:
     name: Callable[[Any], str]
 
 
-QUESTIONS: Mapping[What, _Question] = {
-    "types": _Question("tpu", "list_accelerator_types", lambda row: str(row.type_)),
-    "runtimes": _Question("tpu", "list_runtime_versions", lambda row: str(row.version)),
-    "node versions": _Question("tpu_v1", "list_tensor_flow_versions", lambda row: str(row.version)),
+LIST_METHODS: Mapping[CatalogList, _ListMethod] = {
+    "types": _ListMethod("tpu", "list_accelerator_types", lambda row: str(row.type_)),
+    "runtimes": _ListMethod("tpu", "list_runtime_versions", lambda row: str(row.version)),
+    "node versions": _ListMethod(
+        "tpu_v1", "list_tensor_flow_versions", lambda row: str(row.version)
+    ),
 }
 
 
-async def listed_zones(cloud: Cloud) -> tuple[str, ...]:
+async def list_zones(cloud: Cloud) -> tuple[str, ...]:
     """Every zone that Cloud TPU knows, whatever it offers there. Raises TpuctlError."""
     client = cloud.client("tpu")
     found: list[str] = []
     token = ""
     while True:
-        request = {"name": f"projects/{cloud.project}", "page_size": PAGE, "page_token": token}
+        request = {"name": f"projects/{cloud.project}", "page_size": PAGE_SIZE, "page_token": token}
         answer = await cloud.call(
-            "the zones of Cloud TPU", client.list_locations, request, timeout=SECONDS
+            "the zones of Cloud TPU", client.list_locations, request, timeout=TIMEOUT_SECONDS
         )
-        found += (one.location_id for one in answer.locations)
+        found += (location.location_id for location in answer.locations)
         token = answer.next_page_token
         if not token:
             return tuple(sorted(found))
 
 
-async def listed_in(cloud: Cloud, what: What, zones: Iterable[str], emit: Emit) -> Listed:
+async def list_in_zones(
+    cloud: Cloud, listing: CatalogList, zones: Iterable[str], emit: Emit
+) -> Listed:
     """The names that each zone lists; the zones are asked several at a time.
 
     A zone that refuses is told of in `unread`. Raises TpuctlError where none would answer.
     """
-    wanted = tuple(zones)
-    turns = asyncio.Semaphore(AT_ONCE)
+    zone_names = tuple(zones)
+    semaphore = asyncio.Semaphore(MAX_PARALLEL)
     answers: dict[str, frozenset[str] | TpuctlError] = {}
-    where = wanted[0] if len(wanted) == 1 else f"{len(wanted)} zones"
-    with step(emit, f"{what} in {where}", "find") as told:
+    where = zone_names[0] if len(zone_names) == 1 else f"{len(zone_names)} zones"
+    with step(emit, f"{listing} in {where}", "find") as progress:
 
-        async def ask(zone: str) -> None:
-            async with turns:
+        async def query(zone: str) -> None:
+            async with semaphore:
                 try:
-                    answers[zone] = await _ask(cloud, QUESTIONS[what], what, zone)
+                    answers[zone] = await _list_zone(cloud, LIST_METHODS[listing], listing, zone)
                 except TpuctlError as error:  # some zones are closed to some projects
                     answers[zone] = error
             done = len(answers)
-            told.report(f"{done} of {len(wanted)} zones", done / len(wanted))
+            progress.report(f"{done} of {len(zone_names)} zones", done / len(zone_names))
 
-        await asyncio.gather(*(ask(zone) for zone in wanted))
-        refusals = {z: one for z, one in answers.items() if isinstance(one, TpuctlError)}
-        if wanted and len(refusals) == len(wanted):
+        await asyncio.gather(*(query(zone) for zone in zone_names))
+        refusals = {z: answer for z, answer in answers.items() if isinstance(answer, TpuctlError)}
+        if zone_names and len(refusals) == len(zone_names):
             raise next(iter(refusals.values()))
-        names = {zone: one for zone in wanted if isinstance(one := answers[zone], frozenset)}
-        told.result = f"{len(frozenset().union(*names.values()))} listed"
+        names = {
+            zone: listed for zone in zone_names if isinstance(listed := answers[zone], frozenset)
+        }
+        progress.result = f"{len(frozenset().union(*names.values()))} listed"
     return Listed(names, {zone: _reason(error) for zone, error in sorted(refusals.items())})
 
 
-async def _ask(cloud: Cloud, question: _Question, what: What, zone: str) -> frozenset[str]:
+async def _list_zone(
+    cloud: Cloud, list_method: _ListMethod, listing: CatalogList, zone: str
+) -> frozenset[str]:
     parent = f"projects/{cloud.project}/locations/{zone}"
 
     def every_page(**options: Any) -> frozenset[str]:
-        method = getattr(cloud.client(question.client), question.method)
-        pages = method(request={"parent": parent, "page_size": PAGE}, **options)
-        return frozenset(question.name(row) for row in pages)
+        method = getattr(cloud.client(list_method.client), list_method.method)
+        pages = method(request={"parent": parent, "page_size": PAGE_SIZE}, **options)
+        return frozenset(list_method.name(row) for row in pages)
 
-    return await cloud.call(f"the {what} of {zone}", every_page, timeout=SECONDS)
+    return await cloud.call(f"the {listing} of {zone}", every_page, timeout=TIMEOUT_SECONDS)
 
 
 def _reason(error: TpuctlError) -> str:

@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.errors import Unreachable
 
-__all__ = ["unless_gone"]
+__all__ = ["run_while_alive"]
 
 T = TypeVar("T")
 GONE_SECONDS = 60.0  # without a listener, after which a local cloud is not waited for
-LOOK_SECONDS = 2.0
+POLL_SECONDS = 2.0
 
 
-async def unless_gone(work: Coroutine[Any, Any, T], endpoint: Endpoint, repeat: str) -> T:
+async def run_while_alive(work: Coroutine[Any, Any, T], endpoint: Endpoint, repeat: str) -> T:
     """What `work` returns, as long as a local cloud runs.
 
     Once nothing has listened at its address for GONE_SECONDS, `work` is cancelled and Unreachable
@@ -27,9 +27,9 @@ async def unless_gone(work: Coroutine[Any, Any, T], endpoint: Endpoint, repeat: 
     if not endpoint.is_local:
         return await work
     task = asyncio.ensure_future(work)
-    watching = asyncio.ensure_future(_until_gone(endpoint))
+    watcher = asyncio.ensure_future(_until_gone(endpoint))
     try:
-        await asyncio.wait({task, watching}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
         raise Unreachable(
@@ -39,9 +39,9 @@ async def unless_gone(work: Coroutine[Any, Any, T], endpoint: Endpoint, repeat: 
             hint=f"Start it, then go on:\n    tpuctl local up\n    {repeat}",
         )
     finally:
-        for each in (task, watching):
+        for each in (task, watcher):
             each.cancel()
-        await asyncio.gather(task, watching, return_exceptions=True)
+        await asyncio.gather(task, watcher, return_exceptions=True)
 
 
 async def _until_gone(endpoint: Endpoint) -> None:
@@ -50,15 +50,15 @@ async def _until_gone(endpoint: Endpoint) -> None:
     A port that nothing listens at refuses at once; one that is slow to answer is no sign.
     """
     host, _, port = endpoint.authority.rpartition(":")
-    refused: float | None = None
-    while refused is None or time.monotonic() - refused < GONE_SECONDS:
+    refused_since: float | None = None
+    while refused_since is None or time.monotonic() - refused_since < GONE_SECONDS:
         try:
             _, writer = await asyncio.open_connection(host, int(port))
         except ConnectionRefusedError:
-            refused = refused or time.monotonic()
+            refused_since = refused_since or time.monotonic()
         except OSError:
             pass
         else:
             writer.close()
-            refused = None
-        await asyncio.sleep(min(LOOK_SECONDS, GONE_SECONDS / 2))
+            refused_since = None
+        await asyncio.sleep(min(POLL_SECONDS, GONE_SECONDS / 2))

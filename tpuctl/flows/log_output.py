@@ -19,12 +19,14 @@ from tpuctl.model.log_range import WHOLE, LogPart
 from tpuctl.polling import all_ended
 from tpuctl.remote.transport import Transport
 
-__all__ = ["first_bytes", "lines_of", "log_so_far", "show_log"]
+__all__ = ["emit_log", "emit_worker_logs", "filter_lines", "start_offsets"]
 
-UNFINISHED = 0.3  # seconds until a line of several workers' that has no end is shown without
+PARTIAL_LINE_SECONDS = (
+    0.3  # seconds until a line of several workers' that has no end is shown without
+)
 
 
-async def first_bytes(
+async def start_offsets(
     part: LogPart,
     record: JobRecord,
     workers: Sequence[int],
@@ -32,22 +34,22 @@ async def first_bytes(
     transports: Mapping[int, Transport],
 ) -> dict[int, int]:
     """The byte of each worker's log at which the part begins."""
-    found = await all_ended(
+    offsets = await all_ended(
         first_byte(part, record, worker, transports.get(worker), store) for worker in workers
     )
-    return dict(zip(workers, found, strict=True))
+    return dict(zip(workers, offsets, strict=True))
 
 
-async def log_so_far(
+async def emit_log(
     context: Context, record: JobRecord, *, all_workers: bool = False, part: LogPart = WHOLE
 ) -> None:
     """Emit what an attempt has logged until now on the first worker, or on all; or a part of it."""
     workers = record.workers if all_workers else record.workers[:1]
     async with connections(context, required=False) as transports:
-        await show_log(record, workers, context.store, transports, context.emit, part=part)
+        await emit_worker_logs(record, workers, context.store, transports, context.emit, part=part)
 
 
-async def show_log(
+async def emit_worker_logs(
     record: JobRecord,
     workers: Sequence[int],
     store: ObjectStore,
@@ -57,8 +59,8 @@ async def show_log(
     part: LogPart = WHOLE,
 ) -> None:
     """Emit what these workers have logged until now, one after the other."""
-    begins = await first_bytes(part, record, workers, store, transports)
-    with lines_of(emit, workers, part) as emit_lines:
+    begins = await start_offsets(part, record, workers, store, transports)
+    with filter_lines(emit, workers, part) as emit_lines:
         for worker in workers:
             log = WorkerLog(
                 record,
@@ -73,20 +75,23 @@ async def show_log(
 
 
 @contextmanager
-def lines_of(emit: Emit, workers: Sequence[int], part: LogPart) -> Iterator[Emit]:
+def filter_lines(emit: Emit, workers: Sequence[int], part: LogPart) -> Iterator[Emit]:
     """`emit` for the lines of the part alone, and with the worker's name before each where there
     are several workers and the part wants it. Otherwise bytes pass as they are."""
     several = workers if part.is_named else ()
-    with _named(emit, several) as named, _matching(named, workers, part) as matching:
+    with (
+        _prefix_lines(emit, several) as prefixed,
+        _matching_lines(prefixed, workers, part) as matching,
+    ):
         yield matching
 
 
 @contextmanager
-def _matching(emit: Emit, workers: Sequence[int], part: LogPart) -> Iterator[Emit]:
+def _matching_lines(emit: Emit, workers: Sequence[int], part: LogPart) -> Iterator[Emit]:
     if part.pattern is None:
         yield emit
         return
-    filters = {one: LineFilter(part.pattern) for one in workers}
+    filters = {worker: LineFilter(part.pattern) for worker in workers}
     ends = dict.fromkeys(workers, 0)
 
     def emit_matching(event: Event) -> None:
@@ -102,13 +107,13 @@ def _matching(emit: Emit, workers: Sequence[int], part: LogPart) -> Iterator[Emi
     try:
         yield emit_matching
     finally:
-        for worker, one in filters.items():
-            if data := one.finish():
+        for worker, line_filter in filters.items():
+            if data := line_filter.finish():
                 emit(LogChunk(worker, data, ends[worker] - len(data)))
 
 
 @contextmanager
-def _named(emit: Emit, workers: Sequence[int]) -> Iterator[Emit]:
+def _prefix_lines(emit: Emit, workers: Sequence[int]) -> Iterator[Emit]:
     if len(workers) <= 1:
         yield emit
         return
@@ -120,7 +125,7 @@ def _named(emit: Emit, workers: Sequence[int]) -> Iterator[Emit]:
         if data := names.flush(worker):
             emit(LogChunk(worker, data, 0))
 
-    def emit_named(event: Event) -> None:
+    def emit_prefixed(event: Event) -> None:
         if not isinstance(event, LogChunk):
             emit(event)
             return
@@ -131,10 +136,10 @@ def _named(emit: Emit, workers: Sequence[int]) -> Iterator[Emit]:
             waiting.pop(worker).cancel()
         if names.holds(worker) and worker not in waiting:
             loop = asyncio.get_running_loop()
-            waiting[worker] = loop.call_later(UNFINISHED, flush, worker)
+            waiting[worker] = loop.call_later(PARTIAL_LINE_SECONDS, flush, worker)
 
     try:
-        yield emit_named
+        yield emit_prefixed
     finally:
         for timer in waiting.values():
             timer.cancel()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import TpuctlError
-from tpuctl.flows.inventory import look
+from tpuctl.flows.inventory import list_resources
 from tpuctl.model.events import Emit, Warned
 from tpuctl.model.inventory import Found, with_requests
 
@@ -20,4 +20,6 @@ async def orphans(cloud: Cloud, emit: Emit) -> list[Found]:
     def warn(error: TpuctlError) -> None:
         emit(Warned(error.diagnostics[0]))
 
-    return with_requests(await look(cloud, cloud.project, must_exist=True, unseen=warn))
+    return with_requests(
+        await list_resources(cloud, cloud.project, must_exist=True, on_denied=warn)
+    )

@@ -22,20 +22,20 @@ from tpuctl.resources.iap_tunnel import IapTunnel
 __all__ = [
     "Missing",
     "Permission",
+    "describe_missing",
     "kinds_of",
     "missing_permissions",
-    "needs",
-    "permitted",
-    "told_and_granted",
+    "require_permissions",
+    "required_permissions",
 ]
 
-LOOK = "look"  # what a plan is made from
+VIEW = "look"  # what a plan is made from
 CREATE, UPDATE = Action.CREATE.value, Action.UPDATE.value
 ACT_AS = "iam.serviceAccounts.actAs"
 BILLING = "billing.resourceAssociations.create"
 
 # Where both are to be given, the one is enough.
-ENOUGH = {
+BROADER_ROLES = {
     "roles/compute.viewer": "roles/compute.instanceAdmin.v1",
     "roles/secretmanager.viewer": "roles/secretmanager.admin",
     "roles/serviceusage.serviceUsageConsumer": "roles/serviceusage.serviceUsageAdmin",
@@ -81,22 +81,22 @@ class HasPlan(Protocol):
 P = TypeVar("P", bound=HasPlan)
 
 
-def needs(kinds: Iterable[type[CloudKind]]) -> list[Permission]:
+def required_permissions(kinds: Iterable[type[CloudKind]]) -> list[Permission]:
     """All that bringing up resources of these kinds may need."""
     return [
-        Permission(kind.kind, *_action(what), f"roles/{role}", name)
+        Permission(kind.kind, *_action(verb), f"roles/{role}", name)
         for kind in sorted(kinds, key=lambda kind: (GROUPS.index(kind.group), KINDS.index(kind)))
-        for what, role, *names in map(str.split, kind.permissions.strip().splitlines())
+        for verb, role, *names in map(str.split, kind.permissions.strip().splitlines())
         for name in names
     ]
 
 
-def _action(what: str) -> tuple[str, frozenset[str]]:
-    action, _, fields = what.partition(":")
+def _action(text: str) -> tuple[str, frozenset[str]]:
+    action, _, fields = text.partition(":")
     return action, frozenset(fields.split(",")) - {""}
 
 
-async def permitted(stack: Stack, cloud: Cloud, work: Awaitable[P]) -> P:
+async def require_permissions(stack: Stack, cloud: Cloud, work: Awaitable[P]) -> P:
     """The plan that `work` makes, when its maker may also carry it out.
 
     Raises Denied with everything that is missing: of what the plan does, or, where not even a
@@ -105,16 +105,16 @@ async def permitted(stack: Stack, cloud: Cloud, work: Awaitable[P]) -> P:
     prepared, missing = await asyncio.gather(
         work, missing_permissions(stack, cloud), return_exceptions=True
     )
-    lacking = () if isinstance(missing, BaseException) else missing
+    needed = () if isinstance(missing, BaseException) else missing
     if isinstance(prepared, BaseException):
-        if isinstance(prepared, Denied) and any(one.permission.action == LOOK for one in lacking):
-            raise _denied(lacking) from prepared
+        if isinstance(prepared, Denied) and any(item.permission.action == VIEW for item in needed):
+            raise _denied(needed) from prepared
         raise prepared
     if isinstance(missing, BaseException) and not isinstance(missing, TpuctlError):
         raise missing
-    lacking = [one for one in lacking if _is_needed(one.permission, prepared.plan)]
-    if lacking:
-        raise _denied(lacking)
+    needed = [item for item in needed if _is_needed(item.permission, prepared.plan)]
+    if needed:
+        raise _denied(needed)
     return prepared
 
 
@@ -128,36 +128,43 @@ def _is_needed(permission: Permission, plan: Plan) -> bool:
 
 def kinds_of(stack: Stack, cloud: Cloud) -> set[type[CloudKind]]:
     """The kinds of all that a stack needs permissions for: its resources, and the way to them."""
-    kinds = {kind_of(one.address) for one in resources_of(stack, cloud)}
+    kinds = {kind_of(resource.address) for resource in resources_of(stack, cloud)}
     return kinds | ({IapTunnel} if stack.file.network.ssh == "iap" else set())
 
 
 async def missing_permissions(stack: Stack, cloud: Cloud) -> Sequence[Missing]:
     """What the caller lacks of all that bringing this stack up may need. One call, as a rule."""
-    wanted = needs(kinds_of(stack, cloud))
+    required = required_permissions(kinds_of(stack, cloud))
     on = f"project {stack.project}"
     request = {
         "resource": f"projects/{stack.project}",
-        "permissions": sorted({one.name for one in wanted}),
+        "permissions": sorted({permission.name for permission in required}),
     }
     client = cloud.client("projects")
     try:
         answer = await cloud.call(on, client.test_iam_permissions, request)
     except (NotFound, Denied):  # there is none, or none to be seen
         if stack.file.project.create:
-            return [*await _to_make_project(stack, cloud), *await _to_link(stack, cloud, "create")]
+            return [
+                *await _to_create_project(stack, cloud),
+                *await _to_link_billing(stack, cloud, "create"),
+            ]
         return []
-    have = {*answer.permissions}
-    if any(one.name == ACT_AS for one in wanted) and ACT_AS not in have:
-        have |= await _on_account(stack, cloud)
-    on_buckets = {one.name for one in wanted if one.name.startswith("storage.")}
-    if on_buckets - have:
-        have |= await _on_bucket(stack, cloud, sorted(on_buckets - have))
-    on_secrets = {one.name for one in wanted if one.name.startswith("secretmanager.")}
-    if on_secrets and (on_secrets - have or not stack.has_own_secrets_alone):
-        have = (have - on_secrets) | await _on_secrets(stack, cloud, sorted(on_secrets))
-    missing = [Missing(one, on) for one in wanted if one.name not in have]
-    return [*missing, *await _to_link(stack, cloud, "update")]
+    granted = {*answer.permissions}
+    if any(permission.name == ACT_AS for permission in required) and ACT_AS not in granted:
+        granted |= await _on_account(stack, cloud)
+    on_buckets = {
+        permission.name for permission in required if permission.name.startswith("storage.")
+    }
+    if on_buckets - granted:
+        granted |= await _on_bucket(stack, cloud, sorted(on_buckets - granted))
+    on_secrets = {
+        permission.name for permission in required if permission.name.startswith("secretmanager.")
+    }
+    if on_secrets and (on_secrets - granted or not stack.has_own_secrets_alone):
+        granted = (granted - on_secrets) | await _on_secrets(stack, cloud, sorted(on_secrets))
+    missing = [Missing(permission, on) for permission in required if permission.name not in granted]
+    return [*missing, *await _to_link_billing(stack, cloud, "update")]
 
 
 async def _on_account(stack: Stack, cloud: Cloud) -> set[str]:
@@ -187,7 +194,7 @@ async def _on_bucket(stack: Stack, cloud: Cloud, names: Sequence[str]) -> set[st
 async def _on_secrets(stack: Stack, cloud: Cloud, names: Sequence[str]) -> set[str]:
     """Secrets may be another project's, and each may grant more than its project does."""
 
-    async def one(secret: str) -> set[str]:
+    async def test_secret(secret: str) -> set[str]:
         request = ("POST", "secretmanager", f"/v1/{secret}:testIamPermissions")
         body = {"permissions": list(names)}
         try:
@@ -198,10 +205,10 @@ async def _on_secrets(stack: Stack, cloud: Cloud, names: Sequence[str]) -> set[s
             return set()
         return {*answer.get("permissions", ())}
 
-    return set.intersection(*await asyncio.gather(*map(one, stack.secret_names)))
+    return set.intersection(*await asyncio.gather(*map(test_secret, stack.secret_names)))
 
 
-async def _to_make_project(stack: Stack, cloud: Cloud) -> list[Missing]:
+async def _to_create_project(stack: Stack, cloud: Cloud) -> list[Missing]:
     """Whoever makes a project owns it: nothing else has to be asked, nor can be without parent."""
     parent = stack.file.project.parent
     if parent is None:
@@ -217,7 +224,7 @@ async def _to_make_project(stack: Stack, cloud: Cloud) -> list[Missing]:
     return [Missing(Permission("project", CREATE, frozenset(), role, name), parent)]
 
 
-async def _to_link(stack: Stack, cloud: Cloud, action: str) -> list[Missing]:
+async def _to_link_billing(stack: Stack, cloud: Cloud, action: str) -> list[Missing]:
     account = stack.file.project.billing_account
     if account is None:
         return []
@@ -235,26 +242,27 @@ async def _to_link(stack: Stack, cloud: Cloud, action: str) -> list[Missing]:
 
 def _denied(missing: Sequence[Missing]) -> Denied:
     """One error for all of them, by thing and role."""
-    lines, commands = told_and_granted(missing)
+    lines, commands = describe_missing(missing)
     error = Denied(
         "Permissions missing",
         "\n".join(["you may not do all that this stack needs; these roles would let you", *lines]),
-        hint="Somebody who may grants them with\n" + "\n".join(f"    {one}" for one in commands),
+        hint="Somebody who may grants them with\n"
+        + "\n".join(f"    {command}" for command in commands),
     )
     error.scope = Scope.PROJECT
     return error
 
 
-def told_and_granted(
+def describe_missing(
     missing: Sequence[Missing], member: str = "user:YOU"
 ) -> tuple[list[str], list[str]]:
     """What is missing, a line for each thing and role; and the commands that grant it."""
-    roles = {(one.on, one.permission.role) for one in missing}
+    roles = {(entry.on, entry.permission.role) for entry in missing}
     grouped: dict[tuple[str, str], set[str]] = {}
-    for one in missing:
-        more = ENOUGH.get(one.permission.role, "")
-        role = more if (one.on, more) in roles else one.permission.role
-        grouped.setdefault((one.on, role), set()).add(one.permission.name)
+    for item in missing:
+        broader = BROADER_ROLES.get(item.permission.role, "")
+        role = broader if (item.on, broader) in roles else item.permission.role
+        grouped.setdefault((item.on, role), set()).add(item.permission.name)
     lines = [
         f"{role} on {on}: {', '.join(sorted(names))}"
         for (on, role), names in sorted(grouped.items())

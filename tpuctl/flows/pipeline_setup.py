@@ -6,42 +6,42 @@ import shlex
 from dataclasses import dataclass
 
 from tpuctl.flows.git_checkout import Checkout
-from tpuctl.flows.pipelines import Pipeline, Wishes
+from tpuctl.flows.pipelines import Pipeline, PipelineOptions
 
-__all__ = ["Step", "setup_steps"]
+__all__ = ["SetupStep", "setup_steps"]
 
 GITHUB = "https://token.actions.githubusercontent.com"
 
 
 @dataclass(frozen=True)
-class Step:
+class SetupStep:
     """Commands for a shell, one a line (those that go on end with a backslash), and what for."""
 
-    what: str
+    title: str
     commands: tuple[str, ...]
 
 
 def setup_steps(
-    pipeline: Pipeline, checkout: Checkout, wishes: Wishes, file: str, typed: str
-) -> list[Step]:
+    pipeline: Pipeline, checkout: Checkout, options: PipelineOptions, file: str, typed: str
+) -> list[SetupStep]:
     """In order. They share shell variables, so that one paste does all of them."""
     name = pipeline.system.name
     steps = [_names(pipeline)]
     steps.append(_account(pipeline))
     steps.append(_role(pipeline, typed))
     if name == "cloudbuild":
-        return [*steps, *_cloudbuild(checkout, wishes, file)]
+        return [*steps, *_cloudbuild(checkout, options, file)]
     steps.append(_trust(pipeline, checkout))
-    if "PROJECT_NUMBER" in pipeline.fill_in:
+    if "PROJECT_NUMBER" in pipeline.placeholders:
         fill = f'perl -pi -e "s/PROJECT_NUMBER/$NUMBER/" {shlex.quote(file)}'
-        steps.append(Step("Its number, into the pipeline", (fill,)))
+        steps.append(SetupStep("Its number, into the pipeline", (fill,)))
     if name == "gitlab":
         steps.append(_gitlab(pipeline, checkout))
     return steps
 
 
-def _names(pipeline: Pipeline) -> Step:
-    return Step(
+def _names(pipeline: Pipeline) -> SetupStep:
+    return SetupStep(
         "Names that the commands below share",
         (
             f"PROJECT={pipeline.stack.project}",
@@ -51,11 +51,11 @@ def _names(pipeline: Pipeline) -> Step:
     )
 
 
-def _account(pipeline: Pipeline) -> Step:
+def _account(pipeline: Pipeline) -> SetupStep:
     apis = "iam iamcredentials sts cloudresourcemanager serviceusage"
     if pipeline.system.name == "cloudbuild":
         apis = "iam cloudbuild cloudresourcemanager serviceusage"
-    return Step(
+    return SetupStep(
         "An account for the pipeline",
         (
             "gcloud services enable --project=$PROJECT \\",
@@ -65,9 +65,9 @@ def _account(pipeline: Pipeline) -> Step:
     )
 
 
-def _role(pipeline: Pipeline, typed: str) -> Step:
+def _role(pipeline: Pipeline, typed: str) -> SetupStep:
     role = f"tpuctl_{pipeline.stack.name.replace('-', '_')}"
-    return Step(
+    return SetupStep(
         "What it may do, and no more",
         (
             f"{typed} doctor --role > tpuctl-ci-role.yaml",
@@ -80,7 +80,7 @@ def _role(pipeline: Pipeline, typed: str) -> Step:
     )
 
 
-def _trust(pipeline: Pipeline, checkout: Checkout) -> Step:
+def _trust(pipeline: Pipeline, checkout: Checkout) -> SetupStep:
     """In one branch of the repository, and in no pull request: anybody may write those."""
     is_github = pipeline.system.name == "github"
     pool, provider = pipeline.provider.split("/")[5], pipeline.provider.split("/")[7]
@@ -94,7 +94,7 @@ def _trust(pipeline: Pipeline, checkout: Checkout) -> Step:
     else:
         condition = f"assertion.ref_path == 'refs/heads/{branch}'"
     pools = "gcloud iam workload-identity-pools"
-    return Step(
+    return SetupStep(
         f"Trust in {repository}, branch {branch}",
         (
             f"REPOSITORY={shlex.quote(repository)}",
@@ -126,10 +126,10 @@ def _hosted(checkout: Checkout, system: str) -> tuple[str, str]:
     return checkout.host, checkout.repository
 
 
-def _gitlab(pipeline: Pipeline, checkout: Checkout) -> Step:
+def _gitlab(pipeline: Pipeline, checkout: Checkout) -> SetupStep:
     host, repository = _hosted(checkout, "gitlab")
     path = repository.replace("/", "%2F")
-    return Step(
+    return SetupStep(
         "One pipeline after the other (after the first run, with a token of yours)",
         (
             'curl --fail --request PUT --header "PRIVATE-TOKEN: $GITLAB_TOKEN" \\',
@@ -140,9 +140,9 @@ def _gitlab(pipeline: Pipeline, checkout: Checkout) -> Step:
     )
 
 
-def _cloudbuild(checkout: Checkout, wishes: Wishes, file: str) -> list[Step]:
+def _cloudbuild(checkout: Checkout, options: PipelineOptions, file: str) -> list[SetupStep]:
     owner, _, name = (checkout.repository or "OWNER/NAME").rpartition("/")
-    logs = Step(
+    logs = SetupStep(
         "Its log, and the source that `gcloud builds submit` stages",
         tuple(
             line
@@ -154,15 +154,15 @@ def _cloudbuild(checkout: Checkout, wishes: Wishes, file: str) -> list[Step]:
         ),
     )
     submit = f"gcloud builds submit --project=$PROJECT --config={shlex.quote(file)}"
-    start = Step("Train", (submit,))
-    if not wishes.push:
+    start = SetupStep("Train", (submit,))
+    if not options.push:
         return [logs, start]
-    trigger = Step(
-        f"Train at each push to {wishes.push}, once somebody approves",
+    trigger = SetupStep(
+        f"Train at each push to {options.push}, once somebody approves",
         (
             "gcloud builds triggers create github --project=$PROJECT --name=tpuctl \\",
             f"  --repo-owner={shlex.quote(owner)} --repo-name={shlex.quote(name)} \\",
-            f"  --branch-pattern={shlex.quote(f'^{wishes.push}$')} "
+            f"  --branch-pattern={shlex.quote(f'^{options.push}$')} "
             f"--build-config={shlex.quote(file)} \\",
             "  --service-account=projects/$PROJECT/serviceAccounts/$ACCOUNT \\",
             "  --require-approval",

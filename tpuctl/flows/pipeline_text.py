@@ -16,19 +16,19 @@ from tpuctl import assets
 from tpuctl.errors import Usage
 from tpuctl.model.stack import Stack
 
-__all__ = ["BUILD_HOURS", "Draft", "plain", "text_of", "yaml_scalar"]
+__all__ = ["MAX_BUILD_HOURS", "Draft", "require_plain", "text_of", "yaml_scalar"]
 
-LATE = 0.25  # hours that the end of a job may take beside its own
+SLACK_HOURS = 0.25  # hours that the end of a job may take beside its own
 PLACEHOLDER = re.compile(r"@([a-z_]+)@")
-ALONE = re.compile(r"( *(?:- )?)@([a-z_]+)@")
+WHOLE_LINE = re.compile(r"( *(?:- )?)@([a-z_]+)@")
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 CRON = re.compile(r"\S+( \S+){4}")
 # GitHub's tokens are good for an hour: no step follows for longer. The first job has to bring the
 # TPU up as well, within the 6 hours that GitHub gives a job.
-PART, PARTS_FIRST, PARTS = 50, 5, 6
-QUEUED_PARTS_FIRST, QUEUED_PATIENCE, PATIENCE = 1, 240, 60
-GITLAB_PART = 150  # minutes of the three hours for which GitLab's token is good
-BUILD_HOURS = 24.0  # of Cloud Build, at most
+PART_MINUTES, FIRST_JOB_PARTS, JOB_PARTS = 50, 5, 6
+QUEUED_FIRST_JOB_PARTS, QUEUED_WAIT_MINUTES, WAIT_MINUTES = 1, 240, 60
+GITLAB_PART_MINUTES = 150  # minutes of the three hours for which GitLab's token is good
+MAX_BUILD_HOURS = 24.0  # of Cloud Build, at most
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Draft:
     stack: Stack
     stack_file: str  # as it is typed
     values: Mapping[str, str]
-    checked: str  # the arguments of `check` for what is run; empty: only the stack file is
+    check_arguments: str  # the arguments of `check` for what is run; empty: only the stack file is
     hours: float
     push: str = ""  # a branch whose pushes train
     schedule: str = ""
-    is_apart: bool = False  # another file includes it, whose stages it needs
+    is_included: bool = False  # another file includes it, whose stages it needs
 
 
 def text_of(system: str, draft: Draft) -> str:
@@ -51,7 +51,7 @@ def text_of(system: str, draft: Draft) -> str:
     return filler(draft) + "\n"
 
 
-def plain(text: str, where: str) -> str:
+def require_plain(text: str, where: str) -> str:
     """The same. Raises Usage where it has what no line can have."""
     if CONTROL.search(text):
         raise Usage(
@@ -69,29 +69,33 @@ def plain(text: str, where: str) -> str:
 def _github(draft: Draft) -> str:
     values = {name: _literal(value) for name, value in draft.values.items()}
     check = _literal(
-        f"tpuctl check {draft.checked} --format github" if draft.checked else "tpuctl check"
+        f"tpuctl check {draft.check_arguments} --format github"
+        if draft.check_arguments
+        else "tpuctl check"
     )
     is_queued = draft.stack.queue is not None
-    first = QUEUED_PARTS_FIRST if is_queued else PARTS_FIRST
-    parts = math.ceil((draft.hours + LATE) * 60 / PART)
+    first = QUEUED_FIRST_JOB_PARTS if is_queued else FIRST_JOB_PARTS
+    parts = math.ceil((draft.hours + SLACK_HOURS) * 60 / PART_MINUTES)
     sizes = [min(parts, first)]
     while sum(sizes) < parts:
-        sizes.append(min(PARTS, parts - sum(sizes)))
+        sizes.append(min(JOB_PARTS, parts - sum(sizes)))
     names = ["train", *(f"train-{number}" for number in range(2, len(sizes) + 1))]
     values["install"] = _fill("github/install.yml", values)
     values["sign_in"] = _sign_in("", "")
     more = []
     for before, name, size in zip(names, names[1:], sizes[1:], strict=False):
         needed = ["train"] if before == "train" else ["train", before]
-        follow = _follows(size, "needs.train.outputs.job", f"needs.{before}.outputs.next")
-        mine = {"name": name, "needed": ", ".join(needed), "previous": before}
-        mine |= {"last": str(size), "follow": follow}
-        more.append(_fill("github/more.yml", values | mine))
+        follow = _follow_steps(size, "needs.train.outputs.job", f"needs.{before}.outputs.next")
+        job_values = {"name": name, "needed": ", ".join(needed), "previous": before}
+        job_values |= {"last": str(size), "follow": follow}
+        more.append(_fill("github/more.yml", values | job_values))
     triggers = []
     if draft.schedule:
         triggers.append(f'schedule:\n  - cron: "{_cron(draft.schedule)}" # UTC')
     if draft.push:
-        triggers.append(f"push:\n  branches: [{yaml_scalar(plain(draft.push, '--on-push'))}]")
+        triggers.append(
+            f"push:\n  branches: [{yaml_scalar(require_plain(draft.push, '--on-push'))}]"
+        )
     return _fill(
         "github/workflow.yml",
         values
@@ -99,19 +103,19 @@ def _github(draft: Draft) -> str:
             "check": check,
             "triggers": "\n".join(triggers),
             "last": str(sizes[0]),
-            "follow": _follows(sizes[0], "steps.start.outputs.JOB_ID", ""),
-            "patience": str(QUEUED_PATIENCE if is_queued else PATIENCE),
+            "follow": _follow_steps(sizes[0], "steps.start.outputs.JOB_ID", ""),
+            "patience": str(QUEUED_WAIT_MINUTES if is_queued else WAIT_MINUTES),
             "more": "\n\n".join(more),
             "trained": ", ".join(names),
             "final": names[-1],
-            "ending": _ending("github", ".yml", values, draft.stack),
+            "ending": _final_steps("github", ".yml", values, draft.stack),
         },
     )
 
 
-def _follows(count: int, job: str, start: str) -> str:
+def _follow_steps(count: int, job: str, start: str) -> str:
     """So many steps that follow the job, each with a token of its own; skipped at its end."""
-    found = []
+    steps = []
     for number in range(1, count + 1):
         before = f"steps.follow-{number - 1}.outputs"
         condition = f"if: {before}.JOB_STATE == 'running'" if number > 1 else ""
@@ -122,10 +126,10 @@ def _follows(count: int, job: str, start: str) -> str:
             "condition": condition,
             "job": _expression(job),
             "from": _expression(origin) if origin else '""',
-            "part": f"{PART}m",
+            "part": f"{PART_MINUTES}m",
         }
-        found.append(_fill("github/follow.yml", values))
-    return "\n".join(found)
+        steps.append(_fill("github/follow.yml", values))
+    return "\n".join(steps)
 
 
 def _sign_in(again: str, condition: str) -> str:
@@ -146,39 +150,41 @@ def _literal(text: str) -> str:
 
 def _gitlab(draft: Draft) -> str:
     values = dict(draft.values)
-    stages = [f"{'tpu-' if draft.is_apart else ''}{name}" for name in ("check", "train", "down")]
-    parts = math.ceil((draft.hours + LATE) * 60 / GITLAB_PART)
+    stages = [f"{'tpu-' if draft.is_included else ''}{name}" for name in ("check", "train", "down")]
+    parts = math.ceil((draft.hours + SLACK_HOURS) * 60 / GITLAB_PART_MINUTES)
     names = ["tpu-train", *(f"tpu-train-{number}" for number in range(2, parts + 1))]
     values["train_stage"] = stages[1]
-    values["part"] = f"{GITLAB_PART}m"
+    values["part"] = f"{GITLAB_PART_MINUTES}m"
     more = []
     cut_off = _fill("gitlab/cut-off.yml", values)
     for before, name in pairwise(names):
-        mine = {"name": name, "previous": before, "cut_off": cut_off if name == names[-1] else ""}
-        more.append(_fill("gitlab/more.yml", values | mine))
+        job_values = {
+            "name": name,
+            "previous": before,
+            "cut_off": cut_off if name == names[-1] else "",
+        }
+        more.append(_fill("gitlab/more.yml", values | job_values))
     push = ""
     if draft.push:
-        wanted = json.dumps(plain(draft.push, "--on-push"))
-        push = f'- if: $CI_PIPELINE_SOURCE == "push" && $CI_COMMIT_BRANCH == {wanted}'
-    check = f"tpuctl check {draft.checked}".rstrip()
-    quality = (
-        f'tpuctl check {draft.checked} --format gitlab > "$CI_PROJECT_DIR/quality.json" || true\n'
-    )
+        branch = json.dumps(require_plain(draft.push, "--on-push"))
+        push = f'- if: $CI_PIPELINE_SOURCE == "push" && $CI_COMMIT_BRANCH == {branch}'
+    check = f"tpuctl check {draft.check_arguments}".rstrip()
+    quality = f'{check} --format gitlab > "$CI_PROJECT_DIR/quality.json" || true\n'
     report = "artifacts:\n  when: always\n  reports:\n    codequality: quality.json"
     return _fill(
         "gitlab/pipeline.yml",
         values
         | {
-            "stages": "" if draft.is_apart else f"stages: [{', '.join(stages)}]",
+            "stages": "" if draft.is_included else f"stages: [{', '.join(stages)}]",
             "cut_off": cut_off if len(names) == 1 else "",
             "check_stage": stages[0],
             "down_stage": stages[2],
-            "check": f"{quality}{check}" if draft.checked else check,
-            "quality": report if draft.checked else "",
+            "check": f"{quality}{check}" if draft.check_arguments else check,
+            "quality": report if draft.check_arguments else "",
             "push": push,
             "push_always": f"{push}\n  when: always" if push else "",
             "more": "\n\n".join(more),
-            "ending": _ending("gitlab", ".yml", values, draft.stack),
+            "ending": _final_steps("gitlab", ".yml", values, draft.stack),
         },
     )
 
@@ -193,9 +199,11 @@ def _cloudbuild(draft: Draft) -> str:
         "cloudbuild/build.yaml",
         values
         | {
-            "seconds": str(round(min(draft.hours + 2, BUILD_HOURS) * 3600)),
-            "check": f"tpuctl check {draft.checked}" if draft.checked else "tpuctl check",
-            "ending": _ending("cloudbuild", ".yaml", values, draft.stack, between="\n"),
+            "seconds": str(round(min(draft.hours + 2, MAX_BUILD_HOURS) * 3600)),
+            "check": f"tpuctl check {draft.check_arguments}"
+            if draft.check_arguments
+            else "tpuctl check",
+            "ending": _final_steps("cloudbuild", ".yaml", values, draft.stack, between="\n"),
         },
     )
 
@@ -203,7 +211,7 @@ def _cloudbuild(draft: Draft) -> str:
 # Templates --------------------------------------------------------------------------------------
 
 
-def _ending(
+def _final_steps(
     system: str, suffix: str, values: Mapping[str, str], stack: Stack, between: str = ""
 ) -> str:
     """The stack goes first, since it costs; unless its bucket goes too, with all records."""
@@ -215,18 +223,20 @@ def _fill(name: str, values: Mapping[str, str]) -> str:
     """A template with its placeholders filled, without the empty line after one that is none."""
     lines: list[str] = []
     for line in (assets.templates() / "ci" / name).read_text("utf-8").splitlines():
-        alone = ALONE.fullmatch(line)
-        if alone is None:
-            lines.append(PLACEHOLDER.sub(lambda found: values[found[1]], line))
-        elif values[alone[2]]:
-            margin = " " * len(alone[1])
-            several = values[alone[2]].split("\n")
-            lines.append(alone[1] + several[0])
-            lines += [f"{margin}{one}" if one else "" for one in several[1:]]
+        whole_line = WHOLE_LINE.fullmatch(line)
+        if whole_line is None:
+            lines.append(PLACEHOLDER.sub(lambda match: values[match[1]], line))
+        elif values[whole_line[2]]:
+            margin = " " * len(whole_line[1])
+            value_lines = values[whole_line[2]].split("\n")
+            lines.append(whole_line[1] + value_lines[0])
+            lines += [f"{margin}{extra}" if extra else "" for extra in value_lines[1:]]
         elif not lines or not lines[-1]:
             lines.append("@")  # with the empty line after it, this one goes
-    kept = [one for one, before in zip(lines, ["", *lines], strict=False) if one or before != "@"]
-    return "\n".join(one for one in kept if one != "@")
+    remaining = [
+        line for line, before in zip(lines, ["", *lines], strict=False) if line or before != "@"
+    ]
+    return "\n".join(line for line in remaining if line != "@")
 
 
 def yaml_scalar(text: str) -> str:

@@ -15,15 +15,15 @@ from pathlib import Path
 
 from tpuctl.errors import Conflict, TpuctlError, Usage
 from tpuctl.flows.git_checkout import Checkout
-from tpuctl.flows.pipeline_text import BUILD_HOURS, Draft, plain, text_of, yaml_scalar
+from tpuctl.flows.pipeline_text import MAX_BUILD_HOURS, Draft, require_plain, text_of, yaml_scalar
 from tpuctl.model.stack import Stack, load_stack
 from tpuctl.version import __version__
 
-__all__ = ["SYSTEMS", "Pipeline", "System", "Wishes", "place", "render", "write"]
+__all__ = ["SYSTEMS", "Pipeline", "PipelineOptions", "System", "output_path", "render", "write"]
 
-SCRIPT = "SCRIPT.py"  # what stands where no script can be guessed
+SCRIPT_PLACEHOLDER = "SCRIPT.py"  # what stands where no script can be guessed
 GUESSES = ("pretrain.py", "train.py", "main.py")
-USUAL_HOURS = 4.0
+DEFAULT_HOURS = 4.0
 ACCOUNT = re.compile(r"[\w.-]+@[\w.-]+")
 POOL = r"projects/\w+/locations/global/workloadIdentityPools/[\w-]+"
 PROVIDER = re.compile(rf"{POOL}/providers/[\w-]+")
@@ -36,12 +36,12 @@ class System:
     name: str
     title: str
     file: str
-    elsewhere: str = ""
+    fallback_file: str = ""
 
 
 SYSTEMS = {
-    one.name: one
-    for one in (
+    system.name: system
+    for system in (
         System("github", "GitHub Actions", ".github/workflows/tpu.yml"),
         System("gitlab", "GitLab CI", ".gitlab-ci.yml", ".gitlab/tpu.yml"),
         System("cloudbuild", "Cloud Build", "cloudbuild.yaml"),
@@ -50,10 +50,10 @@ SYSTEMS = {
 
 
 @dataclass(frozen=True)
-class Wishes:
+class PipelineOptions:
     """What was asked for; what was not is guessed."""
 
-    words: tuple[str, ...] = ()  # after `tpuctl run`: a script with --, or -m, or -- alone
+    run_arguments: tuple[str, ...] = ()  # after `tpuctl run`: a script with --, or -m, or -- alone
     account: str = ""
     provider: str = ""
     push: str = ""  # a branch whose pushes train
@@ -72,30 +72,30 @@ class Pipeline:
     text: str
     account: str
     provider: str
-    fill_in: Mapping[str, str]  # what stands in it for something unknown, and what that is
+    placeholders: Mapping[str, str]  # what stands in it for something unknown, and what that is
     hours: float
 
 
 # Where ------------------------------------------------------------------------------------------
 
 
-def place(system: System, checkout: Checkout, output: Path | None) -> Path:
+def output_path(system: System, checkout: Checkout, output: Path | None) -> Path:
     """The file to write. Raises Conflict where it is there already."""
-    names = [system.file, *filter(None, [system.elsewhere])]
+    names = [system.file, *filter(None, [system.fallback_file])]
     files = [output] if output is not None else [checkout.root / name for name in names]
     free = [file for file in files if not (file.exists() or file.is_symlink())]
     if free:
         return free[0]
-    other = {
+    alternative = {
         "github": "--output .github/workflows/train.yml",
         "gitlab": "--output .gitlab/train.yml",
         "cloudbuild": "--output cloudbuild-tpu.yaml",
     }[system.name]
     raise Conflict(
         "Nothing is overwritten",
-        f"{_shown(files[-1])} exists",
+        f"{_display_path(files[-1])} exists",
         hint="Write it elsewhere, or see what would be written:\n"
-        f"    tpuctl ci {system.name} {other}\n    tpuctl ci {system.name} --print",
+        f"    tpuctl ci {system.name} {alternative}\n    tpuctl ci {system.name} --print",
         where="--output" if output is not None else "",
     )
 
@@ -109,7 +109,7 @@ def write(file: Path, text: str) -> None:
     except FileExistsError:
         raise Conflict(
             "Nothing is overwritten",
-            f"{_shown(file)} exists",
+            f"{_display_path(file)} exists",
             hint="Move it away first, or write to another place with --output.",
         ) from None
     except OSError as error:
@@ -120,7 +120,7 @@ def write(file: Path, text: str) -> None:
         ) from error
 
 
-def _shown(file: Path) -> str:
+def _display_path(file: Path) -> str:
     here = Path.cwd()
     return str(file.relative_to(here) if file.is_relative_to(here) else file)
 
@@ -129,17 +129,22 @@ def _shown(file: Path) -> str:
 
 
 def render(
-    system: System, stack_file: Path, wishes: Wishes, checkout: Checkout, *, is_apart: bool
+    system: System,
+    stack_file: Path,
+    options: PipelineOptions,
+    checkout: Checkout,
+    *,
+    is_included: bool,
 ) -> Pipeline:
     """The pipeline's text. `is_apart` says that another file includes it. Raises Usage."""
     stack = load_stack(stack_file)
     _require_name(stack, stack_file)
-    hours = _hours(wishes, stack, system)
-    account, provider = _account(wishes, stack), _provider(wishes, stack, system)
-    words, is_known = (wishes.words, True) if wishes.words else _guess()
-    command = shlex.join(plain(word, "after --") for word in words)
+    hours = _hours(options, stack, system)
+    account, provider = _account(options, stack), _provider(options, stack, system)
+    words, is_known = (options.run_arguments, True) if options.run_arguments else _guess_script()
+    command = shlex.join(require_plain(word, "after --") for word in words)
     typed = _relative(stack_file, checkout)
-    folder = plain(checkout.inside or ".", "the folder's name")
+    folder = require_plain(checkout.inside or ".", "the folder's name")
     values = {
         "stack": stack.name,
         "project": stack.project,
@@ -147,7 +152,7 @@ def render(
         "provider": provider,
         "command": command,
         "limit": _limit(hours),
-        "pip": _pip(wishes),
+        "pip": _pip(options),
         "folder": yaml_scalar(folder),
         "folder_shell": shlex.quote(folder),
         "variables": f"TPUCTL_STACK_FILE: {yaml_scalar(typed)}",
@@ -156,19 +161,19 @@ def render(
         stack,
         typed,
         values,
-        _checked(words),
+        _check_arguments(words),
         hours,
-        wishes.push,
-        wishes.schedule,
-        is_apart,
+        options.push,
+        options.schedule,
+        is_included,
     )
     text = text_of(system.name, draft)
-    fill_in = {}
+    placeholders = {}
     if "PROJECT_NUMBER" in provider and system.name != "cloudbuild":
-        fill_in["PROJECT_NUMBER"] = f"the number of project {stack.project}"
+        placeholders["PROJECT_NUMBER"] = f"the number of project {stack.project}"
     if not is_known:
-        fill_in[SCRIPT] = "the script to run; tpuctl ci takes it as an argument"
-    return Pipeline(system, stack, text, account, provider, fill_in, hours)
+        placeholders[SCRIPT_PLACEHOLDER] = "the script to run; tpuctl ci takes it as an argument"
+    return Pipeline(system, stack, text, account, provider, placeholders, hours)
 
 
 def _require_name(stack: Stack, file: Path) -> None:
@@ -183,35 +188,39 @@ def _require_name(stack: Stack, file: Path) -> None:
 
 def _relative(stack_file: Path, checkout: Checkout) -> str:
     """The stack file's place seen from here, as it is in any checkout."""
-    whole = stack_file.resolve()
-    if not whole.is_relative_to(checkout.root):
+    absolute = stack_file.resolve()
+    if not absolute.is_relative_to(checkout.root):
         raise Usage(
             "Not in the repository",
             f"{stack_file} is not below {checkout.root}",
             hint="Pipelines see what is committed: put it there.",
             where="--stack-file",
         )
-    found = Path(os.path.relpath(whole, Path.cwd())).as_posix()
-    return plain(found, "--stack-file")
+    relative = Path(os.path.relpath(absolute, Path.cwd())).as_posix()
+    return require_plain(relative, "--stack-file")
 
 
-def _hours(wishes: Wishes, stack: Stack, system: System) -> float:
-    most = 22.0 if system.name == "cloudbuild" else 24.0 * 14
-    hours = wishes.hours or min(stack.file.limits.max_hours or USUAL_HOURS, most)
-    if not 0 < hours <= most:
-        because = f"a build ends after {BUILD_HOURS:g}" if most < BUILD_HOURS else "that is long"
+def _hours(options: PipelineOptions, stack: Stack, system: System) -> float:
+    max_hours = 22.0 if system.name == "cloudbuild" else 24.0 * 14
+    hours = options.hours or min(stack.file.limits.max_hours or DEFAULT_HOURS, max_hours)
+    if not 0 < hours <= max_hours:
+        because = (
+            f"a build ends after {MAX_BUILD_HOURS:g}"
+            if max_hours < MAX_BUILD_HOURS
+            else "that is long"
+        )
         raise Usage(
             "Invalid value",
             f"--hours cannot be {hours:g}: {because}",
-            hint=f"At most {most:g}. For longer, start the job by hand with\n"
+            hint=f"At most {max_hours:g}. For longer, start the job by hand with\n"
             "    tpuctl run --detach",
             where="--hours",
         )
     return hours
 
 
-def _account(wishes: Wishes, stack: Stack) -> str:
-    account = wishes.account or f"tpuctl-ci@{stack.project}.iam.gserviceaccount.com"
+def _account(options: PipelineOptions, stack: Stack) -> str:
+    account = options.account or f"tpuctl-ci@{stack.project}.iam.gserviceaccount.com"
     if not ACCOUNT.fullmatch(account):
         raise Usage(
             "Invalid value",
@@ -222,9 +231,9 @@ def _account(wishes: Wishes, stack: Stack) -> str:
     return account
 
 
-def _provider(wishes: Wishes, stack: Stack, system: System) -> str:
+def _provider(options: PipelineOptions, stack: Stack, system: System) -> str:
     usual = f"projects/PROJECT_NUMBER/locations/global/workloadIdentityPools/{system.name}"
-    provider = wishes.provider or f"{usual}/providers/{stack.name[:32].rstrip('-')}"
+    provider = options.provider or f"{usual}/providers/{stack.name[:32].rstrip('-')}"
     if not PROVIDER.fullmatch(provider):
         raise Usage(
             "Invalid value",
@@ -236,43 +245,45 @@ def _provider(wishes: Wishes, stack: Stack, system: System) -> str:
     return provider
 
 
-def _guess() -> tuple[tuple[str, ...], bool]:
+def _guess_script() -> tuple[tuple[str, ...], bool]:
     """The one script in this folder, or in one right below, that looks like a training."""
     for name in GUESSES:
-        found = sorted(path for path in (*Path().glob(name), *Path().glob(f"*/{name}")))
-        if len(found) == 1:
-            return (str(found[0]),), True
-    return (SCRIPT,), False
+        scripts = sorted(path for path in (*Path().glob(name), *Path().glob(f"*/{name}")))
+        if len(scripts) == 1:
+            return (str(scripts[0]),), True
+    return (SCRIPT_PLACEHOLDER,), False
 
 
-def _checked(words: Sequence[str]) -> str:
+def _check_arguments(words: Sequence[str]) -> str:
     """The arguments of `check` for what is run; empty where only the stack file can be checked."""
-    own = words[: words.index("--")] if "--" in words else words
-    return shlex.join(own)
+    program_words = words[: words.index("--")] if "--" in words else words
+    return shlex.join(program_words)
 
 
 def _limit(hours: float) -> str:
     return f"{hours:g}h" if hours == int(hours) else f"{max(1, round(hours * 60))}m"
 
 
-def _pip(wishes: Wishes) -> str:
+def _pip(options: PipelineOptions) -> str:
     """Its own dependencies have their hashes in it; its own can only come from outside."""
-    wanted = plain(wishes.install or f"tpuctl=={__version__}", "--install")
+    requirement = require_plain(options.install or f"tpuctl=={__version__}", "--install")
     lock = "from tpuctl import assets; print(assets.runtime_lock())"
     lines = []
-    if wishes.hash:
-        if not re.fullmatch(r"sha256:[0-9a-f]{64}", wishes.hash):
+    if options.hash:
+        if not re.fullmatch(r"sha256:[0-9a-f]{64}", options.hash):
             raise Usage(
                 "Invalid value",
-                f"--hash cannot be {wishes.hash}",
+                f"--hash cannot be {options.hash}",
                 hint="It is that of the wheel, as sha256: and 64 digits. See it with\n"
                 "    pip hash tpuctl-*.whl",
                 where="--hash",
             )
-        lines.append(f"echo {shlex.quote(f'{wanted} --hash={wishes.hash}')} > /tmp/tpuctl.txt")
+        lines.append(
+            f"echo {shlex.quote(f'{requirement} --hash={options.hash}')} > /tmp/tpuctl.txt"
+        )
         lines.append("python -m pip install --no-deps --require-hashes -r /tmp/tpuctl.txt")
     else:
-        lines.append(f"python -m pip install --no-deps {shlex.quote(wanted)}")
+        lines.append(f"python -m pip install --no-deps {shlex.quote(requirement)}")
     lines.append(f"lock=$(python -c '{lock}')")
     lines.append('python -m pip install --require-hashes -r "$lock"')
     return "\n".join(lines)

@@ -12,9 +12,9 @@ from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.resource import Resource
 from tpuctl.errors import Diagnostic, TpuctlError
 from tpuctl.flows.context import Context
-from tpuctl.flows.controller_recovery import plan_of_controller
-from tpuctl.flows.inventory import look
-from tpuctl.flows.permissions import permitted
+from tpuctl.flows.controller_recovery import recovery_plan
+from tpuctl.flows.inventory import list_resources
+from tpuctl.flows.permissions import require_permissions
 from tpuctl.flows.quota import read_limits, read_region, report_of
 from tpuctl.flows.zones import home_zone
 from tpuctl.model.cost import Cost
@@ -31,7 +31,7 @@ from tpuctl.resources.disk import DataDisk
 from tpuctl.resources.secret_grants import forgotten_secrets
 from tpuctl.resources.tpu_node_v1 import announcement
 
-__all__ = ["Prepared", "access_warnings", "plan", "prepare_up", "sources_of"]
+__all__ = ["Prepared", "access_warnings", "allowed_sources", "plan", "prepare_up"]
 
 TUNNEL = "iap.tunnelInstances.accessViaIAP"
 ROLE = "roles/iap.tunnelResourceAccessor"
@@ -59,10 +59,11 @@ class Prepared:
         return costs_elsewhere(self.stack)
 
     @property
-    def asks_for_closed_node(self) -> bool:
+    def creates_tpu_node(self) -> bool:
         """Whether a TPU node is to be made, which Google does for few projects any more."""
         return any(
-            one.action is Action.CREATE and one.address.startswith("tpu/") for one in self.plan
+            change.action is Action.CREATE and change.address.startswith("tpu/")
+            for change in self.plan
         )
 
 
@@ -75,12 +76,12 @@ async def plan(context: Context, zone: str | None = None) -> Prepared:
     stack, cloud, keys = context.stack, context.cloud, context.keys
     stack.require_makeable()
     if context.controller is not None:
-        return Prepared(stack, *await plan_of_controller(stack, cloud, keys.public_lines))
-    sources = await sources_of(stack, cloud)
-    asking = prepare_up(stack, cloud, sources=sources, public_key=keys.public_lines, zone=zone)
-    prepared = await permitted(stack, cloud, asking)
+        return Prepared(stack, *await recovery_plan(stack, cloud, keys.public_lines))
+    sources = await allowed_sources(stack, cloud)
+    preparing = prepare_up(stack, cloud, sources=sources, public_key=keys.public_lines, zone=zone)
+    prepared = await require_permissions(stack, cloud, preparing)
     warnings = await access_warnings(stack, cloud, prepared.plan)
-    if zone is None and prepared.asks_for_closed_node:
+    if zone is None and prepared.creates_tpu_node:
         context.emit(Warned(announcement(prepared.stack)))
     for warning in (*warnings, *prepared.quota.shortfalls):
         context.emit(Warned(warning))
@@ -110,8 +111,8 @@ async def prepare_up(
     limits = asyncio.create_task(read_limits(stack, cloud)) if zone is None else None
     region = None
     try:
-        in_project = await look(
-            cloud, stack.project, stack=stack.name, of=may_have, others=zone is None
+        in_project = await list_resources(
+            cloud, stack.project, stack=stack.name, include=may_have, other_nodes=zone is None
         )
         of_stack = [item for item in in_project if item.stack == stack.name]
         here = stack.in_zone(zone or home_zone(stack, of_stack))
@@ -136,26 +137,28 @@ async def prepare_up(
                 task.cancel()  # where it has not ended, nobody needs its answer any more
 
 
-async def sources_of(stack: Stack, cloud: Cloud) -> tuple[str, ...]:
+async def allowed_sources(stack: Stack, cloud: Cloud) -> tuple[str, ...]:
     """The address ranges that the stack's firewall rule lets in.
 
     The ranges that the file names, else this machine's own address; with IAP its relay's alone.
     """
-    wanted = stack.file.network
-    if wanted.ssh == "iap":
+    network = stack.file.network
+    if network.ssh == "iap":
         return (RANGE,)
-    return wanted.allow_from or (await own_address_range(cloud.endpoint),)
+    return network.allow_from or (await own_address_range(cloud.endpoint),)
 
 
 async def access_warnings(stack: Stack, cloud: Cloud, plan: Plan) -> Sequence[Diagnostic]:
     """What a plan that makes machines without external addresses should be known to mean."""
-    makes = any(one.action is Action.CREATE and kind_of(one.address).has_ssh for one in plan)
+    makes = any(
+        change.action is Action.CREATE and kind_of(change.address).has_ssh for change in plan
+    )
     if stack.file.network.ssh == "external" or not makes:
         return ()
-    found = [_without_addresses(stack)]
+    warnings = [_without_addresses(stack)]
     if stack.file.network.ssh == "iap" and not await _may_tunnel(stack, cloud):
-        found.append(_without_role(stack))
-    return found
+        warnings.append(_without_role(stack))
+    return warnings
 
 
 def _without_addresses(stack: Stack) -> Diagnostic:

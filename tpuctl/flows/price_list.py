@@ -13,8 +13,8 @@ from tpuctl.model.price_list import PriceList, Sku
 
 __all__ = ["read_price_list"]
 
-PAGE = 5000  # the most that it gives at once
-SECONDS = 60.0
+PAGE_SIZE = 5000  # the most that it gives at once
+TIMEOUT_SECONDS = 60.0
 GROUP = "TPU"
 
 
@@ -26,31 +26,31 @@ async def read_price_list(cloud: Cloud, services: Iterable[str], emit: Emit) -> 
     client = cloud.client("catalog")
     found: list[Sku] = []
     count = 0
-    with step(emit, "Google's list of prices", "read") as told:
+    with step(emit, "Google's list of prices", "read") as progress:
         for service in sorted(set(services)):
             token = ""
             while True:
                 request = {
                     "parent": service,
                     "currency_code": "USD",
-                    "page_size": PAGE,
+                    "page_size": PAGE_SIZE,
                     "page_token": token,
                 }
                 page = await cloud.call(
-                    "the list of prices", client.list_skus, request=request, timeout=SECONDS
+                    "the list of prices", client.list_skus, request=request, timeout=TIMEOUT_SECONDS
                 )
                 rows = list(page.skus)
-                found += (_sku(service, row) for row in rows if _is_of_tpus(row))
+                found += (_sku(service, row) for row in rows if _is_tpu(row))
                 count += len(rows)
-                told.report(f"{count:,} rows, {len(found):,} of TPUs")
+                progress.report(f"{count:,} rows, {len(found):,} of TPUs")
                 token = page.next_page_token
                 if not token:
                     break
-        told.result = f"{len(found):,} rows of TPUs"
+        progress.result = f"{len(found):,} rows of TPUs"
     return PriceList(found, datetime.now(UTC).date().isoformat())
 
 
-def _is_of_tpus(row: Any) -> bool:
+def _is_tpu(row: Any) -> bool:
     return bool(row.category.resource_group == GROUP)
 
 

@@ -20,7 +20,7 @@ from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.step import step
 from tpuctl.errors import Conflict, NotFound, TpuctlError
-from tpuctl.flows.inventory import look
+from tpuctl.flows.inventory import list_resources
 from tpuctl.model.events import Emit
 from tpuctl.model.inventory import Found, with_requests
 from tpuctl.model.plan import Action, Plan
@@ -32,16 +32,16 @@ from tpuctl.resources.composition import kind_of
 __all__ = [
     "Limits",
     "adds_nodes",
+    "name_words",
     "read_limits",
     "read_region",
     "read_room",
     "report_of",
-    "words_of",
 ]
 
-SECONDS = 15.0  # a plan waits no longer for what only informs
-MOST_PAGES = 20
-FLOATING = ("spot", "preemptible", "flex-start")
+TIMEOUT_SECONDS = 15.0  # a plan waits no longer for what only informs
+MAX_PAGES = 20
+PREEMPTIBLE_CAPACITY = ("spot", "preemptible", "flex-start")
 UNLIMITED = -1
 WORD = re.compile(r"V\d+[A-Za-z]|[A-Z][a-z]+")  # TPUV5sPreemptibleLitepod: V5s, Preemptible, …
 LIMIT = re.compile(r"TPU(\w+)PerProjectPer(?:Zone|Region)ForTPUAPI")
@@ -57,23 +57,23 @@ class Limits:
 
 async def read_limits(stack: Stack, cloud: Cloud) -> Limits:
     """The limits that the stack's nodes count against in each of its zones. Raises nothing."""
-    wanted = quota_limits(stack.accelerator, stack.file.tpu.capacity in FLOATING)
+    limits = quota_limits(stack.accelerator, stack.file.tpu.capacity in PREEMPTIBLE_CAPACITY)
     try:
-        return Limits(await _limits(cloud, stack.project, wanted, stack.zones))
+        return Limits(await _limits(cloud, stack.project, limits, stack.zones))
     except TpuctlError as error:
         return Limits(problem=f"quota of Cloud TPU could not be read: {_reason(error)}")
 
 
 async def _limits(
-    cloud: Cloud, project: str, wanted: Iterable[QuotaLimit], zones: Iterable[str]
+    cloud: Cloud, project: str, limits: Iterable[QuotaLimit], zones: Iterable[str]
 ) -> dict[tuple[str, str], float | None]:
     """How much is allowed, by the id of the limit and the place. Raises TpuctlError."""
     path = f"/v1beta1/projects/{quote(project)}/services/tpu.googleapis.com"
 
-    def listed(**options: Any) -> list[Any]:
+    def list_metrics(**options: Any) -> list[Any]:
         metrics: list[Any] = []
         query: dict[str, str] = {}
-        for _ in range(MOST_PAGES):
+        for _ in range(MAX_PAGES):
             answer = cloud.client("rest").call(
                 "GET", "serviceusage", f"{path}/consumerQuotaMetrics", query=query, **options
             )
@@ -84,7 +84,7 @@ async def _limits(
         return metrics
 
     try:
-        metrics = await cloud.call("the quota of Cloud TPU", listed, timeout=SECONDS)
+        metrics = await cloud.call("the quota of Cloud TPU", list_metrics, timeout=TIMEOUT_SECONDS)
     except Conflict as error:  # Service Usage says it by a status of its own
         if "is not enabled" not in str(error):
             raise
@@ -94,7 +94,7 @@ async def _limits(
             hint="Enable it; then there is a quota to look at:\n"
             f"    gcloud services enable tpu.googleapis.com --project={project}",
         ) from error
-    return dict(_allowed(metrics, wanted, tuple(zones)))
+    return dict(_allowed(metrics, limits, tuple(zones)))
 
 
 async def read_room(
@@ -105,37 +105,41 @@ async def read_room(
     Raises TpuctlError where the limits of Cloud TPU, or what counts against them, may not be read.
     """
     places = tuple(zones)
-    wanted = [limit for spot in (False, True) for limit in quota_limits(accelerator, spot)]
-    with step(emit, f"quota of {cloud.project}", "read") as told:
-        allowed, found, regions = await asyncio.gather(
-            _limits(cloud, cloud.project, wanted, places),
-            look(
+    limits = [limit for spot in (False, True) for limit in quota_limits(accelerator, spot)]
+    with step(emit, f"quota of {cloud.project}", "read") as progress:
+        allowed, resources, regions = await asyncio.gather(
+            _limits(cloud, cloud.project, limits, places),
+            list_resources(
                 cloud,
                 cloud.project,
-                of=lambda kind: kind.is_tpu,
-                others=True,
+                include=lambda kind: kind.is_tpu,
+                other_nodes=True,
                 must_exist=True,
             ),
             _regions(cloud),
         )
-        told.result = f"{len(places)} zones"
+        progress.result = f"{len(places)} zones"
     counted, problem = ({}, regions) if isinstance(regions, str) else (regions, "")
-    return rooms_of(accelerator, places, with_requests(found), allowed, counted), problem
+    return rooms_of(accelerator, places, with_requests(resources), allowed, counted), problem
 
 
 async def _regions(cloud: Cloud) -> dict[str, Region] | str:
     """What Compute Engine allows in every region, or why it does not say. Raises nothing."""
 
-    def listed(**options: Any) -> list[Any]:
+    def list_regions(**options: Any) -> list[Any]:
         return list(cloud.client("regions").list(project=cloud.project, **options))
 
     try:
-        found = await cloud.call("the quota of every region", listed, timeout=SECONDS)
+        regions = await cloud.call(
+            "the quota of every region", list_regions, timeout=TIMEOUT_SECONDS
+        )
     except TpuctlError as error:
         return f"quota of Compute Engine could not be read: {_reason(error)}"
     return {
-        one.name: Region(one.name, {each.metric: (each.limit, each.usage) for each in one.quotas})
-        for one in found
+        region.name: Region(
+            region.name, {each.metric: (each.limit, each.usage) for each in region.quotas}
+        )
+        for region in regions
     }
 
 
@@ -143,25 +147,27 @@ async def read_region(stack: Stack, cloud: Cloud) -> Region | str:
     """What Compute Engine allows in the region in use, or why it does not say. Raises nothing."""
     client = cloud.client("regions")
     try:
-        found = await cloud.call(
+        region = await cloud.call(
             f"the quota of {stack.region}",
             client.get,
             project=stack.project,
             region=stack.region,
-            timeout=SECONDS,
+            timeout=TIMEOUT_SECONDS,
         )
     except TpuctlError as error:
         return f"quota of Compute Engine could not be read: {_reason(error)}"
-    return Region(stack.region, {one.metric: (one.limit, one.usage) for one in found.quotas})
+    return Region(
+        stack.region, {quota.metric: (quota.limit, quota.usage) for quota in region.quotas}
+    )
 
 
 def report_of(
-    stack: Stack, plan: Plan, found: Iterable[Found], limits: Limits, region: Region | str
+    stack: Stack, plan: Plan, resources: Iterable[Found], limits: Limits, region: Region | str
 ) -> QuotaReport:
     """What the plan counts against. `found` has every node and request of the project."""
     unread = [limits.problem] if limits.problem else []
     adds = adds_nodes(plan)
-    lines = list(tpu_lines(stack, plan, found, limits.allowed, adds_nodes=adds))
+    lines = list(tpu_lines(stack, plan, resources, limits.allowed, adds_nodes=adds))
     if isinstance(region, str):
         unread.append(region)
     else:
@@ -171,10 +177,10 @@ def report_of(
 
 def adds_nodes(plan: Plan) -> bool:
     """Whether the plan makes nodes, or asks for some."""
-    return any(one.action is Action.CREATE and kind_of(one.address).is_tpu for one in plan)
+    return any(change.action is Action.CREATE and kind_of(change.address).is_tpu for change in plan)
 
 
-def words_of(name: str) -> frozenset[str]:
+def name_words(name: str) -> frozenset[str]:
     """What a limit's id or a metric's name is made of, in whatever order."""
     match = LIMIT.fullmatch(name)
     if match is not None:
@@ -183,11 +189,11 @@ def words_of(name: str) -> frozenset[str]:
 
 
 def _allowed(
-    metrics: Iterable[Any], wanted: Iterable[QuotaLimit], zones: Iterable[str]
+    metrics: Iterable[Any], limits: Iterable[QuotaLimit], zones: Iterable[str]
 ) -> Iterable[tuple[tuple[str, str], float | None]]:
-    by_words = {words_of(one.get("metric", "")): one for one in metrics}
-    for limit in wanted:
-        metric = by_words.get(words_of(limit.id), {})
+    by_words = {name_words(metric.get("metric", "")): metric for metric in metrics}
+    for limit in limits:
+        metric = by_words.get(name_words(limit.id), {})
         for described in metric.get("consumerQuotaLimits", ()):
             if f"{{{limit.scope}}}" not in described.get("unit", ""):
                 continue

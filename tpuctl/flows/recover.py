@@ -17,16 +17,16 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.engine.planner import observe, plan_down
 from tpuctl.errors import Conflict, NoCapacity, NotFound, TpuctlError, Unreachable
 from tpuctl.flows.apply import apply_plan
-from tpuctl.flows.attempt_outcome import machines_of, why_ended
-from tpuctl.flows.attempts import announce, attempts_of, decide, was_stopped
+from tpuctl.flows.attempt_outcome import find_failure, inspect_machines
+from tpuctl.flows.attempts import claim_attempt, is_stop_requested, read_attempts, record_verdict
 from tpuctl.flows.context import Context
-from tpuctl.flows.follow import Ending, follow_attempt, tell_ending
-from tpuctl.flows.jobs import as_stopped
-from tpuctl.flows.local_liveness import unless_gone
-from tpuctl.flows.log_output import first_bytes, lines_of
+from tpuctl.flows.follow import AttemptResult, follow_attempt, report_result
+from tpuctl.flows.jobs import mark_stopped
+from tpuctl.flows.local_liveness import run_while_alive
+from tpuctl.flows.log_output import filter_lines, start_offsets
 from tpuctl.flows.plan import Prepared, plan
-from tpuctl.flows.submission import Submission, own_name, placed
-from tpuctl.flows.submit import start_attempt, tell_not_started
+from tpuctl.flows.submission import Submission, bind_to_nodes, user_at_host
+from tpuctl.flows.submit import record_not_started, start_attempt
 from tpuctl.flows.up import up
 from tpuctl.flows.workers import connections, nodes_of
 from tpuctl.jobs import launch
@@ -42,27 +42,27 @@ from tpuctl.resources.composition import kind_of
 
 __all__ = [
     "RecoveryAborted",
-    "bring_back",
-    "follow_to_the_end",
+    "follow_to_end",
     "remove_nodes",
-    "start_next",
+    "restore_stack",
+    "start_next_attempt",
     "submission_of",
 ]
 
-PAUSE = Backoff(first=5.0, most=300.0, factor=4.0)  # before another try of what is broken
-PATIENCE = GIVE_UP_SECONDS  # with machines that do not answer
-BEGIN_SECONDS = 120.0  # after which an attempt that was announced has begun, or never will
-REMOTE_SECONDS = 30.0  # between looks at a TPU node, whose end no machine tells
-GONE = ("", "PREEMPTED", "TERMINATED", "DELETING", "STOPPED", "STOPPING", "SUSPENDED")
-REUNIONS = 20  # how often machines are found again without a word of the job in between
+RETRY_BACKOFF = Backoff(first=5.0, most=300.0, factor=4.0)  # before another try of what is broken
+UNREACHABLE_SECONDS = GIVE_UP_SECONDS  # with machines that do not answer
+START_SECONDS = 120.0  # after which an attempt that was announced has begun, or never will
+NODE_POLL_SECONDS = 30.0  # between looks at a TPU node, whose end no machine tells
+GONE_STATES = ("", "PREEMPTED", "TERMINATED", "DELETING", "STOPPED", "STOPPING", "SUSPENDED")
+MAX_RECONNECTS = 20  # how often machines are found again without a word of the job in between
 CAPACITY_SECONDS = 6 * 3600.0  # for so long a node is asked for again where there is none
-CAPACITY = Backoff(first=30.0, most=600.0, factor=1.6)
-MENDING_SECONDS = 2 * 3600.0  # of maintenance
-MENDING = Backoff(first=1.0, most=30.0, factor=1.5)
-BEYOND_REPAIR = "UNKNOWN"  # "unknown state after a failed repair"
+CAPACITY_BACKOFF = Backoff(first=30.0, most=600.0, factor=1.6)
+MAINTENANCE_SECONDS = 2 * 3600.0  # of maintenance
+MAINTENANCE_BACKOFF = Backoff(first=1.0, most=30.0, factor=1.5)
+REPAIR_FAILED = "UNKNOWN"  # "unknown state after a failed repair"
 
 
-async def follow_to_the_end(
+async def follow_to_end(
     context: Context,
     record: JobRecord,
     *,
@@ -80,72 +80,76 @@ async def follow_to_the_end(
     preemptions is spent. Cancelling leaves the job, and what the cloud was asked for, alone.
     """
     workers = record.workers if all_workers else record.workers[:1]
-    following = _Story(context, workers, show, part).tell(record)
-    return await unless_gone(following, context.cloud.endpoint, f"tpuctl wait {record.id}")
+    recovery = _Recovery(context, workers, show, part).run(record)
+    return await run_while_alive(recovery, context.cloud.endpoint, f"tpuctl wait {record.id}")
 
 
-class _Story:
+class _Recovery:
     def __init__(self, context: Context, workers: Sequence[int], show: bool, part: LogPart) -> None:
         self.context = context
         self.workers = workers
         self.show = show
         self.part = part
-        self.own: set[int] = set()  # the attempts that were started here
-        self.reunions = 0
+        self.started_here: set[int] = set()  # the attempts that were started here
+        self.reconnects = 0
 
-    async def tell(self, record: JobRecord) -> int:
+    async def run(self, record: JobRecord) -> int:
         offsets: Mapping[int, int] | None = None  # where the part begins
         while True:
-            ending = await self._follow(record, offsets)
-            if ending.status.state == "succeeded":
-                return tell_ending(ending, self.context.emit)
+            result = await self._follow(record, offsets)
+            if result.status.state == "succeeded":
+                return report_result(result, self.context.emit)
             try:
-                following = await self._after(ending)
+                following = await self._next_attempt(result)
             except RecoveryAborted as aborted:
                 self.context.emit(Note(f"No further attempt: {aborted}."))
-                following = ending
-            if isinstance(following, Ending):
+                following = result
+            if isinstance(following, AttemptResult):
                 if following.status.state == "lost" and await self._was_stopped(following):
-                    following = replace(following, status=as_stopped(following.status))
-                return tell_ending(following, self.context.emit)
-            offsets = ending.offsets if following.attempt == record.attempt else {}
+                    following = replace(following, status=mark_stopped(following.status))
+                return report_result(following, self.context.emit)
+            offsets = result.offsets if following.attempt == record.attempt else {}
             record = following
 
     # One attempt ---------------------------------------------------------------------------
 
-    async def _follow(self, record: JobRecord, offsets: Mapping[int, int] | None) -> Ending:
+    async def _follow(self, record: JobRecord, offsets: Mapping[int, int] | None) -> AttemptResult:
         context = self.context
-        if record.attempt > 1 and record.attempt not in self.own:
-            await self._until_begun(record)
+        if record.attempt > 1 and record.attempt not in self.started_here:
+            await self._wait_for_start(record)
 
         async def is_gone() -> bool:
-            return (await machines_of(context.stack, context.cloud, record)).state in GONE
+            return (
+                await inspect_machines(context.stack, context.cloud, record)
+            ).state in GONE_STATES
 
         async with connections(context, required=False) as transports:
-            mine = {one: transports[one] for one in record.workers if one in transports}
-            watching = asyncio.ensure_future(self._watch_node(record, mine))
+            job_transports = {
+                worker: transports[worker] for worker in record.workers if worker in transports
+            }
+            watcher = asyncio.ensure_future(self._watch_node(record, job_transports))
             try:
                 if offsets is None:
-                    offsets = await first_bytes(
-                        self.part, record, self.workers, context.store, mine
+                    offsets = await start_offsets(
+                        self.part, record, self.workers, context.store, job_transports
                     )
-                with lines_of(context.emit, self.workers, self.part) as emit:
+                with filter_lines(context.emit, self.workers, self.part) as emit:
                     return await follow_attempt(
                         record,
                         context.store,
-                        mine,
+                        job_transports,
                         emit,
                         from_offsets=offsets,
-                        shown=self.workers if self.show else (),
+                        shown_workers=self.workers if self.show else (),
                         is_gone=is_gone,
-                        patience=PATIENCE,
+                        timeout=UNREACHABLE_SECONDS,
                     )
             finally:
-                watching.cancel()
+                watcher.cancel()
                 with suppress(asyncio.CancelledError):
-                    await watching
+                    await watcher
 
-    async def _until_begun(self, record: JobRecord) -> None:
+    async def _wait_for_start(self, record: JobRecord) -> None:
         """Wait for an attempt of somebody else's; one that was left before it began is ended."""
         store = self.context.store
 
@@ -156,14 +160,14 @@ class _Story:
             await wait_until(
                 probe,
                 what=f"attempt {record.attempt} beginning",
-                seconds=BEGIN_SECONDS,
+                seconds=START_SECONDS,
                 backoff=Backoff(0.2, 5.0),
                 clock=self.context.clock,
             )
         except TpuctlError:
-            await tell_not_started(store, record, "whoever announced it was interrupted")
+            await record_not_started(store, record, "whoever announced it was interrupted")
 
-    async def _watch_node(self, record: JobRecord, mine: Mapping[int, Transport]) -> None:
+    async def _watch_node(self, record: JobRecord, transports: Mapping[int, Transport]) -> None:
         """End what waits for a TPU node that is gone: its script may do so for ever.
 
         Through the connections there are: the controller answers still, as no node does.
@@ -172,70 +176,74 @@ class _Story:
         if not context.stack.is_node:
             return
         while True:
-            await context.clock.sleep(REMOTE_SECONDS)
+            await context.clock.sleep(NODE_POLL_SECONDS)
             with suppress(TpuctlError):
-                machines = await machines_of(context.stack, context.cloud, record)
+                machines = await inspect_machines(context.stack, context.cloud, record)
                 if machines.state in ("PREEMPTED", "TERMINATED"):
                     context.emit(
                         Note(f"The TPU node is {machines.state}: ending what waits for it.")
                     )
-                    if not await launch.stop(record, mine, because_of=record.workers[0]):
+                    if not await launch.stop(record, transports, because_of=record.workers[0]):
                         await launch.stop_through_bucket(record, context.store)
                     return
 
     # Between attempts ----------------------------------------------------------------------
 
-    async def _after(self, ending: Ending) -> JobRecord | Ending:
+    async def _next_attempt(self, result: AttemptResult) -> JobRecord | AttemptResult:
         """The attempt to follow now, or how the job ended where there will be none."""
-        context, record = self.context, ending.record
+        context, record = self.context, result.record
         if not record.bundle_name:  # no bucket could be reached
-            return ending
+            return result
         try:
-            attempts = await attempts_of(context.store, record)
+            attempts = await read_attempts(context.store, record)
             left = retries_left(record.retries, attempts)
-            decided = await self._decide(ending, attempts, left)
+            decided = await self._decide(result, attempts, left)
         except TpuctlError as error:
-            if ending.status.state != "failed":
+            if result.status.state != "failed":
                 raise
             context.emit(Warned(error.diagnostics[0]))  # its own exit code is known all the same
-            return ending
-        return await self._again(record, decided, left) if isinstance(decided, Verdict) else decided
+            return result
+        return (
+            await self._start_next(record, decided, left)
+            if isinstance(decided, Verdict)
+            else decided
+        )
 
     async def _decide(
-        self, ending: Ending, attempts: Sequence[Attempt], left: Mapping[Retry, int]
-    ) -> Verdict | JobRecord | Ending:
+        self, result: AttemptResult, attempts: Sequence[Attempt], left: Mapping[Retry, int]
+    ) -> Verdict | JobRecord | AttemptResult:
         """Why another attempt is to be started; else as `_after`."""
-        context, record = self.context, ending.record
+        context, record = self.context, result.record
         for attempt in attempts:
             if attempt.number == record.attempt + 1:
                 context.emit(
-                    Note(f"{_why(record, attempt.why)}\nAttempt {attempt.number} follows.")
+                    Note(f"{_describe_end(record, attempt.why)}\nAttempt {attempt.number} follows.")
                 )
                 return record.of(attempt)
-        if await self._was_stopped(ending):
-            return ending
-        verdict = await decide(context.store, record, None)
-        return verdict or await self._weigh(ending, left)
+        if await self._was_stopped(result):
+            return result
+        verdict = await record_verdict(context.store, record, None)
+        return verdict or await self._judge(result, left)
 
-    async def _was_stopped(self, ending: Ending) -> bool:
-        return bool(ending.record.bundle_name) and await was_stopped(
-            self.context.store, ending.record
+    async def _was_stopped(self, result: AttemptResult) -> bool:
+        return bool(result.record.bundle_name) and await is_stop_requested(
+            self.context.store, result.record
         )
 
-    async def _weigh(
-        self, ending: Ending, left: Mapping[Retry, int]
-    ) -> Verdict | JobRecord | Ending:
-        context, record = self.context, ending.record
-        failure = await why_ended(
-            context.stack, context.cloud, context.store, record, ending.workers, context.emit
+    async def _judge(
+        self, result: AttemptResult, left: Mapping[Retry, int]
+    ) -> Verdict | JobRecord | AttemptResult:
+        context, record = self.context, result.record
+        failure = await find_failure(
+            context.stack, context.cloud, context.store, record, result.workers, context.emit
         )
         assert failure is not None  # it did not succeed
-        if failure.name == "worker-gone" and await self._is_found_again(ending):
+        if failure.name == "worker-gone" and await self._is_reachable_again(result):
             return record
         if failure.kind == "ended":
-            return _ended(ending, failure)
+            return _final_result(result, failure)
         if left[failure.kind] == 0:
-            return _spent(ending, failure)
+            return _exhausted_result(result, failure)
         submission_of(context, record)  # raises what is in the way, before anything is decided
         verdict = Verdict(
             kind=failure.kind,
@@ -245,28 +253,32 @@ class _Story:
             worker=failure.worker,
             detail=failure.detail,
             at=datetime.now(UTC),
-            by=own_name(),
+            by=user_at_host(),
         )
-        decided = await decide(context.store, record, verdict)
+        decided = await record_verdict(context.store, record, verdict)
         assert decided is not None
         return decided
 
-    async def _again(self, record: JobRecord, why: Verdict, left: Mapping[Retry, int]) -> JobRecord:
+    async def _start_next(
+        self, record: JobRecord, verdict: Verdict, left: Mapping[Retry, int]
+    ) -> JobRecord:
         """The next attempt, started here or by somebody quicker."""
         context = self.context
-        wanted = submission_of(context, record)
-        after = {kind: count - (kind == why.kind) for kind, count in left.items()}
+        submission = submission_of(context, record)
+        after = {kind: count - (kind == verdict.kind) for kind, count in left.items()}
         context.emit(
             Note(
-                f"{_why(record, why)}\nAttempt {record.attempt + 1} follows; left then of "
-                f"job.retries: {', '.join(f'{kind} {count}' for kind, count in after.items())}."
+                f"{_describe_end(record, verdict)}\nStarting attempt {record.attempt + 1}; "
+                f"retries left: {', '.join(f'{kind} {count}' for kind, count in after.items())}."
             )
         )
         try:
-            if why.kind == "infrastructure":
-                await self._pause(record.retries.infrastructure - left["infrastructure"])
-            await bring_back(context, record)
-            following, is_own = await start_next(context, record, wanted, why)
+            if verdict.kind == "infrastructure":
+                await self._back_off(record.retries.infrastructure - left["infrastructure"])
+            await restore_stack(context, record)
+            following, was_started_here = await start_next_attempt(
+                context, record, submission, verdict
+            )
         except asyncio.CancelledError:
             context.emit(
                 Note(
@@ -276,77 +288,85 @@ class _Story:
                 )
             )
             raise
-        if is_own:
-            self.own.add(following.attempt)
+        if was_started_here:
+            self.started_here.add(following.attempt)
         return following
 
-    async def _pause(self, before: int) -> None:
+    async def _back_off(self, before: int) -> None:
         """Longer with each try: what is broken may need a while."""
-        for number, seconds in enumerate(PAUSE.delays()):
+        for number, seconds in enumerate(RETRY_BACKOFF.delays()):
             if number >= before:
                 self.context.emit(Note(f"Trying again in {seconds:.0f} s."))
                 await self.context.clock.sleep(seconds)
                 return
 
-    async def _is_found_again(self, ending: Ending) -> bool:
+    async def _is_reachable_again(self, ending: AttemptResult) -> bool:
         """Whether the machines that fell silent answer again, and the attempt is still there.
 
         This machine's address may have changed: `up` lets the new one in.
         """
         context, record = self.context, ending.record
         # One whose own supervisor calls it lost has answered: there is nothing to find again.
-        silent = [one for one in ending.workers.values() if one.state == "lost" and not one.synced]
-        lost = [one.worker for one in silent]
-        machines = await machines_of(context.stack, context.cloud, record)
-        if not lost or machines.state != "READY" or self.reunions >= REUNIONS:
+        silent = [
+            worker
+            for worker in ending.workers.values()
+            if worker.state == "lost" and not worker.synced
+        ]
+        lost = [worker.worker for worker in silent]
+        machines = await inspect_machines(context.stack, context.cloud, record)
+        if not lost or machines.state != "READY" or self.reconnects >= MAX_RECONNECTS:
             return False
         context.emit(Note("Its node is READY: trying to reach the workers again."))
         try:
             await up(context)
             async with connections(context, required=True) as transports:
-                asked = await asyncio.gather(
+                results = await asyncio.gather(
                     *(
-                        transports[one].run(launch.command(record, "status"))
-                        for one in lost
-                        if one in transports
+                        transports[worker].run(launch.command(record, "status"))
+                        for worker in lost
+                        if worker in transports
                     )
                 )
         except TpuctlError:
             return False
-        self.reunions += 1
-        return len(asked) == len(lost) and all(one.exit_code == 0 for one in asked)
+        self.reconnects += 1
+        return len(results) == len(lost) and all(result.exit_code == 0 for result in results)
 
 
-def _why(record: JobRecord, why: Verdict) -> str:
-    where = f" (worker {why.worker})" if why.worker is not None and len(record.workers) > 1 else ""
-    said = f"\n    {why.detail}" if why.detail else ""
-    return f"Attempt {record.attempt} ended{where}: {why.cause}{said}"
+def _describe_end(record: JobRecord, verdict: Verdict) -> str:
+    where = (
+        f" (worker {verdict.worker})"
+        if verdict.worker is not None and len(record.workers) > 1
+        else ""
+    )
+    output = f"\n    {verdict.detail}" if verdict.detail else ""
+    return f"Attempt {record.attempt} ended{where}: {verdict.cause}{output}"
 
 
-def _ended(ending: Ending, failure: Failure) -> Ending:
+def _final_result(result: AttemptResult, failure: Failure) -> AttemptResult:
     """What somebody or a limit wanted is how the job ended."""
-    status = ending.status
+    status = result.status
     if failure.name == "limit":
         status = replace(status, state="timed_out", exit_code=EXIT_TIMED_OUT)
     detail = failure.cause if status.state in ("lost", "timed_out") else status.detail
-    return replace(ending, status=replace(status, detail=detail))
+    return replace(result, status=replace(status, detail=detail))
 
 
-def _spent(ending: Ending, failure: Failure) -> Ending:
+def _exhausted_result(result: AttemptResult, failure: Failure) -> AttemptResult:
     """The exit code says what to do: later may be better, or nothing helps but looking."""
-    retries, status = ending.record.retries, ending.status
+    retries, status = result.record.retries, result.status
     detail = failure.cause + (f"\n    {failure.detail}" if failure.detail else "")
     if failure.kind == "preemption":
         detail += f"\nAll {retries.preemption} of job.retries.preemption were used"
-        spent = replace(status, state="lost", exit_code=NoCapacity.exit_code, detail=detail)
-        return replace(ending, status=spent)
+        final = replace(status, state="lost", exit_code=NoCapacity.exit_code, detail=detail)
+        return replace(result, status=final)
     if failure.kind == "infrastructure":
         detail += f"\nAll {retries.infrastructure} of job.retries.infrastructure were used"
-        return replace(ending, status=replace(status, exit_code=EXIT_LOST, detail=detail))
-    return ending
+        return replace(result, status=replace(status, exit_code=EXIT_LOST, detail=detail))
+    return result
 
 
-ENCOUNTERS, ENCOUNTER_SECONDS = 300, 2.0  # looks at a node that somebody else replaces
+MAX_CONFLICTS, CONFLICT_POLL_SECONDS = 300, 2.0  # looks at a node that somebody else replaces
 
 
 class RecoveryAborted(Exception):
@@ -361,33 +381,33 @@ def submission_of(context: Context, record: JobRecord) -> Submission:
             f"job {record.id} was sent over SSH, and went with its machines",
             hint="Submit it anew with\n    tpuctl run",
         )
-    return Submission.again(record, context.stack, cloud=context.jobs_cloud)
+    return Submission.for_retry(record, context.stack, cloud=context.jobs_cloud)
 
 
-async def bring_back(context: Context, record: JobRecord) -> None:
+async def restore_stack(context: Context, record: JobRecord) -> None:
     """See that the stack's machines are ready for jobs, made anew where they are gone.
 
     Where there is no capacity it is asked for again, for a while. Raises RecoveryAborted
     when the job was stopped or the stack taken down meanwhile.
     """
     clock = context.clock
-    until = clock.now() + CAPACITY_SECONDS
-    delays = CAPACITY.delays()
-    is_told = False
-    encounters = 0
-    await _until_mended(context, record)
+    deadline = clock.now() + CAPACITY_SECONDS
+    delays = CAPACITY_BACKOFF.delays()
+    is_reported = False
+    conflicts = 0
+    await _wait_for_maintenance(context, record)
     while True:
-        await _require_wanted(context, record)
+        await _require_not_aborted(context, record)
         try:
             await _bring_up(context, record)
             return
         except Conflict:
-            encounters += 1
-            if encounters > ENCOUNTERS or not await _is_being_replaced(context, record):
+            conflicts += 1
+            if conflicts > MAX_CONFLICTS or not await _is_being_replaced(context, record):
                 raise
-            await clock.sleep(ENCOUNTER_SECONDS)
+            await clock.sleep(CONFLICT_POLL_SECONDS)
         except NoCapacity as error:
-            left = until - clock.now()
+            left = deadline - clock.now()
             if left <= 0:
                 raise NoCapacity(
                     "No capacity",
@@ -396,8 +416,8 @@ async def bring_back(context: Context, record: JobRecord) -> None:
                     hint=f"Go on whenever there may be some with\n    tpuctl wait {record.id}",
                 ) from error
             delay = min(next(delays), left)
-            if not is_told:
-                is_told = True
+            if not is_reported:
+                is_reported = True
                 end = datetime.now(UTC) + timedelta(seconds=left)
                 context.emit(
                     Note(
@@ -410,22 +430,22 @@ async def bring_back(context: Context, record: JobRecord) -> None:
 
 async def _is_being_replaced(context: Context, record: JobRecord) -> bool:
     """Whether somebody else who recovers the job is at it, and the node is in between for now."""
-    machines = await machines_of(context.stack, context.cloud, record)
+    machines = await inspect_machines(context.stack, context.cloud, record)
     return machines.state in ("DELETING", "") or machines.is_another
 
 
 async def _bring_up(context: Context, record: JobRecord) -> None:
     """As `up`, and with new machines in the place of some that nobody reaches."""
     prepared = await plan(context)
-    before = await _copies(context, record)
+    before = await _log_generations(context, record)
     try:
         await up(context, prepared=prepared)
         return
     except Unreachable:
-        machines = await machines_of(context.stack, context.cloud, record)
+        machines = await inspect_machines(context.stack, context.cloud, record)
         if machines.state != "READY" or machines.is_another:
             raise
-        if await _copies(context, record) != before:
+        if await _log_generations(context, record) != before:
             raise Unreachable(
                 "Worker cannot be reached from here",
                 f"job {record.id} goes on: its log in gs://{record.bucket} grows",
@@ -437,55 +457,55 @@ async def _bring_up(context: Context, record: JobRecord) -> None:
     await up(context)
 
 
-async def _copies(context: Context, record: JobRecord) -> dict[str, int]:
+async def _log_generations(context: Context, record: JobRecord) -> dict[str, int]:
     """Which versions the bucket has of the attempt's logs and records: of one that runs, newer."""
-    found = await context.store.list(f"{record.attempt_prefix}/worker-")
-    return {one.name: one.generation for one in found}
+    objects = await context.store.list(f"{record.attempt_prefix}/worker-")
+    return {info.name: info.generation for info in objects}
 
 
 async def remove_nodes(prepared: Prepared, emit: Emit) -> None:
     """Delete the nodes of a plan, or their request."""
-    tpus = [one for one in prepared.resources if kind_of(one.address).is_tpu]
+    tpus = [resource for resource in prepared.resources if kind_of(resource.address).is_tpu]
     plan = plan_down(tpus, await observe(tpus))
     if not plan.is_empty:
         await apply_plan(plan, tpus, emit)
 
 
-async def _until_mended(context: Context, record: JobRecord) -> None:
+async def _wait_for_maintenance(context: Context, record: JobRecord) -> None:
     """Wait for the end of maintenance; a node whose repair has failed is taken away."""
-    is_told = False
+    is_reported = False
 
     async def probe() -> str | None:
-        nonlocal is_told
-        machines = await machines_of(context.stack, context.cloud, record)
+        nonlocal is_reported
+        machines = await inspect_machines(context.stack, context.cloud, record)
         if "MAINTENANCE" not in machines.health:
             return machines.state
-        if not is_told:
-            is_told = True
+        if not is_reported:
+            is_reported = True
             context.emit(Note(f"Node {record.node} is maintained by Google: waiting for its end."))
-        await _require_wanted(context, record)
+        await _require_not_aborted(context, record)
         return None
 
     state = await wait_until(
         probe,
         what=f"the end of maintenance of node {record.node}",
-        seconds=MENDING_SECONDS,
-        backoff=MENDING,
+        seconds=MAINTENANCE_SECONDS,
+        backoff=MAINTENANCE_BACKOFF,
         clock=context.clock,
     )
-    if state == BEYOND_REPAIR:
+    if state == REPAIR_FAILED:
         await remove_nodes(await plan(context), context.emit)
 
 
-async def _require_wanted(context: Context, record: JobRecord) -> None:
-    if await was_stopped(context.store, record):
+async def _require_not_aborted(context: Context, record: JobRecord) -> None:
+    if await is_stop_requested(context.store, record):
         raise RecoveryAborted("the job was stopped")
-    if (await machines_of(context.stack, context.cloud, record)).was_taken_down:
+    if (await inspect_machines(context.stack, context.cloud, record)).was_taken_down:
         raise RecoveryAborted("the stack was taken down")
 
 
-async def start_next(
-    context: Context, record: JobRecord, wanted: Submission, why: Verdict
+async def start_next_attempt(
+    context: Context, record: JobRecord, submission: Submission, verdict: Verdict
 ) -> tuple[JobRecord, bool]:
     """The job at the attempt after the record's, and whether it was started here.
 
@@ -493,37 +513,37 @@ async def start_next(
     """
     async with connections(context, required=True) as transports:
         nodes = await nodes_of(context.stack, context.cloud)
-        wanted = await placed(wanted, context.stack, context.cloud, nodes)
-        assert wanted.footing is not None
-        chosen = {worker: transports[worker] for worker in record.workers}
+        submission = await bind_to_nodes(submission, context.stack, context.cloud, nodes)
+        assert submission.footing is not None
+        job_transports = {worker: transports[worker] for worker in record.workers}
         before = set(record.footing.node_ids) if record.footing is not None else set()
-        if not before or before & set(wanted.footing.node_ids):
-            await launch.stop(record, chosen)  # what is left of it holds the chips
+        if not before or before & set(submission.footing.node_ids):
+            await launch.stop(record, job_transports)  # what is left of it holds the chips
         attempt = Attempt(
             number=record.attempt + 1,
-            footing=wanted.footing,
-            why=why,
+            footing=submission.footing,
+            why=verdict,
             started=datetime.now(UTC),
-            started_by=own_name(),
+            started_by=user_at_host(),
             claim=secrets.token_hex(8),
         )
         following = record.of(attempt)
-        if not await announce(context.store, record, attempt):
-            return await _of_another(context.store, record), False
-        if await was_stopped(context.store, record):
-            await tell_not_started(context.store, following, "the job was stopped")
+        if not await claim_attempt(context.store, record, attempt):
+            return await _read_next_attempt(context.store, record), False
+        if await is_stop_requested(context.store, record):
+            await record_not_started(context.store, following, "the job was stopped")
             raise RecoveryAborted("the job was stopped")
         try:
-            await start_attempt(wanted, following, context.store, chosen, context.emit)
+            await start_attempt(submission, following, context.store, job_transports, context.emit)
         except TpuctlError as error:  # one more that failed, for whoever weighs it
             context.emit(Warned(error.diagnostics[0]))
-        if await was_stopped(context.store, record):
-            await launch.stop(following, chosen)
+        if await is_stop_requested(context.store, record):
+            await launch.stop(following, job_transports)
         return following, True
 
 
-async def _of_another(store: ObjectStore, record: JobRecord) -> JobRecord:
-    for attempt in await attempts_of(store, record):
+async def _read_next_attempt(store: ObjectStore, record: JobRecord) -> JobRecord:
+    for attempt in await read_attempts(store, record):
         if attempt.number == record.attempt + 1:
             return record.of(attempt)
     raise Conflict(

@@ -9,7 +9,7 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import NotFound
 from tpuctl.flows.context import Context
 from tpuctl.flows.explain import explain
-from tpuctl.flows.jobs import load
+from tpuctl.flows.jobs import load_job
 from tpuctl.jobs.logs import WorkerLog, worker_records
 from tpuctl.model.attempt import Attempt
 from tpuctl.model.curves import Curves
@@ -21,7 +21,7 @@ from tpuctl.model.stack_cost import cost_of
 
 __all__ = ["report"]
 
-LOG_END = 1 << 14  # bytes of the last log that are shown
+LOG_TAIL_BYTES = 1 << 14  # bytes of the last log that are shown
 LOG_LINES = 40
 
 
@@ -33,11 +33,11 @@ async def report(context: Context, record: JobRecord) -> RunReport:
     explanation = await explain(context, record)
     curves, end = Curves(), b""
     attempts = []
-    whys: list[Attempt | None] = [None, *explanation.attempts]
-    for why in whys:
-        one = await load(store, record.id, 1 if why is None else why.number)
-        attempts.append(await _attempt(stack, store, one, why))
-        end = await _read_log(store, one, curves)
+    attempt_records: list[Attempt | None] = [None, *explanation.attempts]
+    for attempt in attempt_records:
+        attempt_record = await load_job(store, record.id, 1 if attempt is None else attempt.number)
+        attempts.append(await _attempt(stack, store, attempt_record, attempt))
+        end = await _read_log(store, attempt_record, curves)
     return RunReport(
         explanation,
         stack.file.tpu.type,
@@ -51,17 +51,19 @@ async def report(context: Context, record: JobRecord) -> RunReport:
 
 
 async def _attempt(
-    stack: Stack, store: ObjectStore, record: JobRecord, why: Attempt | None
+    stack: Stack, store: ObjectStore, record: JobRecord, attempt: Attempt | None
 ) -> AttemptReport:
     workers = await worker_records(store, record)
-    own = [workers[number] for number in record.workers if number in workers]
-    ended = [one.finished for one in own]
+    job_workers = [workers[number] for number in record.workers if number in workers]
+    ended = [worker.finished for worker in job_workers]
     return AttemptReport(
         record,
         workers,
-        why,
-        min((one.started for one in own), default=record.submitted),
-        max((one for one in ended if one is not None), default=None) if None not in ended else None,
+        attempt,
+        min((worker.started for worker in job_workers), default=record.submitted),
+        max((time for time in ended if time is not None), default=None)
+        if None not in ended
+        else None,
         cost_of(stack.in_zone(record.zone)).per_hour,
     )
 
@@ -73,7 +75,7 @@ async def _read_log(store: ObjectStore, record: JobRecord, curves: Curves) -> by
     with suppress(NotFound):
         async for data in log.so_far():
             curves.feed(data)
-            end = (end + data)[-LOG_END:]
+            end = (end + data)[-LOG_TAIL_BYTES:]
     curves.end()
     return end
 

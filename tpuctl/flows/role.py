@@ -6,15 +6,15 @@ Made of what each kind of resource needs: what a plan is checked for is what the
 from __future__ import annotations
 
 from tpuctl.cloud.clients import Cloud
-from tpuctl.flows.permissions import ACT_AS, BILLING, Permission, kinds_of, needs
+from tpuctl.flows.permissions import ACT_AS, BILLING, Permission, kinds_of, required_permissions
 from tpuctl.model.role import CustomRole, Grant, RoleGroup
 from tpuctl.model.stack import Stack
 from tpuctl.resources.composition import kind_of
 
 __all__ = ["custom_role", "path_of"]
 
-ACTING = "making machines that act as an account: of this project, any one"
-SHOWN = ("compute.regions.get", "orgpolicy.policy.get", "serviceusage.quotas.get")
+ACT_AS_PURPOSE = "making machines that act as an account: of this project, any one"
+READ_PERMISSIONS = ("compute.regions.get", "orgpolicy.policy.get", "serviceusage.quotas.get")
 
 
 def path_of(permission: Permission) -> str:
@@ -25,21 +25,21 @@ def path_of(permission: Permission) -> str:
 
 def custom_role(stack: Stack, cloud: Cloud) -> CustomRole:
     """The role for this stack. Asks nothing: `cloud` only says which one is meant."""
-    wanted = [
-        one
-        for one in needs(kinds_of(stack, cloud))
-        if kind_of(one.kind).may_need(one.action, stack)
+    required = [
+        permission
+        for permission in required_permissions(kinds_of(stack, cloud))
+        if kind_of(permission.kind).may_need(permission.action, stack)
     ]
-    always = {one.name for one in wanted if not path_of(one)}
+    always = {permission.name for permission in required if not path_of(permission)}
     groups: dict[tuple[str, str], dict[str, None]] = {}
     seen: set[str] = set()
-    for one in sorted(wanted, key=lambda one: bool(path_of(one))):
-        path = "" if one.name in always else path_of(one)
-        if one.name in seen or (one.name == ACT_AS and not stack.makes_service_account):
+    for entry in sorted(required, key=lambda item: bool(path_of(item))):
+        path = "" if entry.name in always else path_of(entry)
+        if entry.name in seen or (entry.name == ACT_AS and not stack.makes_service_account):
             continue
-        seen.add(one.name)
-        purpose = ACTING if one.name == ACT_AS else kind_of(one.kind).label
-        groups.setdefault((purpose, path), {})[one.name] = None
+        seen.add(entry.name)
+        purpose = ACT_AS_PURPOSE if entry.name == ACT_AS else kind_of(entry.kind).label
+        groups.setdefault((purpose, path), {})[entry.name] = None
     name = f"tpuctl_{stack.name.replace('-', '_')}"
     return CustomRole(
         name,
@@ -51,13 +51,13 @@ def custom_role(stack: Stack, cloud: Cloud) -> CustomRole:
             for (purpose, path), names in (groups.items())
         ),
         tuple(_grants(stack, name)),
-        SHOWN,
+        READ_PERMISSIONS,
     )
 
 
 def _grants(stack: Stack, role: str) -> list[Grant]:
     project, member = stack.project, "--member=serviceAccount:CI_ACCOUNT"
-    found = [
+    grants = [
         Grant("make the role", f"gcloud iam roles create {role} --project={project} --file=FILE"),
         Grant(
             "give it",
@@ -66,7 +66,7 @@ def _grants(stack: Stack, role: str) -> list[Grant]:
         ),
     ]
     if not stack.makes_service_account:
-        found.append(
+        grants.append(
             Grant(
                 "let it make machines that act as the stack's account, and no other",
                 f"gcloud iam service-accounts add-iam-policy-binding {stack.service_account} "
@@ -75,7 +75,7 @@ def _grants(stack: Stack, role: str) -> list[Grant]:
         )
     billing = stack.file.project.billing_account
     if billing is not None:
-        found.append(
+        grants.append(
             Grant(
                 f"link the billing account ({BILLING}); not needed where it is linked already",
                 f"gcloud billing accounts add-iam-policy-binding {billing} {member} "
@@ -85,11 +85,11 @@ def _grants(stack: Stack, role: str) -> list[Grant]:
     for secret in stack.secret_names:
         owner, _, name = secret.removeprefix("projects/").partition("/secrets/")
         if owner != project:
-            found.append(
+            grants.append(
                 Grant(
                     "see and change who may read a secret of another project",
                     f"gcloud secrets add-iam-policy-binding {name} --project={owner} {member} "
                     "--role=roles/secretmanager.admin",
                 )
             )
-    return found
+    return grants

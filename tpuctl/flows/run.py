@@ -12,16 +12,16 @@ from pathlib import Path
 
 from tpuctl.engine.step import step
 from tpuctl.errors import Conflict, Diagnostic, TpuctlError
-from tpuctl.flows.attended import Followed, follow_attended
 from tpuctl.flows.context import Context
 from tpuctl.flows.down import down as take_down
 from tpuctl.flows.follow import follow
 from tpuctl.flows.handover import hand_over
+from tpuctl.flows.interactive_follow import FollowResult, follow_interactive
 from tpuctl.flows.plan import Prepared, plan
-from tpuctl.flows.recover import follow_to_the_end
+from tpuctl.flows.recover import follow_to_end
 from tpuctl.flows.rehearsals import rehearsed_before
-from tpuctl.flows.signals import Pressed, Presses, Unheard
-from tpuctl.flows.submission import Submission, placed
+from tpuctl.flows.signals import NoSignals, SignalQueue, SignalReceived
+from tpuctl.flows.submission import Submission, bind_to_nodes
 from tpuctl.flows.submit import submit
 from tpuctl.flows.up import up as bring_up
 from tpuctl.flows.workers import connections, nodes_of
@@ -47,7 +47,7 @@ from tpuctl.preflight.submit_gate import check_runnable, check_setup, runnable
 
 __all__ = [
     "PHASES",
-    "Ran",
+    "RunState",
     "planned_phases",
     "prepare",
     "run",
@@ -66,14 +66,14 @@ PHASES = {
 }
 AFTER_CHECK = {name: verb for name, verb in PHASES.items() if name != "job/check"}
 LOG = "job/log"
-LEFT = "what is left of the stack is still there, and charged"
+LEFTOVERS = "what is left of the stack is still there, and charged"
 DOWN_AGAIN = "Take it away with\n    tpuctl down"
 NO_JOB_LEFT = Diagnostic(
     "Interrupted", "no job was left running", hint="To be sure, see\n    tpuctl jobs"
 )
 
 NOT_REHEARSED = "Not rehearsed as it is. What would fail on a TPU is found on this machine with"
-UNWATCHED = (
+NOT_RECOVERED = (
     "When its node is taken away the job goes on at your next `tpuctl wait` or `tpuctl logs -f`, "
     "on any machine: nobody else watches over it. With controller: {} in the stack file it goes "
     "on by itself."
@@ -81,22 +81,22 @@ UNWATCHED = (
 
 
 @dataclass
-class Ran:
+class RunState:
     """How far a run has come: filled on the way, so that it is known also of one that raised."""
 
     is_coming_up: bool = False
-    has_begun: bool = False  # something may have been made, or started
+    has_started: bool = False  # something may have been made, or started
     record: JobRecord | None = None  # of the job, once it has started
-    ended: JobEnded | None = None
-    followed: Followed | None = None
-    left: Down | None = None  # what taking the stack down left of it
-    down_code: int | None = None  # the exit code that taking it down would have alone
+    job_ended: JobEnded | None = None
+    follow_result: FollowResult | None = None
+    down_result: Down | None = None  # what taking the stack down left of it
+    down_exit_code: int | None = None  # the exit code that taking it down would have alone
 
 
 async def run(
     context: Context,
     submission: Submission,
-    ran: Ran | None = None,
+    state: RunState | None = None,
     *,
     up: bool = False,
     down: bool = False,
@@ -104,7 +104,7 @@ async def run(
     all_workers: bool = False,
     part: LogPart = WHOLE,
     seconds: float | None = None,
-    attended: bool = False,
+    interactive: bool = False,
 ) -> int:
     """Bring the stack up if requested, start the job, follow it to its end, and take the
     stack down if requested, whatever happened, unless the job was left running.
@@ -114,128 +114,139 @@ async def run(
     where nothing else went wrong. Else it is raised once the stack is gone; Conflict where the job
     did well and something that costs money is left.
     """
-    ran = ran or Ran()
-    with Presses() if attended and down else Unheard() as presses:
+    state = state or RunState()
+    with SignalQueue() if interactive and down else NoSignals() as signals:
         try:
-            ran.record = await presses.unless(
-                up_and_start(context, submission, ran, presses, up=up, confirm=confirm)
+            state.record = await signals.run(
+                up_and_start(context, submission, state, signals, up=up, confirm=confirm)
             )
-            ran.followed = await _follow(
-                context, ran, presses, all_workers, part, seconds, attended=attended, down=down
+            state.follow_result = await _follow(
+                context,
+                state,
+                signals,
+                all_workers,
+                part,
+                seconds,
+                interactive=interactive,
+                down=down,
             )
         except BaseException as error:
-            if not down or not ran.has_begun:
+            if not down or not state.has_started:
                 raise
-            if not attended:
+            if not interactive:
                 await take_down(context)
                 raise
-            if not isinstance(error, TpuctlError | Pressed):
-                await _take_down(context, ran, presses)
+            if not isinstance(error, TpuctlError | SignalReceived):
+                await _take_down(context, state, signals)
                 raise
-            ran.followed = _told(error, context.emit)
-        if not down or ran.followed.goes_on:
-            return ran.followed.exit_code
-        if attended:
-            ran.down_code = await _take_down(context, ran, presses)
-            return ran.followed.exit_code or ran.down_code
-        ran.left = await take_down(context)
-    if ran.left.leaks and not ran.followed.exit_code:
-        charged = ", ".join(one.address for one in ran.left.leaks)
+            state.follow_result = _report_failure(error, context.emit)
+        if not down or state.follow_result.still_running:
+            return state.follow_result.exit_code
+        if interactive:
+            state.down_exit_code = await _take_down(context, state, signals)
+            return state.follow_result.exit_code or state.down_exit_code
+        state.down_result = await take_down(context)
+    if state.down_result.leaks and not state.follow_result.exit_code:
+        charged = ", ".join(leak.address for leak in state.down_result.leaks)
         raise Conflict("Still charged", charged, hint=DOWN_AGAIN)
-    return ran.followed.exit_code
+    return state.follow_result.exit_code
 
 
 async def up_and_start(
     context: Context,
     submission: Submission,
-    ran: Ran,
-    presses: Presses | Unheard | None = None,
+    state: RunState,
+    signals: SignalQueue | NoSignals | None = None,
     *,
     up: bool,
     confirm: Callable[[Prepared], None] | None,
 ) -> JobRecord:
     """Bring the stack up if requested, and start the job."""
-    presses = presses or Unheard()
+    signals = signals or NoSignals()
     if up:
         prepared = await plan(context)
         if confirm is not None and not prepared.plan.is_empty:
             confirm(prepared)
         context.emit(planned_phases(AFTER_CHECK))
-        ran.has_begun = ran.is_coming_up = True
-        presses.hear(signal.SIGTERM)
+        state.has_started = state.is_coming_up = True
+        signals.listen(signal.SIGTERM)
         await bring_up(context, prepared=prepared)
-        ran.is_coming_up = False
-    ran.has_begun = True
-    presses.hear(signal.SIGTERM)
+        state.is_coming_up = False
+    state.has_started = True
+    signals.listen(signal.SIGTERM)
     return await start(context, submission)
 
 
 async def _follow(
     context: Context,
-    ran: Ran,
-    presses: Presses | Unheard,
+    state: RunState,
+    signals: SignalQueue | NoSignals,
     all_workers: bool,
     part: LogPart,
     seconds: float | None,
     *,
-    attended: bool,
+    interactive: bool,
     down: bool,
-) -> Followed:
+) -> FollowResult:
     """The last phase; attended, it is told as a step that ends as the job does."""
-    assert ran.record is not None
-    if not attended:
-        code = await follow_to_the_end(context, ran.record, all_workers=all_workers, part=part)
-        return Followed(code)
-    phase = _LogPhase(ran, context.emit)
+    assert state.record is not None
+    if not interactive:
+        code = await follow_to_end(context, state.record, all_workers=all_workers, part=part)
+        return FollowResult(code)
+    phase = _LogPhase(state, context.emit)
     try:
-        with nullcontext(presses) if isinstance(presses, Presses) else Presses() as heard:
-            return await follow_attended(
+        with (
+            nullcontext(signals)
+            if isinstance(signals, SignalQueue)
+            else SignalQueue() as signal_queue
+        ):
+            return await follow_interactive(
                 replace(context, emit=phase.emit),
-                ran.record,
-                heard,
+                state.record,
+                signal_queue,
                 all_workers=all_workers,
                 part=part,
                 seconds=seconds,
-                goes_down=down,
+                takes_down=down,
             )
     finally:
-        phase.leave()
+        phase.close()
 
 
-def _told(error: TpuctlError | Pressed, emit: Emit) -> Followed:
+def _report_failure(error: TpuctlError | SignalReceived, emit: Emit) -> FollowResult:
     """What went wrong, told before the stack is taken down for it."""
     if isinstance(error, TpuctlError):
         for diagnostic in error.diagnostics:
             emit(Warned(diagnostic, is_error=True))
-        return Followed(error.exit_code)
+        return FollowResult(error.exit_code)
     emit(Warned(NO_JOB_LEFT, is_error=True))
-    return Followed(error.exit_code, in_a_hurry=error.is_final)
+    return FollowResult(error.exit_code, is_urgent=error.is_final)
 
 
-async def _take_down(context: Context, ran: Ran, presses: Presses | Unheard) -> int:
+async def _take_down(context: Context, state: RunState, signals: SignalQueue | NoSignals) -> int:
     """The exit code that it would have alone. In a hurry nothing interrupts it."""
-    presses.forget()
+    signals.clear()
     work = take_down(context)
     try:
-        is_in_a_hurry = ran.followed is not None and ran.followed.in_a_hurry
-        ran.left = await (work if is_in_a_hurry else presses.unless(work))
-    except Pressed as pressed:
-        problem = Diagnostic("Interrupted while taking down", LEFT, DOWN_AGAIN)
+        is_in_a_hurry = state.follow_result is not None and state.follow_result.is_urgent
+        state.down_result = await (work if is_in_a_hurry else signals.run(work))
+    except SignalReceived as interrupted:
+        problem = Diagnostic("Interrupted while taking down", LEFTOVERS, DOWN_AGAIN)
         context.emit(Warned(problem, is_error=True))
-        return pressed.exit_code
+        return interrupted.exit_code
     except TpuctlError as error:
-        problem = Diagnostic("Stack could not be taken down", LEFT, DOWN_AGAIN)
+        problem = Diagnostic("Stack could not be taken down", LEFTOVERS, DOWN_AGAIN)
         for diagnostic in (*error.diagnostics, problem):
             context.emit(Warned(diagnostic, is_error=True))
         return error.exit_code
-    if ran.left.leaks:
-        names = ", ".join(one.address for one in ran.left.leaks)
+    if state.down_result.leaks:
+        names = ", ".join(leak.address for leak in state.down_result.leaks)
         is_free = context.cloud.endpoint.is_local
         names += "; that is, on Google: the local cloud is free" if is_free else ""
         context.emit(Warned(Diagnostic("Still charged", names, DOWN_AGAIN), is_error=True))
         return TpuctlError.exit_code
-    kept = ", ".join(one.address for one in ran.left.kept)
-    rest = f" but {kept}, asked to stay" if kept else ""
+    kept_names = ", ".join(resource.address for resource in state.down_result.kept)
+    rest = f" but {kept_names}, asked to stay" if kept_names else ""
     context.emit(Note(f"Nothing that costs money is left{rest}."))
     return 0
 
@@ -243,36 +254,36 @@ async def _take_down(context: Context, ran: Ran, presses: Presses | Unheard) -> 
 class _LogPhase:
     """Following a job's log, as a step among the others."""
 
-    def __init__(self, ran: Ran, emit: Emit) -> None:
-        assert ran.record is not None
-        self._ran = ran
+    def __init__(self, state: RunState, emit: Emit) -> None:
+        assert state.record is not None
+        self._state = state
         self._emit = emit
         self._began = time.monotonic()
-        emit(StepStarted(LOG, "follow", ran.record.id))
+        emit(StepStarted(LOG, "follow", state.record.id))
         emit(StepProgress(LOG, "waiting for its first line"))
 
     def emit(self, event: Event) -> None:
-        if isinstance(event, JobEnded) and self._ran.ended is None:
-            self._ran.ended = event
+        if isinstance(event, JobEnded) and self._state.job_ended is None:
+            self._state.job_ended = event
             done = event.state == "succeeded"
             code = "" if done else f", exit code {event.exit_code}"
             words = event.state.replace("_", " ") + code
-            self._end(Outcome.DONE if done else Outcome.FAILED, words)
+            self._finish(Outcome.DONE if done else Outcome.FAILED, words)
         self._emit(event)
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """It was left before it ended, where it has not."""
-        if self._ran.ended is None:
-            self._end(Outcome.INTERRUPTED, "")
+        if self._state.job_ended is None:
+            self._finish(Outcome.INTERRUPTED, "")
 
-    def _end(self, outcome: Outcome, because: str) -> None:
+    def _finish(self, outcome: Outcome, because: str) -> None:
         self._emit(StepFinished(LOG, outcome, time.monotonic() - self._began, because))
 
 
 def planned_phases(phases: Mapping[str, str]) -> Planned:
     """What a run goes through, one after the other."""
-    befores = [(), *((name,) for name in phases)]
-    steps = zip(phases.items(), befores, strict=False)
+    dependencies = [(), *((name,) for name in phases)]
+    steps = zip(phases.items(), dependencies, strict=False)
     return Planned(tuple(PlannedStep(name, verb, "", after) for (name, verb), after in steps))
 
 
@@ -298,46 +309,46 @@ def prepare(
     ones come from, by name, as `job.secrets` of the stack file does: {"HF_TOKEN": "env"}.
     """
     stack.require_makeable()  # its job may come to need another node
-    wanted = runnable(str(script), form, folder)
+    program = runnable(str(script), form, folder)
     submission = Submission.of(
         stack,
-        wanted.file,
+        program.file,
         tuple(arguments),
         cloud=cloud,
-        form=wanted.form,
-        program=wanted.program,
-        root=wanted.folder,
+        form=program.form,
+        program=program.program,
+        root=program.folder,
         timeout=timeout,
         secrets=secrets,
     )
     if check:
         from tpuctl.flows.check import refuse_errors
 
-        check_runnable(wanted, submission.installation)
-        refuse_errors(stack, wanted, emit)
+        check_runnable(program, submission.installation)
+        refuse_errors(stack, program, emit)
     return submission
 
 
 async def start(context: Context, submission: Submission) -> JobRecord:
     """Bundle and ship what was prepared, start it on its workers."""
     stack, cloud, emit = context.stack, context.cloud, context.emit
-    with step(emit, "job/stack", "find") as finding:
+    with step(emit, "job/stack", "find") as progress:
         check_setup(submission.installation, are_apart=cloud.endpoint.runs_startup_scripts)
         nodes = await nodes_of(stack, cloud)
-        submission = await placed(submission, stack, cloud, nodes)
-        finding.result = f"{nodes[0].accelerator_type} in {nodes[0].zone}"
+        submission = await bind_to_nodes(submission, stack, cloud, nodes)
+        progress.result = f"{nodes[0].accelerator_type} in {nodes[0].zone}"
     async with connections(context) as transports:
-        chosen = {worker: transports[worker] for worker in submission.workers}
-        record = await submit(submission, context.store, chosen, emit)
+        job_transports = {worker: transports[worker] for worker in submission.workers}
+        record = await submit(submission, context.store, job_transports, emit)
     if context.controller is None and not rehearsed_before(stack, record):
-        emit(Note(f"{NOT_REHEARSED}\n    tpuctl rehearse {_typed(submission)}"))
+        emit(Note(f"{NOT_REHEARSED}\n    tpuctl rehearse {_command_line(submission)}"))
     is_watched = await hand_over(stack, cloud, record, context.keys, emit)
     if not is_watched and stack.is_spot and record.retries.preemption:
-        emit(Note(UNWATCHED))
+        emit(Note(NOT_RECOVERED))
     return record
 
 
-def _typed(submission: Submission) -> str:
+def _command_line(submission: Submission) -> str:
     script = as_argument(str(submission.script))
     words = ["-m", submission.program] if submission.form == "module" else [script]
     return shlex.join([*words, *(["--", *submission.args] if submission.args else [])])
@@ -347,9 +358,11 @@ async def wait_until_running(context: Context, record: JobRecord) -> int | None:
     """Wait until the job runs on all its workers. Where it has failed on one instead, its log
     and what went wrong are emitted, and its exit code is the answer."""
     async with connections(context) as transports:
-        chosen = {worker: transports[worker] for worker in record.workers}
-        records = await begin(record, chosen, until_running=True)
-        failed = [one.worker for one in records.values() if one.has_failed]
+        job_transports = {worker: transports[worker] for worker in record.workers}
+        records = await begin(record, job_transports, until_running=True)
+        failed = [worker.worker for worker in records.values() if worker.has_failed]
         if not failed:
             return None
-        return await follow(record, context.store, chosen, context.emit, shown=failed[:1])
+        return await follow(
+            record, context.store, job_transports, context.emit, shown_workers=failed[:1]
+        )

@@ -17,8 +17,10 @@ async def require_secrets(secrets: Secrets, cloud: Cloud) -> None:
 
     Whoever submits may not be allowed to look, and need not be: the machines read them.
     """
-    found = {one.reference: one for one in secrets.sources.values() if one.secret}
-    await asyncio.gather(*(_require(one, cloud) for one in found.values()))
+    by_reference = {
+        source.reference: source for source in secrets.sources.values() if source.secret
+    }
+    await asyncio.gather(*(_require(source, cloud) for source in by_reference.values()))
 
 
 async def _require(source: Source, cloud: Cloud) -> None:

@@ -8,13 +8,13 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
-__all__ = ["Pressed", "Presses", "Unheard", "until_interrupted"]
+__all__ = ["NoSignals", "SignalQueue", "SignalReceived", "until_interrupted"]
 
 T = TypeVar("T")
-ONE_PRESS = 1.0  # seconds in which several signals are one: `timeout` and shells send two
+DEBOUNCE_SECONDS = 1.0  # seconds in which several signals are one: `timeout` and shells send two
 
 
-class Pressed(Exception):
+class SignalReceived(Exception):
     """What was being waited for was interrupted, and has been cancelled."""
 
     def __init__(self, number: signal.Signals) -> None:
@@ -36,7 +36,7 @@ class Pressed(Exception):
         return self.number == signal.SIGTERM or not is_at_terminal
 
 
-class Presses:
+class SignalQueue:
     """Hears Ctrl-C, in the order pressed, from when it is made until it is closed.
 
     with Presses() as presses:
@@ -44,14 +44,14 @@ class Presses:
     """
 
     def __init__(self) -> None:
-        self._heard: asyncio.Queue[signal.Signals] = asyncio.Queue()
+        self._received: asyncio.Queue[signal.Signals] = asyncio.Queue()
         self._numbers: set[signal.Signals] = set()
-        self.hear(signal.SIGINT)
+        self.listen(signal.SIGINT)
 
-    def hear(self, number: signal.Signals) -> None:
+    def listen(self, number: signal.Signals) -> None:
         """Hear this signal too."""
         self._numbers.add(number)
-        asyncio.get_running_loop().add_signal_handler(number, self._heard.put_nowait, number)
+        asyncio.get_running_loop().add_signal_handler(number, self._received.put_nowait, number)
 
     def __enter__(self) -> Self:
         return self
@@ -60,52 +60,50 @@ class Presses:
         for number in self._numbers:
             asyncio.get_running_loop().remove_signal_handler(number)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Take no notice of what was pressed until now."""
-        while not self._heard.empty():
-            self._heard.get_nowait()
+        while not self._received.empty():
+            self._received.get_nowait()
 
-    async def next(self, seconds: float) -> Pressed | None:
+    async def wait(self, seconds: float) -> SignalReceived | None:
         """What is pressed within so many seconds; None for nothing."""
         try:
-            return Pressed(await asyncio.wait_for(self._heard.get(), seconds))
+            return SignalReceived(await asyncio.wait_for(self._received.get(), seconds))
         except TimeoutError:
             return None
 
-    async def unless(
+    async def run(
         self,
         work: Coroutine[Any, Any, T],
         *,
         seconds: float | None = None,
-        say: Callable[[Pressed], None] = lambda pressed: None,
+        on_signal: Callable[[SignalReceived], None] = lambda interrupted: None,
     ) -> T:
         """What `work` answers, unless something is pressed before.
 
         Then `say` is called at once, the work is cancelled, and Pressed raised when that has ended
         it. TimeoutError after so many seconds.
         """
-        working = asyncio.ensure_future(work)
-        pressing = asyncio.ensure_future(self._heard.get())
+        task = asyncio.ensure_future(work)
+        waiter = asyncio.ensure_future(self._received.get())
         try:
-            await asyncio.wait(
-                {working, pressing}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
-            )
-            if working.done():
-                if pressing.done():  # at the same moment: it is for what comes next
-                    self._heard.put_nowait(pressing.result())
-                return working.result()
-            if not pressing.done():
+            await asyncio.wait({task, waiter}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                if waiter.done():  # at the same moment: it is for what comes next
+                    self._received.put_nowait(waiter.result())
+                return task.result()
+            if not waiter.done():
                 raise TimeoutError
-            pressed = Pressed(pressing.result())
-            say(pressed)
+            pressed = SignalReceived(waiter.result())
+            on_signal(pressed)
             raise pressed
         finally:
-            pressing.cancel()
-            working.cancel()
-            await asyncio.gather(working, pressing, return_exceptions=True)
+            waiter.cancel()
+            task.cancel()
+            await asyncio.gather(task, waiter, return_exceptions=True)
 
 
-class Unheard:
+class NoSignals:
     """As `Presses`, where nobody sits: what interrupts the program interrupts the work."""
 
     def __enter__(self) -> Self:
@@ -114,13 +112,13 @@ class Unheard:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def hear(self, number: signal.Signals) -> None:
+    def listen(self, number: signal.Signals) -> None:
         pass
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         pass
 
-    async def unless(self, work: Coroutine[Any, Any, T]) -> T:
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
         return await work
 
 
@@ -128,14 +126,14 @@ async def until_interrupted(work: Coroutine[Any, Any, None]) -> None:
     """Run it until it ends or Ctrl-C cancels it; a second one ends the program at once."""
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(work)
-    pressed: float | None = None
+    interrupted_at: float | None = None
 
     def interrupt() -> None:
-        nonlocal pressed
-        if pressed is None:
-            pressed = loop.time()
+        nonlocal interrupted_at
+        if interrupted_at is None:
+            interrupted_at = loop.time()
             task.cancel()
-        elif loop.time() - pressed > ONE_PRESS:
+        elif loop.time() - interrupted_at > DEBOUNCE_SECONDS:
             raise KeyboardInterrupt
 
     loop.add_signal_handler(signal.SIGINT, interrupt)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpuctl.flows.context import Context, known_hosts
-from tpuctl.flows.workers import chosen, transports
+from tpuctl.flows.workers import select_workers, transports
 from tpuctl.remote.ssh import program
 
 __all__ = ["ssh_command"]
@@ -18,10 +18,10 @@ async def ssh_command(
 
     `tunnel` is the command that, with project, zone and instance after it, leads through IAP.
     """
-    (transport,) = chosen(await transports(context), worker).values()
-    known = known_hosts() / f"{context.stack.name}-{worker}"
+    (transport,) = select_workers(await transports(context), worker).values()
+    host_keys_file = known_hosts() / f"{context.stack.name}-{worker}"
     proxy: list[str] = []
     if transport.address.way is not None:
-        to = transport.address.way.destination
-        proxy = [*tunnel, to.project, to.zone, to.instance]
-    return program(transport.address, context.keys.pair.path, known, line, proxy)
+        destination = transport.address.way.destination
+        proxy = [*tunnel, destination.project, destination.zone, destination.instance]
+    return program(transport.address, context.keys.pair.path, host_keys_file, line, proxy)

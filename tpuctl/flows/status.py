@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from tpuctl.cloud.objects import ObjectInfo, ObjectStore
 from tpuctl.errors import NotFound, TpuctlError
 from tpuctl.flows.context import Context
-from tpuctl.flows.inventory import look
-from tpuctl.flows.jobs import considered, load
+from tpuctl.flows.inventory import list_resources
+from tpuctl.flows.jobs import load_job, reconcile_status
 from tpuctl.jobs.launch import command
 from tpuctl.model.inventory import with_requests
 from tpuctl.model.job import JobRecord, JobStatus, WorkerRecord, job_status
@@ -24,40 +24,44 @@ from tpuctl.model.snapshot import JobNow, Moment, StackStatus
 if TYPE_CHECKING:
     from tpuctl.remote.ssh import SshTransport
 
-__all__ = ["JobWatch", "moment", "status", "watch"]
+__all__ = ["JobWatch", "status", "take_snapshot", "watch"]
 
-RECENT = 8  # jobs, the latest, among which the running ones are looked for
+RECENT_JOBS = 8  # jobs, the latest, among which the running ones are looked for
 READERS = 16
-ASK_SECONDS = 5.0  # that a machine may take to say how far a job is
-SHUN_SECONDS = 60.0  # that one which did not is left alone
+LOG_TIMEOUT_SECONDS = 5.0  # that a machine may take to say how far a job is
+RECONNECT_SECONDS = 60.0  # that one which did not is left alone
 
 
 async def status(context: Context) -> StackStatus:
     """What exists, asked of the cloud. Raises NotFound where not even a stack file is there."""
     stack = context.stack
-    found = with_requests(
-        await look(
+    resources = with_requests(
+        await list_resources(
             context.cloud,
             stack.project,
             stack=stack.name,
-            of=lambda kind: kind.is_billable,
+            include=lambda kind: kind.is_billable,
             must_exist=not context.has_file,
         ),
         stack.file.tpu.capacity if context.has_file else None,
     )
-    buckets = [one.name for one in found if one.kind == "bucket"]
+    buckets = [resource.name for resource in resources if resource.kind == "bucket"]
     return StackStatus(
         stack,
-        tuple(one.node for one in found if one.node is not None),
+        tuple(resource.node for resource in resources if resource.node is not None),
         next(iter(buckets), None),
-        tuple(one for one in found if one.node is None and one.kind != "bucket"),
-        tuple(found),
+        tuple(
+            resource
+            for resource in resources
+            if resource.node is None and resource.kind != "bucket"
+        ),
+        tuple(resources),
     )
 
 
-async def moment(context: Context) -> Moment:
+async def take_snapshot(context: Context) -> Moment:
     """The stack and its jobs as they are now, asked of the cloud and the bucket."""
-    return await _StackWatch(context, reaches_machines=False).look()
+    return await _StackWatch(context, reaches_machines=False).poll()
 
 
 async def watch(context: Context, seconds: float) -> AsyncIterator[Moment]:
@@ -66,13 +70,13 @@ async def watch(context: Context, seconds: float) -> AsyncIterator[Moment]:
     Raises what keeps the first look from telling anything; later problems are told with what
     was seen last.
     """
-    watching = _StackWatch(context, reaches_machines=context.has_file)
+    stack_watch = _StackWatch(context, reaches_machines=context.has_file)
     try:
         while True:
-            yield await watching.look()
+            yield await stack_watch.poll()
             await asyncio.sleep(seconds)
     finally:
-        await watching.close()
+        await stack_watch.close()
 
 
 class _StackWatch:
@@ -84,30 +88,30 @@ class _StackWatch:
         self._jobs: JobWatch | None = None
         self._last: Moment | None = None
 
-    async def look(self) -> Moment:
+    async def poll(self) -> Moment:
         last = self._last
         jobs, problem = last.jobs if last is not None else (), None
         try:
-            seen = await status(self._context)
+            stack_status = await status(self._context)
         except TpuctlError as error:
             if last is None:
                 raise
-            seen, problem = last.status, error.diagnostics[0]
+            stack_status, problem = last.status, error.diagnostics[0]
         else:
             try:
-                jobs = await self._look_at_jobs(seen.bucket)
+                jobs = await self._poll_jobs(stack_status.bucket)
             except TpuctlError as error:
                 problem = error.diagnostics[0]
-        self._last = Moment(datetime.now(UTC), seen, jobs, problem)
+        self._last = Moment(datetime.now(UTC), stack_status, jobs, problem)
         return self._last
 
-    async def _look_at_jobs(self, bucket: str | None) -> tuple[JobNow, ...]:
+    async def _poll_jobs(self, bucket: str | None) -> tuple[JobNow, ...]:
         if bucket is None:
             return ()
         if self._jobs is None:
             store = ObjectStore(self._context.cloud.client("storage"), bucket)
             self._jobs = JobWatch(store, self._context if self._reaches_machines else None)
-        return tuple(await self._jobs.look())
+        return tuple(await self._jobs.poll())
 
     async def close(self) -> None:
         if self._jobs is not None:
@@ -123,34 +127,34 @@ class JobWatch:
 
     def __init__(self, store: ObjectStore, context: Context | None = None) -> None:
         self._store = store
-        self._over: set[str] = set()
+        self._ended: set[str] = set()
         self._records: dict[str, tuple[int, WorkerRecord]] = {}  # by name, with the generation
         self._progress: dict[str, tuple[int, Progress]] = {}
         self._machine = _Machine(context)
 
-    async def look(self) -> list[JobNow]:
+    async def poll(self) -> list[JobNow]:
         """The latest job, and before it those that run; none where there is no bucket."""
         try:
-            ids = sorted(await self._store.folders(f"{JOBS}/"))[-RECENT:]
+            ids = sorted(await self._store.folders(f"{JOBS}/"))[-RECENT_JOBS:]
         except NotFound:
             return []
-        wanted = [one for one in ids if one not in self._over or one == ids[-1]]
-        found = await asyncio.gather(*(self._job(one) for one in wanted))
-        jobs = [one for one in found if one is not None]
-        self._over |= {one.record.id for one in jobs if one.status.exit_code is not None}
-        return [one for one in jobs[:-1] if one.status.exit_code is None] + jobs[-1:]
+        open_ids = [job_id for job_id in ids if job_id not in self._ended or job_id == ids[-1]]
+        results = await asyncio.gather(*(self._job(job_id) for job_id in open_ids))
+        jobs = [job for job in results if job is not None]
+        self._ended |= {job.record.id for job in jobs if job.status.exit_code is not None}
+        return [job for job in jobs[:-1] if job.status.exit_code is None] + jobs[-1:]
 
     async def close(self) -> None:
         await self._machine.close()
 
     async def _job(self, job: str) -> JobNow | None:
         try:
-            record = await load(self._store, job)
+            record = await load_job(self._store, job)
         except NotFound:  # a folder of that name, without a job
             return None
-        there = {one.name: one for one in await self._store.list(f"{record.attempt_prefix}/")}
+        there = {info.name: info for info in await self._store.list(f"{record.attempt_prefix}/")}
         workers = await self._workers(record, there)
-        state = await considered(self._store, record, job_status(record, workers))
+        state = await reconcile_status(self._store, record, job_status(record, workers))
         log = there.get(record.log_name(record.workers[0]))
         return JobNow(
             record,
@@ -163,23 +167,23 @@ class JobWatch:
     async def _workers(
         self, record: JobRecord, there: Mapping[str, ObjectInfo]
     ) -> dict[int, WorkerRecord]:
-        turn = asyncio.Semaphore(READERS)
+        semaphore = asyncio.Semaphore(READERS)
 
-        async def one(worker: int) -> WorkerRecord | None:
+        async def read_worker(worker: int) -> WorkerRecord | None:
             info = there.get(record.record_name(worker))
             if info is None:
                 return None
-            generation, known = self._records.get(info.name, (0, None))
-            if known is None or generation != info.generation:
-                async with turn:
+            generation, cached = self._records.get(info.name, (0, None))
+            if cached is None or generation != info.generation:
+                async with semaphore:
                     with suppress(NotFound):
                         text = await self._store.get_bytes(info.name)
-                        known = WorkerRecord.model_validate_json(text)
-                        self._records[info.name] = info.generation, known
-            return known
+                        cached = WorkerRecord.model_validate_json(text)
+                        self._records[info.name] = info.generation, cached
+            return cached
 
-        found = await asyncio.gather(*(one(worker) for worker in record.workers))
-        return {one.worker: one for one in found if one is not None}
+        results = await asyncio.gather(*(read_worker(worker) for worker in record.workers))
+        return {result.worker: result for result in results if result is not None}
 
     async def _progress_of(
         self, record: JobRecord, status: JobStatus, log: ObjectInfo | None
@@ -188,13 +192,13 @@ class JobWatch:
             return progress_of(end)
         if log is None:
             return Progress()
-        generation, known = self._progress.get(log.name, (0, Progress()))
+        generation, progress = self._progress.get(log.name, (0, Progress()))
         if generation != log.generation:
             with suppress(NotFound):
                 begin = max(0, log.size - TAIL)
-                known = progress_of(await self._store.read_range(log.name, begin, TAIL))
-                self._progress[log.name] = log.generation, known
-        return known
+                progress = progress_of(await self._store.read_range(log.name, begin, TAIL))
+                self._progress[log.name] = log.generation, progress
+        return progress
 
 
 class _Machine:
@@ -204,7 +208,7 @@ class _Machine:
         self._context = context
         self._transports: Mapping[int, SshTransport] = {}
         self._connecting: asyncio.Task[None] | None = None
-        self._asked_at = -SHUN_SECONDS
+        self._connected_at = -RECONNECT_SECONDS
 
     async def log_end(self, record: JobRecord) -> bytes:
         """The last lines of the job's log; nothing where they are not to be had at once."""
@@ -214,44 +218,46 @@ class _Machine:
             self._connect(worker)
             return b""
         try:
-            async with asyncio.timeout(ASK_SECONDS):
-                return await _log_end(record, transport)
+            async with asyncio.timeout(LOG_TIMEOUT_SECONDS):
+                return await _read_log_end(record, transport)
         except (TpuctlError, TimeoutError, ValueError):
-            await self._let_go()
+            await self._disconnect()
             return b""
 
     def _connect(self, worker: int) -> None:
         loop = asyncio.get_running_loop()
-        if self._context is None or loop.time() - self._asked_at < SHUN_SECONDS:
+        if self._context is None or loop.time() - self._connected_at < RECONNECT_SECONDS:
             return
-        self._asked_at = loop.time()
-        self._connecting = loop.create_task(self._reached(self._context, worker))
+        self._connected_at = loop.time()
+        self._connecting = loop.create_task(self._open_connection(self._context, worker))
 
-    async def _reached(self, context: Context, worker: int) -> None:
+    async def _open_connection(self, context: Context, worker: int) -> None:
         from tpuctl.flows.workers import transports
 
         with suppress(TpuctlError):
-            found = await transports(context)
-            if worker in found:
-                await found[worker].connect()
-                self._transports = found
+            connected = await transports(context)
+            if worker in connected:
+                await connected[worker].connect()
+                self._transports = connected
 
-    async def _let_go(self) -> None:
+    async def _disconnect(self) -> None:
         reached, self._transports = self._transports, {}
-        await asyncio.gather(*(one.close() for one in reached.values()), return_exceptions=True)
+        await asyncio.gather(
+            *(transport.close() for transport in reached.values()), return_exceptions=True
+        )
 
     async def close(self) -> None:
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.gather(self._connecting, return_exceptions=True)
-        await self._let_go()
+        await self._disconnect()
 
 
-async def _log_end(record: JobRecord, transport: SshTransport) -> bytes:
-    where = await transport.run(command(record, "place", "--lines", str(LINES)))
-    if where.exit_code != 0:
+async def _read_log_end(record: JobRecord, transport: SshTransport) -> bytes:
+    position = await transport.run(command(record, "place", "--lines", str(LINES)))
+    if position.exit_code != 0:
         return b""
-    offset = str(json.loads(where.stdout)["offset"])
+    offset = str(json.loads(position.stdout)["offset"])
     end = b""
     async with transport.stream(command(record, "tail", "--offset", offset)) as stream:
         async for chunk in stream.chunks():

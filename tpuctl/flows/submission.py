@@ -24,7 +24,7 @@ from tpuctl.model.status import NodeStatus
 from tpuctl.resources.secret_grants import settling_seconds
 from tpuctl.resources.stack_record import Record
 
-__all__ = ["Submission", "own_name", "placed", "worker_environment"]
+__all__ = ["Submission", "bind_to_nodes", "user_at_host", "worker_environment"]
 
 
 @dataclass(frozen=True)
@@ -109,11 +109,11 @@ class Submission:
             max_hours=stack.file.limits.max_hours,
             timeout=timeout,
             retries=Retries.model_validate(job.retries.model_dump()),  # as a record reads it
-            submitted_by=own_name(),
+            submitted_by=user_at_host(),
         )
 
     @classmethod
-    def again(cls, record: JobRecord, stack: Stack, *, cloud: str = "google") -> Submission:
+    def for_retry(cls, record: JobRecord, stack: Stack, *, cloud: str = "google") -> Submission:
         """What another attempt depends on: what the record says, and values from the stack file.
 
         Raises Usage, naming them, when values are nowhere to be had, and Conflict when the stack
@@ -161,32 +161,32 @@ class Submission:
         )
 
 
-def own_name() -> str:
+def user_at_host() -> str:
     """Who and where this is, for records."""
     return f"{getpass.getuser()}@{platform.node()}"
 
 
-async def placed(
+async def bind_to_nodes(
     submission: Submission, stack: Stack, cloud: Cloud, nodes: Sequence[NodeStatus]
 ) -> Submission:
     """The submission with what is known only once the nodes are up that it is to run on."""
     first = nodes[0]
     access = await first_access(stack, cloud, first) if stack.is_node else None
     await require_secrets(submission.secrets, cloud)
-    known = await Record(stack, cloud).read()
+    contents = await Record(stack, cloud).read()
     return replace(
         submission,
         zone=first.zone,
         node=first.name,
         endpoints=first.endpoints,
         first_access=access,
-        secrets=replace(submission.secrets, patience=settling_seconds(known)),
+        secrets=replace(submission.secrets, patience=settling_seconds(contents)),
         footing=Footing(
             zone=first.zone,
             node=first.name,
-            node_ids=tuple(one.id for one in nodes),
+            node_ids=tuple(node.id for node in nodes),
             created=first.created,
-            downs=known.downs if known is not None else 0,
+            downs=contents.downs if contents is not None else 0,
         ),
     )
 
@@ -194,9 +194,9 @@ async def placed(
 def worker_environment(submission: Submission, record: JobRecord, worker: int) -> dict[str, str]:
     """The variables that tell a script where it runs."""
     nodes = submission.nodes if len(submission.nodes) > 1 else (record.node,)
-    of_each = record.worker_count // len(nodes)
-    is_local = of_each == 1 and not submission.is_node
-    found = {
+    workers_per_node = record.worker_count // len(nodes)
+    is_local = workers_per_node == 1 and not submission.is_node
+    variables = {
         "TPUCTL_JOB": record.id,
         "TPUCTL_ATTEMPT": str(record.attempt),
         "TPUCTL_WORKER": str(worker),
@@ -204,11 +204,11 @@ def worker_environment(submission: Submission, record: JobRecord, worker: int) -
         "TPUCTL_BUCKET": record.bucket,
         "TPUCTL_OUTPUT": record.output,
         "TPUCTL_CLOUD": submission.cloud,
-        "TPU_NAME": "local" if is_local else nodes[worker // of_each],
+        "TPU_NAME": "local" if is_local else nodes[worker // workers_per_node],
         "TPU_ZONE": record.zone,
         "TPU_PROJECT": record.project,
         **node_variables(submission.runtime, submission.endpoints),
     }
     if "-pod" in submission.runtime:
-        found["TPU_LOAD_LIBRARY"] = "0"
-    return found
+        variables["TPU_LOAD_LIBRARY"] = "0"
+    return variables

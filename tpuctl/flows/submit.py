@@ -25,7 +25,7 @@ from tpuctl.model.events import Emit, Warned
 from tpuctl.model.job import JobRecord, lost_worker, new_job_id
 from tpuctl.remote.transport import Transport
 
-__all__ = ["make_bundle", "start_attempt", "submit", "tell_not_started"]
+__all__ = ["make_bundle", "record_not_started", "start_attempt", "submit"]
 
 T = TypeVar("T")
 
@@ -53,21 +53,21 @@ async def submit(
             emit(Warned(warning))
         record = _record(submission, bundle, new_job_id(now(), choice), now())
 
-        with step(emit, "job/upload", "send") as sending:
+        with step(emit, "job/upload", "send") as progress:
             shipped = await ship_bundle(
                 bundle,
                 store,
                 transports,
                 Path(scratch),
                 cache_home() / "packs",
-                progress=_on_this_loop(partial(_tell_sent, sending)),
+                progress=_on_event_loop(partial(_report_sent, progress)),
             )
-            sending.result = _describe_upload(shipped, store)
+            progress.result = _describe_upload(shipped, store)
     if shipped.name is None:
         emit(Warned(_NO_BUCKET))
     else:
         record = record.model_copy(update={"bundle_name": shipped.name})
-        record = await _announce(store, record, choice, now)
+        record = await _write_record(store, record, choice, now)
     await start_attempt(submission, record, store, transports, emit)
     return record
 
@@ -104,7 +104,7 @@ async def start_attempt(
     except TpuctlError as error:
         if record.bundle_name:
             with suppress(TpuctlError):
-                await tell_not_started(store, record, str(error))
+                await record_not_started(store, record, str(error))
         raise
 
 
@@ -116,7 +116,7 @@ _NO_BUCKET = Diagnostic(
 )
 
 
-async def _announce(
+async def _write_record(
     store: ObjectStore, record: JobRecord, choice: random.Random, now: Callable[[], datetime]
 ) -> JobRecord:
     """Write the record under an id that nobody has taken."""
@@ -136,15 +136,17 @@ async def _announce(
     )
 
 
-async def tell_not_started(store: ObjectStore, record: JobRecord, detail: str) -> None:
+async def record_not_started(store: ObjectStore, record: JobRecord, detail: str) -> None:
     """Let the record say so, and end what may have started though its answer was lost."""
     await stop_through_bucket(record, store)
     at = datetime.now(UTC)
     for worker in record.workers:
-        words = lost_worker(record, worker, f"did not start: {detail}", at, cause="start")
+        worker_record = lost_worker(record, worker, f"did not start: {detail}", at, cause="start")
         with suppress(Conflict):  # it has spoken for itself
             await store.put_bytes(
-                record.record_name(worker), words.model_dump_json().encode(), if_generation=0
+                record.record_name(worker),
+                worker_record.model_dump_json().encode(),
+                if_generation=0,
             )
 
 
@@ -192,14 +194,14 @@ async def _step(
     emit: Emit, address: str, action: str, work: Awaitable[T], describe: Callable[[T], str]
 ) -> T:
     """Await the work as one step of the story."""
-    with step(emit, address, action) as one:
+    with step(emit, address, action) as progress:
         result = await work
-        one.result = describe(result)
+        progress.result = describe(result)
     return result
 
 
-def _tell_sent(sending: Step, done: int, size: int) -> None:
-    sending.moved(done, size, f"{_size(done)} of {_size(size)}")
+def _report_sent(progress: Step, done: int, size: int) -> None:
+    progress.report_bytes(done, size, f"{_size(done)} of {_size(size)}")
 
 
 def _describe_bundle(bundle: Bundle) -> str:
@@ -222,11 +224,11 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _on_this_loop(show: Callable[[int, int], None]) -> Callable[[int, int], None]:
+def _on_event_loop(report: Callable[[int, int], None]) -> Callable[[int, int], None]:
     """Progress from other threads, told where events are emitted."""
     loop = asyncio.get_running_loop()
 
-    def tell(done: int, size: int) -> None:
-        loop.call_soon_threadsafe(show, done, size)
+    def report_threadsafe(done: int, size: int) -> None:
+        loop.call_soon_threadsafe(report, done, size)
 
-    return tell
+    return report_threadsafe

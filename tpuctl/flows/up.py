@@ -19,11 +19,11 @@ from tpuctl.flows.context import Context
 from tpuctl.flows.controller import shell_variables, write_shell_environment
 from tpuctl.flows.controller_recovery import tpu_resources
 from tpuctl.flows.down import down
-from tpuctl.flows.handover import equip_controller
-from tpuctl.flows.local_liveness import unless_gone
+from tpuctl.flows.handover import prepare_controller
+from tpuctl.flows.local_liveness import run_while_alive
 from tpuctl.flows.plan import Prepared, plan
 from tpuctl.flows.workers import connect_workers, connections, nodes_of
-from tpuctl.flows.zones import Refusal, exhausted, next_zone, zones_to_try
+from tpuctl.flows.zones import Refusal, next_zone, no_zone_error, zones_to_try
 from tpuctl.jobs.launch import parcel
 from tpuctl.model.events import Emit, Event, Note, Outcome, Planned, PlannedStep, StepFinished
 from tpuctl.model.plan import Action
@@ -37,37 +37,37 @@ from tpuctl.resources.composition import kind_of
 from tpuctl.resources.stack_record import Contents, Record
 
 __all__ = [
-    "DownWatch",
+    "DownDetector",
     "TakenDown",
-    "WatchState",
-    "ensure_watch",
-    "prove_access",
+    "WatchdogState",
+    "ensure_watchdogs",
+    "prepare_machines",
+    "prepare_workers",
     "provision",
-    "settle",
-    "settle_machines",
+    "require_bucket_access",
     "up",
 ]
 
-WORKERS, WATCH = "ssh/workers", "ssh/watch"
-JOBS_BY_SSH = "jobs are sent over SSH"
-KEPT_BY_THEM = "they keep the limits, and use the bucket with their own account"
+WORKERS, WATCHDOGS = "ssh/workers", "ssh/watch"
+SSH_REASON = "jobs are sent over SSH"
+WATCHDOG_REASON = "they keep the limits, and use the bucket with their own account"
 T = TypeVar("T")
-Say = Callable[[str], None]
-LOOK_SECONDS = 5.0  # between looks for a `down` beside it
+Report = Callable[[str], None]
+DOWN_POLL_SECONDS = 5.0  # between looks for a `down` beside it
 FOLDER = ".tpuctl/watch"
 PROGRAMS = ("watchdog.py", "ensure_watchdog.py", "probe.py")
-PATIENCE = 420.0  # seconds that Google's identity changes were seen to take
-NO_PROOF = 91  # exit code of our own: everything else was well
+IAM_TIMEOUT_SECONDS = 420.0  # seconds that Google's identity changes were seen to take
+NO_ACCESS = 91  # exit code of our own: everything else was well
 # Renamed into place: another `up` may be running the very same files.
 UNPACK = (
     'mkdir -p "$1" && new=$(mktemp -d "$1.XXXXXX") && tar -xf - -C "$new" '
     '&& mv -f "$new"/* "$1" && rmdir "$new" || { rm -rf "$new"; false; }'
 )
 ENSURE = 'python3 -S -I "$1/ensure_watchdog.py"'
-PROVE = 'python3 -S -I "$1/probe.py" "$2" 0 >&2'
+PROBE = 'python3 -S -I "$1/probe.py" "$2" 0 >&2'
 # At the same time: each of the two takes a moment to start.
-BOTH = f"{{ {PROVE} & {ENSURE}; ensured=$?; wait $! || proved=no; }}"
-BOTH += f"; [ $ensured = 0 ] || exit $ensured; [ -z $proved ] || exit {NO_PROOF}"
+BOTH = f"{{ {PROBE} & {ENSURE}; ensured=$?; wait $! || proved=no; }}"
+BOTH += f"; [ $ensured = 0 ] || exit $ensured; [ -z $proved ] || exit {NO_ACCESS}"
 
 
 async def up(
@@ -85,16 +85,16 @@ async def up(
     prepared = prepared or await plan(context)
     if confirm is not None and not prepared.plan.is_empty:
         confirm(prepared)
-    emit(_planned_settling(prepared))
+    emit(_planned_preparation(prepared))
     if not prepared.plan.is_empty:
         _ = context.keys.pair  # where it cannot be had, nothing is made
         await context.prepare_image(stack.runtime.tensorflow, emit)
         prepared = await provision(context, prepared)
     async with connections(context) as transports:
         node = (await nodes_of(stack, cloud))[0] if stack.is_node else None
-        await settle(prepared.stack, cloud, node, transports, emit)
+        await prepare_workers(prepared.stack, cloud, node, transports, emit)
     if context.controller is None:
-        await equip_controller(prepared.stack, cloud, context.keys, emit)
+        await prepare_controller(prepared.stack, cloud, context.keys, emit)
     return prepared
 
 
@@ -103,13 +103,13 @@ async def provision(context: Context, prepared: Prepared) -> Prepared:
 
     Raises Conflict, with everything taken away again, when the stack was taken down meanwhile.
     """
-    downs = DownWatch(context.stack, context.cloud, context.emit)
-    await downs.begin()
-    applying = downs.unless_counted(_apply_in_zones(replace(context, emit=downs.emit), prepared))
+    detector = DownDetector(context.stack, context.cloud, context.emit)
+    await detector.begin()
+    applying = detector.run(_apply_in_zones(replace(context, emit=detector.emit), prepared))
     try:
-        return await unless_gone(applying, context.cloud.endpoint, "tpuctl up")
-    except TakenDown as taken:
-        raise await _undo(context) from taken
+        return await run_while_alive(applying, context.cloud.endpoint, "tpuctl up")
+    except TakenDown as error:
+        raise await _undo(context) from error
 
 
 async def _apply_in_zones(context: Context, prepared: Prepared) -> Prepared:
@@ -125,14 +125,14 @@ async def _apply_in_zones(context: Context, prepared: Prepared) -> Prepared:
             await apply_plan(prepared.plan, prepared.resources, context.emit)
         except TpuctlError as error:
             if isinstance(error, NodesClosed):  # no zone will have it: nothing waits for it
-                await _give_up_zone(prepared, context.emit)
+                await _delete_created(prepared, context.emit)
             if error.scope not in (Scope.ZONE, Scope.REGION):
                 raise
             refusals.append(Refusal(zone, error))
             following = next_zone(zones, refusals)
             if following is None:
-                await _give_up_zone(prepared, context.emit)
-                last = exhausted(refusals, prepared.stack, zones)
+                await _delete_created(prepared, context.emit)
+                last = no_zone_error(refusals, prepared.stack, zones)
                 if last is error:  # which keeps what it came from
                     raise
                 raise last from error
@@ -140,21 +140,23 @@ async def _apply_in_zones(context: Context, prepared: Prepared) -> Prepared:
             prepared = await plan(context, following)
             continue
         if refusals:
-            context.emit(Note(f"Made in {zone}, for {'; '.join(str(one) for one in refusals)}."))
+            context.emit(
+                Note(f"Made in {zone}, for {'; '.join(str(refusal) for refusal in refusals)}.")
+            )
         return prepared
 
 
-async def _give_up_zone(prepared: Prepared, emit: Emit) -> None:
+async def _delete_created(prepared: Prepared, emit: Emit) -> None:
     """Take away what this plan has made in its zone, and what of it is still on its way."""
-    made = [
-        one
-        for one in prepared.resources
-        if kind_of(one.address).is_zonal
-        and prepared.plan.change(one.address).action is Action.CREATE
+    created = [
+        resource
+        for resource in prepared.resources
+        if kind_of(resource.address).is_zonal
+        and prepared.plan.change(resource.address).action is Action.CREATE
     ]
-    plan = plan_down(made, await observe(made))
+    plan = plan_down(created, await observe(created))
     if not plan.is_empty:
-        await apply_plan(plan, made, emit)
+        await apply_plan(plan, created, emit)
 
 
 async def _undo(context: Context) -> TpuctlError:
@@ -174,19 +176,19 @@ async def _undo(context: Context) -> TpuctlError:
     )
 
 
-def _planned_settling(prepared: Prepared) -> Planned:
+def _planned_preparation(prepared: Prepared) -> Planned:
     """What `settle` does once the plan has been carried out."""
-    addresses = (one.address for one in prepared.plan)
-    machines = sorted(one for one in addresses if kind_of(one).is_machine)
+    addresses = (change.address for change in prepared.plan)
+    machines = sorted(address for address in addresses if kind_of(address).is_machine)
     return Planned(
         (
-            PlannedStep(WORKERS, "connect", JOBS_BY_SSH, tuple(machines)),
-            PlannedStep(WATCH, "check", KEPT_BY_THEM, (WORKERS,)),
+            PlannedStep(WORKERS, "connect", SSH_REASON, tuple(machines)),
+            PlannedStep(WATCHDOGS, "check", WATCHDOG_REASON, (WORKERS,)),
         )
     )
 
 
-async def settle(
+async def prepare_workers(
     stack: Stack,
     cloud: Cloud,
     node: NodeStatus | None,
@@ -197,14 +199,14 @@ async def settle(
 
     `node` is the TPU node that a controller has to know of; None on TPU VMs.
     """
-    with step(emit, WORKERS, "connect", JOBS_BY_SSH):
+    with step(emit, WORKERS, "connect", SSH_REASON):
         await connect_workers(cloud, list(transports.values()))
         if node is not None:
             variables = shell_variables(stack, node, cloud=cloud.endpoint.name)
             await write_shell_environment(transports[0], variables)
-    with step(emit, WATCH, "check", KEPT_BY_THEM) as check:
-        has_watch = stack.has_limits or (stack.is_node and stack.is_recovered)
-        await settle_machines(transports, stack.bucket, check.report, has_watch=has_watch)
+    with step(emit, WATCHDOGS, "check", WATCHDOG_REASON) as check:
+        has_watchdog = stack.has_limits or (stack.is_node and stack.is_recovered)
+        await prepare_machines(transports, stack.bucket, check.report, has_watchdog=has_watchdog)
 
 
 # A `down` by somebody else, meanwhile ------------------------------------------------------
@@ -214,7 +216,7 @@ class TakenDown(Exception):
     """A `down` began after the work that was to be done."""
 
 
-class DownWatch:
+class DownDetector:
     """Whether the stack was taken down since `begin`: its record counts that.
 
     Nothing but the project and its APIs is made before the bucket, so whoever takes a stack down
@@ -238,17 +240,19 @@ class DownWatch:
             self._has_bucket = event.outcome in (Outcome.DONE, Outcome.UNCHANGED)
         self._emit(event)
 
-    async def unless_counted(self, work: Coroutine[Any, Any, T]) -> T:
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Await it. Raises TakenDown, the work cancelled, once there was a `down` beside it."""
         task = asyncio.ensure_future(work)
         try:
-            while not (await asyncio.wait({task}, timeout=LOOK_SECONDS))[0]:
-                if await self._quietly(self._was_counted):
+            while not (await asyncio.wait({task}, timeout=DOWN_POLL_SECONDS))[0]:
+                if await self._ignoring_errors(self._was_taken_down):
                     raise TakenDown
             if task.exception() is not None:
-                if await self._quietly(self._was_counted) or await self._quietly(self._lost_bucket):
+                if await self._ignoring_errors(self._was_taken_down) or await self._ignoring_errors(
+                    self._lost_bucket
+                ):
                     raise TakenDown from task.exception()
-            elif await self._was_counted() or not self._has_record:
+            elif await self._was_taken_down() or not self._has_record:
                 raise TakenDown  # the record was written on the way: it went with its bucket
             return task.result()
         finally:
@@ -257,7 +261,7 @@ class DownWatch:
                 with suppress(asyncio.CancelledError, Exception):
                     await task
 
-    async def _was_counted(self) -> bool:
+    async def _was_taken_down(self) -> bool:
         now = await self._record.read()
         if now is None:
             was_there, self._has_record = self._has_record, False
@@ -268,7 +272,7 @@ class DownWatch:
     async def _lost_bucket(self) -> bool:
         return self._has_bucket and await self._bucket.observe() is None
 
-    async def _quietly(self, look: Callable[[], Awaitable[bool]]) -> bool:
+    async def _ignoring_errors(self, look: Callable[[], Awaitable[bool]]) -> bool:
         """A look that fails tells nothing: the work itself goes on, or tells its own failure."""
         try:
             return await look()
@@ -280,7 +284,7 @@ class DownWatch:
 
 
 @dataclass(frozen=True)
-class WatchState:
+class WatchdogState:
     """The watch of one machine. `failure` is what kept it from deleting the last time it tried."""
 
     worker: int
@@ -289,69 +293,73 @@ class WatchState:
     failure: str
 
 
-async def ensure_watch(transports: Mapping[int, Transport]) -> dict[int, WatchState]:
+async def ensure_watchdogs(transports: Mapping[int, Transport]) -> dict[int, WatchdogState]:
     """See to it that a watch lives on each machine, all at once."""
-    states = await all_ended(_ensure(one, f"{UNPACK} && {ENSURE}") for one in transports.values())
+    states = await all_ended(
+        _ensure_watchdog(transport, f"{UNPACK} && {ENSURE}") for transport in transports.values()
+    )
     return dict(zip(transports, states, strict=True))
 
 
-async def prove_access(
-    transport: Transport, bucket: str, say: Say, *, seconds: float = PATIENCE
+async def require_bucket_access(
+    transport: Transport, bucket: str, report: Report, *, seconds: float = IAM_TIMEOUT_SECONDS
 ) -> None:
     """Wait until the machine's account may read and write the bucket, asked as that account.
 
     Raises Denied with the last refusal when that does not come to pass.
     """
-    sent = await transport.run(["sh", "-c", UNPACK, "sh", FOLDER], input=parcel(PROGRAMS, {}))
-    sent.checked(f"worker {transport.worker}: sending the probe")
-    await _wait_for_access(transport, bucket, say, seconds)
+    unpacked = await transport.run(["sh", "-c", UNPACK, "sh", FOLDER], input=parcel(PROGRAMS, {}))
+    unpacked.checked(f"worker {transport.worker}: sending the probe")
+    await _wait_for_access(transport, bucket, report, seconds)
 
 
-async def settle_machines(
-    transports: Mapping[int, Transport], bucket: str, say: Say, *, has_watch: bool
-) -> dict[int, WatchState]:
+async def prepare_machines(
+    transports: Mapping[int, Transport], bucket: str, report: Report, *, has_watchdog: bool
+) -> dict[int, WatchdogState]:
     """Both at once: a watch on each machine where there are limits, and proof on the first one.
 
     One command each, where there is nothing to wait for.
     """
     first, *others = transports
 
-    async def settle_first() -> WatchState | None:
-        script = f"{UNPACK} && {BOTH if has_watch else f'{{ {PROVE} || exit {NO_PROOF}; }}'}"
+    async def prepare_first() -> WatchdogState | None:
+        script = f"{UNPACK} && {BOTH if has_watchdog else f'{{ {PROBE} || exit {NO_ACCESS}; }}'}"
         transport = transports[first]
         argv = ["sh", "-c", script, "sh", FOLDER, bucket]
         done = await transport.run(argv, input=parcel(PROGRAMS, {}))
-        if done.exit_code == NO_PROOF:
-            say(done.stderr.decode(errors="replace").strip())
-            await _wait_for_access(transport, bucket, say, PATIENCE)
+        if done.exit_code == NO_ACCESS:
+            report(done.stderr.decode(errors="replace").strip())
+            await _wait_for_access(transport, bucket, report, IAM_TIMEOUT_SECONDS)
         else:
             done.checked(f"worker {transport.worker}: starting the watch")
-        return _state(transport.worker, done.stdout) if has_watch else None
+        return _state(transport.worker, done.stdout) if has_watchdog else None
 
-    work = [settle_first()]
-    if has_watch:
-        work += [_ensure(transports[one], f"{UNPACK} && {ENSURE}") for one in others]
+    work = [prepare_first()]
+    if has_watchdog:
+        work += [_ensure_watchdog(transports[worker], f"{UNPACK} && {ENSURE}") for worker in others]
     states = await all_ended(work)
     return {state.worker: state for state in states if state is not None}
 
 
-async def _ensure(transport: Transport, script: str) -> WatchState:
+async def _ensure_watchdog(transport: Transport, script: str) -> WatchdogState:
     done = await transport.run(["sh", "-c", script, "sh", FOLDER], input=parcel(PROGRAMS, {}))
     done.checked(f"worker {transport.worker}: starting the watch")
     return _state(transport.worker, done.stdout)
 
 
-def _state(worker: int, text: bytes) -> WatchState:
-    found = json.loads(text)
-    return WatchState(
+def _state(worker: int, text: bytes) -> WatchdogState:
+    state = json.loads(text)
+    return WatchdogState(
         worker=worker,
-        was_started=bool(found["was_started"]),
-        doing=str(found.get("doing", "")),
-        failure=str(found.get("failure", "")),
+        was_started=bool(state["was_started"]),
+        doing=str(state.get("doing", "")),
+        failure=str(state.get("failure", "")),
     )
 
 
-async def _wait_for_access(transport: Transport, bucket: str, say: Say, seconds: float) -> None:
+async def _wait_for_access(
+    transport: Transport, bucket: str, report: Report, seconds: float
+) -> None:
     last = ""
     argv = ["python3", "-S", "-I", f"{FOLDER}/probe.py", bucket, str(seconds)]
 
@@ -361,7 +369,7 @@ async def _wait_for_access(transport: Transport, bucket: str, say: Say, seconds:
             async for chunk in stream.chunks():
                 lines = chunk.decode(errors="replace").splitlines()
                 last = lines[-1] if lines else last
-                say(f"waiting until the machine may use the bucket: {last}")
+                report(f"waiting until the machine may use the bucket: {last}")
             return await stream.result()
 
     done = await retried(probe)

@@ -16,7 +16,7 @@ from tpuctl.errors import Diagnostic, NotFound, TpuctlError, Unreachable, Usage
 from tpuctl.files import private_folder
 from tpuctl.flows.context import Context, known_hosts
 from tpuctl.flows.controller import find_controller
-from tpuctl.flows.inventory import look_for_nodes
+from tpuctl.flows.inventory import list_nodes
 from tpuctl.model.events import CommandOutput, Emit, Warned
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
@@ -25,14 +25,14 @@ from tpuctl.remote.iap import Destination, IapWay, Relay
 from tpuctl.remote.ssh import Address, SshTransport, ask_host_key
 
 __all__ = [
-    "Ending",
-    "chosen",
+    "CommandResult",
+    "connect_selected",
     "connect_workers",
     "connections",
     "controller_transport",
     "nodes_of",
-    "reached",
-    "run_everywhere",
+    "run_on_workers",
+    "select_workers",
     "transports",
 ]
 
@@ -43,7 +43,7 @@ HOST_KEY_SECONDS = 20.0  # the machines of a READY node have published theirs, i
 
 
 @dataclass(frozen=True)
-class _Told:
+class _GuestAttributes:
     """What a machine tells of itself in its guest attributes."""
 
     keys: tuple[str, ...]  # of its SSH server
@@ -56,8 +56,8 @@ class _Machines:
 
     id: str
     zone: str
-    places: tuple[tuple[str, int], ...]  # host and port of their SSH servers
-    published: Callable[[], Awaitable[dict[int, _Told]]]  # of those that have told
+    addresses: tuple[tuple[str, int], ...]  # host and port of their SSH servers
+    published: Callable[[], Awaitable[dict[int, _GuestAttributes]]]  # of those that have told
     instance: str = ""  # where there is one machine of a known name
 
 
@@ -69,10 +69,10 @@ async def transports(context: Context) -> dict[int, SshTransport]:
     key then seen at the first connection is kept, and demanded from there on.
     """
     nodes = await nodes_of(context.stack, context.cloud)
-    found = await all_ended(
+    per_node = await all_ended(
         _transports_of_node(context, node, number) for number, node in enumerate(nodes)
     )
-    return {one.worker: one for each in found for one in each}
+    return {transport.worker: transport for each in per_node for transport in each}
 
 
 @asynccontextmanager
@@ -84,39 +84,43 @@ async def connections(
     Where there is no node, or none is ready: none, unless they are required.
     """
     try:
-        found = await transports(context)
+        by_worker = await transports(context)
     except (NotFound, Unreachable):
         if required:
             raise
-        found = {}
+        by_worker = {}
     try:
-        yield found
+        yield by_worker
     finally:
-        await asyncio.gather(*(one.close() for one in found.values()), return_exceptions=True)
+        await asyncio.gather(
+            *(transport.close() for transport in by_worker.values()), return_exceptions=True
+        )
 
 
 @asynccontextmanager
-async def reached(
+async def connect_selected(
     context: Context, worker: int | None = None
 ) -> AsyncIterator[dict[int, SshTransport]]:
     """Connections to every worker, or to one. Raises Usage where there is no such worker."""
-    async with connections(context) as found:
-        yield chosen(found, worker)
+    async with connections(context) as by_worker:
+        yield select_workers(by_worker, worker)
 
 
-def chosen(found: Mapping[int, SshTransport], worker: int | None) -> dict[int, SshTransport]:
+def select_workers(
+    by_worker: Mapping[int, SshTransport], worker: int | None
+) -> dict[int, SshTransport]:
     """All of these, or the one of this number. Raises Usage where there is none."""
     if worker is None:
-        return dict(found)
-    if worker not in found:
-        last = len(found) - 1
+        return dict(by_worker)
+    if worker not in by_worker:
+        last = len(by_worker) - 1
         there = f"there are workers 0 to {last}" if last else "there is worker 0 alone"
         raise Usage(
             "No such worker",
             f"{there}, not {worker}",
             hint="See the workers with\n    tpuctl status",
         )
-    return {worker: found[worker]}
+    return {worker: by_worker[worker]}
 
 
 async def _transports_of_node(
@@ -134,10 +138,10 @@ async def _transports_of_node(
         machines = await _controller(stack.in_zone(node.zone), cloud, is_inside=is_inside)
     else:
         machines = _workers(stack, cloud, node, is_inside=is_inside)
-    first = number * len(machines.places)  # nodes are alike
+    first = number * len(machines.addresses)  # nodes are alike
     relay = None if is_inside else _relay(stack, cloud)
     key = context.keys.pair.path
-    return await _to_machines(
+    return await _machine_transports(
         machines, stack, cloud, key, known_hosts(), context.emit, relay, first
     )
 
@@ -148,7 +152,7 @@ async def controller_transport(
     """A transport for the controller in the zone in use, not connected yet."""
     machines = await _controller(stack, cloud, is_inside=False)
     relay = _relay(stack, cloud)
-    return (await _to_machines(machines, stack, cloud, key, known_hosts, emit, relay))[0]
+    return (await _machine_transports(machines, stack, cloud, key, known_hosts, emit, relay))[0]
 
 
 def _relay(stack: Stack, cloud: Cloud) -> Relay | None:
@@ -158,7 +162,7 @@ def _relay(stack: Stack, cloud: Cloud) -> Relay | None:
     return Relay(cloud.endpoint.relay, cloud.access_token, is_local=cloud.endpoint.is_local)
 
 
-async def _to_machines(
+async def _machine_transports(
     machines: _Machines,
     stack: Stack,
     cloud: Cloud,
@@ -170,20 +174,20 @@ async def _to_machines(
 ) -> list[SshTransport]:
     published = await _published(cloud, machines)
     transports = []
-    for worker, place in enumerate(machines.places):
-        told = published.get(worker, _Told(()))
-        host, port, way = *place, None
+    for worker, ssh_address in enumerate(machines.addresses):
+        attributes = published.get(worker, _GuestAttributes(()))
+        host, port, way = *ssh_address, None
         if relay is not None:
-            instance = machines.instance or told.hostname
+            instance = machines.instance or attributes.hostname
             if not instance:
                 raise _no_hostname(first + worker)
             host, port = instance, SSH_PORT
             way = IapWay(relay, Destination(stack.project, machines.zone, instance, port))
-        keys, remembered = told.keys, None
+        keys, key_file = attributes.keys, None
         if not keys:
-            remembered = known_hosts / f"{stack.project}-{machines.id}-{worker}"
-            keys = await _remembered_key(remembered, host, port, way, emit)
-        address = Address(host, port, stack.user, keys, way, remembered)
+            key_file = known_hosts / f"{stack.project}-{machines.id}-{worker}"
+            keys = await _trusted_key(key_file, host, port, way, emit)
+        address = Address(host, port, stack.user, keys, way, key_file)
         transports.append(SshTransport(first + worker, address, key))
     return transports
 
@@ -207,17 +211,20 @@ def _workers(stack: Stack, cloud: Cloud, node: NodeStatus, *, is_inside: bool) -
         # looks for its key alone (528, command_lib/compute/tpus/tpu_vm/ssh.py).
         request["query_path"] = "hostkeys/"
 
-    async def published() -> dict[int, _Told]:
+    async def published() -> dict[int, _GuestAttributes]:
         client = cloud.client("tpu")
         try:
             answer = await cloud.call("host keys", client.get_guest_attributes, request)
         except Usage:  # 400 "GuestAttributes value not found": none are written yet
             return {}
-        found = {index: _told(one) for index, one in enumerate(answer.guest_attributes)}
+        by_worker = {
+            index: _parse_guest_attributes(item)
+            for index, item in enumerate(answer.guest_attributes)
+        }
         return {
-            index: told
-            for index, told in found.items()
-            if told.keys and (told.hostname or not by_name)
+            index: attributes
+            for index, attributes in by_worker.items()
+            if attributes.keys and (attributes.hostname or not by_name)
         }
 
     addresses = node.inner_addresses if is_inside else node.addresses
@@ -240,14 +247,14 @@ async def _controller(stack: Stack, cloud: Cloud, *, is_inside: bool) -> _Machin
         "query_path": "hostkeys/",
     }
 
-    async def published() -> dict[int, _Told]:
+    async def published() -> dict[int, _GuestAttributes]:
         client = cloud.client("instances")
         try:
             answer = await cloud.call("host keys", client.get_guest_attributes, request)
         except NotFound:  # so Compute Engine says that there are none yet
             return {}
-        told = _told(answer)
-        return {0: told} if told.keys else {}
+        attributes = _parse_guest_attributes(answer)
+        return {0: attributes} if attributes.keys else {}
 
     address = machine.inner_address if is_inside else machine.address
     places = ((address, machine.ssh_port),)
@@ -282,18 +289,18 @@ async def connect_workers(cloud: Cloud, transports: Sequence[SshTransport]) -> N
     await all_ended(connect(transport) for transport in transports)
 
 
-async def _published(cloud: Cloud, machines: _Machines) -> dict[int, _Told]:
+async def _published(cloud: Cloud, machines: _Machines) -> dict[int, _GuestAttributes]:
     """What the machines have put into their guest attributes, by worker.
 
     Machines that are not waited for any longer, or may not be asked, are left out. A cloud that
     cannot be reached is an error: whoever keeps its answers from us shall not be trusted for it.
     """
-    last: dict[int, _Told] = {}
+    last: dict[int, _GuestAttributes] = {}
 
     async def probe() -> bool | None:
         last.clear()
         last.update(await machines.published())
-        return len(last) == len(machines.places) or None
+        return len(last) == len(machines.addresses) or None
 
     try:
         await wait_until(probe, what="host keys", seconds=HOST_KEY_SECONDS, clock=cloud.clock)
@@ -304,10 +311,10 @@ async def _published(cloud: Cloud, machines: _Machines) -> dict[int, _Told]:
     return last
 
 
-def _told(attributes: Any) -> _Told:
+def _parse_guest_attributes(attributes: Any) -> _GuestAttributes:
     """Anything may stand there: a program on the machine can write it."""
     items = attributes.query_value.items
-    return _Told(
+    return _GuestAttributes(
         tuple(
             f"{item.key} {item.value}"
             for item in items
@@ -324,15 +331,15 @@ def _told(attributes: Any) -> _Told:
     )
 
 
-async def _remembered_key(
+async def _trusted_key(
     path: Path, host: str, port: int, way: IapWay | None, emit: Emit
 ) -> tuple[str, ...]:
     if path.exists():
         return (path.read_text("utf-8").strip(),)
-    seen = await ask_host_key(host, port, way)
+    host_key = await ask_host_key(host, port, way)
     private_folder(path.parent)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
-    draft.write_text(seen + "\n", "utf-8")
+    draft.write_text(host_key + "\n", "utf-8")
     try:
         path.hardlink_to(draft)  # fails, unlike a rename, where another program was first
     except FileExistsError:
@@ -348,7 +355,7 @@ async def _remembered_key(
             )
         )
     )
-    return (seen,)
+    return (host_key,)
 
 
 async def nodes_of(stack: Stack, cloud: Cloud) -> list[NodeStatus]:
@@ -356,49 +363,49 @@ async def nodes_of(stack: Stack, cloud: Cloud) -> list[NodeStatus]:
 
     Raises NotFound when there is none, or when one of several is gone.
     """
-    found = await look_for_nodes(cloud, stack.project, stack.name)
-    if not found:
+    nodes = await list_nodes(cloud, stack.project, stack.name)
+    if not nodes:
         raise NotFound(
             "No node",
             f"stack {stack.name} has no node",
             hint="Bring it up with\n    tpuctl up",
         )
-    first = min(found, key=lambda node: (node.zone != stack.zone, node.state != "READY"))
+    first = min(nodes, key=lambda node: (node.zone != stack.zone, node.state != "READY"))
     if len(stack.nodes) == 1:
         return [first]
-    there = {node.name: node for node in found if node.zone == first.zone}
-    gone = [name for name in stack.nodes if name not in there]
-    if gone:
+    there = {node.name: node for node in nodes if node.zone == first.zone}
+    missing = [name for name in stack.nodes if name not in there]
+    if missing:
         raise NotFound(
             "Node is gone",
-            f"stack {stack.name} has no {', '.join(gone)} in {first.zone}",
+            f"stack {stack.name} has no {', '.join(missing)} in {first.zone}",
             hint="Bring it up again with\n    tpuctl up",
         )
     return [there[name] for name in stack.nodes]
 
 
 @dataclass(frozen=True)
-class Ending:
+class CommandResult:
     """How a command ended on one worker."""
 
     worker: int
     exit_code: int
 
 
-async def run_everywhere(
-    line: str, transports: Mapping[int, SshTransport], emit: Emit
-) -> list[Ending]:
+async def run_on_workers(
+    command: str, transports: Mapping[int, SshTransport], emit: Emit
+) -> list[CommandResult]:
     """Run a shell's line on all of them, emitting what it writes; the endings in their order.
 
     A worker that cannot be reached is told and counts with the exit code of that error, while the
     others go on. Cancelling interrupts the command everywhere.
     """
-    endings: list[Ending] = []
+    results: list[CommandResult] = []
 
-    async def one(worker: int, transport: SshTransport) -> None:
+    async def run_on_worker(worker: int, transport: SshTransport) -> None:
         try:
             code = await transport.pour(
-                line,
+                command,
                 lambda data: emit(CommandOutput(worker, data)),
                 lambda data: emit(CommandOutput(worker, data, is_error=True)),
             )
@@ -406,9 +413,9 @@ async def run_everywhere(
             for diagnostic in error.diagnostics:
                 emit(Warned(diagnostic, is_error=True))
             code = error.exit_code
-        endings.append(Ending(worker, code))
+        results.append(CommandResult(worker, code))
 
     async with asyncio.TaskGroup() as group:
         for worker, transport in transports.items():
-            group.create_task(one(worker, transport))
-    return endings
+            group.create_task(run_on_worker(worker, transport))
+    return results

@@ -12,9 +12,9 @@ from tpuctl.model.known_errors import table
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
 
-__all__ = ["Refusal", "exhausted", "home_zone", "next_zone", "zone_error", "zones_to_try"]
+__all__ = ["Refusal", "home_zone", "next_zone", "no_zone_error", "widest_error", "zones_to_try"]
 
-AT_WORK = ("READY", "ACTIVE")
+ACTIVE_STATES = ("READY", "ACTIVE")
 
 
 @dataclass(frozen=True)
@@ -25,63 +25,65 @@ class Refusal:
     error: TpuctlError
 
     def __str__(self) -> str:
-        found = self.error.diagnostics[0]
-        return f"{self.zone}: {found.summary}"
+        diagnostic = self.error.diagnostics[0]
+        return f"{self.zone}: {diagnostic.summary}"
 
 
-def home_zone(stack: Stack, found: Sequence[Found]) -> str:
+def home_zone(stack: Stack, resources: Sequence[Found]) -> str:
     """Where the stack is at work already, else where its data is, else the first of its zones.
 
     Raises Conflict when it has a node or data in a zone that the stack file does not name: what
     is there is charged, and nobody asked for it to be deleted.
     """
-    tpus = [one for one in found if one.of.is_tpu]
-    disks = [one for one in found if _holds_data(one, stack)]
-    _refuse_outside([one for one in tpus if _stays(one)], "Node", stack)
-    working = [zone for zone in stack.zones if _is_at_work(zone, tpus)]
+    tpus = [resource for resource in resources if resource.of.is_tpu]
+    disks = [resource for resource in resources if _holds_data(resource, stack)]
+    _refuse_outside([resource for resource in tpus if _is_in_use(resource)], "Node", stack)
+    working = [zone for zone in stack.zones if _is_active(zone, tpus)]
     if working:
         return working[0]
     _refuse_outside(disks, "Disk", stack)
-    with_data = [zone for zone in stack.zones if any(one.zone == zone for one in disks)]
+    with_data = [zone for zone in stack.zones if any(resource.zone == zone for resource in disks)]
     if with_data:  # what is on a disk of the stack can be used in its zone alone
         return with_data[0]
 
     def rank(zone: str) -> tuple[bool, bool, bool]:
-        there = [one for one in tpus if one.zone == zone]
+        there = [resource for resource in tpus if resource.zone == zone]
         return (
-            not any(_stays(one) for one in there),
-            all(one.state in GONE_BAD for one in there),
+            not any(_is_in_use(resource) for resource in there),
+            all(resource.state in GONE_BAD for resource in there),
             not there,
         )
 
     return min(stack.zones, key=rank)  # the first in order among equals
 
 
-def _refuse_outside(found: Sequence[Found], what: str, stack: Stack) -> None:
-    outside = [one for one in found if one.zone not in stack.zones]
+def _refuse_outside(resources: Sequence[Found], noun: str, stack: Stack) -> None:
+    outside = [resource for resource in resources if resource.zone not in stack.zones]
     if outside:
         raise Conflict(
-            f"{what} in another zone",
+            f"{noun} in another zone",
             f"stack {stack.name} has {outside[0].address}, the stack file names "
             f"{', '.join(stack.zones)}",
             hint="Add that zone to tpu.zones, or take the stack down first:\n    tpuctl down",
         )
 
 
-def _is_at_work(zone: str, tpus: Sequence[Found]) -> bool:
-    return any(one.zone == zone and one.state in AT_WORK for one in tpus)
+def _is_active(zone: str, tpus: Sequence[Found]) -> bool:
+    return any(resource.zone == zone and resource.state in ACTIVE_STATES for resource in tpus)
 
 
-def _stays(one: Found) -> bool:
+def _is_in_use(resource: Found) -> bool:
     """Whether it is a node that somebody has used: a stopped one keeps what is on it."""
-    if one.kind == "queued":
-        return one.state in AT_WORK
-    return one.state not in (*GONE_BAD, "CREATING", "DELETING")
+    if resource.kind == "queued":
+        return resource.state in ACTIVE_STATES
+    return resource.state not in (*GONE_BAD, "CREATING", "DELETING")
 
 
-def _holds_data(one: Found, stack: Stack) -> bool:
+def _holds_data(resource: Found, stack: Stack) -> bool:
     """Whether it is a data disk: a controller's own goes with its machine."""
-    return one.kind == "disk" and one.name.startswith(stack.names.disk(0).removesuffix("0"))
+    return resource.kind == "disk" and resource.name.startswith(
+        stack.names.disk(0).removesuffix("0")
+    )
 
 
 def zones_to_try(stack: Stack, plan: Plan) -> tuple[str, ...]:
@@ -90,29 +92,31 @@ def zones_to_try(stack: Stack, plan: Plan) -> tuple[str, ...]:
     In another zone it would make new ones, and take these away with all that is on them.
     """
     names = [stack.names.disk(index) for index in range(len(stack.file.tpu.data_disks))]
-    kept = [
+    existing_disks = [
         change
         for change in plan
         if change.address in {f"disk/{name}" for name in names} and change.action is Action.NOTHING
     ]
-    return (stack.zone,) if kept else stack.zones
+    return (stack.zone,) if existing_disks else stack.zones
 
 
 def next_zone(zones: Sequence[str], refusals: Sequence[Refusal]) -> str | None:
     """The first zone not tried yet whose region has not refused as a whole."""
-    tried = {one.zone for one in refusals}
-    closed = {region_of(one.zone) for one in refusals if one.error.scope is Scope.REGION}
+    tried = {refusal.zone for refusal in refusals}
+    closed = {
+        region_of(refusal.zone) for refusal in refusals if refusal.error.scope is Scope.REGION
+    }
     left = [zone for zone in zones if zone not in tried and region_of(zone) not in closed]
     return left[0] if left else None
 
 
-def zone_error(errors: Mapping[str, TpuctlError]) -> TpuctlError:
+def widest_error(errors: Mapping[str, TpuctlError]) -> TpuctlError:
     """Of several failures the one that reaches furthest: what no other zone would mend."""
     order = [Scope.FATAL, Scope.PROJECT, Scope.REGION, Scope.ZONE]
     return min(errors.values(), key=lambda error: order.index(error.scope))
 
 
-def exhausted(refusals: Sequence[Refusal], stack: Stack, tried: Sequence[str]) -> TpuctlError:
+def no_zone_error(refusals: Sequence[Refusal], stack: Stack, tried: Sequence[str]) -> TpuctlError:
     """What is raised when no zone is left: the whole story, with the exit code of its best hope.
 
     `tried` are the zones that could be tried, of those that the stack file names.
@@ -122,24 +126,27 @@ def exhausted(refusals: Sequence[Refusal], stack: Stack, tried: Sequence[str]) -
         return refusals[0].error
     if len(tried) == 1:
         error = refusals[0].error
-        one = error.diagnostics[0]
-        bound = type(error)(
-            one.summary,
-            f"{one.detail}\nNo other zone was tried: the stack's data disks are in {tried[0]}",
-            hint="Try again later. To give up what is on the disks, and begin in another zone:\n"
+        diagnostic = error.diagnostics[0]
+        pinned = type(error)(
+            diagnostic.summary,
+            f"{diagnostic.detail}\n"
+            f"No other zone was tried: the stack's data disks are in {tried[0]}",
+            hint="Try again later. To delete the disks and start over in another zone:\n"
             "    tpuctl down",
         )
-        bound.scope = error.scope
-        return bound
+        pinned.scope = error.scope
+        return pinned
     kinds = (NoCapacity, QuotaExceeded, type(refusals[-1].error))
-    kind = next(kind for kind in kinds if any(isinstance(one.error, kind) for one in refusals))
-    skipped = [zone for zone in zones if zone not in {one.zone for one in refusals}]
-    lines = [f"{one}: {_words(one.error)}" for one in refusals]
+    kind = next(
+        kind for kind in kinds if any(isinstance(refusal.error, kind) for refusal in refusals)
+    )
+    skipped = [zone for zone in zones if zone not in {refusal.zone for refusal in refusals}]
+    lines = [f"{refusal}: {_message(refusal.error)}" for refusal in refusals]
     lines += [f"{zone}: not tried, for its region has refused" for zone in skipped]
     error = kind(
         "No zone has it",
         "\n".join(["none of the zones would make the node", *lines]),
-        hint="\n".join([*_advice(refusals), _of_all_zones(stack)]),
+        hint="\n".join([*_advice(refusals), _general_advice(stack)]),
     )
     error.scope = Scope.PROJECT
     return error
@@ -155,11 +162,11 @@ def _advice(refusals: Sequence[Refusal]) -> Iterator[str]:
         diagnostic = refusal.error.diagnostics[0]
         if diagnostic.hint and diagnostic.summary != table().named("no-capacity").summary:
             zones.setdefault(diagnostic.hint, []).append(refusal.zone)
-    for hint, named in zones.items():
-        yield f"For {', '.join(named)}:\n{hint}"
+    for hint, zone_names in zones.items():
+        yield f"For {', '.join(zone_names)}:\n{hint}"
 
 
-def _of_all_zones(stack: Stack) -> str:
+def _general_advice(stack: Stack) -> str:
     waiting = ":\n    tpu: {queue: true}" if stack.queue is None else " longer with valid_until."
     return (
         f"Try again later, name more zones in tpu.zones, or wait in a queue{waiting}\n"
@@ -167,6 +174,6 @@ def _of_all_zones(stack: Stack) -> str:
     )
 
 
-def _words(error: TpuctlError) -> str:
+def _message(error: TpuctlError) -> str:
     """What Google said, without why such things happen: shown once for each zone."""
     return error.diagnostics[0].detail.partition("\n")[0]

@@ -10,7 +10,7 @@ from tpuctl.cli.catalog.selection import asked_live, places
 
 if TYPE_CHECKING:
     from tpuctl.cli.state import State
-    from tpuctl.flows.live_catalog import What
+    from tpuctl.flows.live_catalog import CatalogList
     from tpuctl.model.live_catalog import Comparison
 
 __all__ = ["Live", "ask"]
@@ -65,7 +65,7 @@ def _by_name(found: Sequence[tuple[str, str]]) -> list[str]:
 def ask(
     state: State,
     project: str,
-    what: What,
+    what: CatalogList,
     known: Callable[[str], Iterable[str]],
     is_meant: Callable[[str], bool],
     *,
@@ -76,12 +76,12 @@ def ask(
 
     `known` tells the catalog's names in a zone, `is_meant` which of the API's were asked for.
     """
-    from tpuctl.flows.live_catalog import listed_in, listed_zones
+    from tpuctl.flows.live_catalog import list_in_zones, list_zones
     from tpuctl.model.live_catalog import Comparison
 
     tpuctl = asked_live(state, project)
     cloud = tpuctl.cloud
-    wanted = places(zone, region, also=state.wait_for(listed_zones(cloud)))
-    listed = state.wait_for(listed_in(cloud, what, wanted, tpuctl.emit)).only(is_meant)
+    wanted = places(zone, region, also=state.wait_for(list_zones(cloud)))
+    listed = state.wait_for(list_in_zones(cloud, what, wanted, tpuctl.emit)).only(is_meant)
     here: Mapping[str, Iterable[str]] = {one: known(one) for one in listed.by_zone}
     return Live(tpuctl.project, Comparison.of(here, listed))

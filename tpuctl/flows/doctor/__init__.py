@@ -1,7 +1,7 @@
 """Whether everything that a stack needs is there: asked, never changed."""
 
-from tpuctl.flows.doctor.checks import Check, examine
+from tpuctl.flows.doctor.checks import Check, run_checks
 from tpuctl.flows.doctor.project import ProjectChecks
 from tpuctl.flows.doctor.workstation import machine_finding
 
-__all__ = ["Check", "ProjectChecks", "examine", "machine_finding"]
+__all__ = ["Check", "ProjectChecks", "machine_finding", "run_checks"]

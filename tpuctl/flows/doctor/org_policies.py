@@ -31,28 +31,28 @@ ADMIN = "Somebody who keeps the organization's policies may except the project:\
 class Verdict:
     """What a policy in force means for the stack."""
 
-    told: str
+    detail: str
     hint: str
     is_problem: bool = True
 
 
 Rules = Sequence[Mapping[str, Any]]
-Judge = Callable[[Stack, Rules], Verdict | None]
+Evaluate = Callable[[Stack, Rules], Verdict | None]
 
 
 async def policies_finding(stack: Stack, cloud: Cloud, member: str) -> Finding:
     """All of them at once. A project outside any organization has none."""
-    found = await cloud.call(
+    project = await cloud.call(
         "the project",
         cloud.client("projects").get_project,
         {"name": f"projects/{stack.project}"},
     )
-    if not found.parent:
+    if not project.parent:
         return Finding(
             CHECK, CheckState.OK, "the project is in no organization, which could have any"
         )
     try:
-        answers = await asyncio.gather(*(_rules(stack, cloud, name) for name in JUDGES))
+        answers = await asyncio.gather(*(_rules(stack, cloud, name) for name in POLICIES))
     except ApiDisabled:
         return Finding(
             CHECK,
@@ -72,17 +72,17 @@ async def policies_finding(stack: Stack, cloud: Cloud, member: str) -> Finding:
         )
     verdicts = [
         (name, verdict)
-        for (name, judge), rules in zip(JUDGES.items(), answers, strict=True)
-        if (verdict := judge(stack, rules)) is not None
+        for (name, evaluate), rules in zip(POLICIES.items(), answers, strict=True)
+        if (verdict := evaluate(stack, rules)) is not None
     ]
     if not verdicts:
-        return Finding(CHECK, CheckState.OK, f"none of {len(JUDGES)} is in the way")
-    verdicts.sort(key=lambda one: not one[1].is_problem)
+        return Finding(CHECK, CheckState.OK, f"none of {len(POLICIES)} is in the way")
+    verdicts.sort(key=lambda pair: not pair[1].is_problem)
     is_problem = verdicts[0][1].is_problem
     return Finding(
         CHECK,
         CheckState.PROBLEM if is_problem else CheckState.WARNING,
-        "; ".join(f"{name}: {verdict.told}" for name, verdict in verdicts),
+        "; ".join(f"{name}: {verdict.detail}" for name, verdict in verdicts),
         "\n".join(
             f"{verdict.hint}\n{ADMIN}    gcloud org-policies reset {name} --project={stack.project}"
             for name, verdict in verdicts
@@ -119,39 +119,39 @@ def _external(stack: Stack, rules: Rules) -> Verdict | None:
 
 
 def _locations(stack: Stack, rules: Rules) -> Verdict | None:
-    closed = [one for one in stack.zones if not _is_allowed(one, rules)]
+    closed = [zone for zone in stack.zones if not _is_allowed(zone, rules)]
     bucket = [] if _is_allowed(stack.bucket_location, rules) else [stack.bucket_location]
     if not closed and not bucket:
         return None
-    told = "nothing may be made in " + ", ".join(dict.fromkeys([*closed, *bucket]))
-    here = sorted(one for one in stack.accelerator.zones if _is_allowed(one, rules))
-    instead = f"{stack.accelerator.name} may be had in\n    tpu: {{zones: [{', '.join(here[:3])}]}}"
-    if not here:
-        instead = f"No zone that has {stack.accelerator.name} is allowed."
+    detail = "nothing may be made in " + ", ".join(dict.fromkeys([*closed, *bucket]))
+    allowed = sorted(zone for zone in stack.accelerator.zones if _is_allowed(zone, rules))
+    hint = f"{stack.accelerator.name} may be had in\n    tpu: {{zones: [{', '.join(allowed[:3])}]}}"
+    if not allowed:
+        hint = f"No zone that has {stack.accelerator.name} is allowed."
     is_problem = len(closed) == len(stack.zones) or bool(bucket)
-    return Verdict(told, instead, is_problem)
+    return Verdict(detail, hint, is_problem)
 
 
-def _is_allowed(place: str, rules: Rules) -> bool:
+def _is_allowed(location: str, rules: Rules) -> bool:
     """Whether policies let things be in a zone, region or larger place."""
     if any(rule.get("denyAll") for rule in rules):
         return False
     values = [rule["values"] for rule in rules if "values" in rule]
-    denied = [one for each in values for one in each.get("deniedValues", ())]
-    allowed = [one for each in values for one in each.get("allowedValues", ())]
-    return not _is_among(place, denied) and (not allowed or _is_among(place, allowed))
+    denied = [value for each in values for value in each.get("deniedValues", ())]
+    allowed = [value for each in values for value in each.get("allowedValues", ())]
+    return not _matches(location, denied) and (not allowed or _matches(location, allowed))
 
 
-def _is_among(place: str, entries: Iterable[str]) -> bool:
-    names = {place, region_of(place)} if place in zones() else {place}
+def _matches(location: str, entries: Iterable[str]) -> bool:
+    names = {location, region_of(location)} if location in zones() else {location}
     for entry in entries:
         group = GROUP.fullmatch(entry)
         if group is None:
-            if entry.removeprefix("is:") == place:
+            if entry.removeprefix("is:") == location:
                 return True
         else:
             part = "europe" if group[1] == "eu" else group[1]
-            if any(one in (part, group[1]) or one.startswith(f"{part}-") for one in names):
+            if any(name in (part, group[1]) or name.startswith(f"{part}-") for name in names):
                 return True
     return False
 
@@ -194,7 +194,7 @@ def _shielded(stack: Stack, rules: Rules) -> Verdict | None:
     )
 
 
-JUDGES: Mapping[str, Judge] = {
+POLICIES: Mapping[str, Evaluate] = {
     "compute.vmExternalIpAccess": _external,
     "compute.requireOsLogin": _os_login,
     "compute.requireShieldedVm": _shielded,

@@ -14,8 +14,8 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Conflict, Denied, NotFound, QuotaExceeded, TpuctlError
 from tpuctl.flows.doctor.checks import Check
 from tpuctl.flows.doctor.org_policies import policies_finding
-from tpuctl.flows.permissions import Missing, missing_permissions, told_and_granted
-from tpuctl.flows.plan import Prepared, access_warnings, prepare_up, sources_of
+from tpuctl.flows.permissions import Missing, describe_missing, missing_permissions
+from tpuctl.flows.plan import Prepared, access_warnings, allowed_sources, prepare_up
 from tpuctl.flows.role import path_of
 from tpuctl.model.diagnosis import DENIED, CheckState, Finding, failed
 from tpuctl.model.stack import Stack
@@ -28,7 +28,7 @@ __all__ = ["ProjectChecks"]
 
 ENABLE = "serviceusage.services.enable"
 COMPUTE, TPU = "compute.googleapis.com", "tpu.googleapis.com"
-WAYS = {"external": "at external addresses", "internal": "at internal ones", "iap": "by IAP"}
+SSH_PATHS = {"external": "at external addresses", "internal": "at internal ones", "iap": "by IAP"}
 WIF = (
     "In a pipeline, let the step before it sign in by Workload Identity Federation, and give the "
     "job the right to ask for a token; a pipeline that does both is written by\n"
@@ -57,8 +57,8 @@ class ProjectChecks:
         self._public_key = public_key
         self._sources: tuple[str, ...] = ()
         self._has_billing = True
-        self._who = Identity("", "user")
-        self._is_made_by_up = False
+        self._identity = Identity("", "user")
+        self._is_created_by_up = False
         self._apis_off: frozenset[str] = frozenset()
         self._network = ""
         self._prepared: Prepared | None = None
@@ -69,32 +69,32 @@ class ProjectChecks:
         return [
             Check("credentials", self.credentials, ("local cloud",)),
             Check("project", self.project, ("credentials",)),
-            Check("billing", self._of_project("billing", self.billing), base),
-            Check("APIs", self._of_project("APIs", self.apis), base),
+            Check("billing", self._with_project("billing", self.billing), base),
+            Check("APIs", self._with_project("APIs", self.apis), base),
             Check(
                 "permissions",
-                self._of_project("permissions", self.permissions),
+                self._with_project("permissions", self.permissions),
                 base,
                 ("billing", "APIs", "network"),
             ),
-            Check("network", self._of_project("network", self.network), base, ("APIs",)),
-            Check("org policies", self._of_project("org policies", self.policies), base),
-            Check("plan", self._of_project("plan", self.plan), (*base, "permissions", "network")),
-            Check("quota", self._of_project("quota", self.quota), ("plan",)),
+            Check("network", self._with_project("network", self.network), base, ("APIs",)),
+            Check("org policies", self._with_project("org policies", self.policies), base),
+            Check("plan", self._with_project("plan", self.plan), (*base, "permissions", "network")),
+            Check("quota", self._with_project("quota", self.quota), ("plan",)),
         ]
 
-    def _of_project(
-        self, name: str, ask: Callable[[], Awaitable[Finding]]
+    def _with_project(
+        self, name: str, check: Callable[[], Awaitable[Finding]]
     ) -> Callable[[], Awaitable[Finding]]:
         """The same, where there is a project to ask about."""
 
-        async def asked() -> Finding:
-            if self._is_made_by_up:
-                told = f"`up` makes project {self.stack.project} first"
-                return Finding(name, CheckState.UNASKED, told)
-            return await ask()
+        async def check_project() -> Finding:
+            if self._is_created_by_up:
+                detail = f"`up` makes project {self.stack.project} first"
+                return Finding(name, CheckState.UNASKED, detail)
+            return await check()
 
-        return asked
+        return check_project
 
     @property
     def cloud(self) -> Cloud:
@@ -107,18 +107,18 @@ class ProjectChecks:
 
     async def credentials(self) -> Finding:
         try:
-            self._who = await identity_of(self.cloud)
+            self._identity = await identity_of(self.cloud)
         except Denied as error:
-            found = failed("credentials", error)
-            return replace(found, hint=WIF) if os.environ.get("CI") else found
-        who = self._who
-        told = f"{who.email or 'signed in'} ({who.kind})"
-        if self.cloud.endpoint.is_local or who.quota_project or not who.is_user:
-            return Finding("credentials", CheckState.OK, told)
+            finding = failed("credentials", error)
+            return replace(finding, hint=WIF) if os.environ.get("CI") else finding
+        identity = self._identity
+        detail = f"{identity.email or 'signed in'} ({identity.kind})"
+        if self.cloud.endpoint.is_local or identity.quota_project or not identity.is_user:
+            return Finding("credentials", CheckState.OK, detail)
         return Finding(
             "credentials",
             CheckState.WARNING,
-            f"{told}; no quota project is set, without which some APIs refuse a user's calls",
+            f"{detail}; no quota project is set, without which some APIs refuse a user's calls",
             "Set it with\n"
             f"    gcloud auth application-default set-quota-project {self.stack.project}",
         )
@@ -131,33 +131,33 @@ class ProjectChecks:
                 project.diff(observed)
                 return Finding("project", CheckState.OK, f"{name} is active")
             if self.stack.file.project.create:
-                return await self._project_to_make()
+                return await self._project_to_create()
             project.diff(None)
         except ApiDisabled as error:
             return self._api_off("project", error, "cloudresourcemanager")
         except NotFound as error:
-            found = failed("project", error, DENIED)
+            finding = failed("project", error, DENIED)
             return replace(
-                found,
-                hint=f"{found.hint}\nIf it is there, its owner lets you see it with\n"
-                f"    gcloud projects add-iam-policy-binding {name} --member={self._who.member} "
-                "--role=roles/browser",
+                finding,
+                hint=f"{finding.hint}\nIf it exists, ask its owner for access:\n"
+                f"    gcloud projects add-iam-policy-binding {name} "
+                f"--member={self._identity.member} --role=roles/browser",
             )
         except Conflict as error:
             return failed("project", error, DENIED)
         raise AssertionError("a project that is neither there nor to be made is not found")
 
-    async def _project_to_make(self) -> Finding:
+    async def _project_to_create(self) -> Finding:
         missing = await missing_permissions(self.stack, self.cloud)
         if missing:
-            return self._lacking("project", missing)
-        self._is_made_by_up = True
+            return self._missing_finding("project", missing)
+        self._is_created_by_up = True
         return Finding("project", CheckState.OK, f"`up` makes {self.stack.project}")
 
     async def billing(self) -> Finding:
-        project, wanted = self.stack.project, self.stack.file.project.billing_account
+        project, requested_account = self.stack.project, self.stack.file.project.billing_account
         try:
-            found = await self.cloud.call(
+            billing_info = await self.cloud.call(
                 "billing",
                 self.cloud.client("billing").get_project_billing_info,
                 {"name": f"projects/{project}"},
@@ -168,25 +168,25 @@ class ProjectChecks:
                 state=CheckState.UNASKED,
                 exit_code=0,
             )
-        account = str(found.billing_account_name).removeprefix("billingAccounts/")
-        self._has_billing = bool(found.billing_enabled)
-        if found.billing_enabled:
+        account = str(billing_info.billing_account_name).removeprefix("billingAccounts/")
+        self._has_billing = bool(billing_info.billing_enabled)
+        if billing_info.billing_enabled:
             return Finding("billing", CheckState.OK, f"account {account or 'not to be seen'} pays")
-        if wanted and not account:
-            return Finding("billing", CheckState.OK, f"`up` links account {wanted}")
+        if requested_account and not account:
+            return Finding("billing", CheckState.OK, f"`up` links account {requested_account}")
         link = f"gcloud billing projects link {project} --billing-account=XXXXXX-XXXXXX-XXXXXX"
-        told = f"account {account} is closed" if account else "no account is linked"
+        reason = f"account {account} is closed" if account else "no account is linked"
         return Finding(
             "billing",
             CheckState.PROBLEM,
-            f"{told}: nothing can be made in {project}",
+            f"{reason}: nothing can be made in {project}",
             f"Link one that is open, of those you may use:\n    {link}\n"
             "    gcloud billing accounts list --filter=open=true",
             exit_code=DENIED,
         )
 
     async def apis(self) -> Finding:
-        wanted = needed(self.stack)
+        required = needed(self.stack)
         enabled = await Services(self.stack, self.cloud).observe()
         if enabled is None:
             raise Denied(
@@ -194,13 +194,13 @@ class ProjectChecks:
                 "which APIs are enabled may not be seen",
                 hint="Somebody who may grants you\n"
                 f"    gcloud projects add-iam-policy-binding {self.stack.project} "
-                f"--member={self._who.member} --role=roles/serviceusage.serviceUsageConsumer",
+                f"--member={self._identity.member} --role=roles/serviceusage.serviceUsageConsumer",
             )
-        self._apis_off = wanted - enabled
+        self._apis_off = required - enabled
         if not self._apis_off:
-            return Finding("APIs", CheckState.OK, f"all {len(wanted)} are enabled")
-        off = ", ".join(sorted(one.partition(".")[0] for one in self._apis_off))
-        if await self._may(ENABLE):
+            return Finding("APIs", CheckState.OK, f"all {len(required)} are enabled")
+        off = ", ".join(sorted(api.partition(".")[0] for api in self._apis_off))
+        if await self._has_permission(ENABLE):
             return Finding("APIs", CheckState.OK, f"`up` enables {off}")
         names = " ".join(sorted(self._apis_off))
         return Finding(
@@ -214,17 +214,17 @@ class ProjectChecks:
 
     async def permissions(self) -> Finding:
         missing = await missing_permissions(self.stack, self.cloud)
-        now = [one for one in missing if self._is_needed_now(one)]
+        now = [item for item in missing if self._is_needed_now(item)]
         if now:
-            return self._lacking("permissions", now)
-        told = "all that `up`, `run` and `down` need"
+            return self._missing_finding("permissions", now)
+        detail = "all that `up`, `run` and `down` need"
         if not missing:
-            return Finding("permissions", CheckState.OK, told)
+            return Finding("permissions", CheckState.OK, detail)
         later: dict[str, set[str]] = {}
-        for one in missing:
-            later.setdefault(path_of(one.permission), set()).add(one.permission.name)
+        for entry in missing:
+            later.setdefault(path_of(entry.permission), set()).add(entry.permission.name)
         paths = "; ".join(f"{path} ({', '.join(sorted(of))})" for path, of in later.items())
-        return Finding("permissions", CheckState.OK, f"{told} now; not for {paths}")
+        return Finding("permissions", CheckState.OK, f"{detail} now; not for {paths}")
 
     def _is_needed_now(self, missing: Missing) -> bool:
         kind, action = missing.permission.kind, missing.permission.action
@@ -236,15 +236,15 @@ class ProjectChecks:
             return not self._has_billing
         return not path_of(missing.permission)
 
-    def _lacking(self, check: str, missing: Sequence[Missing]) -> Finding:
-        lines, commands = told_and_granted(missing, self._who.member)
-        hint = "Somebody who may grants you\n" + "\n".join(f"    {one}" for one in commands)
+    def _missing_finding(self, check: str, missing: Sequence[Missing]) -> Finding:
+        lines, commands = describe_missing(missing, self._identity.member)
+        hint = "Somebody who may grants you\n" + "\n".join(f"    {command}" for command in commands)
         if self.has_file:
             hint += "\nOr a role of exactly what is needed, which is printed by\n"
             hint += "    tpuctl doctor --role"
-        count = len({one.permission.name for one in missing})
-        told = "\n".join([f"{count} missing, which these roles have:", *lines])
-        return Finding(check, CheckState.PROBLEM, told, hint, exit_code=DENIED)
+        count = len({item.permission.name for item in missing})
+        detail = "\n".join([f"{count} missing, which these roles have:", *lines])
+        return Finding(check, CheckState.PROBLEM, detail, hint, exit_code=DENIED)
 
     async def network(self) -> Finding:
         network = Network(self.stack, self.cloud)
@@ -262,63 +262,65 @@ class ProjectChecks:
         if observed is not None:
             network.diff(observed)
             self._network = observed.usable or ""
-            told = self._network
+            detail = self._network
         elif COMPUTE in self._apis_off:
-            told = "`default` comes with Compute Engine"
+            detail = "`default` comes with Compute Engine"
         else:
-            told = f"`up` makes {self.stack.names.network}"
-        self._sources = await sources_of(self.stack, self.cloud)
-        told += f"; SSH {WAYS[self.stack.file.network.ssh]} from {', '.join(self._sources)}"
+            detail = f"`up` makes {self.stack.names.network}"
+        self._sources = await allowed_sources(self.stack, self.cloud)
+        detail += f"; SSH {SSH_PATHS[self.stack.file.network.ssh]} from {', '.join(self._sources)}"
         if self.stack.is_node and self._network and TPU not in self._apis_off:
-            return await self._node_range(told)
-        return Finding("network", CheckState.OK, told)
+            return await self._node_range(detail)
+        return Finding("network", CheckState.OK, detail)
 
-    async def _node_range(self, told: str) -> Finding:
+    async def _node_range(self, detail: str) -> Finding:
         """The addresses of a TPU node, which must be free in its network."""
-        wanted = self.stack.file.network.node_range
-        if wanted == "service-networking":
-            return Finding("network", CheckState.OK, told)
-        taken = await ranges_in_use(self.stack, self.cloud, self._network)
-        free = free_range(taken, node_cidr_prefix(self.stack.accelerator))
-        if wanted == "auto":
-            return Finding("network", CheckState.OK, f"{told}; {free} is free for the node")
-        asked = IPv4Network(wanted, strict=False)
-        others = [
-            one
-            for one in taken
-            if "." in one and one != wanted and asked.overlaps(IPv4Network(one, strict=False))
+        requested = self.stack.file.network.node_range
+        if requested == "service-networking":
+            return Finding("network", CheckState.OK, detail)
+        used_ranges = await ranges_in_use(self.stack, self.cloud, self._network)
+        free = free_range(used_ranges, node_cidr_prefix(self.stack.accelerator))
+        if requested == "auto":
+            return Finding("network", CheckState.OK, f"{detail}; {free} is free for the node")
+        requested_range = IPv4Network(requested, strict=False)
+        overlapping = [
+            cidr
+            for cidr in used_ranges
+            if "." in cidr
+            and cidr != requested
+            and requested_range.overlaps(IPv4Network(cidr, strict=False))
         ]
-        if not others:
-            return Finding("network", CheckState.OK, f"{told}; the node at {wanted}")
+        if not overlapping:
+            return Finding("network", CheckState.OK, f"{detail}; the node at {requested}")
         return Finding(
             "network",
             CheckState.PROBLEM,
-            f"{wanted}, which is to be the node's, overlaps {', '.join(sorted(others))}",
+            f"{requested}, which is to be the node's, overlaps {', '.join(sorted(overlapping))}",
             f"Leave network.node_range out, or take one that is free:\n"
             f"    network: {{node_range: {free}}}",
             exit_code=1,
         )
 
     async def policies(self) -> Finding:
-        return await policies_finding(self.stack, self.cloud, self._who.member)
+        return await policies_finding(self.stack, self.cloud, self._identity.member)
 
     async def plan(self) -> Finding:
         sources = self._sources
         self._prepared = prepared = await prepare_up(
             self.stack, self.cloud, sources=sources, public_key=self._public_key
         )
-        warned = await access_warnings(self.stack, self.cloud, prepared.plan)
+        warnings = await access_warnings(self.stack, self.cloud, prepared.plan)
         if prepared.plan.is_empty:
             return Finding("plan", CheckState.OK, "the stack is up; there is nothing to do")
-        count = sum(one.is_work for one in prepared.plan)
-        told = f"`up` has {count} thing{'s' if count != 1 else ''} to do"
-        if not warned:
-            return Finding("plan", CheckState.OK, told)
+        count = sum(change.is_work for change in prepared.plan)
+        detail = f"`up` has {count} thing{'s' if count != 1 else ''} to do"
+        if not warnings:
+            return Finding("plan", CheckState.OK, detail)
         return Finding(
             "plan",
             CheckState.WARNING,
-            "; ".join([told, *(f"{one.summary}: {one.detail}" for one in warned)]),
-            "\n".join(one.hint for one in warned),
+            "; ".join([detail, *(f"{warning.summary}: {warning.detail}" for warning in warnings)]),
+            "\n".join(warning.hint for warning in warnings),
         )
 
     async def quota(self) -> Finding:
@@ -328,24 +330,25 @@ class ProjectChecks:
         assert prepared is not None, "the plan was made before"
         report = prepared.quota
         if report.shortfalls:
-            short = "; ".join(one.detail for one in report.shortfalls)
+            short = "; ".join(shortfall.detail for shortfall in report.shortfalls)
             hint = report.shortfalls[0].hint
             return Finding("quota", CheckState.PROBLEM, short, hint, QuotaExceeded.exit_code)
-        known = [one for one in report.lines if one.allowed is not None and one.added]
-        told = "; ".join(
-            f"{one.limit}: {one.used:g} of {one.allowed:g}{f' {one.unit}' if one.unit else ''} "
-            f"used in {one.place}, {one.added:g} more needed"
-            for one in known
+        counted = [line for line in report.lines if line.allowed is not None and line.added]
+        detail = "; ".join(
+            f"{line.limit}: {line.used:g} of {line.allowed:g}"
+            f"{f' {line.unit}' if line.unit else ''} "
+            f"used in {line.place}, {line.added:g} more needed"
+            for line in counted
         )
-        if report.unread and not known:
+        if report.unread and not counted:
             if self._apis_off:
                 return Finding(
                     "quota", CheckState.UNASKED, "it can be read once `up` enabled the APIs"
                 )
             return Finding("quota", CheckState.UNASKED, "; ".join(report.unread))
-        return Finding("quota", CheckState.OK, told or "nothing of it is needed")
+        return Finding("quota", CheckState.OK, detail or "nothing of it is needed")
 
-    async def _may(self, permission: str) -> bool:
+    async def _has_permission(self, permission: str) -> bool:
         answer = await self.cloud.call(
             "permissions",
             self.cloud.client("projects").test_iam_permissions,
@@ -354,6 +357,6 @@ class ProjectChecks:
         return permission in answer.permissions
 
     def _api_off(self, check: str, error: TpuctlError, api: str) -> Finding:
-        project = self._who.quota_project or self.stack.project
+        project = self._identity.quota_project or self.stack.project
         command = f"gcloud services enable {api}.googleapis.com --project={project}"
         return replace(failed(check, error), hint=f"Enable it with\n    {command}")

@@ -18,34 +18,34 @@ CHECK = "this machine"
 
 def machine_finding(stack: Stack | None) -> Finding:
     """The key for SSH can be used or made, and there is a folder to keep it in."""
-    named = stack.file.access.ssh_key if stack is not None else "auto"
-    own = config_home() / "ssh" / "id_ed25519"
-    key = own if named == "auto" else Path(named).expanduser()
-    if key.exists() or named != "auto":
+    configured = stack.file.access.ssh_key if stack is not None else "auto"
+    default_key = config_home() / "ssh" / "id_ed25519"
+    key = default_key if configured == "auto" else Path(configured).expanduser()
+    if key.exists() or configured != "auto":
         try:
             load_key(key)
         except TpuctlError as error:
             return failed(CHECK, error)
-        told = f"SSH key {_short(key)}"
+        detail = f"SSH key {_short(key)}"
     else:
-        folder = next(one for one in own.parents if one.exists())
+        folder = next(parent for parent in default_key.parents if parent.exists())
         if not os.access(folder, os.W_OK | os.X_OK) or not folder.is_dir():
             return Finding(
                 CHECK,
                 CheckState.PROBLEM,
-                f"an SSH key cannot be made in {own.parent}: {folder} is not to be written",
+                f"an SSH key cannot be made in {default_key.parent}: {folder} is not to be written",
                 "Name another folder for what tpuctl keeps:\n    export TPUCTL_CONFIG_HOME=FOLDER",
                 exit_code=2,
             )
-        told = "the SSH key is made when it is first needed"
+        detail = "the SSH key is made when it is first needed"
     if shutil.which("ssh") is None:
         return Finding(
             CHECK,
             CheckState.WARNING,
-            f"{told}; there is no program ssh, without which `tpuctl ssh` opens no shell",
+            f"{detail}; there is no program ssh, without which `tpuctl ssh` opens no shell",
             "Install OpenSSH, for example with\n    sudo apt-get install openssh-client",
         )
-    return Finding(CHECK, CheckState.OK, told)
+    return Finding(CHECK, CheckState.OK, detail)
 
 
 def _short(path: Path) -> str:

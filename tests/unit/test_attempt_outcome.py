@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.flows.attempt_outcome import CLOCKS_SECONDS, reached_limit
+from tpuctl.flows.attempt_outcome import CLOCK_SKEW_SECONDS, reached_limit
 from tpuctl.model.stack import Stack, load_stack
 from tpuctl.model.stack_cost import cost_of
 
@@ -31,8 +31,8 @@ def told(of: Stack, age: float) -> str:
     ("age", "expected"),
     [
         (HOUR + 1, "limits.max_hours, 1 hours"),
-        (HOUR - CLOCKS_SECONDS / 2, "limits.max_hours, 1 hours"),
-        (HOUR - CLOCKS_SECONDS * 2, ""),
+        (HOUR - CLOCK_SKEW_SECONDS / 2, "limits.max_hours, 1 hours"),
+        (HOUR - CLOCK_SKEW_SECONDS * 2, ""),
     ],
 )
 def test_an_age(tmp_path: Path, age: float, expected: str) -> None:
@@ -45,7 +45,7 @@ def test_a_cost(tmp_path: Path) -> None:
     assert hourly is not None
     seconds = 9 / hourly * HOUR
     assert told(of, seconds - 1) == told(of, seconds + 1) == "limits.max_cost, $9"
-    assert told(of, seconds - CLOCKS_SECONDS * 2) == ""
+    assert told(of, seconds - CLOCK_SKEW_SECONDS * 2) == ""
 
 
 def test_without_limits_or_a_time_of_making_none_is_reached(tmp_path: Path) -> None:
