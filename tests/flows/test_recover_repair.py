@@ -51,8 +51,8 @@ async def faults(local_cloud: LocalCloud) -> AsyncIterator[LocalCloud]:
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recover, "PAUSE", Backoff(0.01, 0.01))
-    monkeypatch.setattr(recover, "CAPACITY", Backoff(0.05, 0.05))
+    monkeypatch.setattr(recover, "RETRY_BACKOFF", Backoff(0.01, 0.01))
+    monkeypatch.setattr(recover, "CAPACITY_BACKOFF", Backoff(0.05, 0.05))
     monkeypatch.setattr(attempt_outcome, "SETTLE_SECONDS", 0.1)
 
 
@@ -105,7 +105,7 @@ async def test_machines_that_no_longer_answer_are_made_anew(
     events: list[Event],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(recover, "PATIENCE", 0.5)
+    monkeypatch.setattr(recover, "UNREACHABLE_SECONDS", 0.5)
     monkeypatch.setattr(workers, "SSH_RETRY_SECONDS", 0.5)
     stack = make_stack()
     await stack.up()
@@ -130,7 +130,7 @@ async def test_a_job_that_only_was_not_heard_of_is_left_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As of a laptop that has moved: what runs is found again, and no second one is started."""
-    monkeypatch.setattr(recover, "PATIENCE", 0.3)
+    monkeypatch.setattr(recover, "UNREACHABLE_SECONDS", 0.3)
     stack = make_stack()
     await stack.up()
     record = await stack.submit(script(stack, COUNTING), ["60", "0.05"])
@@ -278,7 +278,7 @@ async def test_an_attempt_that_was_announced_and_never_begun_is_followed_by_anot
     make_stack: MakeStack, events: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As by a laptop that was closed in that moment; what it may yet start is told to end."""
-    monkeypatch.setattr(recover, "BEGIN_SECONDS", 0.3)
+    monkeypatch.setattr(recover, "START_SECONDS", 0.3)
     stack = make_stack()
     await stack.up()
     record = await stack.submit(script(stack, LOCKED), ["1"])
@@ -413,7 +413,7 @@ async def test_what_waits_for_a_tpu_node_that_is_gone_is_ended_and_goes_on(
     events: list[Event],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(recover, "REMOTE_SECONDS", 0.5)
+    monkeypatch.setattr(recover, "NODE_POLL_SECONDS", 0.5)
     stack = make_stack(runtime="auto, kind: node, capacity: preemptible")
     await stack.up()
     controller = (await stack.transports())[0].address

@@ -137,7 +137,7 @@ async def test_what_does_not_listen_is_told_once(bench: Bench) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     async with forward_ports(
-        [PortMapping(port)], bench.transport, bench.events.append, is_own_loopback=True
+        [PortMapping(port)], bench.transport, bench.events.append, shares_loopback=True
     ):
         assert bench.port() != port, "it would lead to itself"
         assert [await ask(bench.port(), b"") for _ in range(3)] == [b""] * 3

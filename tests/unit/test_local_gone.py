@@ -25,7 +25,7 @@ async def serve(port: int = 0) -> tuple[asyncio.Server, Endpoint, asyncio.Queue[
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_liveness, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(local_liveness, "POLL_SECONDS", 0.02)
 
 
 async def test_work_is_cancelled_once_nothing_listens(monkeypatch: pytest.MonkeyPatch) -> None:
