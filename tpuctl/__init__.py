@@ -1,7 +1,7 @@
 """From an empty Google Cloud project to a model training on a TPU, and back to zero cost.
 
-`Tpuctl` is what the command line does, for programs with asyncio; `BlockingTpuctl` the same for
-scripts and notebooks. See docs/guides/automation.md.
+`Tpuctl` offers the commands to asyncio programs, `BlockingTpuctl` to scripts and notebooks. See
+docs/guides/automation.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The interface, imported when it is used: the command line starts without it."""
+    """Import the API lazily: the command line starts without it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = "errors" if name == "TpuctlError" else "api"

@@ -15,27 +15,26 @@ __all__ = ["main"]
 
 
 def main() -> NoReturn:
-    gc.set_threshold(20_000, 20, 20)  # importing makes much and drops little: 5% of a `status`
-    _ready_streams()
+    gc.set_threshold(20_000, 20, 20)  # imports allocate much and free little; saves 5% of `status`
+    _prepare_streams()
     try:
-        code = _started_by_shell()
+        code = _complete_for_shell()
         if code is None:
-            code = _answered_at_once(sys.argv[1:])
+            code = _answer_without_parser(sys.argv[1:])
         if code is None:
             from tpuctl.cli.main import run
 
             code = run(sys.argv[1:])
-    except KeyboardInterrupt:  # before there was anything to interrupt
+    except KeyboardInterrupt:  # before signal handlers were installed
         code = 130
-    _leave(code)
+    _exit(code)
 
 
-def _leave(code: int) -> NoReturn:
-    """End at once, with what was said written and what was left for the end done.
+def _exit(code: int) -> NoReturn:
+    """Run exit handlers, flush the streams and exit immediately.
 
-    The interpreter would first take apart all that was imported, half a second of work. Threads
-    that are in a call to the cloud then, as after a timeout, can crash it meanwhile: Python ends
-    them inside gRPC's code.
+    A normal exit would spend half a second tearing down modules. Threads still inside a call to the
+    cloud, for example after a timeout, could crash it meanwhile: Python ends them in gRPC's code.
     """
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -44,8 +43,8 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _started_by_shell() -> int | None:
-    """The exit code, where a shell asks what may follow what was typed: see `cli.completion`."""
+def _complete_for_shell() -> int | None:
+    """The exit code if a shell asked for completions (see `cli.completion`), else None."""
     if "_TPUCTL_COMPLETE" not in os.environ:
         return None
     from tpuctl.cli.completion import tab
@@ -53,8 +52,9 @@ def _started_by_shell() -> int | None:
     return tab.main()
 
 
-def _answered_at_once(arguments: list[str]) -> int | None:
-    """The exit code of what needs no parser: the version, and the list of commands."""
+def _answer_without_parser(arguments: list[str]) -> int | None:
+    """Print the version or the list of commands without loading the parser; None for anything
+    else."""
     if os.environ.get("TPUCTL_JSON"):
         return None
     if arguments == ["--version"]:
@@ -69,18 +69,19 @@ def _answered_at_once(arguments: list[str]) -> int | None:
         return None
     try:
         print(text, flush=True)
-    except BrokenPipeError:  # its reader wanted no more
+    except BrokenPipeError:  # the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 0
 
 
-def _ready_streams() -> None:
-    """Closed ones lead nowhere; what a terminal cannot show is shown by its number."""
+def _prepare_streams() -> None:
+    """Replace closed streams by the null device; escape characters that a terminal cannot
+    encode."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
-            setattr(sys, name, nowhere)
+            devnull = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
+            setattr(sys, name, devnull)
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 

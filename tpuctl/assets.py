@@ -1,4 +1,4 @@
-"""Files that are copied rather than imported, in a wheel or in a checkout."""
+"""Files that are copied rather than imported, in a wheel or a checkout."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ PACKAGE = Path(__file__).parent
 
 
 def templates() -> Path:
-    """The folder with stack files and jobs to copy."""
+    """The folder with templates of stack files and jobs."""
     for folder in (PACKAGE / "templates", PACKAGE.parent / "templates"):
         if folder.is_dir():
             return folder
     raise TpuctlError(
         "Incomplete installation",
-        f"no templates beside {PACKAGE}",
-        hint="Install tpuctl anew, from its wheel or a whole checkout:\n"
+        f"no templates next to {PACKAGE}",
+        hint="Reinstall tpuctl from its wheel or a complete checkout:\n"
         "    pip install --force-reinstall tpuctl",
     )
 
 
 def runtime_lock() -> Path:
-    """Exact versions and hashes of all that tpuctl needs, as pip takes them."""
+    """pip requirements file with exact versions and hashes of all dependencies."""
     for file in (PACKAGE / "runtime.lock", PACKAGE.parent / "requirements" / "runtime.lock"):
         if file.is_file():
             return file
     raise TpuctlError(
         "Incomplete installation",
-        f"no runtime.lock beside {PACKAGE}",
-        hint="Install tpuctl anew, from its wheel or a whole checkout:\n"
+        f"no runtime.lock next to {PACKAGE}",
+        hint="Reinstall tpuctl from its wheel or a complete checkout:\n"
         "    pip install --force-reinstall tpuctl",
     )
 
 
 def program(name: str) -> str:
-    """The text of a program that runs on machines as it is, such as `watchdog.py`."""
+    """The source of a program that is copied to machines, such as `watchdog.py`."""
     return (PACKAGE / "jobs" / "shipped" / name).read_text("utf-8")

@@ -1,4 +1,4 @@
-"""Virtual environments made once for all programs of this user: their lock, and pip's run."""
+"""Virtual environments shared by all programs of this user: locking them and running pip."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tpuctl.processes import run_lines
 __all__ = ["exclusive", "pip_variables", "run_installer"]
 
 _PROGRESS = ("Collecting ", "Downloading ", "Using cached ", "Installing collected packages")
-_LONGEST = 120  # characters of a reported line
+_MAX_LINE_LENGTH = 120  # of a reported line, in characters
 _MISLEADING = frozenset(
     {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE"}
     | {"PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIRE_VIRTUALENV"}
@@ -25,9 +25,9 @@ _MISLEADING = frozenset(
 async def exclusive(
     path: Path, report: Callable[[str], None], *, waiting: str
 ) -> AsyncIterator[int]:
-    """Hold the file's lock and yield its descriptor, so that a child can go on holding it.
+    """Hold the file's lock and yield its descriptor, so that a child process can inherit the lock.
 
-    `waiting` is reported once where another process holds it.
+    `waiting` is reported once if another process holds the lock.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -47,9 +47,9 @@ async def exclusive(
 
 
 def pip_variables(caller: Mapping[str, str]) -> dict[str, str]:
-    """The caller's, pip's configuration included, but for what would lead pip elsewhere."""
-    kept = {name: value for name, value in caller.items() if name not in _MISLEADING}
-    return kept | {"PYTHONNOUSERSITE": "1", "LC_ALL": "C.UTF-8"}
+    """The caller's variables, including pip's configuration, without those that redirect pip."""
+    variables = {name: value for name, value in caller.items() if name not in _MISLEADING}
+    return variables | {"PYTHONNOUSERSITE": "1", "LC_ALL": "C.UTF-8"}
 
 
 async def run_installer(
@@ -58,19 +58,19 @@ async def run_installer(
     *,
     lock: int,
     variables: Mapping[str, str],
-    heard: Callable[[str], None] = lambda line: None,
+    on_line: Callable[[str], None] = lambda line: None,
 ) -> tuple[int, list[str]]:
-    """Run pip, or what goes with it; the exit status and the last lines are returned.
+    """Run pip or a similar command; returns its exit status and last lines.
 
-    `report` gets the lines that say how far pip is, `heard` every line. `variables` are put over
-    `pip_variables`. The child inherits the lock: if we are killed while pip still writes, the
-    next process waits for that pip instead of deleting the folder under it.
+    `report` gets pip's progress lines, `on_line` every line. `variables` override `pip_variables`.
+    The child inherits the lock: if this process is killed while pip still writes, the next process
+    waits for that pip instead of deleting the folder under it.
     """
 
     def pass_on(line: str) -> None:
-        heard(line)
+        on_line(line)
         if line.startswith(_PROGRESS):
-            report(line if len(line) < _LONGEST else line[: _LONGEST - 1] + "…")
+            report(line if len(line) < _MAX_LINE_LENGTH else line[: _MAX_LINE_LENGTH - 1] + "…")
 
     env = pip_variables(os.environ) | dict(variables)
-    return await run_lines(command, pass_on, last=15, env=env, pass_fds=[lock])
+    return await run_lines(command, pass_on, tail_lines=15, env=env, pass_fds=[lock])

@@ -1,19 +1,19 @@
-"""The exception tree: one branch for each thing a caller can do about a failure.
+"""Exception hierarchy: one branch for each way a caller can react to a failure.
 
-TpuctlError               what every expected failure derives from; carries a Diagnostic
-├── Usage                 the command line or its input is wrong          exit 2
-│   └── InvalidStack      the stack file is wrong (may carry several)     exit 2
-├── Refused               checks refused the work before anything was sent exit 65
-├── Unreachable           the cloud or a machine did not answer           exit 69
-│   └── Transient         the same call may go through if repeated        exit 69
-├── NoCapacity            the zone has none; another zone or time may     exit 75
-├── QuotaExceeded         the project may not have more                   exit 76
-├── Denied                permission, billing, API or policy in the way   exit 77
-├── TimedOut              a limit in time or money was reached            exit 124
-├── NotFound              what was named is not there                     exit 1
-├── Conflict              it is there, but not ours or not as expected    exit 1
-├── RemoteFailed          a command on a machine failed                   exit 1
-└── OperationFailed       the cloud accepted the work and then failed it  exit 1
+TpuctlError               base of all expected failures; carries a Diagnostic
+├── Usage                 invalid command line or input                         exit 2
+│   └── InvalidStack      invalid stack file (may carry several diagnostics)    exit 2
+├── Refused               checks failed before anything was sent                exit 65
+├── Unreachable           the cloud or a machine did not answer                 exit 69
+│   └── Transient         a retry may succeed                                   exit 69
+├── NoCapacity            none in the zone now; try another zone or time        exit 75
+├── QuotaExceeded         the project's quota is used up                        exit 76
+├── Denied                missing permission, billing, API, or a policy         exit 77
+├── TimedOut              a time or cost limit was reached                      exit 124
+├── NotFound              the named object does not exist                       exit 1
+├── Conflict              it exists, but is not ours or not as expected         exit 1
+├── RemoteFailed          a command on a machine failed                         exit 1
+└── OperationFailed       the cloud accepted the work, then it failed           exit 1
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ __all__ = [
 
 
 class Scope(Enum):
-    """How far a failure reaches: beyond it, the same request may succeed."""
+    """How far a failure reaches; outside this scope, the same request may succeed."""
 
     ZONE = "zone"
     REGION = "region"
-    PROJECT = "project"  # no zone will do until something about the project is changed
-    FATAL = "fatal"  # unknown, or the request itself is wrong: nothing else is tried
+    PROJECT = "project"  # no zone works until something in the project changes
+    FATAL = "fatal"  # unknown, or the request is invalid: nothing else is tried
 
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """What a person is told about one problem.
+    """One problem as reported to the user.
 
-    `summary` is a constant phrase for the kind of problem, `detail` names the things involved,
-    `hint` says what to do (a command on its own indented line), `where` is `file:line` or a flag.
+    `summary` is a fixed phrase for the kind of problem, `detail` names what is involved, `hint`
+    says what to do (each command on its own indented line), `where` is `file:line` or a flag.
     """
 
     summary: str
@@ -75,7 +75,7 @@ class Diagnostic:
 
 
 class TpuctlError(Exception):
-    """An expected failure: shown as its diagnostics, without a traceback."""
+    """An expected failure, shown as its diagnostics without a traceback."""
 
     exit_code: ClassVar[int] = 1
     scope: Scope = Scope.FATAL
@@ -86,13 +86,13 @@ class TpuctlError(Exception):
 
 
 class Usage(TpuctlError):
-    """The command line or its input is wrong."""
+    """Invalid command line or input."""
 
     exit_code = 2
 
 
 class InvalidStack(Usage):
-    """The stack file is wrong; every problem found is among `diagnostics`."""
+    """Invalid stack file; `diagnostics` lists every problem."""
 
     def __init__(self, diagnostics: Sequence[Diagnostic]) -> None:
         first = diagnostics[0]
@@ -101,51 +101,51 @@ class InvalidStack(Usage):
 
 
 class Refused(TpuctlError):
-    """Checks refused the work before anything was sent."""
+    """Checks failed before anything was sent."""
 
     exit_code = 65
 
 
 class Unreachable(TpuctlError):
-    """The cloud or a machine did not answer, or a worker is lost for good."""
+    """The cloud or a machine did not answer, or a worker is permanently lost."""
 
     exit_code = 69
 
 
 class Transient(Unreachable):
-    """The same call may go through if it is repeated."""
+    """A retry of the same call may succeed."""
 
 
 class NoCapacity(TpuctlError):
-    """The zone has no capacity now; another zone or a later time may have."""
+    """The zone has no capacity now; another zone or a later attempt may succeed."""
 
     exit_code = 75
 
 
 class QuotaExceeded(TpuctlError):
-    """The project's quota does not allow more."""
+    """The project's quota is used up."""
 
     exit_code = 76
 
 
 class Denied(TpuctlError):
-    """A permission, billing, a disabled API or an organization policy is in the way."""
+    """A missing permission, billing, a disabled API or an organization policy prevents it."""
 
     exit_code = 77
 
 
 class TimedOut(TpuctlError):
-    """A limit in time or money was reached."""
+    """A time or cost limit was reached."""
 
     exit_code = 124
 
 
 class NotFound(TpuctlError):
-    """What was named is not there."""
+    """The named object does not exist."""
 
 
 class Conflict(TpuctlError):
-    """It is there, but not ours, or not in the state that the call expects."""
+    """It exists, but is not ours, or not in the state that the call expects."""
 
 
 class RemoteFailed(TpuctlError):
@@ -153,4 +153,4 @@ class RemoteFailed(TpuctlError):
 
 
 class OperationFailed(TpuctlError):
-    """The cloud accepted the work and failed it later."""
+    """The cloud accepted the work, then it failed."""

@@ -1,4 +1,4 @@
-"""Files and folders of the user: read without waiting for ever, made for the user alone."""
+"""Bounded file reads that never block, and folders that only the user can access."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from pathlib import Path
 __all__ = ["private_folder", "read_file"]
 
 
-def read_file(path: Path, most: int) -> bytes:
-    """What is in a file of at most so many bytes. Raises OSError, also for what is no file.
+def read_file(path: Path, max_bytes: int) -> bytes:
+    """Read a regular file of up to `max_bytes`. Raises OSError, also if it is larger or not a file.
 
-    Pipes and devices are not read: some never end, and others wait for a writer.
+    Pipes and devices are not read: some never end, others block until there is a writer.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(handle, "rb") as source:  # noqa: PTH123
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "It is not a file", str(path))
-        data = source.read(most + 1)
-    if len(data) > most:
-        raise OSError(errno.EFBIG, f"It is larger than {most} bytes", str(path))
+            raise OSError(errno.EINVAL, "Not a regular file", str(path))
+        data = source.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise OSError(errno.EFBIG, f"Larger than {max_bytes} bytes", str(path))
     return data
 
 
 def private_folder(path: Path) -> Path:
-    """The folder, made if need be: it and all above it that are made are the user's alone.
+    """Create the folder and its parents as needed, accessible to the user only.
 
-    Of what is there already nothing is changed. `mkdir(parents=True, mode=0o700)` would leave
-    those above it to the umask.
+    Existing folders are not changed. `mkdir(parents=True, mode=0o700)` would create the parents
+    with the umask.
     """
     missing = [path]
     while not missing[-1].parent.exists():

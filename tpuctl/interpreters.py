@@ -1,7 +1,7 @@
-"""Python interpreters of this computer: the running one, those on PATH, pyenv's and uv's own.
+"""Finds Python interpreters on this computer: the running one, those on PATH, pyenv's and uv's.
 
-What tpuctl makes for TensorFlow needs a Python that this TensorFlow has wheels for, which need not
-be the one that tpuctl runs on.
+Environments for TensorFlow need a Python version that this TensorFlow has wheels for, which may
+differ from the one that runs tpuctl.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from pathlib import Path
 
 from tpuctl.processes import run_lines
 
-__all__ = ["Interpreter", "find", "install", "install_hint", "or_list", "own", "uv"]
+__all__ = ["Interpreter", "current", "find", "install", "install_hint", "or_list", "uv"]
 
-# What makes an interpreter fit: venv and ensurepip (Debian's lacks both until python3.X-venv is
-# installed), CPython with a lock of its own (wheels of the free-threaded build differ), the
-# processor that the other packages are chosen for.
+# Requirements: venv and ensurepip (missing on Debian until python3.X-venv is installed), CPython
+# with the GIL (the free-threaded build needs other wheels), and this machine's architecture.
 _PROBE = """
 import json, platform, sys, sysconfig, ensurepip, venv
 free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
@@ -33,31 +32,32 @@ print(json.dumps([path, platform.python_version(), platform.python_implementatio
                   free_threaded, platform.machine()]))
 """
 _PROBE_SECONDS = 20.0
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """One that virtual environments can be made with."""
+    """An interpreter that can create virtual environments."""
 
     path: str
     version: str  # "3.11.7"
 
     @property
     def minor(self) -> str:
-        """As in "3.11"."""
+        """The minor version: "3.11"."""
         return ".".join(self.version.split(".")[:2])
 
 
-def own() -> Interpreter:
-    """The interpreter that runs this, or that its virtual environment was made from."""
+def current() -> Interpreter:
+    """The running interpreter, or the one its virtual environment was created from."""
     path = str(getattr(sys, "_base_executable", None) or sys.executable)
     return Interpreter(path, platform.python_version())
 
 
 def find(minors: Sequence[str]) -> Interpreter | None:
-    """An interpreter of one of these versions ("3.11"), earlier ones preferred; our own first."""
-    running = own()
+    """An interpreter of one of these versions ("3.11"), in order of preference; the running one
+    first."""
+    running = current()
     if running.minor in minors:
         return running
     for minor in minors:
@@ -65,56 +65,56 @@ def find(minors: Sequence[str]) -> Interpreter | None:
         for candidate in _candidates(minor):
             if candidate.exists() and (real := candidate.resolve()) not in seen:
                 seen.add(real)
-                interpreter = _probed(candidate)
+                interpreter = _probe(candidate)
                 if interpreter is not None and interpreter.minor == minor:
                     return interpreter
     return None
 
 
 def uv() -> str | None:
-    """The program uv, which can install an interpreter."""
+    """The path of uv, which can install interpreters."""
     return shutil.which("uv")
 
 
 async def install(minor: str, report: Callable[[str], None]) -> str | None:
-    """Have uv download and install an interpreter; None when done, else its last words."""
+    """Install an interpreter with uv; returns None on success, else its last output."""
     program = uv()
     if program is None:
         return "uv is not installed"
     command = (program, "python", "install", "--color", "never", minor)
-    watching = asyncio.create_task(_watch(report))
+    progress = asyncio.create_task(_report_progress(report))
     try:
-        status, tail = await run_lines(command, report, last=3)
+        status, tail = await run_lines(command, report, tail_lines=3)
     finally:
-        watching.cancel()
-    return None if status == 0 else " ".join(tail) or f"uv ended with {status}"
+        progress.cancel()
+    return None if status == 0 else " ".join(tail) or f"uv exited with code {status}"
 
 
 def install_hint(minor: str) -> str:
-    """How to install such an interpreter."""
-    return f"Install one, with uv, pyenv or your system's packages:\n    uv python install {minor}"
+    """Instructions to install this Python version."""
+    return f"Install it with uv, pyenv or your package manager:\n    uv python install {minor}"
 
 
 def or_list(minors: Sequence[str]) -> str:
-    """As in "3.11, 3.12 or 3.13"."""
+    """Join with commas and "or": "3.11, 3.12 or 3.13"."""
     *others, last = minors
     return f"{', '.join(others)} or {last}" if others else last
 
 
-async def _watch(report: Callable[[str], None]) -> None:
-    """Report how much uv has unpacked, which it does while it downloads, until cancelled."""
+async def _report_progress(report: Callable[[str], None]) -> None:
+    """Report how much uv has unpacked (it unpacks while downloading), until cancelled."""
     while True:
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_POLL_SECONDS)
         size = 0
-        for path in (_managed() / ".temp").rglob("*"):
-            with suppress(OSError):  # moved to its place meanwhile
+        for path in (_uv_folder() / ".temp").rglob("*"):
+            with suppress(OSError):  # moved to its final place meanwhile
                 size += path.lstat().st_size
         if size:
             report(f"{size / 1e6:,.0f} MB unpacked")
 
 
-def _managed() -> Path:
-    """Where uv keeps the interpreters that it has installed."""
+def _uv_folder() -> Path:
+    """The folder of the interpreters that uv installed."""
     data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
     return Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or data / "uv" / "python")
 
@@ -126,11 +126,12 @@ def _candidates(minor: str) -> Iterator[Path]:
             yield Path(folder, program)
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     yield from sorted(pyenv.glob(f"versions/{minor}[.-]*/bin/{program}"), reverse=True)
-    yield from sorted(_managed().glob(f"cpython-{minor}[.-]*/bin/{program}"), reverse=True)
+    yield from sorted(_uv_folder().glob(f"cpython-{minor}[.-]*/bin/{program}"), reverse=True)
 
 
-def _probed(candidate: Path) -> Interpreter | None:
-    """What it is, if it runs and fits: a shim of pyenv's may lead nowhere."""
+def _probe(candidate: Path) -> Interpreter | None:
+    """Run the candidate to identify it; None if it fails (a pyenv shim may be stale) or is
+    unsuitable."""
     try:
         answer = subprocess.run(
             [str(candidate), "-I", "-c", _PROBE],

@@ -1,4 +1,4 @@
-"""Waiting: a clock that can be handed over, backoff, the one polling loop, several at once."""
+"""Polling with backoff and a timeout, on a clock that tests can replace."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Protocol, TypeVar
 
 from tpuctl.errors import TimedOut
 
-__all__ = ["Backoff", "Clock", "SystemClock", "all_ended", "wait_until"]
+__all__ = ["Backoff", "Clock", "SystemClock", "gather_all", "wait_until"]
 
 T = TypeVar("T")
 
 
 class Clock(Protocol):
-    """What waiting needs of time. Tests pass one that never sleeps."""
+    """A monotonic clock. Tests pass one that never sleeps."""
 
     def now(self) -> float:
-        """Seconds on a clock that never goes back."""
+        """Seconds on a monotonic clock."""
         ...
 
     async def sleep(self, seconds: float) -> None: ...
@@ -37,56 +37,58 @@ class SystemClock:
 
 @dataclass(frozen=True)
 class Backoff:
-    """How long to wait between tries: `first` seconds, then `factor` times more, at most `most`."""
+    """Exponential backoff: `initial` seconds, then `multiplier` times longer each, up to
+    `maximum`."""
 
-    first: float = 0.5
-    most: float = 2.0
-    factor: float = 1.5
+    initial: float = 0.5
+    maximum: float = 2.0
+    multiplier: float = 1.5
 
     def delays(self) -> Iterator[float]:
-        delay = self.first
+        delay = self.initial
         while True:
             yield delay
-            delay = min(delay * self.factor, self.most)
+            delay = min(delay * self.multiplier, self.maximum)
 
 
-async def all_ended(work: Iterable[Awaitable[T]]) -> list[T]:
-    """Await all at once; the first failure, in their order, is raised when every one has ended."""
+async def gather_all(work: Iterable[Awaitable[T]]) -> list[T]:
+    """Await all concurrently; once all have ended, raises the first failure, in their order."""
     outcomes = await asyncio.gather(*work, return_exceptions=True)
-    answers: list[T] = []
+    results: list[T] = []
     for outcome in outcomes:
         if isinstance(outcome, BaseException):
             raise outcome
-        answers.append(outcome)
-    return answers
+        results.append(outcome)
+    return results
 
 
 async def wait_until(
     probe: Callable[[], Awaitable[T | None]],
     *,
-    what: str,
+    description: str,
     seconds: float,
     backoff: Backoff = Backoff(),
     clock: Clock | None = None,
 ) -> T:
-    """Call `probe` until it answers something other than None, and return that.
+    """Call `probe` until it returns something other than None, and return that.
 
-    Raises TimedOut, naming `what`, once `seconds` have passed; the last sleep is cut short so
-    that a final try falls on the deadline itself.
+    Raises TimedOut with `description` after `seconds`; the last sleep is shortened so that the
+    final call falls on the deadline.
     """
     clock = clock or SystemClock()
     deadline = clock.now() + seconds
     for delay in backoff.delays():
-        answer = await probe()
-        if answer is not None:
-            return answer
-        left = deadline - clock.now()
-        if left <= 0:
+        result = await probe()
+        if result is not None:
+            return result
+        remaining = deadline - clock.now()
+        if remaining <= 0:
             raise TimedOut(
-                "Gave up waiting",
-                f"{what} did not happen within {seconds:.0f} s",
-                hint="Repeat the command: it goes on where it stopped. How things stand:\n"
+                "Timed out waiting",
+                f"{description} did not happen within {seconds:.0f} s",
+                hint="Repeat the command: it continues where it stopped. To see the current "
+                "state:\n"
                 "    tpuctl status",
             )
-        await clock.sleep(min(delay, left))
+        await clock.sleep(min(delay, remaining))
     raise AssertionError("backoff never ends")

@@ -1,4 +1,4 @@
-"""Programs that are run to their end, each line they print passed on."""
+"""Runs programs and reports each line they print."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from collections.abc import Callable, Mapping, Sequence
 
 __all__ = ["run_lines"]
 
-LONGEST_LINE = 1 << 20  # bytes
+MAX_LINE_BYTES = 1 << 20  # bytes
 
 
 async def run_lines(
     command: Sequence[str],
     report: Callable[[str], None],
     *,
-    last: int,
+    tail_lines: int,
     env: Mapping[str, str] | None = None,
     pass_fds: Sequence[int] = (),
 ) -> tuple[int, list[str]]:
-    """The exit status, and the `last` so many lines of both streams; `report` gets every line.
+    """Run a program; returns its exit status and the last `tail_lines` lines of both streams.
 
-    Lines are stripped, and empty ones left out. The program is killed when the caller is
-    cancelled. Without `env` it has our own environment. Errors: OSError, as when it is not there.
+    `report` gets every line. Lines are stripped, and empty ones dropped. The program is killed if
+    the caller is cancelled, and inherits our environment unless `env` is given. Raises OSError if
+    it cannot be started.
     """
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -31,10 +32,10 @@ async def run_lines(
         stderr=asyncio.subprocess.STDOUT,
         env=env,
         pass_fds=pass_fds,
-        limit=LONGEST_LINE,
+        limit=MAX_LINE_BYTES,
     )
     assert process.stdout is not None
-    tail: deque[str] = deque(maxlen=last)
+    tail: deque[str] = deque(maxlen=tail_lines)
     try:
         async for raw in process.stdout:
             line = raw.decode("utf-8", "replace").strip()

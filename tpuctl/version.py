@@ -1,4 +1,4 @@
-"""The version, for those who need no more of the package."""
+"""The version, importable without the rest of the package."""
 
 __all__ = ["__version__"]
 

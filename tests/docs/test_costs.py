@@ -50,6 +50,6 @@ def test_what_stands_beside_is_the_catalogs() -> None:
     assert isinstance(storage, list)
     machine = next(one for one in machines if one["machine_type"] == "n1-standard-1")
     assert f"${machine['on_demand']:.4f} an hour" in PAGE
-    assert f"pd-standard in us-central1: ${disks[0]['pd-standard']:.2f} a GB" in PAGE
+    assert f"pd-standard in us-central1: ${disks[0]['pd-standard']:.2f} per GB" in PAGE
     home = next(one for one in storage if one["location"] == "us-central1")
-    assert f"${home['gb_month']:.2f} a GB and month in us-central1" in PAGE
+    assert f"${home['gb_month']:.2f} per GB per month in us-central1" in PAGE

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.remote.iap import RANGE
+from tpuctl.remote.iap import RELAY_RANGE
 from tpuctl.resources.ssh_deny_rule import PRIORITY
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +29,6 @@ def test_what_it_names_is_there(name: str) -> None:
 
 
 def test_facts_in_it_are_those_of_the_program() -> None:
-    assert RANGE in PAGE
+    assert RELAY_RANGE in PAGE
     assert PRIORITY < 65534, "before the rule of the network `default`"
     assert PRIORITY > 1000, "behind the rules that people make"

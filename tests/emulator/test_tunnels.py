@@ -16,7 +16,7 @@ from tests.support.places import PROJECT, ZONE
 from tpuctl.emulator.machines.interface import Endpoint
 from tpuctl.emulator.wire.iap_tunnels import lets_in
 from tpuctl.errors import Denied, TpuctlError, Unreachable
-from tpuctl.remote.iap import Destination, IapWay, Opened, Relay
+from tpuctl.remote.iap import Destination, IapRoute, OpenRoute, Relay
 
 NAME = "controller"
 MACHINE = f"projects/{PROJECT}/zones/{ZONE}/instances/{NAME}"
@@ -77,16 +77,16 @@ async def machine(cloud: Any) -> AsyncIterator[Machine]:
         writer.transport.abort()
 
 
-def way(cloud: Any, *, token: str = "", instance: str = NAME, port: int = 22) -> IapWay:
+def way(cloud: Any, *, token: str = "", instance: str = NAME, port: int = 22) -> IapRoute:
     async def give() -> str:
         return token or cloud.token
 
     relay = Relay(f"ws://127.0.0.1:{cloud.server.port}/v4", give, is_local=True)
-    return IapWay(relay, Destination(PROJECT, ZONE, instance, port))
+    return IapRoute(relay, Destination(PROJECT, ZONE, instance, port))
 
 
 @asynccontextmanager
-async def reached(way: IapWay) -> AsyncIterator[tuple[Opened, Any, Any]]:
+async def reached(way: IapRoute) -> AsyncIterator[tuple[OpenRoute, Any, Any]]:
     opened = await way.open()
     reader, writer = await asyncio.open_connection(sock=opened.socket)
     try:
@@ -176,9 +176,9 @@ async def test_a_session_is_another_callers_to_nobody_else(cloud: Any, machine: 
     async with reached(mine) as (_, reader, writer):
         assert await echoed(reader, writer, b"hello") == b"hello"
         (sid,) = cloud.server._tunnels._sessions
-        from tpuctl.remote.iap import _Lines
+        from tpuctl.remote.iap import _Connector
 
-        lines = _Lines(theirs)
+        lines = _Connector(theirs)
         line = await lines.reconnect(sid, 0)
         message = await line.receive()
         assert message.data == 4001
@@ -186,7 +186,7 @@ async def test_a_session_is_another_callers_to_nobody_else(cloud: Any, machine: 
         assert await echoed(reader, writer, b"still mine") == b"still mine"
 
 
-async def refused(way: IapWay) -> TpuctlError:
+async def refused(way: IapRoute) -> TpuctlError:
     with pytest.raises(TpuctlError) as caught:
         await way.open()
     return caught.value

@@ -133,8 +133,8 @@ async def test_with_iap_its_relay_alone_comes_in(project: Project) -> None:
     )
     name = f"t1v-n-{stack.names.node}-w-0"  # as the machine tells it
     for one, instance in ((worker, name), (driver, stack.names.controller)):
-        assert one.address.way is not None
-        assert one.address.way.destination == Destination(stack.project, stack.zone, instance)
+        assert one.address.route is not None
+        assert one.address.route.destination == Destination(stack.project, stack.zone, instance)
     assert (await bench.stack.down(delete_bucket=True)).leaks == ()
 
 

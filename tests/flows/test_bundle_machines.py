@@ -51,7 +51,7 @@ class Bench:
         return b"".join(log).decode()
 
     async def on_worker(self, *argv: str) -> str:
-        return (await self.worker.run(argv)).checked("test").stdout.decode()
+        return (await self.worker.run(argv)).check("test").stdout.decode()
 
     async def packs(self) -> dict[str, str]:
         """The packs on the worker, each with the number of its file."""
@@ -154,7 +154,7 @@ async def test_packs_that_are_damaged_or_gone_are_healed_by_the_next_run(bench: 
 async def test_without_the_bucket_a_worker_is_sent_what_it_lacks(bench: Bench) -> None:
     nowhere = Endpoint("local", f"http://127.0.0.1:{NOBODY}", bench.stack.endpoint.token)
     cloud = Cloud(nowhere, bench.stack.stack.project)
-    broken = ObjectStore(cloud.client("storage"), bench.stack.stack.bucket, patience=0.5)
+    broken = ObjectStore(cloud.client("storage"), bench.stack.stack.bucket, retry_seconds=0.5)
     (bench.folder / "noise").write_bytes(random.Random(1).randbytes(3_000_000))
 
     async def run(text: str, has_bucket: bool) -> str:

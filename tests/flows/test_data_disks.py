@@ -31,7 +31,7 @@ async def lose_the_node(bench: Bench) -> None:
     name = f"{parent}/nodes/{bench.stack.stack.names.node}"
     operation = await bench.ask("tpu", "delete_node", {"name": name})
     cloud = bench.stack.cloud
-    await long_operation(cloud, "tpu", operation.operation, what="the node", seconds=30)
+    await long_operation(cloud, "tpu", operation.operation, subject="the node", seconds=30)
 
 
 async def test_a_stockout_leaves_a_new_disk_behind_and_an_old_one_alone(

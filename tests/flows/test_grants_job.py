@@ -96,7 +96,7 @@ async def test_grants_are_waited_for_until_machines_feel_them(
         coming = asyncio.create_task(stack.up())
         await wait_until(
             lambda: asyncio.sleep(0, refused() or None),
-            what="the machine being refused",
+            description="the machine being refused",
             seconds=60,
             backoff=Backoff(0.1, 0.2),
         )

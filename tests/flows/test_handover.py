@@ -113,7 +113,7 @@ async def restart_controller(stack: Tpuctl) -> None:
     }
     client = stack.cloud.client("instances")
     operation = await stack.cloud.call("reset", client.reset_unary, **where)
-    await compute_operation(stack.cloud, operation, what="reset", seconds=60)
+    await compute_operation(stack.cloud, operation, subject="reset", seconds=60)
 
 
 async def test_a_job_that_nobody_watches_goes_on_after_all_that_can_happen(
@@ -133,7 +133,7 @@ async def test_a_job_that_nobody_watches_goes_on_after_all_that_can_happen(
     first = await running(watched, record)
     state = await state_of(watched, record)
     async with on_controller(watched) as there:
-        (await there.run(["kill", "-9", str(state["pid"]), str(first)])).checked("killing")
+        (await there.run(["kill", "-9", str(state["pid"]), str(first)])).check("killing")
     second = await running(watched, record, other_than=first)
     assert second != first, "the watch has started it again"
 
@@ -211,7 +211,7 @@ async def test_who_follows_the_job_sees_what_the_controller_does(
 
     assert (await async_until(ended, "the end of the job"))["state"] == "succeeded"
     async with watched.connections() as transports:  # whoever made it
-        (await transports[0].run(["true"])).checked("logging in")
+        (await transports[0].run(["true"])).check("logging in")
     assert (await watched.down(delete_bucket=True)).leaks == ()
 
 
@@ -271,7 +271,7 @@ async def test_a_controller_that_cannot_is_told_of_and_the_job_runs(
     await watched.up()
     async with on_controller(watched) as there:
         away = 'rm -rf .tpuctl/programs .tpuctl/controller; echo "not json" > .tpuctl/controller'
-        (await there.run(["sh", "-c", away])).checked("breaking it")
+        (await there.run(["sh", "-c", away])).check("breaking it")
     record = await watched.submit(script)
     warned = [one.diagnostic for one in events if isinstance(one, Warned)]
     assert [one.summary for one in warned] == ["Controller does not watch over the job"]
@@ -302,7 +302,7 @@ async def test_the_controller_of_a_tpu_node_goes_on_with_its_own_jobs(
     async def ended() -> Any:
         return await state_of(stack, record, "ended.json")
 
-    end = await wait_until(ended, what="the end", seconds=300, backoff=Backoff(0.2, 2.0))
+    end = await wait_until(ended, description="the end", seconds=300, backoff=Backoff(0.2, 2.0))
     assert (end["state"], end["exit_code"]) == ("succeeded", 0)
     assert (await stack.node()).created != node.created
     (attempt,) = await read_attempts(stack.store, record)

@@ -117,7 +117,7 @@ async def test_everything_goes_through_tunnels(
 async def serving(stack: Tpuctl, port: int) -> AsyncIterator[None]:
     async with stack.connections() as transports:
         make = "mkdir -p tmp-served && echo from the worker > tmp-served/greeting"
-        (await transports[0].run(["sh", "-c", make])).checked("making a file")
+        (await transports[0].run(["sh", "-c", make])).check("making a file")
         async with transports[0].stream(["sh", "-c", SERVING.format(port=port)]):
             yield
 
@@ -137,7 +137,7 @@ async def test_a_node_made_anew_has_another_key(
     stack = make_stack(extra="network: {ssh: iap}\n")
     await stack.up()
     (before,) = (await stack.transports()).values()
-    assert before.address.remembered is None, "the machine has published its key"
+    assert before.address.pinned_keys_file is None, "the machine has published its key"
     assert (await before.run(["true"])).exit_code == 0
     await before.close()
     first = await stack.node()
@@ -180,7 +180,7 @@ async def test_a_machine_that_publishes_no_key_is_trusted_once(
         warnings = [each.diagnostic.summary for each in events if isinstance(each, Warned)]
         assert warnings == ["Host key taken on trust"], "the first time alone"
 
-        kept = one.address.remembered
+        kept = one.address.pinned_keys_file
         assert kept is not None
         other = asyncssh.generate_private_key("ssh-ed25519").export_public_key("openssh")
         kept.write_bytes(other)

@@ -296,7 +296,7 @@ async def test_nothing_starts_when_one_worker_does_not(slice_bench: Bench) -> No
     # The folder that jobs are put into is a file on worker 2: nothing can be put there.
     worker_2 = bench.transports[2]
     hidden = await worker_2.run(["sh", "-c", "mv .tpuctl .kept; touch .tpuctl"])
-    hidden.checked("putting a file in the way")
+    hidden.check("putting a file in the way")
     try:
         with pytest.raises(RemoteFailed, match="worker 2"):
             await bench.submit("import time\nprint('began')\ntime.sleep(600)")

@@ -17,7 +17,7 @@ import pytest
 import tpuctl
 from tests.support.prerequisites import hide_interpreters
 from tpuctl.emulator.client import server_process
-from tpuctl.interpreters import own
+from tpuctl.interpreters import current
 
 STACK = """\
 stack: strange
@@ -73,7 +73,7 @@ def run(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 def test_the_nearest_tensorflow_is_told_by_up_status_and_the_job(run: Run, images: Path) -> None:
-    (images / "2.16.1.txt").write_text(f"# interpreters: {own().minor}\n")
+    (images / "2.16.1.txt").write_text(f"# interpreters: {current().minor}\n")
     note = (
         f"TensorFlow 2.16.1 instead of 2.18.0: no Python {NOWHERE} was found on PATH, in pyenv "
         "or in uv."
@@ -92,7 +92,7 @@ def test_the_nearest_tensorflow_is_told_by_up_status_and_the_job(run: Run, image
     assert job.returncode == 0, job.stderr
     log = run("logs").stdout.splitlines()
     assert log[0] == f"tpuctl: this machine has {note}"
-    assert log[-1] == f"hello from {own().version}"
+    assert log[-1] == f"hello from {current().version}"
 
 
 def test_where_nothing_fits_up_says_what_to_install(run: Run, tmp_path: Path) -> None:
@@ -100,7 +100,9 @@ def test_where_nothing_fits_up_says_what_to_install(run: Run, tmp_path: Path) ->
     up = run("up", "--yes")
     assert up.returncode == 1
     assert "No image for the machines" in up.stderr
-    assert f"TensorFlow 2.18.0 needs Python {NOWHERE}. This is Python {own().minor}" in up.stderr
+    assert (
+        f"TensorFlow 2.18.0 needs Python {NOWHERE}. This is Python {current().minor}" in up.stderr
+    )
     assert f"    uv python install {NOWHERE}" in up.stderr
     assert "disk" not in up.stderr
     assert not list((tmp_path / "cloud" / "machines").glob("*"))

@@ -72,7 +72,7 @@ async def left_of(stack: Tpuctl) -> list[str]:
 
 
 async def said(transport: Transport, *argv: str) -> str:
-    return (await transport.run(argv)).checked("a command").stdout.decode().strip()
+    return (await transport.run(argv)).check("a command").stdout.decode().strip()
 
 
 async def variables(stack: Tpuctl) -> dict[str, str]:
@@ -164,11 +164,11 @@ async def test_a_stopped_controller_is_started_and_learns_a_new_nodes_address(
     operation = await ask(
         stack, "instances", "stop_unary", **WHERE, instance=stack.stack.names.controller
     )
-    await compute_operation(stack.cloud, operation, what="stop", seconds=60)
+    await compute_operation(stack.cloud, operation, subject="stop", seconds=60)
     assert await is_controller_gone(stack.stack, stack.cloud), "a job there has ended"
     path = f"{US_PARENT}/nodes/{stack.stack.names.node}"
     operation = await ask(stack, "tpu_v1", "delete_node", {"name": path})
-    await long_operation(stack.cloud, "tpu_v1", operation.operation, what="node", seconds=60)
+    await long_operation(stack.cloud, "tpu_v1", operation.operation, subject="node", seconds=60)
 
     prepared = await stack.up()
     actions = {change.address: change.action for change in prepared.plan if change.is_work}
@@ -248,7 +248,7 @@ async def test_a_preempted_node_is_made_again_and_another_laptop_let_in(
     async def is_preempted() -> bool | None:
         return (await node_of(stack)).state.name == "PREEMPTED" or None
 
-    await wait_until(is_preempted, what="preemption", seconds=30)
+    await wait_until(is_preempted, description="preemption", seconds=30)
     monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "other laptop"))
     again = Tpuctl(stack.stack_file, cloud="local")
     prepared = await again.up()
@@ -357,7 +357,7 @@ async def test_a_machine_of_somebody_else_is_refused_and_stays(make_node: MakeSt
             "network_interfaces": [{"network": "global/networks/default"}],
         },
     )
-    await compute_operation(stack.cloud, operation, what="instance", seconds=60)
+    await compute_operation(stack.cloud, operation, subject="instance", seconds=60)
     with pytest.raises(Conflict, match="not part of stack"):
         await stack.up()
     down = await stack.down()

@@ -62,7 +62,9 @@ async def test_a_node_in_a_range_of_service_networking(project: Project) -> None
 
     # Made again, it asks in the same way.
     operation = await bench.ask("tpu_v1", "delete_node", {"name": node.name})
-    await long_operation(bench.stack.cloud, "tpu_v1", operation.operation, what="node", seconds=60)
+    await long_operation(
+        bench.stack.cloud, "tpu_v1", operation.operation, subject="node", seconds=60
+    )
     prepared = await bench.provision()
     assert prepared.plan.change(f"tpu/{stack.names.node}").action is Action.CREATE
     assert (await bench.ask("tpu_v1", "get_node", {"name": node.name})).use_service_networking

@@ -25,7 +25,7 @@ async def delete_node(bench: Bench, client: str = "tpu_v1") -> None:
     name = f"{parent}/nodes/{bench.stack.stack.names.node}"
     operation = await bench.ask(client, "delete_node", {"name": name})
     await long_operation(
-        bench.stack.cloud, client, operation.operation, what="the node", seconds=30
+        bench.stack.cloud, client, operation.operation, subject="the node", seconds=30
     )
 
 
@@ -37,7 +37,7 @@ async def delete_controller(bench: Bench) -> None:
         zone=ZONE,
         instance=bench.stack.stack.names.controller,
     )
-    await compute_operation(bench.stack.cloud, operation, what="the controller", seconds=30)
+    await compute_operation(bench.stack.cloud, operation, subject="the controller", seconds=30)
 
 
 async def left(bench: Bench) -> dict[str, str]:
@@ -129,7 +129,9 @@ async def test_a_second_zone_is_left_but_not_the_first(
     parent = f"projects/{project.id}/locations/us-central1-a"
     request = {"parent": parent, "node_id": "second", "node": node}
     operation = await bench.ask("tpu", "create_node", request)
-    await long_operation(bench.stack.cloud, "tpu", operation.operation, what="the node", seconds=30)
+    await long_operation(
+        bench.stack.cloud, "tpu", operation.operation, subject="the node", seconds=30
+    )
     assert await left(bench) == {"node/us-central1-a/second": f"the stack works in {ZONE}"}
     code, out, _ = bench.type("orphans")
     assert code == 1

@@ -10,7 +10,7 @@ from tests.support.projects import Bench, Project
 from tpuctl.model.stack_cost import cost_of
 
 # Published, in US dollars an hour in europe-west4: v3-8 8.80, v3-32 on spot 0.66 a chip,
-# n1-standard-1 0.052292, an address 0.005, on spot 0.0025; a GB and month of pd-standard 0.044,
+# n1-standard-1 0.052292, an address 0.005, on spot 0.0025; per GB per month of pd-standard 0.044,
 # of pd-balanced 0.11, of storage 0.02. In us-central1: v3-8 8.00, n1-standard-1 0.04749975.
 MONTH = 730
 
@@ -86,9 +86,9 @@ async def test_the_plan_has_it_in_words(project: Project) -> None:
     assert code == 0
     rows = [" ".join(line.split()) for line in out.splitlines()]
     assert "node v3-8 in europe-west4-a $8.80 on demand" in rows
-    assert "bucket in europe-west4 $0.00 $0.02 a GB and month" in rows
+    assert "bucket in europe-west4 $0.00 $0.02 per GB per month" in rows
     assert "in all $8.86 prices of mid-2026" in rows
-    assert "or in us-central1-b $8.06 and $0.05 a GB from the bucket" in rows, "no surprise"
+    assert "or in us-central1-b $8.06 and $0.05 per GB from the bucket" in rows, "no surprise"
 
 
 async def test_up_tells_it_before_it_asks_and_after_it_is_done(project: Project) -> None:

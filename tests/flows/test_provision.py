@@ -195,7 +195,7 @@ async def test_up_starts_a_stopped_node(make_stack: MakeStack) -> None:
     await stack.up()
     name = f"projects/local-project/locations/us-central1-b/nodes/{stack.stack.names.node}"
     operation = await ask(stack, "tpu", "stop_node", {"name": name})
-    await long_operation(stack.cloud, "tpu", operation.operation, what="node", seconds=30)
+    await long_operation(stack.cloud, "tpu", operation.operation, subject="node", seconds=30)
     assert (await stack.node()).state == "STOPPED"
     await stack.up()
     assert (await stack.node()).state == "READY"
@@ -275,11 +275,11 @@ async def _remove_default_network(stack: Tpuctl) -> None:
         operation = await ask(
             stack, "firewalls", "delete_unary", project="local-project", firewall=rule.name
         )
-        await compute_operation(stack.cloud, operation, what=rule.name, seconds=30)
+        await compute_operation(stack.cloud, operation, subject=rule.name, seconds=30)
     operation = await ask(
         stack, "networks", "delete_unary", project="local-project", network="default"
     )
-    await compute_operation(stack.cloud, operation, what="default", seconds=30)
+    await compute_operation(stack.cloud, operation, subject="default", seconds=30)
 
 
 async def test_two_people_bring_the_same_stack_up(make_stack: MakeStack) -> None:

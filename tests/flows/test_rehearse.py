@@ -182,7 +182,9 @@ async def test_ctrl_c_ends_everything_and_says_so(typed: Typed) -> None:
     async def written() -> bool | None:
         return (pids.exists() and pids.read_text("utf-8").endswith(" ")) or None
 
-    await wait_until(written, what="the script's start", seconds=120, backoff=Backoff(0.1, 0.3))
+    await wait_until(
+        written, description="the script's start", seconds=120, backoff=Backoff(0.1, 0.3)
+    )
     started.send_signal(signal.SIGINT)
     _, told = started.communicate(timeout=120)
     assert started.returncode == 130, told

@@ -77,7 +77,7 @@ class Slice:
 
     async def on(self, worker: int, *argv: str) -> bytes:
         done = await self.transports[worker].run(argv)
-        return done.checked(f"worker {worker}: {argv[0]}").stdout
+        return done.check(f"worker {worker}: {argv[0]}").stdout
 
     async def text(self, worker: int, record: JobRecord, name: str) -> bytes:
         """A file of the attempt's folder, empty when it is not there."""

@@ -23,7 +23,7 @@ from tpuctl.model.charges import charges_of
 from tpuctl.model.inventory import Found
 
 # In US dollars an hour, published: v3-8 in europe-west4-a 8.80 and on spot 2.244, n1-standard-1
-# 0.052292; an address 0.005 and on spot 0.0025; pd-standard 0.044 a GB and month of 730 hours.
+# 0.052292; an address 0.005 and on spot 0.0025; pd-standard 0.044 per GB per month of 730 hours.
 BOOT = 50 * 0.044 / 730
 
 
@@ -67,7 +67,7 @@ async def test_a_stack_with_everything(project: Project) -> None:
     assert (node["state"], node["type"], node["zone"]) == ("READY", "v3-8", ZONE)
     kinds = by_kind(data)
     assert kinds["controller"]["type"] == "n1-standard-1"
-    assert kinds["bucket"]["price_note"] == "$0.02 a GB and month of what it holds"
+    assert kinds["bucket"]["price_note"] == "$0.02 per GB per month of what it holds"
     assert sum(one["kind"] == "disk" for one in data["resources"]) == 2
     assert data["advice"] == []
 

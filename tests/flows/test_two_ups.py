@@ -10,7 +10,7 @@ import pytest
 from tests.support.projects import Project
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Denied
-from tpuctl.remote.keys import own_key
+from tpuctl.remote.keys import default_key
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ async def test_both_succeed(
     if kind == "queued":  # so that the network is created too
         remote_control.change_settings(slow_cloud, policies=["compute.skipDefaultNetworkCreation"])
     first = project.stack(*STACKS[kind])
-    key = own_key(first.folder).path  # of a second person
+    key = default_key(first.folder).path  # of a second person
     tpu, extra = STACKS[kind]
     second = project.stack(tpu, f"{extra}\naccess: {{ssh_key: {key}}}", name=first.stack.stack.name)
     plans = [await bench.stack.plan() for bench in (first, second)]

@@ -50,7 +50,7 @@ async def move_ssh(stack: Tpuctl, port: int) -> None:
         "update_mask": {"paths": ["metadata"]},
     }
     operation = await stack.cloud.call("node", client.update_node, wanted)
-    await long_operation(stack.cloud, "tpu", operation.operation, what="node", seconds=30)
+    await long_operation(stack.cloud, "tpu", operation.operation, subject="node", seconds=30)
 
 
 def tpuctl(stack: Tpuctl, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -74,7 +74,7 @@ async def test_run_ends_when_nothing_listens_on_the_worker(stack: Tpuctl) -> Non
     assert done.stdout == ""
     assert done.stderr.count("error: ") == 1
     assert f":{NOBODY}: " in done.stderr
-    assert "Worker cannot be reached" in done.stderr
+    assert "Cannot reach worker" in done.stderr
     assert "tpuctl status" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -124,11 +124,11 @@ async def test_a_start_whose_answer_was_lost_does_not_run_on(stack: Tpuctl, tmp_
 
         async def run(self, argv: list[str], *, input: bytes | None = None) -> Result:
             if self.lost:
-                raise Unreachable("Worker cannot be reached", "worker 0")
+                raise Unreachable("Cannot reach worker", "worker 0")
             done = await direct.run(argv, input=input)
             if any(" start " in part for part in argv):
                 self.lost = True
-                raise Transient("Connection to a worker dropped", "worker 0")
+                raise Transient("Connection to worker lost", "worker 0")
             return done
 
     planned = Submission.of(stack.stack, tmp_path / "job.py", cloud="local")
@@ -153,7 +153,9 @@ async def test_without_the_bucket_the_bundle_goes_over_ssh(
         "forbidden": Endpoint("local", local.url, "not-the-token"),
     }[trouble]
     broken = ObjectStore(
-        Cloud(elsewhere, stack.stack.project).client("storage"), stack.stack.bucket, patience=0.5
+        Cloud(elsewhere, stack.stack.project).client("storage"),
+        stack.stack.bucket,
+        retry_seconds=0.5,
     )
     transports = await stack.transports()
     events: list[Event] = []

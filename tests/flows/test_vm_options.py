@@ -42,7 +42,7 @@ async def node_of(stack: Tpuctl) -> Any:
 
 async def done(stack: Tpuctl, client: str, method: str, **fields: Any) -> None:
     operation = await ask(stack, client, method, **fields)
-    await compute_operation(stack.cloud, operation, what=method, seconds=30)
+    await compute_operation(stack.cloud, operation, subject=method, seconds=30)
 
 
 async def with_apis(stack: Tpuctl) -> Tpuctl:
@@ -126,7 +126,7 @@ async def test_labels_tags_and_metadata_follow_the_file_and_others_stay(
     }
     mask = {"paths": ["labels", "tags", "metadata"]}
     operation = await ask(stack, "tpu", "update_node", {"node": theirs, "update_mask": mask})
-    await long_operation(stack.cloud, "tpu", operation.operation, what="update", seconds=30)
+    await long_operation(stack.cloud, "tpu", operation.operation, subject="update", seconds=30)
     assert (await stack.plan()).plan.is_empty
 
     changed = make_vm(

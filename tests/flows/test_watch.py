@@ -62,7 +62,7 @@ async def orders(transport: Transport) -> dict[str, Any]:
         "headers={'Metadata-Flavor': 'Google'}); print(r.urlopen(q).read().decode())\""
     )
     done = await transport.run(["sh", "-c", read])
-    return dict(json.loads(done.checked("reading the orders").stdout))
+    return dict(json.loads(done.check("reading the orders").stdout))
 
 
 async def test_an_idle_node_goes_by_itself(make_stack: MakeStack) -> None:
@@ -155,7 +155,7 @@ async def test_a_running_job_keeps_its_node_and_nothing_else_does(
     assert len(await nodes(stack)) == 1
     async with AsyncExitStack() as exits:
         worker = (await machines(stack, exits))[0]
-        (await worker.run(["touch", "/tmp/enough"])).checked("ending the job")
+        (await worker.run(["touch", "/tmp/enough"])).check("ending the job")
     await gone(stack)
 
 
@@ -170,7 +170,7 @@ async def test_a_node_goes_at_its_age_though_a_job_runs(
         found = await orders(worker)
         assert found["max_seconds"] == pytest.approx(14.4)
         with pytest.raises(Exception):  # noqa: B017 - the machine takes the login with it
-            (await worker.run(["sleep", "600"])).checked("staying logged in")
+            (await worker.run(["sleep", "600"])).check("staying logged in")
     await gone(stack)
 
 
@@ -204,7 +204,7 @@ async def test_a_watch_that_is_not_there_is_started_over_ssh(make_stack: MakeSta
             "print(*(json.load(open(one))['pid'] for one in glob.glob('../*/.tpuctl/watch/*n')))"
         )
         stop = f'kill $(python3 -c "{read}")'
-        (await worker.run(["sh", "-c", stop])).checked("stopping the watch")
+        (await worker.run(["sh", "-c", stop])).check("stopping the watch")
 
         async def probe() -> bool | None:
             return (await ensure_watchdogs({0: worker}))[0].was_started or None

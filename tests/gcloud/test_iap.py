@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.gcloud import Gcloud
 from tpuctl.emulator.client import remote_control
-from tpuctl.remote.iap import Destination, IapWay, Relay
+from tpuctl.remote.iap import Destination, IapRoute, Relay
 
 TPUS = ("compute", "tpus", "tpu-vm")
 MACHINE_ZONE = "us-central1-a"
@@ -58,7 +58,7 @@ async def _greeting(gcloud: Gcloud, instance: str) -> bytes:
         return gcloud.cloud.token
 
     relay = Relay(f"ws://127.0.0.1:{gcloud.cloud.port}/v4", token, is_local=True)
-    opened = await IapWay(relay, Destination(gcloud.project, MACHINE_ZONE, instance)).open()
+    opened = await IapRoute(relay, Destination(gcloud.project, MACHINE_ZONE, instance)).open()
     reader, writer = await asyncio.open_connection(sock=opened.socket)
     try:
         return await asyncio.wait_for(reader.readline(), 20)

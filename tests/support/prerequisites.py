@@ -10,7 +10,7 @@ from typing import NoReturn
 import pytest
 
 from tpuctl.emulator.machines.images import ImageStore
-from tpuctl.interpreters import Interpreter, find, or_list, own
+from tpuctl.interpreters import Interpreter, current, find, or_list
 
 __all__ = ["absent", "hide_interpreters", "other_interpreter", "require_image"]
 
@@ -20,9 +20,9 @@ MINORS = [f"3.{minor}" for minor in range(9, 16)]
 @functools.cache
 def other_interpreter() -> Interpreter:
     """One of another version than runs the tests, which machines could have."""
-    other = find([minor for minor in MINORS if minor != own().minor])
+    other = find([minor for minor in MINORS if minor != current().minor])
     if other is None:
-        absent(f"there is no Python but {own().minor} here, with venv and ensurepip")
+        absent(f"there is no Python but {current().minor} here, with venv and ensurepip")
     return other
 
 

@@ -78,7 +78,9 @@ class Bench:
             return (await self.stack.node()).state == "PREEMPTED" or None
 
         remote_control.add_fault(cloud, "preempt", node=self.stack.stack.names.node)
-        await wait_until(is_gone, what="the preemption", seconds=20, backoff=Backoff(0.02, 0.2))
+        await wait_until(
+            is_gone, description="the preemption", seconds=20, backoff=Backoff(0.02, 0.2)
+        )
 
     def again(self) -> Tpuctl:
         """The same stack as it is found by another program."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import asyncssh
 
-from tpuctl.remote.keys import own_key
+from tpuctl.remote.keys import default_key
 from tpuctl.remote.ssh import Address, SshTransport
 
 __all__ = ["FileServer", "serving_files"]
@@ -90,7 +90,7 @@ async def serving_files(
     folder: Path, worker: int = 0
 ) -> AsyncIterator[tuple[FileServer, SshTransport]]:
     """A server whose home is `folder/home-N`, and a transport to it."""
-    key = own_key(folder / "keys")
+    key = default_key(folder / "keys")
     home = folder / f"home-{worker}"
     home.mkdir()
     server = FileServer(home, asyncssh.import_authorized_keys(key.public_line))

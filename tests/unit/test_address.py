@@ -61,7 +61,7 @@ async def test_one_address_of_ipv4_is_let_in_and_no_other(
     monkeypatch.setattr(address, "SECONDS", 60)
     with told(*answers) as services:
         monkeypatch.setattr(address, "SERVICES", services)
-        assert await address.own_address_range(GOOGLE) == expected
+        assert await address.caller_address_range(GOOGLE) == expected
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ async def test_where_there_is_none_nothing_is_opened(
     with told(*answers) as services:
         monkeypatch.setattr(address, "SERVICES", services)
         with pytest.raises(Unreachable) as caught:
-            await address.own_address_range(GOOGLE)
+            await address.caller_address_range(GOOGLE)
     assert says in str(caught.value)
     assert "ssh: iap" in caught.value.diagnostics[0].hint
     assert "allow_from" in caught.value.diagnostics[0].hint
@@ -89,7 +89,7 @@ async def test_where_there_is_none_nothing_is_opened(
 async def test_on_the_local_cloud_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(address, "SERVICES", ())
     local = Endpoint("local", "http://127.0.0.1:9", "token")
-    assert await address.own_address_range(local) == "127.0.0.0/8"
+    assert await address.caller_address_range(local) == "127.0.0.0/8"
 
 
 def test_the_services_are_asked_over_tls() -> None:

@@ -217,7 +217,7 @@ SEEN = [
 )
 def test_seen_in_public(status: str, text: str, error: type[TpuctlError], scope: Scope) -> None:
     for has_ended in (False, True):  # as an answer, and as an operation's end
-        found = classify(status, text, what="node/bert-tpu", has_ended=has_ended)
+        found = classify(status, text, subject="node/bert-tpu", has_ended=has_ended)
         assert (type(found), found.scope) == (error, scope)
 
 
@@ -234,7 +234,7 @@ def test_seen_in_public(status: str, text: str, error: type[TpuctlError], scope:
     ],
 )
 def test_codes_of_details(reason: str, error: type[TpuctlError], scope: Scope) -> None:
-    found = classify("UNKNOWN", "words never seen", what="x", reasons=[reason])
+    found = classify("UNKNOWN", "words never seen", subject="x", reasons=[reason])
     assert (type(found), found.scope) == (error, scope)
 
 
@@ -244,15 +244,15 @@ def test_codes_of_details(reason: str, error: type[TpuctlError], scope: Scope) -
 )
 def test_words_never_seen_end_the_search(status: str) -> None:
     """No other zone is tried for what nobody understands: it would hide the reason."""
-    found = classify(status, "Frobnication declined.", what="x", has_ended=True)
+    found = classify(status, "Frobnication declined.", subject="x", has_ended=True)
     assert found.scope is Scope.FATAL
     assert not isinstance(found, Transient)  # the operation is over: repeating it cannot help
 
 
 def test_exhaustion_in_words_never_seen_is_capacity_once_it_was_accepted() -> None:
-    ended = classify("RESOURCE_EXHAUSTED", "Frobnication declined.", what="x", has_ended=True)
+    ended = classify("RESOURCE_EXHAUSTED", "Frobnication declined.", subject="x", has_ended=True)
     assert (type(ended), ended.scope) == (NoCapacity, Scope.ZONE)
-    answered = classify("RESOURCE_EXHAUSTED", "Frobnication declined.", what="x")
+    answered = classify("RESOURCE_EXHAUSTED", "Frobnication declined.", subject="x")
     assert isinstance(answered, Transient)
 
 
@@ -261,7 +261,7 @@ def test_a_rate_limit_is_no_quota() -> None:
         "Quota exceeded for quota metric 'Default requests' and limit 'Default requests per "
         "minute' of service 'tpu.googleapis.com' for consumer 'project_number:1'."
     )
-    assert isinstance(classify("RESOURCE_EXHAUSTED", text, what="x"), Transient)
+    assert isinstance(classify("RESOURCE_EXHAUSTED", text, subject="x"), Transient)
 
 
 def test_details_of_an_ended_operation_are_read() -> None:

@@ -92,7 +92,7 @@ def test_words_never_seen_are_told_whole_with_what_was_done_and_what_next() -> N
 
 def test_a_permission_that_lacks_is_told_with_a_role_that_has_it() -> None:
     text = "Permission 'tpu.nodes.create' denied on 'projects/my-project/locations/x'"
-    error = classify("PERMISSION_DENIED", text, what="node/x", facts={"project": "my-project"})
+    error = classify("PERMISSION_DENIED", text, subject="node/x", facts={"project": "my-project"})
     assert error.diagnostics[0].hint.endswith(
         "\n    gcloud projects add-iam-policy-binding my-project --member=user:YOU "
         "--role=roles/tpu.admin"

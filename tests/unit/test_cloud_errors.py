@@ -74,7 +74,7 @@ CASES = [
 
 @pytest.mark.parametrize(("status", "text", "expected"), CASES)
 def test_texts_seen_in_public(status: str, text: str, expected: type[TpuctlError]) -> None:
-    error = classify(status, text, what="node/bert-tpu")
+    error = classify(status, text, subject="node/bert-tpu")
     assert type(error) is expected
     assert "node/bert-tpu" in str(error)
     assert "EID" not in str(error)
@@ -113,7 +113,7 @@ def test_http_answers(foreign: Exception, expected: type[TpuctlError]) -> None:
 def test_reasons_say_more_than_the_status(
     status: str, reason: str, expected: type[TpuctlError]
 ) -> None:
-    assert type(classify(status, "the text", what="x", reasons=[reason])) is expected
+    assert type(classify(status, "the text", subject="x", reasons=[reason])) is expected
 
 
 @pytest.mark.parametrize(
@@ -171,10 +171,10 @@ async def test_what_somebody_else_deleted_meanwhile_is_deleted(verb: str) -> Non
     )
     cloud = Cloud(GOOGLE, "my-project")  # not asked: the operation has ended
     if verb == "delete":
-        await compute_operation(cloud, ended, what="firewall/x", seconds=1)
+        await compute_operation(cloud, ended, subject="firewall/x", seconds=1)
     else:
         with pytest.raises(TpuctlError):
-            await compute_operation(cloud, ended, what="firewall/x", seconds=1)
+            await compute_operation(cloud, ended, subject="firewall/x", seconds=1)
 
 
 def test_a_page_of_googles_front_end_is_told_by_its_title() -> None:

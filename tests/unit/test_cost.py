@@ -18,7 +18,7 @@ from tpuctl.model.cost import (
 )
 from tpuctl.view.cost import cost_data, cost_sentence, print_cost
 
-# Published: v3-8 in europe-west4-a 2.2 a chip of 4; n1-standard-1 there 0.052292; a GB and month
+# Published: v3-8 in europe-west4-a 2.2 a chip of 4; n1-standard-1 there 0.052292; per GB per month
 # of pd-standard 0.044, pd-balanced 0.11, storage 0.02; an address 0.005, on spot 0.0025.
 NODE = node_cost("v3-8", "europe-west4-a")
 CONTROLLER, BOOT_DISK = controller_cost("n1-standard-1", "europe-west4-a", disk_gb=50)
@@ -71,7 +71,7 @@ def test_a_controller_and_its_disk() -> None:
     assert CONTROLLER.amount == "$0.0523/h"
     assert BOOT_DISK.what == "controller's disk, 50 GB pd-standard"
     assert BOOT_DISK.per_hour == pytest.approx(50 * 0.044 / 730)
-    assert BOOT_DISK.note == "$0.044 a GB and month"
+    assert BOOT_DISK.note == "$0.044 per GB per month"
     spot, _ = controller_cost("n1-standard-1", "europe-west4-a", disk_gb=50, spot=True)
     assert spot.per_hour == pytest.approx(0.0303825)
 
@@ -81,7 +81,7 @@ def test_data_disks() -> None:
     assert line.what == "2 data disks, 1,000 GB pd-balanced each"
     assert line.per_hour == pytest.approx(2 * 1000 * 0.11 / 730)
     general = disk_cost("hyperdisk-balanced", 100, "europe-west4-a")
-    assert general.note == "$0.08 a GB and month, a general figure"
+    assert general.note == "$0.08 per GB per month, a general figure"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_storage_is_charged_by_the_gb_and_month(
     line = storage_cost("EUROPE-WEST4", bytes_stored)
     assert line.what == what
     assert line.per_hour == pytest.approx(gigabytes * 0.02 / 730)
-    assert line.note == "$0.02 a GB and month"
+    assert line.note == "$0.02 per GB per month"
 
 
 def test_addresses() -> None:
@@ -111,7 +111,7 @@ def test_addresses() -> None:
 
 def test_traffic_out_of_a_region() -> None:
     rate = egress_price("us-central1", "europe-west4")
-    assert str(rate) == "$0.05 a GB"
+    assert str(rate) == "$0.05 per GB"
     assert rate is not None and rate.read == "mid-2026"
     same = egress_price("europe-west4", "europe-west4")
     assert same is not None and same.amount == 0
@@ -128,8 +128,8 @@ def test_the_sum() -> None:
     assert str(cost).splitlines() == [
         "node v3-8 in europe-west4-a: $8.80/h (on demand)",
         "controller n1-standard-1 in europe-west4-a: $0.0523/h (on demand)",
-        "controller's disk, 50 GB pd-standard: $0.00301/h ($0.044 a GB and month)",
-        "bucket in europe-west4, empty: $0.00/h ($0.02 a GB and month)",
+        "controller's disk, 50 GB pd-standard: $0.00301/h ($0.044 per GB per month)",
+        "bucket in europe-west4, empty: $0.00/h ($0.02 per GB per month)",
         "external address: $0.005/h (on demand)",
         "in all: $8.86/h, prices of mid-2026",
     ]

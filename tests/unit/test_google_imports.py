@@ -99,8 +99,8 @@ assert all(type(one).__name__ == name for name, one in made.items())
 """
 ASYNC_REST = """
 import sys
-from tpuctl.google_imports import leave_out_async_rest
-leave_out_async_rest()
+from tpuctl.google_imports import disable_async_rest
+disable_async_rest()
 from google.api_core import operations_v1
 from google.cloud.tpu_v2 import TpuClient
 assert "aiohttp" not in sys.modules

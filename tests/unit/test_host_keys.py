@@ -12,8 +12,8 @@ import asyncssh
 import pytest
 
 from tpuctl.errors import Conflict
-from tpuctl.remote.keys import KeyPair, own_key
-from tpuctl.remote.ssh import Address, SshTransport, program
+from tpuctl.remote.keys import KeyPair, default_key
+from tpuctl.remote.ssh import Address, SshTransport, openssh_command
 
 
 @dataclass
@@ -62,7 +62,7 @@ async def impostor() -> AsyncIterator[Impostor]:
 
 @pytest.fixture
 def key(tmp_path: Path) -> KeyPair:
-    return own_key(tmp_path / "ssh")
+    return default_key(tmp_path / "ssh")
 
 
 def expecting(impostor: Impostor) -> Address:
@@ -98,14 +98,14 @@ async def test_the_ssh_program_tells_it_nothing(
 ) -> None:
     """Nor do keys that it trusts from elsewhere let the impostor in."""
     address, kept = expecting(impostor), tmp_path / "known_hosts"
-    command = program(address, key.path, kept, "true")
+    command = openssh_command(address, key.path, kept, "true")
     done = await to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 255
     assert "Host key verification failed" in done.stderr
     assert impostor.tried == []
 
     true = replace(address, host_keys=(impostor.line,))
-    command = program(true, key.path, kept, "true")
+    command = openssh_command(true, key.path, kept, "true")
     done = await to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, impostor.tried) == (0, ["someone"]), done.stderr
 
@@ -119,7 +119,7 @@ def options_of(command: list[str]) -> dict[str, str]:
 
 def test_the_ssh_program_trusts_no_other_keys(tmp_path: Path, key: KeyPair) -> None:
     address = Address("worker", 22, "someone", ("ssh-ed25519 AAAA",))
-    command = program(address, key.path, tmp_path / "Application Support" / "50%known")
+    command = openssh_command(address, key.path, tmp_path / "Application Support" / "50%known")
     understood = options_of(command)
     assert understood["stricthostkeychecking"] in ("true", "yes")
     assert understood["userknownhostsfile"] == str(tmp_path / "Application Support" / "50%known")
@@ -138,7 +138,7 @@ def test_neither_a_user_nor_a_command_is_an_option_of_the_ssh_program(
     hostile = f"-oProxyCommand=touch {mark};"
     for user, line in ((hostile, ""), ("someone", hostile)):
         address = Address("127.0.0.1", 1, user, ("ssh-ed25519 AAAA",))
-        command = program(address, key.path, tmp_path / "known", line)
+        command = openssh_command(address, key.path, tmp_path / "known", line)
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 255
         assert not mark.exists(), command

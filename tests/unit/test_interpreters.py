@@ -18,7 +18,7 @@ import pytest
 
 from tests.support.prerequisites import absent, hide_interpreters, other_interpreter
 from tpuctl import interpreters
-from tpuctl.interpreters import Interpreter, find, or_list, own
+from tpuctl.interpreters import Interpreter, current, find, or_list
 
 PLACES = {
     "PATH": "",
@@ -37,7 +37,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_our_own_is_preferred(empty: Path) -> None:
     other = other_interpreter()
-    assert find([other.minor, own().minor]) == own()
+    assert find([other.minor, current().minor]) == current()
 
 
 def test_nothing_is_found_where_nothing_is(empty: Path) -> None:

@@ -125,7 +125,7 @@ def test_what_is_well_needs_no_advice(everything: list[Found]) -> None:
 
 
 # Published, in US dollars an hour: v3-8 in europe-west4-a 8.80, on spot 2.244; n1-standard-1 there
-# 0.052292; an address 0.005, on spot 0.0025; pd-standard 0.044 a GB and month of 730 hours.
+# 0.052292; an address 0.005, on spot 0.0025; pd-standard 0.044 per GB per month of 730 hours.
 @pytest.mark.parametrize(
     ("one", "per_hour"),
     [
@@ -194,7 +194,7 @@ def test_what_nobody_published_is_unknown(one: Found) -> None:
 def test_a_bucket_has_a_rate_alone() -> None:
     charge = charge_of(BUCKET, NOW)
     assert (charge.per_hour, charge.so_far) == (None, None)
-    assert charge.note == "$0.02 a GB and month of what it holds"
+    assert charge.note == "$0.02 per GB per month of what it holds"
 
 
 def test_sums_say_whether_they_are_whole() -> None:

@@ -10,7 +10,7 @@ from tests.support.prerequisites import hide_interpreters
 from tpuctl.api.local_cloud import prepare_image
 from tpuctl.emulator.machines.images import ImageStore
 from tpuctl.errors import TpuctlError
-from tpuctl.interpreters import own
+from tpuctl.interpreters import current
 from tpuctl.model.events import Event, Note, Outcome, StepFinished
 
 UV_THAT_FAILS = "#!/bin/sh\necho 'error: no network' >&2\nexit 2\n"
@@ -27,7 +27,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def stranger() -> str:
     """A TensorFlow that our own Python has no wheels of."""
     images = ImageStore()
-    return next(one for one in images.locks() if own().minor not in images.interpreters(one))
+    return next(one for one in images.locks() if current().minor not in images.interpreters(one))
 
 
 async def prepared(tensorflow: str, events: list[Event], answer: bool) -> list[str]:
@@ -52,7 +52,7 @@ async def test_another_tensorflow_is_told_in_a_line(alone: Path) -> None:
     wanted, events = stranger(), list[Event]()
     assert await prepared(wanted, events, answer=True) == []  # no uv to ask about
     if not ImageStore().offered():
-        pytest.skip(f"no TensorFlow has wheels for Python {own().minor}")
+        pytest.skip(f"no TensorFlow has wheels for Python {current().minor}")
     note = next(event for event in events if isinstance(event, Note))
     assert f"instead of {wanted}: no Python" in note.text
     assert "\n" not in note.text

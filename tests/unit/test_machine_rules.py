@@ -83,7 +83,7 @@ def test_traffic_to_another_region_is_refused_with_its_price(tmp_path: Path) -> 
     """From the published table: 0.05 dollars a GB between North America and Europe."""
     found = problem(tmp_path, "tpu: {type: v5litepod-8, zones: [us-west4-a, europe-west4-b]}")
     assert found.summary == "Bucket outside the TPU's region"
-    assert "$0.05 a GB (prices of mid-2026)" in found.detail
+    assert "$0.05 per GB (prices of mid-2026)" in found.detail
 
 
 def test_a_node_of_flex_start_is_priced_as_one(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.fake_clock import FakeClock
 from tpuctl.errors import TimedOut
-from tpuctl.polling import Backoff, all_ended, wait_until
+from tpuctl.polling import Backoff, gather_all, wait_until
 
 
 async def test_delays_grow_to_their_limit() -> None:
@@ -17,8 +17,11 @@ async def test_delays_grow_to_their_limit() -> None:
     async def probe() -> str | None:
         return "there" if clock.time >= 110 else None
 
-    backoff = Backoff(first=1, most=4, factor=2)
-    assert await wait_until(probe, what="it", seconds=60, backoff=backoff, clock=clock) == "there"
+    backoff = Backoff(initial=1, maximum=4, multiplier=2)
+    assert (
+        await wait_until(probe, description="it", seconds=60, backoff=backoff, clock=clock)
+        == "there"
+    )
     assert clock.slept == [1, 2, 4, 4]
 
 
@@ -32,9 +35,9 @@ async def test_the_last_try_falls_on_the_deadline() -> None:
     with pytest.raises(TimedOut, match="the node becoming READY"):
         await wait_until(
             probe,
-            what="the node becoming READY",
+            description="the node becoming READY",
             seconds=5,
-            backoff=Backoff(first=2, most=8, factor=2),
+            backoff=Backoff(initial=2, maximum=8, multiplier=2),
             clock=clock,
         )
     assert tries[-1] == 105.0
@@ -46,7 +49,7 @@ async def test_what_is_there_is_not_waited_for() -> None:
     async def probe() -> int:
         return 0  # false, but an answer
 
-    assert await wait_until(probe, what="it", seconds=1, clock=clock) == 0
+    assert await wait_until(probe, description="it", seconds=1, clock=clock) == 0
     assert clock.slept == []
 
 
@@ -61,8 +64,8 @@ async def test_the_first_failure_is_raised_when_all_have_ended() -> None:
             raise error
         return name
 
-    assert await all_ended([work("a", 2, None), work("b", 0, None)]) == ["a", "b"]
+    assert await gather_all([work("a", 2, None), work("b", 0, None)]) == ["a", "b"]
     ended.clear()
     with pytest.raises(KeyError):
-        await all_ended([work("a", 9, None), work("b", 3, KeyError()), work("c", 0, ValueError())])
+        await gather_all([work("a", 9, None), work("b", 3, KeyError()), work("c", 0, ValueError())])
     assert ended == ["c", "b", "a"]

@@ -160,7 +160,7 @@ def test_disks_cost_what_the_list_says(
     for kind, amount in wanted.items():
         rate = disk_price(kind, region)
         assert rate is not None
-        assert (rate.amount, rate.per, rate.is_general) == (amount, "GB and month", False)
+        assert (rate.amount, rate.per, rate.is_general) == (amount, "GB per month", False)
 
 
 def test_one_figure_is_public_of_hyperdisk() -> None:
@@ -175,7 +175,7 @@ def test_storage_costs_what_the_page_says(location: str, amount: float) -> None:
     rate = storage_price(location)
     assert rate is not None
     assert rate.amount == pytest.approx(amount, abs=0.00001)
-    assert rate.per == "GB and month"
+    assert rate.per == "GB per month"
 
 
 @pytest.mark.parametrize(("origin", "destination", "amount"), TRAFFIC)
@@ -307,7 +307,7 @@ def test_the_command_shows_disks_and_storage(capsys: pytest.CaptureFixture[str])
     first = {one["location"] for one in data["storage"][:2]}
     assert first == {"europe-west4", "eur4"}  # where reading is free
     assert run(["prices", "--storage", "--region", "europe-west4"]) == 0
-    assert "a GB read from europe-west4" in capsys.readouterr().out
+    assert "per GB read from europe-west4" in capsys.readouterr().out
 
 
 def test_the_command_shows_flex_start_where_it_has_a_price(

@@ -49,7 +49,7 @@ async def soon(claim: Callable[[], bool], what: str) -> None:
     async def probe() -> bool | None:
         return claim() or None
 
-    await wait_until(probe, what=what, seconds=60.0, backoff=Backoff(0.05, 0.2))
+    await wait_until(probe, description=what, seconds=60.0, backoff=Backoff(0.05, 0.2))
 
 
 def pids_in(folder: Path) -> list[int]:

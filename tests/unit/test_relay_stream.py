@@ -18,7 +18,7 @@ from tests.support.waiting import async_until
 from tpuctl.errors import Unreachable
 from tpuctl.polling import Backoff
 from tpuctl.remote import relay_frames as frames
-from tpuctl.remote.iap import Destination, IapWay, Relay, _Lines
+from tpuctl.remote.iap import Destination, IapRoute, Relay, _Connector
 from tpuctl.remote.relay_stream import WINDOW, Tunnel
 
 GREETING = struct.pack(">HI", 1, 3) + b"sid"
@@ -68,7 +68,7 @@ async def tunnel_to(
         return "token"
 
     place = Relay(f"ws://127.0.0.1:{relay.port}/v4", token, is_local=True)
-    lines = _Lines(IapWay(place, Destination("p", "z", "i")))
+    lines = _Connector(IapRoute(place, Destination("p", "z", "i")))
     near, far = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=near)
     tunnel = Tunnel(
@@ -153,13 +153,13 @@ async def test_no_more_is_read_than_the_relay_lags_behind(relay: Scripted) -> No
         writer.write(bytes(3 * WINDOW))
         await async_until(lambda: read >= WINDOW, "reading one window")
         await asyncio.sleep(0.05)
-        assert read < WINDOW + frames.LONGEST
+        assert read < WINDOW + frames.MAX_DATA_BYTES
         assert len(tunnel._unconfirmed) == read, "and nothing beyond that is kept"
         confirmed = read
         await lines[0].send_bytes(struct.pack(">HQ", 7, confirmed))
         await async_until(lambda: read >= confirmed + WINDOW, "reading another")
         await asyncio.sleep(0.05)
-        assert read < confirmed + WINDOW + frames.LONGEST, "room for as much, and no more"
+        assert read < confirmed + WINDOW + frames.MAX_DATA_BYTES, "room for as much, and no more"
 
 
 @pytest.mark.parametrize(
@@ -260,12 +260,14 @@ def test_any_bytes_are_a_frame_or_are_refused() -> None:
     for _ in range(3000):
         message = bytes(chance.choices((0, 1, 2, 4, 7, 255), k=chance.randrange(20)))
         try:
-            found = frames.frame(message)
-        except frames.Broken:
+            found = frames.parse_frame(message)
+        except frames.ProtocolError:
             continue
         assert found is None or isinstance(
-            found, frames.Connected | frames.Reconnected | frames.Data | frames.Arrived
+            found, frames.Connected | frames.Reconnected | frames.Data | frames.Acknowledged
         )
-    whole: Any = frames.frame(frames.data(b"some"))
+    whole: Any = frames.parse_frame(frames.encode_data(b"some"))
     assert whole == frames.Data(b"some")
-    assert frames.frame(frames.acknowledgement(1 << 40)) == frames.Arrived(1 << 40)
+    assert frames.parse_frame(frames.encode_acknowledgement(1 << 40)) == frames.Acknowledged(
+        1 << 40
+    )

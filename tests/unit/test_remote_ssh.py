@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.support.waiting import async_until
 from tpuctl.errors import Conflict, RemoteFailed, Transient, Unreachable, Usage
-from tpuctl.remote.keys import KeyPair, config_home, load_key, own_key
-from tpuctl.remote.ssh import Address, SshTransport, ask_host_key
+from tpuctl.remote.keys import KeyPair, config_home, default_key, load_key
+from tpuctl.remote.ssh import Address, SshTransport, fetch_host_key
 
 
 class Server:
@@ -117,7 +117,7 @@ class Welcome(asyncssh.SSHServer):
 
 @pytest.fixture
 def key(tmp_path: Path) -> KeyPair:
-    return own_key(tmp_path / "keys")
+    return default_key(tmp_path / "keys")
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ async def test_one_connection_serves_all(server: Server, transport: SshTransport
 async def test_checked_says_what_failed(transport: SshTransport) -> None:
     done = await transport.run(["sh", "-c", "echo no room >&2; exit 1"])
     with pytest.raises(RemoteFailed, match="copying: exit code 1: no room"):
-        done.checked("copying")
+        done.check("copying")
 
 
 async def test_stream_gives_chunks_then_the_result(transport: SshTransport) -> None:
@@ -241,7 +241,7 @@ async def test_a_connection_that_drops_while_it_is_made_is_made_again(
     assert server.refused == 0
     await transport.close()
     server.refused = 1
-    assert await ask_host_key("127.0.0.1", server.address.port) == server.address.host_keys[0]
+    assert await fetch_host_key("127.0.0.1", server.address.port) == server.address.host_keys[0]
 
 
 async def test_a_worker_that_drops_every_connection_is_given_up(
@@ -261,7 +261,7 @@ async def test_a_line_of_the_user_is_never_run_twice(
         server.drop()
 
     with pytest.raises(Transient):
-        await transport.pour("echo once >> runs; echo once; exec sleep 60", drop, drop)
+        await transport.run_streaming("echo once >> runs; echo once; exec sleep 60", drop, drop)
     assert (server.home / "runs").read_bytes() == b"once\n"
 
 
@@ -286,7 +286,7 @@ async def test_another_host_key_is_refused(server: Server, key: KeyPair) -> None
 
 
 async def test_an_unknown_key_is_refused_with_what_to_do(server: Server, tmp_path: Path) -> None:
-    stranger = SshTransport(0, server.address, own_key(tmp_path / "other").path)
+    stranger = SshTransport(0, server.address, default_key(tmp_path / "other").path)
     with pytest.raises(Unreachable, match="refused the SSH key") as refused:
         await stranger.run(["true"])
     assert "tpuctl up" in refused.value.diagnostics[0].hint
@@ -326,7 +326,7 @@ async def test_silence_ends_in_time(key: KeyPair, silent_port: int) -> None:
 
 async def test_a_host_key_is_not_awaited_for_ever(silent_port: int) -> None:
     with pytest.raises(Unreachable, match=f"127.0.0.1:{silent_port}: no answer in time"):
-        await asyncio.wait_for(ask_host_key("127.0.0.1", silent_port, seconds=0.3), 10)
+        await asyncio.wait_for(fetch_host_key("127.0.0.1", silent_port, seconds=0.3), 10)
 
 
 async def test_a_published_host_key_that_is_none_is_told(server: Server, key: KeyPair) -> None:
@@ -338,15 +338,15 @@ async def test_a_published_host_key_that_is_none_is_told(server: Server, key: Ke
 def test_a_folder_for_keys_that_cannot_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(Usage, match="file/ssh") as caught:
-        own_key(tmp_path / "file" / "ssh")
+        default_key(tmp_path / "file" / "ssh")
     assert "TPUCTL_CONFIG_HOME" in caught.value.diagnostics[0].hint
 
 
 def test_own_key_is_made_once_and_private(tmp_path: Path) -> None:
-    first = own_key(tmp_path / "ssh")
+    first = default_key(tmp_path / "ssh")
     assert first.path.stat().st_mode & 0o777 == 0o600
     assert first.public_line.startswith("ssh-ed25519 ")
-    assert own_key(tmp_path / "ssh") == first
+    assert default_key(tmp_path / "ssh") == first
     assert [path.name for path in first.path.parent.iterdir()] == ["id_ed25519"]
 
 

@@ -11,12 +11,12 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.errors import Unreachable
 from tpuctl.flows.workers import connect_workers
-from tpuctl.remote.keys import own_key
+from tpuctl.remote.keys import default_key
 from tpuctl.remote.ssh import Address, SshTransport
 
 
 async def test_workers_that_never_answer_end_in_one_error_that_names_one(tmp_path: Path) -> None:
-    key = own_key(tmp_path)
+    key = default_key(tmp_path)
     host_key = " ".join(key.public_line.split()[:2])
     nobody = Address("127.0.0.1", 9, "someone", (host_key,))
     clock = FakeClock()

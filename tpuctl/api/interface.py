@@ -98,7 +98,7 @@ class Tpuctl:
 
         made = Cloud(self.endpoint, self.project)
         if self.bare is None:
-            made.around = {"type": self.stack.file.tpu.type}
+            made.hint_facts = {"type": self.stack.file.tpu.type}
         return made
 
     @cached_property

@@ -25,7 +25,7 @@ async def _run_tunnel(cloud: str, project: str, zone: str, instance: str) -> Non
     from tpuctl.api.local_cloud import endpoint_of
     from tpuctl.cloud.clients import Cloud
     from tpuctl.model.events import ignore
-    from tpuctl.remote.iap import Destination, IapWay, Relay, carry
+    from tpuctl.remote.iap import Destination, IapRoute, Relay, open_tunnel
 
     endpoint = endpoint_of(cloud, ignore)
     access_token = Cloud(endpoint, project).access_token
@@ -37,7 +37,9 @@ async def _run_tunnel(cloud: str, project: str, zone: str, instance: str) -> Non
     protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
     transport, _ = await loop.connect_write_pipe(lambda: protocol, sys.stdout.buffer)
     writer = asyncio.StreamWriter(transport, protocol, None, loop)
-    tunnel = await carry(IapWay(relay, Destination(project, zone, instance)), reader, writer)
+    tunnel = await open_tunnel(
+        IapRoute(relay, Destination(project, zone, instance)), reader, writer
+    )
     await tunnel.run()
     if tunnel.failure is not None:
         raise tunnel.failure

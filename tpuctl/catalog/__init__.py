@@ -1,7 +1,7 @@
-"""What Google offers, offline: TPU types, zones, runtimes, machines and prices, with source.
+"""Offline catalog of what Google offers: TPU types, zones, runtimes, machine types and prices.
 
-The data is `tpu.toml` and `compute.toml` beside this file. A type listed in a zone says that it
-is offered there, never that there is capacity.
+The data is in `tpu.toml` and `compute.toml`, which name their sources. A zone listed for a type
+offers it; that does not mean it has capacity.
 """
 
 from tpuctl.catalog.compute import (
@@ -19,7 +19,7 @@ from tpuctl.catalog.compute import (
 )
 from tpuctl.catalog.flex_start import FLEX_START_DAYS, flex_start_zones
 from tpuctl.catalog.offers import (
-    CHARGED,
+    PRICED_CAPACITIES,
     Choice,
     Offer,
     PriceOf,
@@ -50,9 +50,9 @@ from tpuctl.catalog.tpu import (
 )
 
 __all__ = [
-    "CHARGED",
     "FLEX_START_DAYS",
     "HOURS_PER_MONTH",
+    "PRICED_CAPACITIES",
     "AcceleratorType",
     "Capacity",
     "Choice",

@@ -1,7 +1,7 @@
-"""What stands beside a TPU: machine types, and prices of machines, disks, storage, traffic.
+"""Compute Engine machine types, and prices of machines, disks, storage, addresses and traffic.
 
-The data is `compute.toml` beside this file. None stands for a price that nobody published,
-never for free. Prices are list prices, without discounts for sustained or committed use.
+The data is in `compute.toml`. None means that no price is published, never that something is free.
+Prices are list prices, without sustained or committed use discounts.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ __all__ = [
     "traffic_price",
 ]
 
-LISTED_DISKS = ("pd-standard", "pd-balanced", "pd-ssd")  # the columns of [disks]
-MONTHLY = "GB and month"
+LISTED_DISKS = ("pd-standard", "pd-balanced", "pd-ssd")  # columns of [disks]
+MONTHLY = "GB per month"
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class MachineType:
     family: str
     vcpus: int
     memory_gb: float
-    charged_vcpus: float  # fewer than vcpus where cores are shared
+    charged_vcpus: float  # less than vcpus for shared-core types
 
 
 @cache
@@ -55,16 +55,16 @@ def _read() -> str:
 
 @cache
 def machine_types() -> Mapping[str, MachineType]:
-    """The types a controller can be, by name: families e2, n1, n2, n2d up to 32 vCPUs."""
-    found = {}
+    """Machine types for controllers, by name: families e2, n1, n2, n2d up to 32 vCPUs."""
+    types = {}
     for name, (vcpus, charged, memory) in _data()["shared"].items():
-        found[name] = MachineType(name, name.partition("-")[0], vcpus, memory, charged)
+        types[name] = MachineType(name, name.partition("-")[0], vcpus, memory, charged)
     for family, shapes in _data()["families"].items():
         for shape, (memory, sizes) in shapes.items():
             for vcpus in sizes:
                 name = f"{family}-{shape}-{vcpus}"
-                found[name] = MachineType(name, family, vcpus, round(memory * vcpus, 3), vcpus)
-    return found
+                types[name] = MachineType(name, family, vcpus, round(memory * vcpus, 3), vcpus)
+    return types
 
 
 def machine_type(name: str) -> MachineType | None:
@@ -72,12 +72,13 @@ def machine_type(name: str) -> MachineType | None:
 
 
 def machine_is_offered(machine: MachineType, region: str) -> bool:
-    """False where public lists show that the region lacks the type's family."""
+    """Whether the region offers the type's family; False only if public lists show that it does
+    not."""
     return region not in _data()["absent"].get(machine.family, ())
 
 
 def machine_price(machine: MachineType, region: str, *, spot: bool = False) -> Price | None:
-    """Of one running machine, without its disks; None too where it is not offered."""
+    """Price of a running machine without its disks; None also where it is not offered."""
     rates = _data()["machines"][machine.family].get(region)
     if rates is None or not machine_is_offered(machine, region):
         return None
@@ -91,7 +92,7 @@ def disk_types() -> tuple[str, ...]:
 
 
 def disk_price(disk_type: str, region: str) -> Rate | None:
-    """Of a GB provisioned for a month. Hyperdisk's extra IOPS and throughput are not in it."""
+    """Price of a provisioned GB per month, without Hyperdisk's extra IOPS and throughput."""
     general = _data()["disks_in_general"].get(disk_type)
     rates = _data()["disks"].get(region)
     if rates is None:
@@ -104,28 +105,28 @@ def disk_price(disk_type: str, region: str) -> Rate | None:
 
 
 def storage_locations() -> tuple[str, ...]:
-    """Where buckets can lie with a known price: regions, then dual- and multi-regions."""
+    """Bucket locations with a known price: regions, then dual- and multi-regions."""
     return tuple(_data()["storage"])
 
 
 def storage_price(location: str) -> Rate | None:
-    """Of a GB kept for a month in the Standard class, in a bucket of this location."""
+    """Price of a GB in the Standard class per month, in a bucket at this location."""
     amount = _data()["storage"].get(location.lower())
     return Rate(amount, MONTHLY, _read()) if amount is not None else None
 
 
 def address_price(*, spot: bool = False) -> Price:
-    """Of an external IPv4 address in use."""
+    """Price of an external IPv4 address in use."""
     capacity: Capacity = "spot" if spot else "on-demand"
     return Price(_data()["addresses"][capacity], _read(), capacity)
 
 
 def traffic_price(origin: str, destination: str) -> Rate | None:
-    """Of a GB that machines or buckets at one location read from a bucket at another.
+    """Price of a GB that machines or buckets at `destination` read from a bucket at `origin`.
 
-    Locations are regions, dual- or multi-regions; `internet` is a destination too. Within a
-    region it is free, from a dual-region also to its own two regions; a region is never the
-    same location as a multi-region around it.
+    Locations are regions, dual-regions or multi-regions; `destination` may be `internet`. Traffic
+    within a region is free, as is traffic from a dual-region to either of its regions. A region is
+    not the same location as the multi-region that contains it.
     """
     origin, destination = origin.lower(), destination.lower()
     if origin == destination or destination in _data()["dual_regions"].get(origin, ()):
@@ -141,5 +142,5 @@ def traffic_price(origin: str, destination: str) -> Rate | None:
 
 
 def _continent(location: str) -> str | None:
-    beginnings = [one for one in _data()["continents"] if location.startswith(one)]
-    return str(_data()["continents"][max(beginnings, key=len)]) if beginnings else None
+    prefixes = [one for one in _data()["continents"] if location.startswith(one)]
+    return str(_data()["continents"][max(prefixes, key=len)]) if prefixes else None

@@ -1,4 +1,4 @@
-"""Which types and zones somebody means, and what nodes of them cost: filtered, cheapest first."""
+"""Selects TPU types and zones, and lists what their nodes cost, cheapest first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tpuctl.catalog.tpu import AcceleratorType, accelerator_types, region_of
 from tpuctl.catalog.tpu import zones as every_zone
 
 __all__ = [
-    "CHARGED",
+    "PRICED_CAPACITIES",
     "Choice",
     "Offer",
     "PriceOf",
@@ -23,15 +23,15 @@ __all__ = [
     "offers_of",
 ]
 
-CHARGED: tuple[Capacity, ...] = ("on-demand", "spot", "flex-start")
-"""The capacities that have a price of their own: preemptible nodes cost what spot ones do."""
+PRICED_CAPACITIES: tuple[Capacity, ...] = ("on-demand", "spot", "flex-start")
+"""Capacities with separate prices; preemptible nodes cost the same as spot nodes."""
 
-WILD = "*?["
+WILDCARDS = "*?["
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Types and zones; of each type the zones of these that offer it."""
+    """Selected types and zones."""
 
     types: tuple[AcceleratorType, ...]
     zones: tuple[str, ...]
@@ -42,7 +42,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Offer:
-    """One node of a type in a zone, and what it costs there an hour."""
+    """One node of a type in a zone, with its hourly price."""
 
     accelerator: AcceleratorType
     zone: str
@@ -69,45 +69,50 @@ def choose(
     regions: Collection[str] | None = None,
     chips: tuple[int, int | None] = (0, None),
 ) -> Choice:
-    """What every condition allows; None asks for nothing. `chips` are the fewest and the most.
+    """Types and zones that meet every condition; None means any. `chips` is (minimum, maximum).
 
-    A type that none of the zones asked for offers is left out.
+    A type that none of the selected zones offers is left out.
     """
-    least, most = chips
-    places = tuple(
+    min_chips, max_chips = chips
+    allowed_zones = tuple(
         zone
         for zone in every_zone()
         if (zones is None or zone in zones) and (regions is None or region_of(zone) in regions)
     )
-    found = tuple(
-        one
-        for one in accelerator_types().values()
-        if (types is None or one.name in types)
-        and (generations is None or one.generation in generations)
-        and one.chips >= least
-        and (most is None or one.chips <= most)
-        and ((zones is None and regions is None) or any(zone in places for zone in one.zones))
+    accelerators = tuple(
+        accelerator
+        for accelerator in accelerator_types().values()
+        if (types is None or accelerator.name in types)
+        and (generations is None or accelerator.generation in generations)
+        and accelerator.chips >= min_chips
+        and (max_chips is None or accelerator.chips <= max_chips)
+        and (
+            (zones is None and regions is None)
+            or any(zone in allowed_zones for zone in accelerator.zones)
+        )
     )
-    return Choice(found, places)
+    return Choice(accelerators, allowed_zones)
 
 
-def matching(word: str, known: Iterable[str]) -> tuple[str, ...]:
-    """The names that a word stands for: itself, or those that fit it with `*`, `?` and `[…]`."""
-    names = tuple(known)
-    if word in names:
-        return (word,)
-    if any(sign in word for sign in WILD):
-        return tuple(name for name in names if fnmatch.fnmatchcase(name, word))
+def matching(pattern: str, candidates: Iterable[str]) -> tuple[str, ...]:
+    """Candidates equal to the pattern, or matching its wildcards `*`, `?` and `[…]`."""
+    names = tuple(candidates)
+    if pattern in names:
+        return (pattern,)
+    if any(sign in pattern for sign in WILDCARDS):
+        return tuple(name for name in names if fnmatch.fnmatchcase(name, pattern))
     return ()
 
 
 def generations() -> tuple[str, ...]:
-    """Of the catalog, oldest first: v2, v3, v4, v5e, …"""
-    return tuple(dict.fromkeys(one.generation for one in accelerator_types().values()))
+    """All generations, oldest first: v2, v3, v4, v5e, …"""
+    return tuple(
+        dict.fromkeys(accelerator.generation for accelerator in accelerator_types().values())
+    )
 
 
 PriceOf = Callable[[AcceleratorType, str, Capacity], Price | None]
-"""Who tells the price of one node of a type in a zone."""
+"""Returns the price of one node of a type in a zone."""
 
 
 def _listed(accelerator: AcceleratorType, zone: str, capacity: Capacity) -> Price | None:
@@ -115,30 +120,34 @@ def _listed(accelerator: AcceleratorType, zone: str, capacity: Capacity) -> Pric
 
 
 def offers_of(
-    choice: Choice, capacities: Sequence[Capacity] = CHARGED, price_of: PriceOf = _listed
+    choice: Choice, capacities: Sequence[Capacity] = PRICED_CAPACITIES, price_of: PriceOf = _listed
 ) -> list[Offer]:
-    """Every node of the choice with a known price, the cheapest first.
+    """Offers with a known price, cheapest first.
 
-    Flex-start is among them where it is known to be accepted, as `flex_start_zones` has it.
+    Flex-start is included only in the zones of `flex_start_zones`.
     """
-    found = (
+    offers = (
         offer
         for accelerator in choice.types
         for zone in choice.zones_of(accelerator)
         for offer in _priced(accelerator, zone, capacities, price_of)
     )
-    return sorted(found, key=_rank)
+    return sorted(offers, key=_rank)
 
 
 def cheapest(offers: Iterable[Offer]) -> list[Offer]:
-    """Of each type and capacity the cheapest, in the order of the types; zones by name if equal."""
+    """The cheapest offer for each type and capacity, in catalog order; ties go to the first
+    zone."""
     best: dict[tuple[str, Capacity], Offer] = {}
     for offer in sorted(offers, key=_rank):
         best.setdefault((offer.accelerator.name, offer.capacity), offer)
     names = list(accelerator_types())
     return sorted(
         best.values(),
-        key=lambda one: (names.index(one.accelerator.name), CHARGED.index(one.capacity)),
+        key=lambda offer: (
+            names.index(offer.accelerator.name),
+            PRICED_CAPACITIES.index(offer.capacity),
+        ),
     )
 
 
@@ -154,7 +163,7 @@ def _priced(
 
 
 def _rank(offer: Offer) -> tuple[float, int, str, str]:
-    """Cheapest first; of what costs the same, the type with the most chips, then by name."""
+    """Sort key: cheapest first, then most chips, then by name."""
     return (
         round(offer.per_hour, 9),
         -offer.accelerator.chips,

@@ -1,4 +1,4 @@
-"""What a node costs, with the date of the price, and how money is written."""
+"""Node prices with their date, and formatting of amounts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["HOURS_PER_MONTH", "Capacity", "Price", "Rate", "dollars", "node_pric
 Capacity = Literal["on-demand", "spot", "preemptible", "reserved", "flex-start"]
 
 HOURS_PER_MONTH = 730
-"""How Google turns hours into months and back: 365 days / 12."""
+"""How Google converts between hours and months: 365 days / 12."""
 
 FLOATING = ("spot", "preemptible")
 KINDS: dict[str, str] = {
@@ -27,7 +27,7 @@ KINDS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Price:
-    """US dollars an hour for a whole node or machine, with the date of the price list."""
+    """US dollars per hour for a whole node or machine, with the date of the price list."""
 
     per_hour: float
     read: str
@@ -39,7 +39,7 @@ class Price:
 
     @property
     def kind(self) -> str:
-        """The capacity as a person says it, with what to know of its price."""
+        """The capacity in words, with a remark on its price."""
         return KINDS[self.capacity]
 
     def __str__(self) -> str:
@@ -48,24 +48,24 @@ class Price:
 
 @dataclass(frozen=True)
 class Rate:
-    """US dollars for a unit of something: `$0.02 a GB and month`. A GB is 2**30 bytes."""
+    """US dollars per unit: `$0.02 per GB and month`. A GB is 2**30 bytes."""
 
     amount: float
     per: str
     read: str
-    is_general: bool = False  # one figure for everywhere, where no list by region is public
+    is_general: bool = False  # one figure for all regions, as no list by region is public
 
     def __str__(self) -> str:
-        return f"{dollars(self.amount)} a {self.per}"
+        return f"{dollars(self.amount)} per {self.per}"
 
 
 def node_price(
     accelerator: AcceleratorType, zone: str, *, spot: bool = False, capacity: Capacity = "on-demand"
 ) -> Price | None:
-    """The price of one node of this type in this zone, or None where nobody published one.
+    """The price of one node of this type in this zone; None if none is published.
 
-    `spot=True` is short for `capacity="spot"`. Preemptible nodes cost what spot ones do. For
-    reserved ones the price on demand is given: a commitment may cost less, never more
+    `spot=True` is short for `capacity="spot"`. Preemptible nodes cost the same as spot nodes.
+    Reserved nodes get the on-demand price: a commitment may cost less, never more
     (docs.cloud.google.com/tpu/docs/consumption-options).
     """
     capacity = "spot" if spot else capacity
@@ -87,9 +87,9 @@ def _flex_start_price(accelerator: AcceleratorType, zone: str) -> Price | None:
 
 
 def dollars(amount: float) -> str:
-    """Money as it is shown everywhere: `$1,234.00`, `$8.80`, `$0.0523`, `$0.004`.
+    """Format an amount: `$1,234.00`, `$8.80`, `$0.0523`, `$0.004`.
 
-    Two decimals; below a dollar as many as three digits need, and tiny amounts as `<$0.0001`.
+    Two decimals; below a dollar up to three significant digits; tiny amounts as `<$0.0001`.
     """
     if amount < 0:
         return f"-{dollars(-amount)}"

@@ -1,9 +1,9 @@
 """Which quota limits a node counts against.
 
-The names were seen in public reports, 2022 to 2026, where `_STEMS` does not call them guesses: v2
+Except where `_STEMS` marks a guess, the names are from public reports, 2022 to 2026: v2
 pods in skypilot 0.14.1 (cloud_vm_ray_backend.py), v4 and v5e in marin-community/marin#87, v6e in
-#1612, v5p and the serving limits in run logs of 2025 and 2026. Each limit stands once for the zone
-and once for its region: both were reported exhausted in one refusal.
+#1612, v5p and the serving limits in run logs of 2025 and 2026. Each limit exists for the zone and
+for its region: one error reported both as exhausted.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ Scope = Literal["zone", "region"]
 
 @dataclass(frozen=True)
 class QuotaLimit:
-    """One limit of the Cloud TPU API, as the Cloud Quotas API and refusals name it."""
+    """A limit of the Cloud TPU API, named as in the Cloud Quotas API and in error messages."""
 
     id: str
     scope: Scope
     unit: Literal["cores", "chips"]
 
     def amount(self, accelerator: AcceleratorType) -> int:
-        """How much of the limit one node of this type takes."""
+        """How much of the limit one node of this type uses."""
         return accelerator.cores if self.unit == "cores" else accelerator.chips
 
 
-# By generation and class: the name on demand, the name for spot, and the unit.
+# By generation and class: the name for on-demand, the name for spot, and the unit.
 _STEMS: Mapping[tuple[str, str], tuple[str, str, Literal["cores", "chips"]]] = {
     ("v2", "one"): ("TPUV2s", "TPUV2sPreemptible", "cores"),  # guesses, after the pods' names
     ("v2", "pod"): ("TPUV2sPod", "TPUV2sPreemptiblePod", "cores"),  # the first is a guess
@@ -45,8 +45,8 @@ _STEMS: Mapping[tuple[str, str], tuple[str, str, Literal["cores", "chips"]]] = {
     ("v6e", "any"): ("TPUV6E", "TPUV6EPreemptible", "chips"),
 }
 
-# What new projects are said to have in a zone, on demand and spot, by generation and class: the
-# page docs.cloud.google.com/tpu/docs/quota, read 2026-04-09. Many projects have less.
+# Documented default limits per zone of new projects, on demand and spot, by generation and class:
+# docs.cloud.google.com/tpu/docs/quota, read 2026-04-09. Many projects have less.
 USUAL_READ = "2026-04-09"
 _USUAL: Mapping[tuple[str, str], tuple[int, int]] = {
     ("v2", "one"): (40, 120),
@@ -61,27 +61,23 @@ _USUAL: Mapping[tuple[str, str], tuple[int, int]] = {
 
 
 def usual_quota(accelerator: AcceleratorType, spot: bool) -> int | None:
-    """How much of the zone's limit a new project is said to have; None where nobody says."""
+    """The documented default limit in a zone; None if not documented."""
     size = "one" if accelerator.workers == 1 else "pod"
-    found = _USUAL.get((accelerator.generation, size)) or _USUAL.get(
-        (accelerator.generation, "any")
-    )
-    return found[1 if spot else 0] if found is not None else None
+    row = _USUAL.get((accelerator.generation, size)) or _USUAL.get((accelerator.generation, "any"))
+    return row[1 if spot else 0] if row is not None else None
 
 
 def quota_limits(accelerator: AcceleratorType, spot: bool) -> tuple[QuotaLimit, ...]:
-    """The limits of the zone and of the region; none for types that Cloud TPU does not offer.
+    """The limits in the zone and in the region; empty for types that Cloud TPU does not offer.
 
-    Preemptible and flex-start nodes count as spot does. `v5litepod-1`, `-4` and `-8` count against
-    the limits for serving whatever they are used for.
+    Preemptible and flex-start nodes count against the spot limits. `v5litepod-1`, `-4` and `-8`
+    count against the serving limits, whatever they are used for.
     """
     size = "one" if accelerator.workers == 1 else "pod"
-    found = _STEMS.get((accelerator.generation, size)) or _STEMS.get(
-        (accelerator.generation, "any")
-    )
-    if found is None:
+    row = _STEMS.get((accelerator.generation, size)) or _STEMS.get((accelerator.generation, "any"))
+    if row is None:
         return ()
-    on_demand, preemptible, unit = found
+    on_demand, preemptible, unit = row
     stem = preemptible if spot else on_demand
     return (
         QuotaLimit(f"{stem}PerProjectPerZoneForTPUAPI", "zone", unit),
@@ -90,7 +86,7 @@ def quota_limits(accelerator: AcceleratorType, spot: bool) -> tuple[QuotaLimit, 
 
 
 def quota_limit(accelerator: AcceleratorType, spot: bool) -> QuotaLimit:
-    """The limit of the zone. Raises ValueError for types that Cloud TPU does not offer."""
+    """The limit in the zone. Raises ValueError for types that Cloud TPU does not offer."""
     for limit in quota_limits(accelerator, spot):
         if limit.scope == "zone":
             return limit

@@ -1,4 +1,4 @@
-"""TPU types, zones and runtimes from the data file."""
+"""TPU types, zones and runtimes, read from `tpu.toml`."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class AcceleratorType:
     chips: int
     cores: int  # TensorCores
     workers: int  # machines
-    topology: str  # "2x2"; empty where nobody published it
+    topology: str  # "2x2"; empty if not published
     price_class: str
     zones: tuple[str, ...]
-    devices: int  # what TensorFlow counts: replicas of a TPUStrategy
+    devices: int  # as TensorFlow counts them: replicas of a TPUStrategy
     hbm_gb_per_chip: int
-    in_tpu_api: bool  # False: offered through Compute Engine or GKE alone
+    in_tpu_api: bool  # False: offered only through Compute Engine or GKE
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Runtime:
     hosts: str  # "one", "many" or "any"
 
     def fits(self, accelerator: AcceleratorType) -> bool:
-        """Whether nodes of this type start with this runtime."""
+        """Whether nodes of this type support this runtime."""
         hosts = "one" if accelerator.workers == 1 else "many"
         return accelerator.generation in self.generations and self.hosts in (hosts, "any")
 
@@ -77,19 +77,19 @@ def data() -> dict[str, Any]:
 
 
 def read_date() -> str:
-    """When the figures were read, as in `mid-2026`."""
+    """When the figures were read: `mid-2026`."""
     return str(data()["read"])
 
 
 @cache
 def accelerator_types() -> Mapping[str, AcceleratorType]:
-    """All types by name, generation by generation, small ones first."""
+    """All types by name, by generation and then by size."""
     table = data()
-    found = {}
+    types = {}
     for generation, rows in table["types"].items():
         facts = table["generations"][generation]
         for name, chips, cores, workers, topology, price_class in rows:
-            found[name] = AcceleratorType(
+            types[name] = AcceleratorType(
                 name=name,
                 generation=generation,
                 chips=chips,
@@ -102,7 +102,7 @@ def accelerator_types() -> Mapping[str, AcceleratorType]:
                 hbm_gb_per_chip=facts["hbm_gb_per_chip"],
                 in_tpu_api=facts["tpu_api"],
             )
-    return found
+    return types
 
 
 def accelerator_type(name: str) -> AcceleratorType | None:
@@ -111,17 +111,17 @@ def accelerator_type(name: str) -> AcceleratorType | None:
 
 @cache
 def zones() -> tuple[str, ...]:
-    """Every zone with some TPU type."""
+    """Every zone that offers TPUs."""
     return tuple(sorted({zone for prices in data()["prices"].values() for zone in prices}))
 
 
 def regions() -> list[str]:
-    """Every region with some TPU type."""
+    """Every region that offers TPUs."""
     return sorted({region_of(zone) for zone in zones()})
 
 
 def region_of(zone: str) -> str:
-    """`europe-west4-a` lies in `europe-west4`."""
+    """The region of a zone: `europe-west4` for `europe-west4-a`."""
     return zone.rpartition("-")[0]
 
 
@@ -140,17 +140,17 @@ def runtimes() -> tuple[Runtime, ...]:
 
 
 def runtime(version: str) -> Runtime | None:
-    return next((known for known in runtimes() if known.version == version), None)
+    return next((candidate for candidate in runtimes() if candidate.version == version), None)
 
 
 def runtime_for(accelerator: AcceleratorType) -> Runtime | None:
     """The newest TensorFlow runtime that fits the type, else its base runtime, else None."""
-    return next((known for known in runtimes() if known.fits(accelerator)), None)
+    return next((candidate for candidate in runtimes() if candidate.fits(accelerator)), None)
 
 
 @cache
 def node_versions() -> tuple[NodeVersion, ...]:
-    """All versions of TPU nodes, the newest TensorFlow first."""
+    """All software versions of TPU nodes, newest TensorFlow first."""
     return tuple(
         NodeVersion(row["version"], row.get("tensorflow"), row.get("pytorch"))
         for row in data()["nodes"]["versions"]
@@ -158,14 +158,14 @@ def node_versions() -> tuple[NodeVersion, ...]:
 
 
 def node_version(version: str) -> NodeVersion | None:
-    """Exactly as listed: `2.12.0` and `2.2`, never `2.12`."""
-    return next((known for known in node_versions() if known.version == version), None)
+    """The version of exactly this name: `2.12.0` and `2.2` exist, `2.12` does not."""
+    return next((candidate for candidate in node_versions() if candidate.version == version), None)
 
 
 def node_cidr_prefix(accelerator: AcceleratorType) -> int:
     """The prefix length of the address range that a TPU node of this type needs.
 
-    Of a type that no TPU node can have (only v2 and v3 ever were nodes): that of the smallest.
+    For types that TPU nodes never supported (only v2 and v3 do), that of the smallest.
     """
     prefix: int = data()["nodes"]["cidr_prefixes"].get(accelerator.name, 29)
     return prefix

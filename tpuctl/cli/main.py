@@ -18,7 +18,7 @@ from tpuctl.cli.arguments import hoist, require_text
 from tpuctl.cli.state import AFTER_INTERRUPT, Declined, Interrupted, State
 from tpuctl.cli.suggestions import usage_problem
 from tpuctl.errors import Diagnostic, TpuctlError, Usage
-from tpuctl.google_imports import leave_out_async_rest
+from tpuctl.google_imports import disable_async_rest
 
 __all__ = ["run"]
 
@@ -36,7 +36,7 @@ def run(arguments: Sequence[str]) -> int:
     own = ours[: ours.index("--")] if "--" in ours else ours
     wants_json = "--json" in own or os.environ.get("TPUCTL_JSON", "") not in FALSE
     state = State(json=wants_json)
-    leave_out_async_rest()
+    disable_async_rest()
     try:
         _require_folder()
         require_text(ours)

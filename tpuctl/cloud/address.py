@@ -1,4 +1,4 @@
-"""The address range that firewall rules let in: this machine, as the cloud sees it."""
+"""The caller's public address range, which firewall rules allow."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.cloud.threads import in_thread
 from tpuctl.errors import Unreachable
 
-__all__ = ["own_address_range"]
+__all__ = ["caller_address_range"]
 
-# Both are reached over IPv4 alone, and so tell the address under which the machines will see us.
+# Both are reachable over IPv4 only, so they report the address that the machines will see.
 SERVICES = ("https://checkip.amazonaws.com", "https://api.ipify.org")
-SECONDS = 10
+TIMEOUT_SECONDS = 10
 
 
-async def own_address_range(endpoint: Endpoint) -> str:
-    """`203.0.113.7/32`, asked of a public service; for the local cloud the loopback range.
+async def caller_address_range(endpoint: Endpoint) -> str:
+    """`203.0.113.7/32`, queried from a public service; for the local cloud the loopback range.
 
-    An address of IPv6 would open nothing: the machines have none of their own.
+    An IPv6 address would be useless: the machines have none.
     """
     if endpoint.is_local:
         return "127.0.0.0/8"
-    return await in_thread(_ask, SERVICES)
+    return await in_thread(_query, SERVICES)
 
 
-def _ask(services: Sequence[str]) -> str:
+def _query(services: Sequence[str]) -> str:
     import ipaddress
 
     import requests
@@ -33,19 +33,19 @@ def _ask(services: Sequence[str]) -> str:
     other = ""
     for service in services:
         try:
-            answer = requests.get(service, timeout=SECONDS)
+            answer = requests.get(service, timeout=TIMEOUT_SECONDS)
             answer.raise_for_status()
-            # Not its `text`: without a header that tells, the encoding is guessed.
+            # Not `text`, which guesses the encoding if no header declares it.
             address = ipaddress.ip_address(answer.content.decode("ascii").strip())
         except (requests.RequestException, ValueError):
             continue
         if address.version == 4 and address.is_global:
             return f"{address}/32"
         other = str(address)
-    told = f"this machine is seen as {other}, and machines of Google's see it otherwise"
+    detail = f"public services see this machine as {other}, unlike Google's machines"
     raise Unreachable(
-        "Own address unknown",
-        told if other else "no service told under which address this machine is seen",
-        hint="Need no address, with\n    network: {ssh: iap}\n"
-        "or say which may use SSH, for example\n    network: {allow_from: [203.0.113.0/24]}",
+        "Public address unknown",
+        detail if other else "no public service reported this machine's address",
+        hint="Use IAP, which needs no address:\n    network: {ssh: iap}\n"
+        "or set the addresses that may use SSH:\n    network: {allow_from: [203.0.113.0/24]}",
     )

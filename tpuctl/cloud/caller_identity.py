@@ -1,4 +1,4 @@
-"""Whose credentials are used, as Google tells it: nothing is sent but the token itself."""
+"""The identity behind the caller's credentials, from Google's tokeninfo endpoint."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ KINDS = {
     "google.auth.external_account_authorized_user": "workforce identity",
     "google.auth.impersonated_credentials": "impersonation",
 }
-AGAIN = "Sign in with\n    gcloud auth application-default login"
+SIGN_IN_HINT = "Sign in with\n    gcloud auth application-default login"
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Who calls; the e-mail is empty where a token does not tell it."""
+    """The caller; the email is empty if the token does not carry it."""
 
     email: str
     kind: str
     quota_project: str = ""
-    seconds: int | None = None  # until the token ends
+    expires_in: int | None = None  # seconds until the token expires
 
     @property
     def is_user(self) -> bool:
@@ -39,31 +39,31 @@ class Identity:
 
     @property
     def member(self) -> str:
-        """As policies name it."""
+        """The IAM policy member."""
         if not self.email:
             return "user:YOU" if self.is_user else "serviceAccount:YOU"
         return f"{'user' if self.is_user else 'serviceAccount'}:{self.email}"
 
 
 async def identity_of(cloud: Cloud) -> Identity:
-    """Get a token and ask whose it is. Raises Denied where there is none to be had."""
+    """Get a token and look up its owner. Raises Denied without valid credentials."""
     token = await cloud.access_token()
     rest, credentials = cloud.client("rest"), cloud.credentials
     email = str(getattr(credentials, "service_account_email", "") or "")
     seconds = None
     try:
-        told: Any = await cloud.call(
+        token_info: Any = await cloud.call(
             "your token", rest.call, "GET", "oauth2", "/tokeninfo", query={"access_token": token}
         )
-    except Usage as error:  # Google's answer to a token that is none any more: 400 invalid_token
+    except Usage as error:  # Google rejects an expired token with 400 invalid_token
         raise Denied(
-            "Not signed in", "your credentials' token is not accepted any more", hint=AGAIN
+            "Not signed in", "Google no longer accepts your credentials' token", hint=SIGN_IN_HINT
         ) from error
     except TpuctlError:
-        told = {}
-    email = str(told.get("email") or email)
-    if str(told.get("expires_in", "")).isdigit():
-        seconds = int(told["expires_in"])
+        token_info = {}
+    email = str(token_info.get("email") or email)
+    if str(token_info.get("expires_in", "")).isdigit():
+        seconds = int(token_info["expires_in"])
     return Identity(
         "" if email == "default" else email,
         KINDS.get(type(credentials).__module__, "credentials"),

@@ -1,7 +1,7 @@
-"""What Google's refusals mean: from status, reason and text to our errors, by the one table.
+"""Maps Google's errors (status, reasons and text) to TpuctlError, by `model.known_errors`.
 
-The table is `tpuctl.model.known_errors`; its texts and reasons were seen in public. What it does
-not know is judged by its status alone and reaches as far as possible: nothing else is tried.
+That table holds texts and reasons seen in public. An unknown error is classified by its status
+alone, with the widest scope: nothing else is tried.
 """
 
 from __future__ import annotations
@@ -17,78 +17,78 @@ __all__ = ["AlreadyExists", "ApiDisabled", "NodesClosed", "RangeTaken", "classif
 
 
 class ApiDisabled(Denied):
-    """The API is not enabled in the project: nothing of its kind can exist there."""
+    """The API is not enabled in the project, so none of its resources exist there."""
 
 
 class NodesClosed(Denied):
-    """The project may make no TPU nodes of API v1, as most may not."""
+    """The project may not create TPU nodes (API v1); few projects may."""
 
 
 class RangeTaken(Conflict):
-    """The address range asked for overlaps another of the network."""
+    """The requested address range overlaps another one in the network."""
 
 
 class AlreadyExists(Conflict):
-    """There is a resource of that name, or another call has begun to create it."""
+    """A resource of that name exists, or another call has begun to create it."""
 
 
-OURS: Mapping[str, type[TpuctlError]] = {
+ERROR_CLASSES: Mapping[str, type[TpuctlError]] = {
     "ApiDisabled": ApiDisabled,
     "NodesClosed": NodesClosed,
     "RangeTaken": RangeTaken,
 }
 EID = re.compile(r"\s*\[EID: 0x[0-9a-f.]+\]")
-EXISTS = "RESOURCE_ALREADY_EXISTS"  # of Compute's operations
-NOT_READY = "resourceNotReady"  # of Compute, with status 400, for what was made a moment ago
+EXISTS = "RESOURCE_ALREADY_EXISTS"  # in Compute Engine operations
+NOT_READY = "resourceNotReady"  # from Compute Engine, with status 400, for a resource just created
 
 
 def classify(
     status: str,
     message: str,
     *,
-    what: str,
+    subject: str,
     reasons: Collection[str] = (),
     has_ended: bool = False,
     facts: Mapping[str, str] | None = None,
 ) -> TpuctlError:
-    """One of our errors for a canonical status, Google's text and the reasons in its details.
+    """The TpuctlError for a canonical status, Google's text and the reasons in its details.
 
-    `has_ended` says that an operation ended with it: repeating the same call cannot help then.
-    `facts` are what the call was about, as project and zone, for the hint's commands.
+    `has_ended`: a finished operation failed with it, so retrying the call cannot help. `facts` name
+    what the call was about (project, zone, …) for the hint's commands.
     """
-    known = table().answer(status, message, reasons)
-    is_unknown = known is None
-    if known is None and NOT_READY in reasons:
-        known = table().of_status("UNAVAILABLE")
-    elif known is None and has_ended and status == "RESOURCE_EXHAUSTED":
-        known = table().named("no-capacity")  # in words never seen before
-    elif known is None:
-        known = table().of_status(status)
-        if has_ended and issubclass(_raised(known), Transient):
-            known = table().of_status("")
-    words = message.strip() if is_unknown else EID.sub("", message).strip()
-    around = {**(facts or {}), **facts_of(message, what)}
-    if facts and "project" in facts:  # texts tell its number
-        around["project"] = facts["project"]
-    detail = f"{what}: {words or 'Google gave no reason'}\n{known.why}"
-    raised = _raised(known)
-    if raised is Conflict and (status == "ALREADY_EXISTS" or EXISTS in reasons):
-        raised = AlreadyExists
-    error = raised(known.summary, detail, hint=known.hint(around))
-    error.scope = _scope(known, message)
+    known_error = table().answer(status, message, reasons)
+    is_unknown = known_error is None
+    if known_error is None and NOT_READY in reasons:
+        known_error = table().of_status("UNAVAILABLE")
+    elif known_error is None and has_ended and status == "RESOURCE_EXHAUSTED":
+        known_error = table().named("no-capacity")  # with an unknown text
+    elif known_error is None:
+        known_error = table().of_status(status)
+        if has_ended and issubclass(_error_class(known_error), Transient):
+            known_error = table().of_status("")
+    text = message.strip() if is_unknown else EID.sub("", message).strip()
+    context = {**(facts or {}), **facts_of(message, subject)}
+    if facts and "project" in facts:  # texts name its number
+        context["project"] = facts["project"]
+    detail = f"{subject}: {text or 'Google gave no reason'}\n{known_error.why}"
+    error_class = _error_class(known_error)
+    if error_class is Conflict and (status == "ALREADY_EXISTS" or EXISTS in reasons):
+        error_class = AlreadyExists
+    error = error_class(known_error.summary, detail, hint=known_error.hint(context))
+    error.scope = _scope(known_error, message)
     return error
 
 
-def _raised(known: Known) -> type[TpuctlError]:
-    found = OURS.get(known.raised) or getattr(errors, known.raised)
-    assert issubclass(found, TpuctlError)
-    return found
+def _error_class(known_error: Known) -> type[TpuctlError]:
+    error_class = ERROR_CLASSES.get(known_error.raised) or getattr(errors, known_error.raised)
+    assert issubclass(error_class, TpuctlError)
+    return error_class
 
 
-def _scope(known: Known, text: str) -> Scope:
-    """Quota is counted in a zone, in a region, or in the whole project."""
-    if known.scope != "quota":
-        return Scope(known.scope)
+def _scope(known_error: Known, text: str) -> Scope:
+    """The scope of an error; quota applies to a zone, a region, or the whole project."""
+    if known_error.scope != "quota":
+        return Scope(known_error.scope)
     for word, scope in (("zone", Scope.ZONE), ("region", Scope.REGION)):
         if re.search(rf"\bin {word}\b", text):
             return scope

@@ -1,8 +1,8 @@
-"""The official clients, each made when first used, all from one endpoint.
+"""The official clients, created on first use, all for one endpoint.
 
-Facts they are built around: the TPU, project and service clients have no default timeout or
-retry; compute's operations would be polled at Google whatever the endpoint; proxy settings of
-the environment would be applied to loopback.
+Constraints: the TPU, project and service clients have no default timeout or retry; Compute Engine's
+clients would poll operations at Google whatever the endpoint; proxy settings of the environment
+would apply to loopback.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ __all__ = ["Cloud"]
 
 T = TypeVar("T")
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
-RETRY = Backoff(first=0.5, most=8.0, factor=2.0)
-TRIES = 5
-LONGEST_TEXT = 10_000  # of a request that is looked through for a zone and such
-# Clients over gRPC: package and service. Any other name is a collection of Compute Engine
-# ("instances", "zone_operations"), "storage" or "rest".
+RETRY = Backoff(initial=0.5, maximum=8.0, multiplier=2.0)
+MAX_ATTEMPTS = 5
+MAX_TEXT_LENGTH = 10_000  # of a request that is searched for names
+# gRPC clients: package and service. Any other name is a Compute Engine collection ("instances",
+# "zone_operations"), "storage" or "rest".
 RPC = {
     "billing": ("google.cloud.billing_v1.services.cloud_billing", "CloudBilling"),
     "catalog": ("google.cloud.billing_v1.services.cloud_catalog", "CloudCatalog"),
@@ -48,64 +48,72 @@ RPC = {
 class Cloud:
     """Clients of one endpoint, for one project.
 
-    `client` gives the clients themselves; `call` is how they are used: in a thread, with a
-    deadline, repeated when the failure is transient, with foreign errors converted.
+    `client` returns a client; `call` calls its methods in a thread, with a timeout, retries of
+    transient failures, and conversion of the clients' errors.
     """
 
     def __init__(self, endpoint: Endpoint, project: str, clock: Clock | None = None) -> None:
         self.endpoint = endpoint
         self.project = project
         self.clock = clock or SystemClock()
-        self.around: Mapping[str, str] = {}  # what hints may name beside what a call does
-        self._making = threading.RLock()
+        self.hint_facts: Mapping[str, str] = {}  # more facts for the hints of errors
+        self._lock = threading.RLock()
         self._clients: dict[str, Any] = {}
 
     async def call(
-        self, what: str, method: Callable[..., T], *args: Any, timeout: float = 60.0, **fields: Any
+        self,
+        subject: str,
+        method: Callable[..., T],
+        *args: Any,
+        timeout: float = 60.0,
+        **fields: Any,
     ) -> T:
-        """`method(*args, timeout=timeout, retry=None, **fields)`; `what` names it in an error.
+        """Call `method(*args, timeout=timeout, retry=None, **fields)`; errors name `subject`.
 
-        The clients' own retries are switched off: some have none, others go on for ten minutes.
-        Every method called here is safe to repeat: names are derived, so that a creation whose
-        answer was lost meets its own result and adopts it.
+        The clients' retries are disabled: some have none, others retry for ten minutes. Every
+        method called here is idempotent: names are derived, so that the retry of a creation whose
+        response was lost finds its own result and adopts it.
         """
         delays = RETRY.delays()
-        for attempt in range(1, TRIES + 1):
+        for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
                 return await in_thread(method, *args, timeout=timeout, retry=None, **fields)
             except Exception as error:
                 if not is_foreign(error):
                     raise
-                ours = convert(error, what, self._facts(args, fields))
-                if not isinstance(ours, Transient) or attempt == TRIES:
-                    raise ours from error
+                converted = convert(error, subject, self._facts(args, fields))
+                if not isinstance(converted, Transient) or attempt == MAX_ATTEMPTS:
+                    raise converted from error
             await self.clock.sleep(next(delays))
         raise AssertionError("the last try returns or raises")
 
     def _facts(self, args: Sequence[Any], fields: Mapping[str, Any]) -> dict[str, str]:
-        """What a call was about, as far as it says so, for the commands in an error's hint."""
-        asked = [*args, {name: one for name, one in fields.items() if not isinstance(one, bytes)}]
-        texts = [str(one)[:LONGEST_TEXT] for one in asked if not isinstance(one, bytes)]
-        return {**self.around, **facts_of(*texts, project=self.project)}
+        """Facts about a call's target, for the commands in an error's hint."""
+        values = [
+            *args,
+            {name: value for name, value in fields.items() if not isinstance(value, bytes)},
+        ]
+        texts = [str(value)[:MAX_TEXT_LENGTH] for value in values if not isinstance(value, bytes)]
+        return {**self.hint_facts, **facts_of(*texts, project=self.project)}
 
     def client(self, name: str) -> Any:
-        """The client of that name, made under a lock since calls come from several threads."""
-        with self._making:
+        """The client of that name. Thread-safe."""
+        with self._lock:
             if name not in self._clients:
                 try:
-                    self._clients[name] = self._make(name)
-                except Exception as error:  # credentials are looked for here
+                    self._clients[name] = self._create(name)
+                except Exception as error:  # this is where credentials are loaded
                     if not is_foreign(error):
                         raise
-                    raise convert(error, f"the client of {name}") from error
+                    raise convert(error, f"client for {name}") from error
             return self._clients[name]
 
     async def access_token(self) -> str:
-        """The caller's token, for what takes it in a header; a new one where it is about to end."""
+        """The caller's access token, refreshed if it is about to expire."""
         return await in_thread(self._fresh_token)
 
     def _fresh_token(self) -> str:
-        with self._making:
+        with self._lock:
             try:
                 credentials = self._credentials
                 if not credentials.valid:
@@ -118,7 +126,7 @@ class Cloud:
                 raise convert(error, "your credentials") from error
             return str(credentials.token)
 
-    def _make(self, name: str) -> Any:
+    def _create(self, name: str) -> Any:
         if name == "storage":
             return self._storage()
         if name == "rest":
@@ -127,7 +135,7 @@ class Cloud:
 
     @property
     def credentials(self) -> Any:
-        """google-auth's own, as the clients use them."""
+        """The google-auth credentials that the clients use."""
         return self._credentials
 
     @cached_property
@@ -156,30 +164,30 @@ class Cloud:
         return client(transport=getattr(transports, f"{service}GrpcTransport")(channel=channel))
 
     def _compute(self, service: str) -> Any:
-        """A client of one of Compute Engine's collections, over REST: it speaks nothing else."""
+        """A client of a Compute Engine collection, over REST, its only transport."""
         from google.api_core.client_options import ClientOptions
 
         options = ClientOptions(api_endpoint=self.endpoint.url) if self.endpoint.url else None
         name = "".join(part.capitalize() for part in service.split("_"))
-        made = getattr(compute_service(service), f"{name}Client")(
+        client = getattr(compute_service(service), f"{name}Client")(
             credentials=self._credentials, client_options=options
         )
         if self.endpoint.is_local:
-            made.transport._session.trust_env = False
-        return made
+            client.transport._session.trust_env = False
+        return client
 
     def _storage(self) -> Any:
         from google.cloud.storage import Client
 
         options = {"api_endpoint": self.endpoint.url} if self.endpoint.url else None
-        made = Client(project=self.project, credentials=self._credentials, client_options=options)
+        client = Client(project=self.project, credentials=self._credentials, client_options=options)
         if self.endpoint.is_local:
-            made._http.trust_env = False
-        return made
+            client._http.trust_env = False
+        return client
 
 
 def _token_interceptor(token: str) -> Any:
-    """Adds the local cloud's bearer token, which gRPC's own credentials refuse without TLS."""
+    """Adds the local cloud's bearer token; gRPC's call credentials require TLS."""
     import grpc
 
     class Details(grpc.ClientCallDetails):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Where the APIs are: Google's own hosts, or one origin on loopback. The only difference."""
+"""API endpoints: Google's hosts, or one origin on loopback for the local cloud."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ RELAY = "wss://tunnel.cloudproxy.app/v4"
 
 @dataclass(frozen=True)
 class Endpoint:
-    """`url` and `token` are None for Google, whose hosts and credentials the clients know."""
+    """An endpoint; `url` and `token` are None for Google, whose hosts the clients know."""
 
     name: Literal["google", "local"]
-    url: str | None = None  # http://127.0.0.1:8001, without a slash at the end
+    url: str | None = None  # http://127.0.0.1:8001, without a trailing slash
     token: str | None = None
-    runs_startup_scripts: bool = True  # a local cloud may refuse to, for the computer's sake
+    runs_startup_scripts: bool = True  # a local cloud may not, to protect the computer
 
     @property
     def is_local(self) -> bool:
@@ -31,7 +31,7 @@ class Endpoint:
 
     @property
     def relay(self) -> str:
-        """Where tunnels of Identity-Aware Proxy begin, without a slash at the end."""
+        """URL of the Identity-Aware Proxy relay, without a trailing slash."""
         return RELAY if self.url is None else f"ws://{self.authority}/v4"
 
 

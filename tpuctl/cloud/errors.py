@@ -1,7 +1,7 @@
-"""The border: what the official clients raise, turned into our tree. One table, in one place.
+"""Converts the exceptions of the official clients to TpuctlError.
 
-Sources: google.api_core.exceptions; the texts and reasons in Google's answers that were seen in
-public (see docs/untried.md for what nobody could check).
+Sources: google.api_core.exceptions; texts and reasons of Google's answers seen in public
+(docs/untried.md lists what could not be verified).
 """
 
 from __future__ import annotations
@@ -48,36 +48,40 @@ FROM_HTTP = {
     504: "DEADLINE_EXCEEDED",
 }
 
-# How google.api_core begins the text of a refusal over HTTP (format_http_response_error).
-CALLED = re.compile(r"(?:GET|HEAD|POST|PUT|PATCH|DELETE) https?://[^/\s]+([^?\s]*)\S*: ")
-REQUEST = re.compile(r"\?[^\s'\")]*requestId=[^\s'\")]*")
+# Prefix that google.api_core gives to HTTP errors (format_http_response_error).
+REQUEST_PREFIX = re.compile(r"(?:GET|HEAD|POST|PUT|PATCH|DELETE) https?://[^/\s]+([^?\s]*)\S*: ")
+REQUEST_ID = re.compile(r"\?[^\s'\")]*requestId=[^\s'\")]*")
 
-UNREACHED = (
-    "See whether this machine reaches the internet (a proxy may need HTTPS_PROXY to be set), then\n"
+UNREACHABLE_HINT = (
+    "Check this machine's internet access (behind a proxy, set HTTPS_PROXY), then run\n"
     "    tpuctl doctor"
 )
 
 
 def is_foreign(error: BaseException) -> bool:
-    """Whether this is something that the clients raise and `convert` knows."""
+    """Whether the clients raised it, so that `convert` can convert it."""
     package = type(error).__module__.partition(".")[0]
     return package in ("google", "grpc", "requests") and isinstance(error, Exception)
 
 
-def convert(error: BaseException, what: str, facts: Mapping[str, str] | None = None) -> TpuctlError:
-    """Our error for one of the clients'. Use as `raise convert(error, what) from error`.
+def convert(
+    error: BaseException, subject: str, facts: Mapping[str, str] | None = None
+) -> TpuctlError:
+    """The TpuctlError for a client's exception: `raise convert(error, subject) from error`.
 
-    `facts` are what the call was about, as project and zone.
+    `facts` name what the call was about (project, zone, …).
     """
     import google.api_core.exceptions as api
     import google.auth.exceptions as auth
     import requests
 
     if isinstance(error, auth.DefaultCredentialsError | auth.RefreshError):
-        return classify("UNAUTHENTICATED", _first_line(error), what=what)
+        return classify("UNAUTHENTICATED", _first_line(error), subject=subject)
     if isinstance(error, api.RetryError | auth.TransportError | requests.RequestException):
         return Transient(
-            "The cloud could not be reached", f"{what}: {_first_line(error)}", hint=UNREACHED
+            "Cannot reach the cloud",
+            f"{subject}: {_first_line(error)}",
+            hint=UNREACHABLE_HINT,
         )
     if isinstance(error, api.GoogleAPICallError):
         grpc_status = getattr(error, "grpc_status_code", None)
@@ -86,69 +90,73 @@ def convert(error: BaseException, what: str, facts: Mapping[str, str] | None = N
         if code == 409 and grpc_status is None and "ondition" in str(error.message):
             status = "ABORTED"
         if status == "CANCELLED":
-            # Nothing here cancels calls: the server gave up on one at its deadline, as it does
-            # when it notices before the client (grpc.io/docs/guides/deadlines).
+            # We never cancel calls: the server did at the deadline, before the client noticed
+            # (grpc.io/docs/guides/deadlines).
             status = "DEADLINE_EXCEEDED"
         reasons, more = _details(getattr(error, "details", None) or ())
-        reasons += [one["reason"] for one in _legacy(error) if one.get("reason")]
+        reasons += [
+            legacy_error["reason"]
+            for legacy_error in _legacy_errors(error)
+            if legacy_error.get("reason")
+        ]
         message = str(error.message)
-        text = " ".join([_plain(message), *more])
-        facts = {**facts_of(message), **(facts or {})}  # as named by addresses, which are not shown
-        return classify(status, text, what=what, reasons=reasons, facts=facts)
-    if type(error).__name__ in ("DataCorruption", "InvalidResponse"):  # of storage's transfers
-        return classify("UNAVAILABLE", _first_line(error), what=what)
-    return classify("UNKNOWN", str(error) or type(error).__name__, what=what, facts=facts)
+        text = " ".join([_message_text(message), *more])
+        facts = {**facts_of(message), **(facts or {})}  # from URLs, which are not shown
+        return classify(status, text, subject=subject, reasons=reasons, facts=facts)
+    if type(error).__name__ in ("DataCorruption", "InvalidResponse"):  # from storage transfers
+        return classify("UNAVAILABLE", _first_line(error), subject=subject)
+    return classify("UNKNOWN", str(error) or type(error).__name__, subject=subject, facts=facts)
 
 
-def _plain(text: str) -> str:
-    """Google's words alone: without the address that was called, unless there are no words, and
-    without the page that its front end answers with when it cannot reach an API."""
-    called = CALLED.match(text)
-    words = text[called.end() :] if called else text
+def _message_text(text: str) -> str:
+    """The message without the request URL (unless there is no message), and without the HTML page
+    that Google's front end returns when it cannot reach an API."""
+    prefix = REQUEST_PREFIX.match(text)
+    words = text[prefix.end() :] if prefix else text
     _, page, after = words.partition("<!DOCTYPE html")
     title = re.search(r"<title>(.*?)</title>", after, re.DOTALL)
     if page and title is not None:
         words = title[1].replace("!!1", "").strip()
-    if called and words.strip() in ("", "unknown error"):
-        return f"{called[1]}: {words}".rstrip(": ")
+    if prefix and words.strip() in ("", "unknown error"):
+        return f"{prefix[1]}: {words}".rstrip(": ")
     return words
 
 
 def _first_line(error: BaseException) -> str:
-    return REQUEST.sub("", (str(error) or type(error).__name__).splitlines()[0])
+    return REQUEST_ID.sub("", (str(error) or type(error).__name__).splitlines()[0])
 
 
-def _legacy(error: Any) -> list[dict[str, Any]]:
-    """The older list of errors in a JSON answer."""
-    return [one for one in getattr(error, "errors", None) or () if isinstance(one, dict)]
+def _legacy_errors(error: Any) -> list[dict[str, Any]]:
+    """The legacy `errors` list of a JSON response."""
+    return [entry for entry in getattr(error, "errors", None) or () if isinstance(entry, dict)]
 
 
 def _details(details: Iterable[Any]) -> tuple[list[str], list[str]]:
-    """Reasons, and further text, of the details that we know: messages, or their JSON forms."""
+    """Reasons and additional text from known error details (messages, or their JSON form)."""
     reasons: list[str] = []
     texts: list[str] = []
-    for one in details:
-        if isinstance(one, dict):
-            kind = str(one.get("@type", "")).rpartition(".")[2]
-            reason, violations = one.get("reason"), one.get("violations") or ()
+    for detail in details:
+        if isinstance(detail, dict):
+            kind = str(detail.get("@type", "")).rpartition(".")[2]
+            reason, violations = detail.get("reason"), detail.get("violations") or ()
             described = [str(each.get("description", "")) for each in violations]
         else:
-            kind = one.DESCRIPTOR.name if hasattr(one, "DESCRIPTOR") else ""
-            reason = getattr(one, "reason", None)
-            described = [each.description for each in getattr(one, "violations", ())]
+            kind = detail.DESCRIPTOR.name if hasattr(detail, "DESCRIPTOR") else ""
+            reason = getattr(detail, "reason", None)
+            described = [each.description for each in getattr(detail, "violations", ())]
         if kind == "QuotaFailure":
             reasons.append(kind)
             texts += described
         elif kind == "ErrorInfo" and reason:
             reasons.append(str(reason))
         elif kind == "RequestInfo":
-            number = one.get("requestId") if isinstance(one, dict) else one.request_id
+            number = detail.get("requestId") if isinstance(detail, dict) else detail.request_id
             texts.append(f"(request {number})")
     return reasons, texts
 
 
-def from_status(status: Any, what: str, facts: Mapping[str, str] | None = None) -> TpuctlError:
-    """Our error for the google.rpc.Status that an operation or a request ended with."""
+def from_status(status: Any, subject: str, facts: Mapping[str, str] | None = None) -> TpuctlError:
+    """The TpuctlError for the google.rpc.Status of a failed operation or request."""
     from google.rpc import error_details_pb2
 
     details = error_details_pb2
@@ -163,4 +171,4 @@ def from_status(status: Any, what: str, facts: Mapping[str, str] | None = None) 
     reasons, more = _details(unpacked)
     name = NAMES.get(status.code, "UNKNOWN")
     text = " ".join([status.message, *more])
-    return classify(name, text, what=what, reasons=reasons, has_ended=True, facts=facts)
+    return classify(name, text, subject=subject, reasons=reasons, has_ended=True, facts=facts)

@@ -1,4 +1,4 @@
-"""Objects of one bucket, awaited: a small face of the official storage client."""
+"""Async access to the objects of a bucket, on top of the official storage client."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tpuctl.errors import Conflict, NotFound
 __all__ = ["ObjectInfo", "ObjectStore", "Progress"]
 
 T = TypeVar("T")
-Progress = Callable[[int, int], None]  # bytes done, bytes in all
-CHUNK = 8 << 20  # of a resumable upload: what is lost when the connection drops
-SECONDS = 60.0
-PATIENCE = 30.0  # seconds in which a request is repeated; the client's own limit is 120
+Progress = Callable[[int, int], None]  # bytes done, total bytes
+CHUNK = 8 << 20  # of a resumable upload: the most that is lost if the connection drops
+REQUEST_SECONDS = 60.0
+RETRY_SECONDS = 30.0  # how long a request is retried; the client's default is 120
 
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """An object as it was when asked. `generation` changes with every write."""
+    """An object's metadata at the time of the call. `generation` changes with every write."""
 
     name: str
     size: int
@@ -32,24 +32,26 @@ class ObjectInfo:
 
 
 class ObjectStore:
-    """The bucket's objects. Every call is repeated while that is safe and may help.
+    """The objects of a bucket. Calls are retried when that is safe.
 
-    Raises the project's own errors: NotFound, Conflict when a generation is not the expected one,
-    Denied, Transient.
+    Raises NotFound, Conflict (unexpected generation), Denied or Transient.
     """
 
-    def __init__(self, client: Any, bucket: str, *, patience: float = PATIENCE) -> None:
+    def __init__(self, client: Any, bucket: str, *, retry_seconds: float = RETRY_SECONDS) -> None:
         from google.cloud.storage.retry import DEFAULT_RETRY
 
         self.name = bucket
-        self._options = {"timeout": SECONDS, "retry": DEFAULT_RETRY.with_timeout(patience)}
+        self._options = {
+            "timeout": REQUEST_SECONDS,
+            "retry": DEFAULT_RETRY.with_timeout(retry_seconds),
+        }
         self._bucket = client.bucket(bucket)
 
     def uri(self, name: str) -> str:
         return f"gs://{self.name}/{name}"
 
     async def stat(self, name: str) -> ObjectInfo | None:
-        """What the object is; None when it is not there."""
+        """The object's metadata; None if it does not exist."""
         blob = await self._call(name, lambda: self._bucket.get_blob(name, **self._options))
         return None if blob is None else _info(blob)
 
@@ -64,7 +66,7 @@ class ObjectStore:
         if_absent: bool = True,
         progress: Progress | None = None,
     ) -> bool:
-        """Upload a file; False when `if_absent` and an object of that name is there already."""
+        """Upload a file; with `if_absent`, returns False if the object already exists."""
         if if_absent and await self.exists(name):
             return False
         blob = self._bucket.blob(name, chunk_size=CHUNK)
@@ -73,7 +75,7 @@ class ObjectStore:
             size = path.stat().st_size
             with path.open("rb") as file:
                 blob.upload_from_file(
-                    _Counting(file, size, progress),
+                    _ProgressReader(file, size, progress),
                     size=size,
                     content_type="application/octet-stream",
                     if_generation_match=0 if if_absent else None,
@@ -83,14 +85,15 @@ class ObjectStore:
         try:
             await self._call(name, upload)
         except Conflict:
-            return False  # another upload of the same name ended first
+            return False  # a concurrent upload finished first
         return True
 
     async def put_bytes(self, name: str, data: bytes, *, if_generation: int | None = None) -> int:
         """Write an object and return its new generation.
 
-        `if_generation` is what must be there now, 0 for nothing. A repeated write may meet its
-        own success; what is there is then compared, so that Conflict means another's write.
+        `if_generation` is the required current generation; 0 means that it must not exist. A retry
+        may find that the first try succeeded: on a mismatch the content is compared, so that
+        Conflict always means a write by another caller.
         """
         kind = "application/json" if name.endswith(".json") else "application/octet-stream"
         blob = self._bucket.blob(name)
@@ -104,10 +107,10 @@ class ObjectStore:
         try:
             return await self._call(name, upload)
         except Conflict:
-            there = await self.stat(name)
-            if there is None or there.size != len(data) or await self.get_bytes(name) != data:
+            existing = await self.stat(name)
+            if existing is None or existing.size != len(data) or await self.get_bytes(name) != data:
                 raise
-            return there.generation
+            return existing.generation
 
     async def get_bytes(self, name: str) -> bytes:
         """The whole object. Raises NotFound."""
@@ -121,14 +124,11 @@ class ObjectStore:
         return data, int(blob.generation)
 
     async def read_range(self, name: str, start: int, length: int = CHUNK) -> bytes:
-        """At most `length` bytes from byte `start` on; empty at or after the end.
-
-        Raises NotFound when there is no such object.
-        """
-        there = await self._found(name)
-        if start >= there.size:
+        """Up to `length` bytes starting at `start`; empty at or beyond the end. Raises NotFound."""
+        info = await self._require(name)
+        if start >= info.size:
             return b""
-        end = min(start + length, there.size) - 1
+        end = min(start + length, info.size) - 1
         blob = self._bucket.blob(name)
 
         def download() -> bytes:
@@ -140,28 +140,28 @@ class ObjectStore:
 
         return await self._call(name, download)
 
-    async def _found(self, name: str) -> ObjectInfo:
-        """What is known of an object. Raises NotFound when there is none."""
-        there = await self.stat(name)
-        if there is None:
+    async def _require(self, name: str) -> ObjectInfo:
+        """The object's metadata. Raises NotFound."""
+        info = await self.stat(name)
+        if info is None:
             raise NotFound(
                 "Not found",
                 self.uri(name),
                 hint=(
-                    "It was deleted, or never written. What there is of the stack and its jobs:\n"
+                    "It was deleted or never written. To see the stack and its jobs:\n"
                     "    tpuctl status\n    tpuctl jobs"
                 ),
             )
-        return there
+        return info
 
     async def folders(self, prefix: str) -> list[str]:
-        """The names right below a prefix that have more below them, without looking there."""
+        """The immediate subfolders of a prefix."""
 
         def listed() -> list[str]:
-            found = self._bucket.list_blobs(prefix=prefix, delimiter="/", **self._options)
-            for _ in found.pages:
-                pass  # each adds its own to the prefixes
-            return sorted(one.removeprefix(prefix).rstrip("/") for one in found.prefixes)
+            blobs = self._bucket.list_blobs(prefix=prefix, delimiter="/", **self._options)
+            for _ in blobs.pages:
+                pass  # iterating fills `prefixes`
+            return sorted(name.removeprefix(prefix).rstrip("/") for name in blobs.prefixes)
 
         return await self._call(prefix, listed)
 
@@ -169,17 +169,17 @@ class ObjectStore:
         """Objects whose names start with `prefix`, by name."""
 
         def listed() -> list[ObjectInfo]:
-            found = self._bucket.list_blobs(prefix=prefix, **self._options)
-            return [_info(blob) for blob in found]
+            blobs = self._bucket.list_blobs(prefix=prefix, **self._options)
+            return [_info(blob) for blob in blobs]
 
         return await self._call(prefix, listed)
 
-    async def renew(self, name: str) -> None:
-        """Make an object as new as if it were written now; nothing is sent.
+    async def touch(self, name: str) -> None:
+        """Reset an object's age by rewriting it in place, without a transfer.
 
-        Raises NotFound, and Conflict when it is written meanwhile.
+        Raises NotFound, and Conflict if it is written at the same time.
         """
-        there = await self._found(name)
+        info = await self._require(name)
         blob = self._bucket.blob(name)
 
         def rewrite() -> None:
@@ -188,15 +188,15 @@ class ObjectStore:
                 token, _, _ = blob.rewrite(
                     blob,
                     token=token or None,
-                    if_generation_match=there.generation,
-                    if_source_generation_match=there.generation,
+                    if_generation_match=info.generation,
+                    if_source_generation_match=info.generation,
                     **self._options,
                 )
 
         await self._call(name, rewrite)
 
     async def delete(self, name: str) -> None:
-        """Delete an object; one that is not there is fine."""
+        """Delete an object if it exists."""
         try:
             await self._call(name, lambda: self._bucket.blob(name).delete(**self._options))
         except NotFound:
@@ -211,8 +211,8 @@ class ObjectStore:
             raise convert(error, self.uri(name)) from error
 
 
-class _Counting:
-    """A file that tells how far it was read."""
+class _ProgressReader:
+    """A file that reports how much of it was read."""
 
     def __init__(self, file: IO[bytes], size: int, progress: Progress | None) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""JSON over HTTP: for what Google's APIs take and their official Python clients cannot say."""
+"""JSON over HTTP, for API features that the official Python clients do not support."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from tpuctl.cloud.endpoints import Endpoint
 
 __all__ = ["Rest"]
 
-LONGEST = 300  # characters told of an answer that is not the API's
+MAX_TEXT_LENGTH = 300  # of a response that is not the API's, in characters
 
 
 class Rest:
-    """Calls by the service's short name and the path below its origin, for `Cloud.call`:
+    """Calls a service by its short name and path, for use with `Cloud.call`:
 
         rest = cloud.client("rest")
-        found = await cloud.call("it", rest.call, "GET", "serviceusage", "/v1beta1/projects/p")
+        project = await cloud.call("project p", rest.call, "GET", "serviceusage", "/v1/projects/p")
 
-    Answers are the JSON as it came. What Google refuses is raised as the official clients raise
-    it, so that `Cloud.call` converts it by the same table.
+    Returns the parsed JSON. Errors are raised as the official clients do, so that `Cloud.call`
+    converts them in the same way.
     """
 
     def __init__(self, endpoint: Endpoint, credentials: Any) -> None:
@@ -28,7 +28,7 @@ class Rest:
         self._endpoint = endpoint
         self._session: Any = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
         if endpoint.is_local:
-            self._session.trust_env = False  # a proxy would be asked for loopback
+            self._session.trust_env = False  # or a proxy would be used for loopback
 
     def call(
         self,
@@ -39,41 +39,41 @@ class Rest:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
         timeout: float = 60.0,
-        retry: None = None,  # as the clients' methods take it: there is none to switch off
+        retry: None = None,  # accepted for compatibility with the clients' methods
     ) -> Any:
-        """`call("POST", "tpu", "/v2alpha1/…", body={…})`: the answer's JSON."""
+        """`call("POST", "tpu", "/v2alpha1/…", body={…})` returns the response's JSON."""
         answer = self._session.request(
             verb, f"{self.origin(service)}{path}", params=query, json=body, timeout=timeout
         )
         if not answer.ok:
-            raise _refusal(answer)
+            raise _api_error(answer)
         return answer.json() if answer.content else {}
 
     def origin(self, service: str) -> str:
-        """Where the service is: `https://tpu.googleapis.com`, or the local cloud for them all."""
+        """The service's origin: `https://tpu.googleapis.com`, or the local cloud."""
         return self._endpoint.url or f"https://{service}.googleapis.com"
 
     def close(self) -> None:
         self._session.close()
 
 
-def _refusal(answer: Any) -> Any:
-    """The error that the status in the body names; HTTP's own says less: 400 is many things."""
+def _api_error(answer: Any) -> Any:
+    """The exception for the status in the body, which is more specific than HTTP's."""
     from google.api_core.exceptions import from_grpc_status, from_http_status
     from grpc import StatusCode
 
     try:
-        told = answer.json()["error"]
-        status = StatusCode[told["status"]]
-    except (ValueError, LookupError, TypeError):  # not an answer of the API: a proxy's page
-        text = f"HTTP {answer.status_code} {answer.reason}: {answer.text[:LONGEST]}"
+        error = answer.json()["error"]
+        status = StatusCode[error["status"]]
+    except (ValueError, LookupError, TypeError):  # not from the API: a proxy's page
+        text = f"HTTP {answer.status_code} {answer.reason}: {answer.text[:MAX_TEXT_LENGTH]}"
         return from_http_status(  # type: ignore[no-untyped-call]
             answer.status_code, text, response=answer
         )
     return from_grpc_status(  # type: ignore[no-untyped-call]
         status,
-        told.get("message", ""),
-        errors=told.get("errors", ()),
-        details=told.get("details", ()),
+        error.get("message", ""),
+        errors=error.get("errors", ()),
+        details=error.get("details", ()),
         response=answer,
     )

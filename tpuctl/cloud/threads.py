@@ -1,4 +1,4 @@
-"""Blocking calls awaited without holding up the loop, or the end of the program."""
+"""Runs blocking calls in daemon threads, without delaying the event loop or the program's exit."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ T = TypeVar("T")
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call a blocking function in a thread of its own and wait for what it returns or raises.
+    """Call a blocking function in a new thread and await its result.
 
     The thread is a daemon: unlike a pool's, it never keeps the interpreter alive, so Ctrl-C ends
-    the program at once. When the waiter is cancelled the call goes on and its outcome is dropped.
+    the program immediately. If the caller is cancelled, the call continues and its result is
+    dropped.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -38,7 +39,7 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
             value = function(*args, **kwargs)
         except BaseException as error:
             failure = error
-        # The loop may have closed meanwhile; nobody is waiting then.
+        # The loop may have closed meanwhile.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(deliver, value, failure)
 

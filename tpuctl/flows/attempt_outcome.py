@@ -27,7 +27,7 @@ __all__ = ["find_failure", "inspect_machines", "reached_limit", "read_log_tails"
 
 # A machine that was shut down is gone for a moment before its node's state tells why.
 SETTLE_SECONDS = 90.0
-SETTLE = Backoff(first=0.5, most=5.0, factor=1.5)
+SETTLE = Backoff(initial=0.5, maximum=5.0, multiplier=1.5)
 CLOCK_SKEW_SECONDS = 30.0  # by which two computers' clocks may differ
 ENDED_REQUEST_STATES = ("SUSPENDING", "SUSPENDED", "FAILED")  # of a request for nodes
 UNCLEAR_FAILURES = ("worker-gone", "restarted", "peer-gone")

@@ -14,7 +14,7 @@ from tpuctl.files import private_folder
 from tpuctl.model.events import Emit, ignore
 from tpuctl.model.stack import Stack
 from tpuctl.polling import Clock
-from tpuctl.remote.keys import KeyPair, config_home, load_key, own_key
+from tpuctl.remote.keys import KeyPair, config_home, default_key, load_key
 
 __all__ = [
     "CLOUD",
@@ -76,7 +76,7 @@ class Keys:
     def pair(self) -> KeyPair:
         """The key that the stack file names, else tpuctl's own, made when missing."""
         return (
-            own_key()
+            default_key()
             if self._configured == "auto"
             else load_key(Path(self._configured).expanduser())
         )

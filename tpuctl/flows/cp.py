@@ -24,7 +24,7 @@ __all__ = ["CopyResult", "copy"]
 T = TypeVar("T")
 P = ParamSpec("P")
 WORKERS, FILES = 8, 8  # at a time, the latter on each worker: they bound the memory
-MAX_TRIES, RETRY_BACKOFF = 6, Backoff(first=0.2, most=5.0, factor=2.0)
+MAX_TRIES, RETRY_BACKOFF = 6, Backoff(initial=0.2, maximum=5.0, multiplier=2.0)
 CLEANUP_SECONDS = 5.0  # for what is left of a file that will not be whole
 REPORT_SECONDS = 0.2  # between two words about how far it is
 
@@ -127,16 +127,16 @@ def _worker_folder(target: bytes, worker: int) -> bytes:
 async def _collect(tree: Tree, paths: Sequence[bytes], recursive: bool, emit: Emit) -> list[_Item]:
     items = []
     for path in paths:
-        root = await tree.look(path)
+        root = await tree.stat(path)
         if root is not None:
             items.append(await _item(tree, root, recursive, emit))
             continue
-        matching = await tree.matching(path)
+        matching = await tree.glob(path)
         if not matching:
             is_mistyped = isinstance(tree, LocalTree) and b":" in path
-            raise NotFound("No such file", tree.shown(path), hint=FORMS if is_mistyped else "")
+            raise NotFound("No such file", tree.display(path), hint=FORMS if is_mistyped else "")
         for each in sorted(matching):
-            if (root := await tree.look(each)) is not None:
+            if (root := await tree.stat(each)) is not None:
                 items.append(await _item(tree, root, recursive, emit))
     return items
 
@@ -145,7 +145,7 @@ async def _item(tree: Tree, root: Entry, recursive: bool, emit: Emit) -> _Item:
     if root.kind == "folder":
         if not recursive:
             raise Usage(
-                "It is a folder", tree.shown(root.path), hint="Copy it whole with -r.", where="-r"
+                "It is a folder", tree.display(root.path), hint="Copy it whole with -r.", where="-r"
             )
         inside = await tree.walk(root.path)
         for entry in inside:
@@ -154,7 +154,7 @@ async def _item(tree: Tree, root: Entry, recursive: bool, emit: Emit) -> _Item:
                     Warned(
                         Diagnostic(
                             "Not copied",
-                            f"{tree.shown(entry.path)} is no file, folder or link",
+                            f"{tree.display(entry.path)} is no file, folder or link",
                             hint="Devices, sockets and pipes are left out; all else was copied.",
                         )
                     )
@@ -163,7 +163,7 @@ async def _item(tree: Tree, root: Entry, recursive: bool, emit: Emit) -> _Item:
     if root.kind != "file":
         raise Usage(
             "It is no file",
-            tree.shown(root.path),
+            tree.display(root.path),
             hint="Name a file, a folder or a link: devices, sockets and pipes are not copied.",
         )
     return _Item(root, ())
@@ -211,12 +211,12 @@ class _Transfer:
                 await self._retry(self._link, link, _below(path, link))
             for folder in reversed(parcel.of_kind("folder")):
                 if parcel.name or folder.name:  # what was there before stays as it was
-                    await self._retry(self.target.settle, _below(path, folder), folder)
+                    await self._retry(self.target.set_attributes, _below(path, folder), folder)
         return _Totals(len(files), progress.done)
 
     async def _destination(self, item: _Item, target: bytes, is_among_several: bool) -> bytes:
         """Where it is to be: in the target if that is a folder, else in its place."""
-        existing = await self.target.look(target)
+        existing = await self.target.stat(target)
         if existing is not None and existing.kind == "folder":
             return posixpath.join(target, item.name)
         if target.endswith(b"/"):
@@ -225,13 +225,13 @@ class _Transfer:
         if is_among_several:
             raise Usage(
                 "Not a folder",
-                self.target.shown(target),
+                self.target.display(target),
                 hint="End it with / to have the folder made.",
             )
         if existing is not None and item.root.kind == "folder":
             raise Usage(
                 "A file is where a folder is to be",
-                self.target.shown(target),
+                self.target.display(target),
                 hint="Copy to another place, or delete or rename that file first.",
             )
         if parent := posixpath.dirname(target):
@@ -245,19 +245,19 @@ class _Transfer:
         count = progress.of_file(file)
         try:
             size = await self.move(file.path, partial, count)
-            written = await self.target.look(partial)
+            written = await self.target.stat(partial)
             if written is None or written.size != size:
                 has = "nothing" if written is None else f"{written.size} bytes"
                 raise RemoteFailed(
                     "Copy is not whole",
-                    f"{self.target.shown(path)}: {has} arrived of {size} bytes",
+                    f"{self.target.display(path)}: {has} arrived of {size} bytes",
                     hint=(
                         "Repeat the command: what was copied whole is not sent again. "
                         "Whether the disk is full:\n"
                         "    tpuctl ssh --all-workers -- df -h"
                     ),
                 )
-            await self.target.settle(partial, file)
+            await self.target.set_attributes(partial, file)
             await self.target.replace(partial, path)
         except Transient:
             count(0)

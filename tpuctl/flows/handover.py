@@ -25,7 +25,7 @@ from tpuctl.model.events import Emit, Warned
 from tpuctl.model.job import JobRecord
 from tpuctl.model.secret_sources import source_of
 from tpuctl.model.stack import Stack
-from tpuctl.polling import all_ended
+from tpuctl.polling import gather_all
 from tpuctl.remote.ssh import SshTransport
 from tpuctl.remote.transport import Result, Transport
 from tpuctl.resources.boot_image import USUAL
@@ -115,7 +115,7 @@ async def hand_over(
                 archive = parcel(["recoverer.py"], {**files, "order.json": _json(order)})
                 argv = ["sh", "-c", START, "sh", f"{JOBS}/{record.id}"]
                 done = await transport.run(argv, input=archive)
-                done.checked(f"controller {name}: starting what recovers the job")
+                done.check(f"controller {name}: starting what recovers the job")
                 progress.result = (
                     f"{name} goes on with {record.id} when its machines are taken away"
                 )
@@ -186,7 +186,7 @@ async def _install(
     wheel = own_wheel()
     argv = ["sh", "-c", LOOK, "sh", TOOLS, wheel.version, wheel.digest, CONFIG]
     done = await transport.run(argv, input=parcel(["installer.py", "recoverer.py"], {}))
-    done.checked("looking for tpuctl on the controller")
+    done.check("looking for tpuctl on the controller")
     program, public = (json.loads(line) for line in done.stdout.splitlines())
     if program["program"] is None:
         progress.report("installing this tpuctl on the controller")
@@ -237,7 +237,7 @@ async def _authorize_keys(stack: Stack, cloud: Cloud, keys: str, progress: Step)
     if changes:
         progress.report("letting the controller's key in")
     by_address = {each.address: each for each in resources}
-    await all_ended(by_address[each.address].apply(each, progress.report) for each in changes)
+    await gather_all(by_address[each.address].apply(each, progress.report) for each in changes)
     observed = list(snapshot.values())
     new_keys = public_key_line(stack.user, keys)
     return ssh_keys_with(_authorized_keys(observed), new_keys), _node_range(

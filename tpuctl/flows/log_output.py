@@ -16,7 +16,7 @@ from tpuctl.jobs.logs import WorkerLog
 from tpuctl.model.events import Emit, Event, LogChunk, Note
 from tpuctl.model.job import JobRecord
 from tpuctl.model.log_range import WHOLE, LogPart
-from tpuctl.polling import all_ended
+from tpuctl.polling import gather_all
 from tpuctl.remote.transport import Transport
 
 __all__ = ["emit_log", "emit_worker_logs", "filter_lines", "start_offsets"]
@@ -34,7 +34,7 @@ async def start_offsets(
     transports: Mapping[int, Transport],
 ) -> dict[int, int]:
     """The byte of each worker's log at which the part begins."""
-    offsets = await all_ended(
+    offsets = await gather_all(
         first_byte(part, record, worker, transports.get(worker), store) for worker in workers
     )
     return dict(zip(workers, offsets, strict=True))

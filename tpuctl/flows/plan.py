@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tpuctl.cloud.address import own_address_range
+from tpuctl.cloud.address import caller_address_range
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.resource import Resource
@@ -24,7 +24,7 @@ from tpuctl.model.plan import Action, Plan
 from tpuctl.model.quota import QuotaReport
 from tpuctl.model.stack import Stack
 from tpuctl.model.stack_cost import cost_of, costs_elsewhere
-from tpuctl.remote.iap import RANGE
+from tpuctl.remote.iap import RELAY_RANGE
 from tpuctl.resources.composition import in_other_zones, kind_of, resources_of
 from tpuctl.resources.controller import Controller
 from tpuctl.resources.disk import DataDisk
@@ -144,8 +144,8 @@ async def allowed_sources(stack: Stack, cloud: Cloud) -> tuple[str, ...]:
     """
     network = stack.file.network
     if network.ssh == "iap":
-        return (RANGE,)
-    return network.allow_from or (await own_address_range(cloud.endpoint),)
+        return (RELAY_RANGE,)
+    return network.allow_from or (await caller_address_range(cloud.endpoint),)
 
 
 async def access_warnings(stack: Stack, cloud: Cloud, plan: Plan) -> Sequence[Diagnostic]:

@@ -49,16 +49,16 @@ __all__ = [
     "submission_of",
 ]
 
-RETRY_BACKOFF = Backoff(first=5.0, most=300.0, factor=4.0)  # before another try of what is broken
+RETRY_BACKOFF = Backoff(initial=5.0, maximum=300.0, multiplier=4.0)  # before another try of what is broken
 UNREACHABLE_SECONDS = GIVE_UP_SECONDS  # with machines that do not answer
 START_SECONDS = 120.0  # after which an attempt that was announced has begun, or never will
 NODE_POLL_SECONDS = 30.0  # between looks at a TPU node, whose end no machine tells
 GONE_STATES = ("", "PREEMPTED", "TERMINATED", "DELETING", "STOPPED", "STOPPING", "SUSPENDED")
 MAX_RECONNECTS = 20  # how often machines are found again without a word of the job in between
 CAPACITY_SECONDS = 6 * 3600.0  # for so long a node is asked for again where there is none
-CAPACITY_BACKOFF = Backoff(first=30.0, most=600.0, factor=1.6)
+CAPACITY_BACKOFF = Backoff(initial=30.0, maximum=600.0, multiplier=1.6)
 MAINTENANCE_SECONDS = 2 * 3600.0  # of maintenance
-MAINTENANCE_BACKOFF = Backoff(first=1.0, most=30.0, factor=1.5)
+MAINTENANCE_BACKOFF = Backoff(initial=1.0, maximum=30.0, multiplier=1.5)
 REPAIR_FAILED = "UNKNOWN"  # "unknown state after a failed repair"
 
 
@@ -159,7 +159,7 @@ class _Recovery:
         try:
             await wait_until(
                 probe,
-                what=f"attempt {record.attempt} beginning",
+                description=f"attempt {record.attempt} beginning",
                 seconds=START_SECONDS,
                 backoff=Backoff(0.2, 5.0),
                 clock=self.context.clock,
@@ -488,7 +488,7 @@ async def _wait_for_maintenance(context: Context, record: JobRecord) -> None:
 
     state = await wait_until(
         probe,
-        what=f"the end of maintenance of node {record.node}",
+        description=f"the end of maintenance of node {record.node}",
         seconds=MAINTENANCE_SECONDS,
         backoff=MAINTENANCE_BACKOFF,
         clock=context.clock,

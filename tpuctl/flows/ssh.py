@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tpuctl.flows.context import Context, known_hosts
 from tpuctl.flows.workers import select_workers, transports
-from tpuctl.remote.ssh import program
+from tpuctl.remote.ssh import openssh_command
 
 __all__ = ["ssh_command"]
 
@@ -21,7 +21,7 @@ async def ssh_command(
     (transport,) = select_workers(await transports(context), worker).values()
     host_keys_file = known_hosts() / f"{context.stack.name}-{worker}"
     proxy: list[str] = []
-    if transport.address.way is not None:
-        destination = transport.address.way.destination
+    if transport.address.route is not None:
+        destination = transport.address.route.destination
         proxy = [*tunnel, destination.project, destination.zone, destination.instance]
-    return program(transport.address, context.keys.pair.path, host_keys_file, line, proxy)
+    return openssh_command(transport.address, context.keys.pair.path, host_keys_file, line, proxy)

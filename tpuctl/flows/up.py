@@ -29,9 +29,9 @@ from tpuctl.model.events import Emit, Event, Note, Outcome, Planned, PlannedStep
 from tpuctl.model.plan import Action
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
-from tpuctl.polling import all_ended
+from tpuctl.polling import gather_all
 from tpuctl.remote.ssh import SshTransport
-from tpuctl.remote.transport import Result, Transport, retried
+from tpuctl.remote.transport import Result, Transport, with_retries
 from tpuctl.resources.bucket import Bucket
 from tpuctl.resources.composition import kind_of
 from tpuctl.resources.stack_record import Contents, Record
@@ -295,7 +295,7 @@ class WatchdogState:
 
 async def ensure_watchdogs(transports: Mapping[int, Transport]) -> dict[int, WatchdogState]:
     """See to it that a watch lives on each machine, all at once."""
-    states = await all_ended(
+    states = await gather_all(
         _ensure_watchdog(transport, f"{UNPACK} && {ENSURE}") for transport in transports.values()
     )
     return dict(zip(transports, states, strict=True))
@@ -309,7 +309,7 @@ async def require_bucket_access(
     Raises Denied with the last refusal when that does not come to pass.
     """
     unpacked = await transport.run(["sh", "-c", UNPACK, "sh", FOLDER], input=parcel(PROGRAMS, {}))
-    unpacked.checked(f"worker {transport.worker}: sending the probe")
+    unpacked.check(f"worker {transport.worker}: sending the probe")
     await _wait_for_access(transport, bucket, report, seconds)
 
 
@@ -331,19 +331,19 @@ async def prepare_machines(
             report(done.stderr.decode(errors="replace").strip())
             await _wait_for_access(transport, bucket, report, IAM_TIMEOUT_SECONDS)
         else:
-            done.checked(f"worker {transport.worker}: starting the watch")
+            done.check(f"worker {transport.worker}: starting the watch")
         return _state(transport.worker, done.stdout) if has_watchdog else None
 
     work = [prepare_first()]
     if has_watchdog:
         work += [_ensure_watchdog(transports[worker], f"{UNPACK} && {ENSURE}") for worker in others]
-    states = await all_ended(work)
+    states = await gather_all(work)
     return {state.worker: state for state in states if state is not None}
 
 
 async def _ensure_watchdog(transport: Transport, script: str) -> WatchdogState:
     done = await transport.run(["sh", "-c", script, "sh", FOLDER], input=parcel(PROGRAMS, {}))
-    done.checked(f"worker {transport.worker}: starting the watch")
+    done.check(f"worker {transport.worker}: starting the watch")
     return _state(transport.worker, done.stdout)
 
 
@@ -372,7 +372,7 @@ async def _wait_for_access(
                 report(f"waiting until the machine may use the bucket: {last}")
             return await stream.result()
 
-    done = await retried(probe)
+    done = await with_retries(probe)
     if done.exit_code in (1, 2):
         raise Denied(
             "Machine may not use the bucket",
@@ -380,4 +380,4 @@ async def _wait_for_access(
             hint="Something takes the grants away, or forbids their use: look at the bucket's "
             "policy and at the organization's policies.",
         )
-    done.checked(f"worker {transport.worker}: asking for gs://{bucket}")
+    done.check(f"worker {transport.worker}: asking for gs://{bucket}")

@@ -20,9 +20,9 @@ from tpuctl.flows.inventory import list_nodes
 from tpuctl.model.events import CommandOutput, Emit, Warned
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
-from tpuctl.polling import Backoff, all_ended, wait_until
-from tpuctl.remote.iap import Destination, IapWay, Relay
-from tpuctl.remote.ssh import Address, SshTransport, ask_host_key
+from tpuctl.polling import Backoff, gather_all, wait_until
+from tpuctl.remote.iap import Destination, IapRoute, Relay
+from tpuctl.remote.ssh import Address, SshTransport, fetch_host_key
 
 __all__ = [
     "CommandResult",
@@ -69,7 +69,7 @@ async def transports(context: Context) -> dict[int, SshTransport]:
     key then seen at the first connection is kept, and demanded from there on.
     """
     nodes = await nodes_of(context.stack, context.cloud)
-    per_node = await all_ended(
+    per_node = await gather_all(
         _transports_of_node(context, node, number) for number, node in enumerate(nodes)
     )
     return {transport.worker: transport for each in per_node for transport in each}
@@ -182,7 +182,7 @@ async def _machine_transports(
             if not instance:
                 raise _no_hostname(first + worker)
             host, port = instance, SSH_PORT
-            way = IapWay(relay, Destination(stack.project, machines.zone, instance, port))
+            way = IapRoute(relay, Destination(stack.project, machines.zone, instance, port))
         keys, key_file = attributes.keys, None
         if not keys:
             key_file = known_hosts / f"{stack.project}-{machines.id}-{worker}"
@@ -278,7 +278,7 @@ async def connect_workers(cloud: Cloud, transports: Sequence[SshTransport]) -> N
         try:
             await wait_until(
                 probe,
-                what=f"worker {transport.worker} answering over SSH",
+                description=f"worker {transport.worker} answering over SSH",
                 seconds=SSH_RETRY_SECONDS,
                 backoff=Backoff(0.2, 5.0),
                 clock=cloud.clock,
@@ -286,7 +286,7 @@ async def connect_workers(cloud: Cloud, transports: Sequence[SshTransport]) -> N
         except TpuctlError as error:
             raise last[0] if last else error from None
 
-    await all_ended(connect(transport) for transport in transports)
+    await gather_all(connect(transport) for transport in transports)
 
 
 async def _published(cloud: Cloud, machines: _Machines) -> dict[int, _GuestAttributes]:
@@ -303,7 +303,9 @@ async def _published(cloud: Cloud, machines: _Machines) -> dict[int, _GuestAttri
         return len(last) == len(machines.addresses) or None
 
     try:
-        await wait_until(probe, what="host keys", seconds=HOST_KEY_SECONDS, clock=cloud.clock)
+        await wait_until(
+            probe, description="host keys", seconds=HOST_KEY_SECONDS, clock=cloud.clock
+        )
     except (NotFound, Unreachable):
         raise
     except TpuctlError:
@@ -332,11 +334,11 @@ def _parse_guest_attributes(attributes: Any) -> _GuestAttributes:
 
 
 async def _trusted_key(
-    path: Path, host: str, port: int, way: IapWay | None, emit: Emit
+    path: Path, host: str, port: int, way: IapRoute | None, emit: Emit
 ) -> tuple[str, ...]:
     if path.exists():
         return (path.read_text("utf-8").strip(),)
-    host_key = await ask_host_key(host, port, way)
+    host_key = await fetch_host_key(host, port, way)
     private_folder(path.parent)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     draft.write_text(host_key + "\n", "utf-8")
@@ -404,7 +406,7 @@ async def run_on_workers(
 
     async def run_on_worker(worker: int, transport: SshTransport) -> None:
         try:
-            code = await transport.pour(
+            code = await transport.run_streaming(
                 command,
                 lambda data: emit(CommandOutput(worker, data)),
                 lambda data: emit(CommandOutput(worker, data, is_error=True)),

@@ -23,7 +23,7 @@ from tpuctl.jobs.pack_format import (
 )
 from tpuctl.jobs.pack_index_cache import Indexes
 from tpuctl.jobs.pack_store import BucketShelf, Shelf, WorkerShelf
-from tpuctl.polling import all_ended
+from tpuctl.polling import gather_all
 from tpuctl.remote.transport import Transport
 
 __all__ = ["Shipped", "renew_bundle", "ship_bundle"]
@@ -71,8 +71,8 @@ async def renew_bundle(store: ObjectStore, name: str) -> None:
     root = json.loads(await store.get_bytes(name))
     shelf = BucketShelf(store)
     there = await shelf.packs()
-    await all_ended(shelf.keep(pack) for pack in root["packs"] if pack in there)
-    await store.renew(name)
+    await gather_all(shelf.keep(pack) for pack in root["packs"] if pack in there)
+    await store.touch(name)
 
 
 class _Shipping:
@@ -101,11 +101,13 @@ class _Shipping:
         async def one(shelf: WorkerShelf) -> tuple[str, int, bool]:
             return await self._to(shelf, await shelf.packs())
 
-        done = await all_ended(one(shelf) for shelf in shelves)
+        done = await gather_all(one(shelf) for shelf in shelves)
         return Shipped(None, sum(sent for _, sent, _ in done), any(new for _, _, new in done))
 
     async def _to(self, shelf: Shelf, packs: set[str]) -> tuple[str, int, bool]:
-        there = dict(zip(packs, await all_ended(self._index(shelf, p) for p in packs), strict=True))
+        there = dict(
+            zip(packs, await gather_all(self._index(shelf, p) for p in packs), strict=True)
+        )
         known = {pack: index for pack, index in there.items() if index is not None}
         use, send = plan(self._wanted, known)
         while gone := await self._gone(shelf, use):
@@ -113,7 +115,7 @@ class _Shipping:
             use, send = plan(self._wanted, known)
         self._tally.expect(sum(send.values()))
         slots = asyncio.Semaphore(AT_ONCE)
-        sent = await all_ended(self._send(shelf, group, slots) for group in groups(send))
+        sent = await gather_all(self._send(shelf, group, slots) for group in groups(send))
         root = {
             "version": 1,
             "manifest": [sha.hex() for sha in self._bundle.manifest],
@@ -135,7 +137,7 @@ class _Shipping:
         return known
 
     async def _gone(self, shelf: Shelf, packs: tuple[str, ...]) -> set[str]:
-        are_there = await all_ended(shelf.keep(pack) for pack in packs)
+        are_there = await gather_all(shelf.keep(pack) for pack in packs)
         return {pack for pack, is_there in zip(packs, are_there, strict=True) if not is_there}
 
     async def _send(self, shelf: Shelf, chunks: Index, slots: asyncio.Semaphore) -> tuple[str, int]:

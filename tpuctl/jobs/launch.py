@@ -18,7 +18,7 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, RemoteFailed, TpuctlError, Unreachable
 from tpuctl.model.job import JobRecord, WorkerRecord
 from tpuctl.model.secret_sources import Secrets
-from tpuctl.polling import all_ended
+from tpuctl.polling import gather_all
 from tpuctl.remote.transport import Transport
 
 __all__ = [
@@ -130,7 +130,7 @@ async def start(
             raise
 
     try:
-        records = dict(zip(workers, await all_ended(one(w) for w in workers), strict=True))
+        records = dict(zip(workers, await gather_all(one(w) for w in workers), strict=True))
     except BaseException:
         await stop(record, workers, grace=0.0, because_of=failed[0] if failed else None)
         raise
@@ -153,13 +153,13 @@ async def give_sign(record: JobRecord, transports: Mapping[int, Transport]) -> N
     async def give(worker: int) -> None:
         try:
             given = await transports[worker].run(["touch", f"{record.folder}/{SIGN}"])
-            given.checked(f"worker {worker}: starting job {record.id}")
+            given.check(f"worker {worker}: starting job {record.id}")
         except Unreachable:
             if worker == first:
                 raise
 
     await give(first)
-    await all_ended(give(worker) for worker in others)
+    await gather_all(give(worker) for worker in others)
 
 
 async def stop(
@@ -219,7 +219,7 @@ async def _start_one(
             what,
             hint="Choose a runtime of the table:\n    tpuctl runtimes",
         )
-    return WorkerRecord.model_validate_json(started.checked(what).stdout)
+    return WorkerRecord.model_validate_json(started.check(what).stdout)
 
 
 def parcel(names: Iterable[str], more: Mapping[str, bytes]) -> bytes:

@@ -28,8 +28,8 @@ __all__ = [
 
 NO_SUCH_JOB = 3  # of the supervisor: the machine is another one now
 FREED = 4  # of the supervisor: what was asked for is in the bucket alone
-RECONNECT = Backoff(first=0.05, most=5.0, factor=2.0)
-BUCKET = Backoff(first=0.5, most=5.0, factor=1.5)
+RECONNECT = Backoff(initial=0.05, maximum=5.0, multiplier=2.0)
+BUCKET = Backoff(initial=0.5, maximum=5.0, multiplier=1.5)
 GIVE_UP_SECONDS = 300.0
 TELL_SECONDS = 5.0  # of silence before it is told: shorter ones are nobody's concern
 CHUNK = 1 << 20

@@ -64,7 +64,7 @@ class BucketShelf:
             return True
         try:
             with suppress(Conflict):  # somebody else is renewing it
-                await self._store.renew(f"{PACKS}/{pack}")
+                await self._store.touch(f"{PACKS}/{pack}")
         except NotFound:
             return False
         return True
@@ -88,13 +88,13 @@ class WorkerShelf:
 
     async def packs(self) -> set[str]:
         listed = await self._transport.run(["sh", "-c", f"ls {ON_WORKER} 2>/dev/null || :"])
-        names = listed.checked(f"{self._what}: listing packs").stdout.decode().split()
+        names = listed.check(f"{self._what}: listing packs").stdout.decode().split()
         return {name for name in names if is_pack(name)}
 
     async def index(self, pack: str) -> bytes:
         length = str(index_bytes(pack))
         read = await self._transport.run(["head", "-c", length, f"{ON_WORKER}/{pack}"])
-        return read.checked(f"{self._what}: reading a pack").stdout
+        return read.check(f"{self._what}: reading a pack").stdout
 
     async def keep(self, pack: str) -> bool:
         return True

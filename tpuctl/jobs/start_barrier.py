@@ -21,7 +21,7 @@ __all__ = ["begin"]
 
 ASK_SECONDS = 20.0  # that one question waits for its answer
 GIVE_UP_SECONDS = 300.0
-RECONNECT = Backoff(first=0.1, most=5.0, factor=2.0)
+RECONNECT = Backoff(initial=0.1, maximum=5.0, multiplier=2.0)
 
 
 async def begin(
@@ -85,7 +85,7 @@ async def _ask(record: JobRecord, transport: Transport, until: str) -> WorkerRec
                 raise
             await asyncio.sleep(next(delays))
             continue
-        done.checked(f"worker {transport.worker}: job {record.id}")
+        done.check(f"worker {transport.worker}: job {record.id}")
         found = WorkerRecord.model_validate_json(done.stdout)
         if found.state not in before:
             return found

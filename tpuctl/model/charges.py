@@ -25,7 +25,7 @@ class Charge:
     per_hour: float | None  # now: 0 for what is stopped
     so_far: float | None
     hours: float  # since it was made
-    note: str  # "on demand", "$0.02 a GB and month", "not charged while STOPPED"
+    note: str  # "on demand", "$0.02 per GB per month", "not charged while STOPPED"
     read: str  # the date of the price; empty where none is known
 
 

@@ -201,7 +201,7 @@ def with_addresses(line: CostLine, count: int, *, spot: bool) -> CostLine:
 def egress_price(from_region: str, to_region: str) -> Rate | None:
     """Of a GB read from a bucket at the first location by a machine at the second.
 
-    A rate of 0 says free, None that no price is known. `str()` of it: `$0.05 a GB`.
+    A rate of 0 says free, None that no price is known. `str()` of it: `$0.05 per GB`.
     """
     return traffic_price(from_region, to_region)
 

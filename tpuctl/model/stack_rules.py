@@ -226,7 +226,7 @@ def _option_problems(
 def egress_note(source: str, target: str) -> str:
     """What a node in `target` pays to read a bucket in `source`, to stand behind what says so.
 
-    For example `: what the node reads from it costs $0.05 a GB (prices of mid-2026)`.
+    For example `: what the node reads from it costs $0.05 per GB (prices of mid-2026)`.
     """
     rate = traffic_price(source, target)
     if rate is None:

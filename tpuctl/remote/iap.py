@@ -1,11 +1,10 @@
-"""SSH by way of Identity-Aware Proxy: machines without an open port, reached by who may.
+"""SSH through Identity-Aware Proxy (IAP), for machines without an open port.
 
-The relay is one of Google's (its protocol is version 4): a WebSocket to it, opened with the
-caller's token, is joined to a port of a machine in the caller's network, if Identity and Access
-Management lets the caller through and the machine's firewall lets the relay in.
+Google's relay (protocol version 4) joins a WebSocket, opened with the caller's token, to a port of
+a machine, if IAM allows the caller and the machine's firewall allows the relay.
 
-The facts are from the Google Cloud SDK 528, api_lib/compute/iap_tunnel_*.py; the names of the codes
-that connections are closed with from GoogleCloudPlatform/iap-desktop, SshRelayCloseCode.
+Sources: Google Cloud SDK 528, api_lib/compute/iap_tunnel_*.py; close codes from
+GoogleCloudPlatform/iap-desktop, SshRelayCloseCode.
 """
 
 from __future__ import annotations
@@ -21,30 +20,30 @@ from urllib.parse import urlencode
 from tpuctl.errors import Denied, Scope, TpuctlError, Transient, Unreachable
 
 if TYPE_CHECKING:
-    from tpuctl.remote.relay_stream import Line, Tunnel
+    from tpuctl.remote.relay_stream import Connection, Tunnel
 
-__all__ = ["RANGE", "Destination", "IapWay", "Opened", "Relay", "carry"]
+__all__ = ["RELAY_RANGE", "Destination", "IapRoute", "OpenRoute", "Relay", "open_tunnel"]
 
-# Who tunnels, as the relay asks of programs that are no browsers.
+# The relay requires this origin from programs that are not browsers.
 ORIGIN = "bot:iap-tunneler"
-CONNECT_SECONDS, GOODBYE_SECONDS = 30.0, 2.0
-RANGE = "35.235.240.0/20"  # where the relay comes from
+CONNECT_SECONDS, CLOSE_SECONDS = 30.0, 2.0
+RELAY_RANGE = "35.235.240.0/20"  # the relay's addresses
 CHUNK = 1 << 16
-LONGEST_MESSAGE = 1 << 20
+MAX_MESSAGE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class Relay:
-    """Where the relay is, and the caller's token for it, asked at each connection."""
+    """The relay's URL, and a function that returns the caller's token for each connection."""
 
     url: str  # wss://…/v4
     token: Callable[[], Awaitable[str]]
-    is_local: bool = False  # no proxy of the environment is asked for loopback
+    is_local: bool = False  # ignores proxy settings of the environment
 
 
 @dataclass(frozen=True)
 class Destination:
-    """A port of an instance. Workers of a TPU VM are instances too, by their host names."""
+    """A port of an instance. Workers of a TPU VM are instances too, named by their host names."""
 
     project: str
     zone: str
@@ -56,34 +55,34 @@ class Destination:
 
 
 @dataclass(frozen=True)
-class IapWay:
-    """How the SSH server of a machine is reached through IAP."""
+class IapRoute:
+    """The route to a machine's SSH server through IAP."""
 
     relay: Relay
     destination: Destination
 
     def __str__(self) -> str:
-        return f"{self.destination}, by IAP"
+        return f"{self.destination}, through IAP"
 
-    async def open(self) -> Opened:
-        """A socket that leads to the machine's port. Raises TpuctlError."""
+    async def open(self) -> OpenRoute:
+        """Open a socket that leads to the machine's port. Raises TpuctlError."""
         near, far = socket.socketpair()
         try:
             reader, writer = await asyncio.open_connection(sock=far, limit=CHUNK)
             try:
-                tunnel = await carry(self, reader, writer)
+                tunnel = await open_tunnel(self, reader, writer)
             except BaseException:
                 writer.close()
                 raise
         except BaseException:
             near.close()
             raise
-        return Opened(near, tunnel, asyncio.ensure_future(tunnel.run()))
+        return OpenRoute(near, tunnel, asyncio.ensure_future(tunnel.run()))
 
 
 @dataclass
-class Opened:
-    """An open way: `socket` is for whoever speaks to the machine, who also closes it."""
+class OpenRoute:
+    """An open route; the user of `socket` also closes it."""
 
     socket: socket.socket
     _tunnel: Tunnel
@@ -91,7 +90,7 @@ class Opened:
 
     @property
     def failure(self) -> TpuctlError | None:
-        """Why the way ended, where it did not just end."""
+        """Why the route failed, if it did."""
         return self._tunnel.failure
 
     @property
@@ -103,48 +102,52 @@ class Opened:
         await asyncio.gather(self._running, return_exceptions=True)
 
 
-async def carry(way: IapWay, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Tunnel:
-    """A tunnel between these streams and the machine's port, open but not yet running."""
+async def open_tunnel(
+    route: IapRoute, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> Tunnel:
+    """Open a tunnel between these streams and the machine's port; the caller runs it."""
     from tpuctl.remote.relay_stream import Tunnel
 
-    lines = _Lines(way)
+    connector = _Connector(route)
     try:
-        tunnel = Tunnel(lines, reader, writer)
+        tunnel = Tunnel(connector, reader, writer)
         await tunnel.open()
     except BaseException:
-        await lines.close()
+        await connector.close()
         raise
     return tunnel
 
 
-class _Lines:
+class _Connector:
     """Connections to Google's relay, for one tunnel."""
 
-    def __init__(self, way: IapWay) -> None:
+    def __init__(self, route: IapRoute) -> None:
         from aiohttp import ClientSession, TCPConnector
 
-        relay = way.relay
+        relay = route.relay
         self._relay = relay
-        self._to = way.destination
-        context = None if relay.is_local else _trusted()
+        self._destination = route.destination
+        context = None if relay.is_local else _ssl_context()
         connector = TCPConnector(ssl=context) if context is not None else TCPConnector()
         self._session = ClientSession(connector=connector, trust_env=not relay.is_local)
 
-    async def connect(self) -> Line:
-        to = self._to
+    async def connect(self) -> Connection:
+        destination = self._destination
         return await self._open(
             "connect",
-            project=to.project,
-            zone=to.zone,
-            instance=to.instance,
+            project=destination.project,
+            zone=destination.zone,
+            instance=destination.instance,
             interface="nic0",
-            port=str(to.port),
+            port=str(destination.port),
         )
 
-    async def reconnect(self, session: str, received: int) -> Line:
-        return await self._open("reconnect", sid=session, ack=str(received), zone=self._to.zone)
+    async def reconnect(self, session: str, received: int) -> Connection:
+        return await self._open(
+            "reconnect", sid=session, ack=str(received), zone=self._destination.zone
+        )
 
-    async def _open(self, verb: str, **query: str) -> Line:
+    async def _open(self, verb: str, **query: str) -> Connection:
         from aiohttp import (
             ClientError,
             ClientWSTimeout,
@@ -164,40 +167,39 @@ class _Lines:
                     protocols=[SUBPROTOCOL],
                     origin=ORIGIN,
                     headers=headers,
-                    max_msg_size=LONGEST_MESSAGE,
-                    timeout=ClientWSTimeout(ws_close=GOODBYE_SECONDS),
+                    max_msg_size=MAX_MESSAGE_BYTES,
+                    timeout=ClientWSTimeout(ws_close=CLOSE_SECONDS),
                 )
         except WSServerHandshakeError as error:
-            raise self._not_let_in(error.status, error.message) from error
+            raise self._handshake_error(error.status, error.message) from error
         except (ClientError, OSError, TimeoutError) as error:
             has_dropped = isinstance(error, ServerDisconnectedError) or (
                 isinstance(error, OSError) and error.errno in (errno.ECONNRESET, errno.EPIPE)
             )
             raise (Transient if has_dropped else Unreachable)(
-                "IAP cannot be reached",
+                "Cannot reach IAP",
                 f"{self._relay.url}: {error or 'no answer in time'}",
-                hint="It must be reached over HTTPS from this machine, by its proxy if it has one.",
+                hint="Allow HTTPS to it from this machine, through its proxy if it uses one.",
             ) from error
 
-    def _not_let_in(self, status: int, reason: str) -> TpuctlError:
-        """The relay answered with a page instead of a WebSocket."""
-        text = f"{self._to}: HTTP {status} {reason}".rstrip()
+    def _handshake_error(self, status: int, reason: str) -> TpuctlError:
+        """The error for an HTTP response instead of a WebSocket."""
+        text = f"{self._destination}: HTTP {status} {reason}".rstrip()
         if status >= 500 or status == 429:
             return Transient(
-                "IAP does not answer",
+                "IAP does not respond",
                 text,
                 hint=(
-                    "Google's tunnel failed for the moment: repeat the command in a "
-                    "minute. Whether Google\n"
-                    "knows of it:\n    https://status.cloud.google.com"
+                    "Google's tunnel failed temporarily. Repeat the command in a minute.\n"
+                    "For known outages, see:\n    https://status.cloud.google.com"
                 ),
             )
         if status == 401:
             return _scoped(
                 Denied(
-                    "Credentials refused",
+                    "Credentials rejected",
                     text,
-                    hint="Log in anew with\n    gcloud auth application-default login",
+                    hint="Sign in again with\n    gcloud auth application-default login",
                 )
             )
         return self._denied(text)
@@ -205,35 +207,37 @@ class _Lines:
     def _denied(self, text: str) -> Denied:
         return _scoped(
             Denied(
-                "IAP lets you not through",
+                "Access denied by IAP",
                 text,
-                hint="You need the role roles/iap.tunnelResourceAccessor; who may, grants it with\n"
-                f"    gcloud projects add-iam-policy-binding {self._to.project} "
+                hint="You need the role roles/iap.tunnelResourceAccessor. A project administrator "
+                "can grant it:\n"
+                f"    gcloud projects add-iam-policy-binding {self._destination.project} "
                 "--member=user:YOU --role=roles/iap.tunnelResourceAccessor",
             )
         )
 
-    def refusal(self, code: int | None, reason: str) -> TpuctlError:
-        text = f"{self._to}: {code or 'the connection dropped'}"
+    def close_error(self, code: int | None, reason: str) -> TpuctlError:
+        text = f"{self._destination}: {code or 'the connection dropped'}"
         text += f" {reason}" if reason else ""
         if code == 4003:
             return Unreachable(
                 "IAP cannot reach the machine",
-                f"{text}: SSH does not answer there yet, or no firewall rule lets {RANGE} in",
-                hint="Bring the stack's rule up to date with\n    tpuctl up",
+                f"{text}: SSH does not respond there yet, or no firewall rule allows {RELAY_RANGE}",
+                hint="Update the stack's firewall rule with\n    tpuctl up",
             )
         if code == 4033:
             return self._denied(text)
         if code in (4047, 4051):
             return Unreachable(
-                "IAP does not find the machine",
-                f"{text}: it is stopped, or not there any more",
-                hint="See what is there with\n    tpuctl status",
+                "IAP cannot find the machine",
+                f"{text}: it is stopped or no longer exists",
+                hint="See what exists with\n    tpuctl status",
             )
         return Transient(
-            "IAP ended the connection",
+            "IAP closed the connection",
             text,
-            hint="Repeat the command. Whether the machine still runs:\n    tpuctl status",
+            hint="Repeat the command. To see whether the machine is still running:\n    tpuctl "
+            "status",
         )
 
     async def close(self) -> None:
@@ -245,8 +249,8 @@ def _scoped(error: Denied) -> Denied:
     return error
 
 
-def _trusted() -> Any:
-    """Certificates that the system trusts, and those that Google's other clients do."""
+def _ssl_context() -> Any:
+    """Trusts the system's certificates, and certifi's like Google's other clients."""
     import ssl
 
     import certifi

@@ -1,4 +1,4 @@
-"""tpuctl's own SSH key: made once, kept in the user's configuration folder."""
+"""tpuctl's SSH key, generated once and stored in the user's configuration folder."""
 
 from __future__ import annotations
 
@@ -12,53 +12,53 @@ from pathlib import Path
 from tpuctl.errors import Usage
 from tpuctl.files import private_folder, read_file
 
-LARGEST = 1 << 16  # bytes of a private key
+MAX_KEY_BYTES = 1 << 16  # bytes of a private key
 
-__all__ = ["KeyPair", "config_home", "load_key", "own_key"]
+__all__ = ["KeyPair", "config_home", "default_key", "load_key"]
 
 
 @dataclass(frozen=True)
 class KeyPair:
-    """A private key's file, and its public key as `authorized_keys` has it, without comment."""
+    """A private key file, and its public key as a line of `authorized_keys` without a comment."""
 
     path: Path
     public_line: str
 
 
 def config_home(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where tpuctl keeps what belongs to the user; `TPUCTL_CONFIG_HOME` moves it."""
-    if chosen := environment.get("TPUCTL_CONFIG_HOME"):
-        return Path(chosen).expanduser()
+    """The user's configuration folder; `TPUCTL_CONFIG_HOME` overrides it."""
+    if folder := environment.get("TPUCTL_CONFIG_HOME"):
+        return Path(folder).expanduser()
     import platformdirs
 
     return Path(platformdirs.user_config_dir("tpuctl", appauthor=False))
 
 
-def own_key(folder: Path | None = None) -> KeyPair:
-    """The key pair in `folder` (by default `ssh` of the configuration folder), made if missing.
+def default_key(folder: Path | None = None) -> KeyPair:
+    """The key pair in `folder` (default: `ssh` in the configuration folder), generated if missing.
 
-    Two programs that make it at the same time end with the same key.
+    Safe to call from several programs at the same time: all get the same key.
     """
     path = (folder or config_home() / "ssh") / "id_ed25519"
     try:
         if not path.exists():
-            _make(path)
+            _generate(path)
     except OSError as error:
         raise Usage(
-            "SSH key cannot be made",
+            "Cannot create SSH key",
             f"{path}: {error.strerror}",
-            hint="Name another folder for what tpuctl keeps with TPUCTL_CONFIG_HOME.",
+            hint="Set TPUCTL_CONFIG_HOME to another folder.",
         ) from error
     return load_key(path)
 
 
 def load_key(path: Path) -> KeyPair:
-    """An existing private key without a passphrase. Raises Usage when it is not one."""
+    """Load an existing private key without a passphrase. Raises Usage if that fails."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
 
     try:
-        text = read_file(path, LARGEST)
+        text = read_file(path, MAX_KEY_BYTES)
         try:
             private = serialization.load_ssh_private_key(text, None)
         except ValueError:
@@ -68,22 +68,22 @@ def load_key(path: Path) -> KeyPair:
         )
     except OSError as error:
         raise Usage(
-            "SSH key cannot be read",
+            "Cannot read SSH key",
             f"{path}: {error.strerror}",
-            hint="Make it readable, name another one, or let tpuctl use its own:\n"
+            hint="Make it readable, choose another key, or let tpuctl use its own:\n"
             "    access: {ssh_key: auto}",
         ) from error
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise Usage(
-            "SSH key cannot be used",
+            "Unusable SSH key",
             f"{path}: {error}",
-            hint="Give a private key without a passphrase, or let tpuctl use its own:\n"
+            hint="Use a private key without a passphrase, or let tpuctl use its own:\n"
             "    access: {ssh_key: auto}",
         ) from error
     return KeyPair(path, public.decode())
 
 
-def _make(path: Path) -> None:
+def _generate(path: Path) -> None:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -93,11 +93,11 @@ def _make(path: Path) -> None:
         serialization.NoEncryption(),
     )
     private_folder(path.parent)
-    handle, temporary = tempfile.mkstemp(dir=path.parent)  # readable by the owner alone
+    handle, temporary = tempfile.mkstemp(dir=path.parent)  # readable only by the owner
     try:
         with os.fdopen(handle, "wb") as target:
             target.write(text)
-        # A link, unlike a rename, fails when another program was first.
+        # Unlike a rename, a link fails if another program was first.
         with suppress(FileExistsError):
             os.link(temporary, path)
     finally:

@@ -1,4 +1,4 @@
-"""Connections here joined to ports of a worker."""
+"""Forwards local connections to ports of a worker."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ CHUNK = 1 << 16
 async def join(
     transport: SshTransport, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """Carry what comes and goes between a connection here and one to a port of the worker's own
-    loopback, until both sides are done or one breaks off; `writer` is closed then.
+    """Copy data between a local connection and a port on the worker's loopback, until both sides
+    are done or one drops; then close `writer`.
 
-    Raises RemoteFailed when nothing answers there, Unreachable when the worker does not.
+    Raises RemoteFailed if nothing listens there, Unreachable if the worker does not respond.
     """
     try:
         far_reader, far_writer = await transport.dial(port)
         try:
-            # Where one side breaks off there is nobody to tell: the other's end is the news.
+            # If one side drops, the other sees its connection close.
             with suppress(OSError, asyncssh.Error):
                 await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
         finally:
@@ -50,7 +50,7 @@ class _Writer(Protocol):
 
 
 async def _pump(source: _Reader, target: _Writer) -> None:
-    """To the end, which is passed on."""
+    """Copy until end of file, and pass that on."""
     while data := await source.read(CHUNK):
         target.write(data)
         await target.drain()

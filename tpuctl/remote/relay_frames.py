@@ -1,14 +1,14 @@
-"""What is said inside a tunnel of Identity-Aware Proxy: one message of a WebSocket is one frame.
+"""Frames of the Identity-Aware Proxy tunnel protocol: one frame per WebSocket message.
 
-A frame begins with a tag of two bytes, and numbers are unsigned with the highest byte first:
+A frame begins with a two-byte tag; numbers are unsigned and big-endian:
 
-    1  connected          length (4 bytes), the session's name
-    2  connected again    bytes of ours that arrived (8)
-    4  data               length (4), the bytes
-    7  acknowledgement    bytes of the other's that arrived (8)
+    1  connected          length (4 bytes), session ID
+    2  reconnected        bytes received by the relay (8)
+    4  data               length (4), bytes
+    7  acknowledgement    bytes received by the sender of the frame (8)
 
-Bytes are counted from the session's beginning, over all its connections. What else a frame holds
-is passed over, and so are frames of other tags: the relay may know more than we do.
+Bytes are counted from the start of the session, across its connections. Extra content and unknown
+tags are ignored, as the relay may support more than we do.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 __all__ = [
-    "LONGEST",
+    "MAX_DATA_BYTES",
     "SUBPROTOCOL",
-    "Arrived",
-    "Broken",
+    "Acknowledged",
     "Connected",
     "Data",
     "Frame",
+    "ProtocolError",
     "Reconnected",
-    "acknowledgement",
-    "data",
-    "frame",
+    "encode_acknowledgement",
+    "encode_data",
+    "parse_frame",
 ]
 
 SUBPROTOCOL = "relay.tunnel.cloudproxy.app"
-LONGEST = 16 * 1024  # bytes of data in one frame
-CONNECTED, RECONNECTED, DATA, ARRIVED = 1, 2, 4, 7
+MAX_DATA_BYTES = 16 * 1024  # of data in one frame
+CONNECTED, RECONNECTED, DATA, ACKNOWLEDGED = 1, 2, 4, 7
 
 
-class Broken(Exception):
-    """The other side does not keep to the protocol."""
+class ProtocolError(Exception):
+    """The relay violated the protocol."""
 
 
 @dataclass(frozen=True)
 class Connected:
-    """The session is open, and can be taken up again under this name."""
+    """The session is open, and can be resumed by this ID."""
 
     session: str
 
 
 @dataclass(frozen=True)
 class Reconnected:
-    """The session was taken up again; so many bytes of ours had arrived."""
+    """The session was resumed; the relay has received `count` bytes."""
 
     count: int
 
@@ -60,43 +60,43 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Arrived:
-    """So many bytes of ours have arrived."""
+class Acknowledged:
+    """The relay has received `count` bytes."""
 
     count: int
 
 
-Frame: TypeAlias = Connected | Reconnected | Data | Arrived
+Frame: TypeAlias = Connected | Reconnected | Data | Acknowledged
 
 
-def frame(message: bytes) -> Frame | None:
-    """What a message says; None for what need not be understood. Raises Broken."""
+def parse_frame(message: bytes) -> Frame | None:
+    """Parse a message; None for unknown tags. Raises ProtocolError."""
     try:
         (tag,) = struct.unpack_from(">H", message)
-        if tag in (RECONNECTED, ARRIVED):
+        if tag in (RECONNECTED, ACKNOWLEDGED):
             (count,) = struct.unpack_from(">Q", message, 2)
-            return Reconnected(count) if tag == RECONNECTED else Arrived(count)
+            return Reconnected(count) if tag == RECONNECTED else Acknowledged(count)
         if tag not in (CONNECTED, DATA):
             return None
         (length,) = struct.unpack_from(">I", message, 2)
     except struct.error as error:
-        raise Broken(f"a message of {len(message)} bytes ends in the middle") from error
+        raise ProtocolError(f"a message of {len(message)} bytes is truncated") from error
     content = message[6 : 6 + length]
     if len(content) < length:
-        raise Broken(f"a message announces {length} bytes and has {len(content)}")
+        raise ProtocolError(f"a message declares {length} bytes and has {len(content)}")
     if tag == DATA:
         return Data(content)
     try:
         return Connected(content.decode("ascii"))
     except UnicodeDecodeError as error:
-        raise Broken("a session has a name that is no text") from error
+        raise ProtocolError("a session ID is not ASCII") from error
 
 
-def data(content: bytes) -> bytes:
-    """The message that carries these bytes, at most LONGEST."""
+def encode_data(content: bytes) -> bytes:
+    """A message with these bytes, up to MAX_DATA_BYTES."""
     return struct.pack(">HI", DATA, len(content)) + content
 
 
-def acknowledgement(count: int) -> bytes:
-    """The message that tells how many bytes have arrived here."""
-    return struct.pack(">HQ", ARRIVED, count)
+def encode_acknowledgement(count: int) -> bytes:
+    """A message that acknowledges `count` bytes."""
+    return struct.pack(">HQ", ACKNOWLEDGED, count)

@@ -1,8 +1,8 @@
-"""A stream of bytes through a relay, over as many connections as it takes.
+"""A reliable byte stream through a relay that survives dropped connections.
 
-Each side keeps what it sent until the other has acknowledged it. When a connection drops, the next
-one names the session and how many bytes have arrived here; the relay answers with how many arrived
-there, and both send the rest again. No byte is lost and none comes twice.
+Each side buffers what it sent until the other acknowledges it. After a drop, the next connection
+names the session and how many bytes were received here; the relay replies with how many it
+received, and both resend the rest. No byte is lost or duplicated.
 
     here ── StreamReader ──> unconfirmed ── WebSocket ──> relay ──> the machine's port
     here <── StreamWriter ── received    <── WebSocket ── relay <── the machine's port
@@ -19,42 +19,42 @@ from aiohttp import ClientError, WSMsgType
 from tpuctl.errors import TimedOut, TpuctlError, Unreachable
 from tpuctl.polling import Backoff, wait_until
 from tpuctl.remote import relay_frames as frames
-from tpuctl.remote.relay_frames import Broken
+from tpuctl.remote.relay_frames import ProtocolError
 
-__all__ = ["Line", "Lines", "Tunnel"]
+__all__ = ["Connection", "Connector", "Tunnel"]
 
-WINDOW = 4 * 1024 * 1024  # bytes under way that nobody has acknowledged; then we read no more
-ACKNOWLEDGE_AFTER = 2 * frames.LONGEST  # bytes received, or so many seconds:
+WINDOW = 4 * 1024 * 1024  # unacknowledged bytes; beyond that we stop reading
+ACKNOWLEDGE_AFTER = 2 * frames.MAX_DATA_BYTES  # received bytes, or after:
 ACKNOWLEDGE_SECONDS = 2.0
 RECONNECT_SECONDS = 60.0
-RECONNECT = Backoff(first=0.3, most=8.0, factor=1.7)
-GREETING_SECONDS = 60.0
+RECONNECT = Backoff(initial=0.3, maximum=8.0, multiplier=1.7)
+HANDSHAKE_SECONDS = 60.0
 NORMAL, REAUTHENTICATE, SESSION_IN_USE = 1000, 4004, 4002
-FIRST_OF_RELAY = 4000  # codes below are the WebSocket's own
+MIN_RELAY_CODE = 4000  # lower codes are WebSocket's
 
-Line = Any  # aiohttp.ClientWebSocketResponse
+Connection = Any  # aiohttp.ClientWebSocketResponse
 
 
-class Lines(Protocol):
-    """Makes connections to the relay."""
+class Connector(Protocol):
+    """Opens connections to the relay."""
 
-    async def connect(self) -> Line:
-        """One for a new session. Raises TpuctlError."""
+    async def connect(self) -> Connection:
+        """Open a connection for a new session. Raises TpuctlError."""
         ...
 
-    async def reconnect(self, session: str, received: int) -> Line:
-        """One for a session that there is. Raises TpuctlError."""
+    async def reconnect(self, session: str, received: int) -> Connection:
+        """Open a connection for an existing session. Raises TpuctlError."""
         ...
 
-    def refusal(self, code: int | None, reason: str) -> TpuctlError:
-        """What it means that the relay closed a connection."""
+    def close_error(self, code: int | None, reason: str) -> TpuctlError:
+        """The error for a connection that the relay closed."""
         ...
 
     async def close(self) -> None: ...
 
 
 class _Closed(Exception):
-    """The relay ended a connection: with a code, or without one where it just dropped."""
+    """The relay closed a connection with a code, or it dropped without one."""
 
     def __init__(self, code: int | None, reason: str = "") -> None:
         super().__init__(reason)
@@ -63,22 +63,22 @@ class _Closed(Exception):
 
     @property
     def is_final(self) -> bool:
-        """Whether the session is over, so that reconnecting is of no use."""
+        """Whether the session is over, so that reconnecting is useless."""
         if self.code is None or self.code == REAUTHENTICATE:
             return False
-        return self.code == NORMAL or self.code >= FIRST_OF_RELAY
+        return self.code == NORMAL or self.code >= MIN_RELAY_CODE
 
 
 class Tunnel:
-    """Between a pair of streams here and a port there.
+    """A tunnel between a local pair of streams and a remote port.
 
-    `open` returns when the port is reached; `run` carries until one side ends, and closes both.
-    `failure` then tells why, unless a side just ended. Whoever opened it closes it.
+    `open` returns once the port is connected; `run` transfers data until one side ends, then closes
+    both. `failure` holds the error, if any. The caller of `open` also closes the tunnel.
     """
 
     def __init__(
         self,
-        lines: Lines,
+        connector: Connector,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         *,
@@ -87,34 +87,34 @@ class Tunnel:
     ) -> None:
         self.failure: TpuctlError | None = None
         self.reconnections = 0
-        self._lines = lines
+        self._connector = connector
         self._reader = reader
         self._writer = writer
         self._reconnect_seconds = reconnect_seconds
         self._backoff = backoff
-        self._line: Line = None
+        self._connection: Connection = None
         self._session = ""
-        self._unconfirmed = bytearray()  # sent, or to be sent; its first byte has this number:
+        self._unconfirmed = bytearray()  # sent or to be sent; its first byte has this offset:
         self._confirmed = 0
-        self._is_read = False  # to the end of what comes from here
-        self._room = asyncio.Event()
+        self._is_eof = False  # the local reader is at its end
+        self._window = asyncio.Event()
         self._received = 0
         self._acknowledged = 0
 
     async def open(self) -> None:
         """Connect to the port. Raises TpuctlError."""
-        self._line = await self._lines.connect()
+        self._connection = await self._connector.connect()
         try:
-            await self._greet()
+            await self._wait_connected()
         except _Closed as closed:
-            raise self._lines.refusal(closed.code, closed.reason) from None
-        except Broken as broken:
-            raise _broken(broken) from broken
+            raise self._connector.close_error(closed.code, closed.reason) from None
+        except ProtocolError as broken:
+            raise _protocol_error(broken) from broken
 
     async def run(self) -> None:
-        """Carry bytes both ways until a side is done."""
+        """Transfer data both ways until a side ends."""
         try:
-            while not await self._carry():
+            while not await self._transfer():
                 await self._reconnect()
         except TpuctlError as error:
             self.failure = error
@@ -122,35 +122,36 @@ class Tunnel:
             await self.close()
 
     async def close(self) -> None:
-        """End both sides."""
-        if self._line is not None:
+        """Close both sides."""
+        if self._connection is not None:
             with suppress(ClientError, OSError):
-                await self._line.close(code=NORMAL)
-        await self._lines.close()
+                await self._connection.close(code=NORMAL)
+        await self._connector.close()
         self._writer.close()
         with suppress(OSError):
             await self._writer.wait_closed()
 
-    async def _carry(self) -> bool:
-        """Over the present connection; False when that dropped and another may go on."""
+    async def _transfer(self) -> bool:
+        """Transfer over the current connection; False if it dropped and the session can be
+        resumed."""
         sending = asyncio.ensure_future(self._send())
         others = [asyncio.ensure_future(work) for work in (self._receive(), self._acknowledge())]
         try:
             await asyncio.wait((sending, others[0]), return_when=asyncio.FIRST_COMPLETED)
             if sending.done() and sending.exception() is None:
-                return True  # all was sent: the end is ours
-            await others[0]  # a connection that takes nothing more says why where it is read
+                return True  # everything was sent: the local side ended
+            await others[0]  # the reading side knows why a connection failed
             return True
         except _Closed as closed:
             if not closed.is_final:
                 return False
             if closed.code != NORMAL:
-                self.failure = self._lines.refusal(closed.code, closed.reason)
+                self.failure = self._connector.close_error(closed.code, closed.reason)
             return True
-        except Broken as broken:
-            self.failure = _broken(broken)
+        except ProtocolError as broken:
+            self.failure = _protocol_error(broken)
             return True
-        except OSError:  # nobody reads here any more
+        except OSError:  # the local side closed
             return True
         finally:
             for task in (sending, *others):
@@ -158,129 +159,129 @@ class Tunnel:
             await asyncio.gather(sending, *others, return_exceptions=True)
 
     async def _send(self) -> None:
-        """What is not confirmed, then what comes, to the end. Ends with an error if it drops."""
-        sent = self._confirmed  # in numbers of bytes from the session's beginning
+        """Send unconfirmed data, then new data to the end. Raises if the connection drops."""
+        position = self._confirmed  # offset from the start of the session
         while True:
-            start = sent - self._confirmed
-            piece = bytes(self._unconfirmed[start : start + frames.LONGEST])
-            if piece:
-                sent += len(piece)
-                await self._line.send_bytes(frames.data(piece))
-            elif self._is_read:
+            start = position - self._confirmed
+            chunk = bytes(self._unconfirmed[start : start + frames.MAX_DATA_BYTES])
+            if chunk:
+                position += len(chunk)
+                await self._connection.send_bytes(frames.encode_data(chunk))
+            elif self._is_eof:
                 return
             elif len(self._unconfirmed) >= WINDOW:
-                self._room.clear()
-                await self._room.wait()
+                self._window.clear()
+                await self._window.wait()
             else:
-                more = await self._reader.read(frames.LONGEST)
-                self._unconfirmed += more
-                self._is_read = not more
+                data = await self._reader.read(frames.MAX_DATA_BYTES)
+                self._unconfirmed += data
+                self._is_eof = not data
 
     async def _receive(self) -> None:
-        """Until the connection ends: raises _Closed, or Broken."""
+        """Receive until the connection ends: raises _Closed or ProtocolError."""
         while True:
-            message = await _message(self._line)
-            frame = frames.frame(message)
+            message = await _message(self._connection)
+            frame = frames.parse_frame(message)
             if isinstance(frame, frames.Data):
                 self._writer.write(frame.content)
                 await self._writer.drain()
                 self._received += len(frame.content)
                 if self._received - self._acknowledged > ACKNOWLEDGE_AFTER:
-                    await self._tell_received()
-            elif isinstance(frame, frames.Arrived):
+                    await self._send_acknowledgement()
+            elif isinstance(frame, frames.Acknowledged):
                 self._confirm(frame.count)
             elif frame is not None:
-                raise Broken("it greeted a second time")
+                raise ProtocolError("it connected twice")
 
     async def _acknowledge(self) -> None:
-        """Now and then tell also of what is too little to be told at once."""
+        """Periodically acknowledge what is below the threshold."""
         while True:
             await asyncio.sleep(ACKNOWLEDGE_SECONDS)
-            await self._tell_received()
+            await self._send_acknowledgement()
 
-    async def _tell_received(self) -> None:
+    async def _send_acknowledgement(self) -> None:
         if self._received > self._acknowledged:
             self._acknowledged = self._received
-            with suppress(ClientError, OSError):  # the drop shows where the connection is read
-                await self._line.send_bytes(frames.acknowledgement(self._acknowledged))
+            with suppress(ClientError, OSError):  # the reading side detects the drop
+                await self._connection.send_bytes(frames.encode_acknowledgement(self._acknowledged))
 
     def _confirm(self, count: int) -> None:
-        """So many bytes of ours have arrived in all: they need not be kept."""
-        gained = count - self._confirmed
-        if not 0 <= gained <= len(self._unconfirmed):
+        """The relay has received `count` bytes in total: drop them from the buffer."""
+        acknowledged = count - self._confirmed
+        if not 0 <= acknowledged <= len(self._unconfirmed):
             last = self._confirmed + len(self._unconfirmed)
-            raise Broken(f"it confirms {count} bytes, where {self._confirmed} to {last} can be")
-        del self._unconfirmed[:gained]
+            raise ProtocolError(f"it confirms {count} bytes; expected {self._confirmed} to {last}")
+        del self._unconfirmed[:acknowledged]
         self._confirmed = count
-        self._room.set()
+        self._window.set()
 
     async def _reconnect(self) -> None:
-        """Take the session up again. Raises TpuctlError when that cannot be."""
+        """Resume the session. Raises TpuctlError if that fails."""
         last: list[TpuctlError] = []
 
         async def probe() -> bool | None:
             try:
-                self._line = await self._lines.reconnect(self._session, self._received)
-            except Unreachable as error:  # the network is gone, perhaps for a moment
+                self._connection = await self._connector.reconnect(self._session, self._received)
+            except Unreachable as error:  # the network may be down temporarily
                 last[:] = [error]
                 return None
             try:
-                await self._greet()
+                await self._wait_connected()
             except _Closed as closed:
-                refusal = self._lines.refusal(closed.code, closed.reason)
-                # The relay may not have seen yet that the connection before has dropped.
+                refusal = self._connector.close_error(closed.code, closed.reason)
+                # The relay may not have noticed yet that the previous connection dropped.
                 if closed.is_final and closed.code != SESSION_IN_USE:
                     raise refusal from None
                 last[:] = [refusal]
                 return None
-            except Broken as broken:
-                raise _broken(broken) from broken
+            except ProtocolError as broken:
+                raise _protocol_error(broken) from broken
             return True
 
         try:
             await wait_until(
                 probe,
-                what="taking the tunnel up again",
+                description="reconnecting the tunnel",
                 seconds=self._reconnect_seconds,
                 backoff=self._backoff,
             )
         except TimedOut as error:
             raise (last[0] if last else error) from None
         self.reconnections += 1
-        self._acknowledged = self._received  # the relay was told when it was asked
+        self._acknowledged = self._received  # reconnecting told the relay
 
-    async def _greet(self) -> None:
-        """Wait until the relay says that the connection leads to the port."""
+    async def _wait_connected(self) -> None:
+        """Wait until the relay reports that the port is connected."""
         try:
-            async with asyncio.timeout(GREETING_SECONDS):
-                while (frame := frames.frame(await _message(self._line))) is None:
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                while (frame := frames.parse_frame(await _message(self._connection))) is None:
                     pass
         except TimeoutError:
-            raise _Closed(None, "it took the connection and said nothing") from None
+            raise _Closed(None, "it accepted the connection and sent nothing") from None
         if isinstance(frame, frames.Connected) and not self._session:
             self._session = frame.session
         elif isinstance(frame, frames.Reconnected) and self._session:
             self._confirm(frame.count)
         else:
-            raise Broken("it did not greet")
+            raise ProtocolError("unexpected first frame")
 
 
-async def _message(line: Line) -> bytes:
-    """The next message. Raises _Closed, or Broken where it is text."""
-    message = await line.receive()
+async def _message(connection: Connection) -> bytes:
+    """The next message. Raises _Closed, or ProtocolError for text."""
+    message = await connection.receive()
     if message.type is WSMsgType.BINARY:
         return bytes(message.data)
     if message.type is WSMsgType.TEXT:
-        raise Broken("a message is text")
+        raise ProtocolError("a message is text")
     if message.type is WSMsgType.CLOSE:
         raise _Closed(message.data or None, message.extra or "")
     raise _Closed(None, str(message.data or ""))
 
 
-def _broken(error: Broken) -> TpuctlError:
+def _protocol_error(error: ProtocolError) -> TpuctlError:
     return Unreachable(
-        "IAP speaks another language",
-        f"what its relay sent was not understood: {error}",
-        hint="A proxy may be in between, or the protocol has changed. SSH without IAP:\n"
+        "Unexpected IAP protocol response",
+        f"invalid data from the relay: {error}",
+        hint="A proxy may interfere, or the protocol has changed. To use SSH without IAP:\n"
         "    network: {ssh: external}",
     )

@@ -1,4 +1,5 @@
-"""Workers over SSH: one connection each, host keys pinned, nothing read from the user's setup."""
+"""SSH to workers: one connection each, pinned host keys, independent of the user's SSH
+configuration."""
 
 from __future__ import annotations
 
@@ -14,17 +15,17 @@ import asyncssh
 
 from tpuctl.errors import Conflict, RemoteFailed, Transient, Unreachable
 from tpuctl.files import private_folder
-from tpuctl.remote.iap import IapWay, Opened
-from tpuctl.remote.transport import Progress, Result, Stream, retried
+from tpuctl.remote.iap import IapRoute, OpenRoute
+from tpuctl.remote.transport import Progress, Result, Stream, with_retries
 
-__all__ = ["Address", "SshTransport", "ask_host_key", "program"]
+__all__ = ["Address", "SshTransport", "fetch_host_key", "openssh_command"]
 
 CONNECT_SECONDS = 15.0
 KEEPALIVE_SECONDS, KEEPALIVE_COUNT = 15, 3
 CHUNK = 1 << 18
-# How a connection ends while it is being made, as by a server with too many of them.
+# How connecting fails while in progress, for example if the server has too many connections.
 DROPS = (asyncssh.ConnectionLost, ConnectionResetError, BrokenPipeError)
-# The only shell there is: it keeps a partial file from ever being taken for the whole one.
+# The only shell script used: it replaces the file only once it is complete.
 PUT = (
     'part="$1.$$.part"; mkdir -p "$(dirname "$1")" && cat > "$part" && '
     'test "$(wc -c < "$part")" -eq "$2" && chmod "$3" "$part" && mv -f "$part" "$1" '
@@ -34,21 +35,21 @@ PUT = (
 
 @dataclass(frozen=True)
 class Address:
-    """Where a worker's SSH server is, and the public host keys it must prove to have."""
+    """The address of a worker's SSH server, and the host keys it must present."""
 
     host: str
     port: int
     user: str
     host_keys: tuple[str, ...]  # "ssh-ed25519 AAAA…"
-    way: IapWay | None = None  # what leads there, where the address alone does not
-    remembered: Path | None = None  # where the keys were kept that it showed at first
+    route: IapRoute | None = None  # through IAP, if the address is not reachable directly
+    pinned_keys_file: Path | None = None  # where the keys of the first connection are stored
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}" if self.way is None else str(self.way)
+        return f"{self.host}:{self.port}" if self.route is None else str(self.route)
 
 
 class SshTransport:
-    """A Transport over asyncssh. The first call connects; a call after a drop connects again."""
+    """A Transport over asyncssh. The first call connects; a call after a drop reconnects."""
 
     def __init__(
         self, worker: int, address: Address, key: Path, *, connect_seconds: float = CONNECT_SECONDS
@@ -58,7 +59,7 @@ class SshTransport:
         self._key = key
         self._connect_seconds = connect_seconds
         self._connection: asyncssh.SSHClientConnection | None = None
-        self._opened: Opened | None = None  # the way that the connection takes
+        self._route: OpenRoute | None = None  # of the current connection
         self._connecting = asyncio.Lock()
 
     @property
@@ -66,15 +67,15 @@ class SshTransport:
         return self._worker
 
     async def connect(self) -> None:
-        """Make the connection now, to see whether it can be made."""
-        await retried(self._connected)
+        """Connect now, to check that it works."""
+        await with_retries(self._connected)
 
     async def run(self, argv: Sequence[str], *, input: bytes | None = None) -> Result:
-        return await retried(lambda: self._run(argv, input))
+        return await with_retries(lambda: self._run(argv, input))
 
     async def _run(self, argv: Sequence[str], input: bytes | None) -> Result:
         connection = await self._connected()
-        with self._converted():
+        with self._convert_errors():
             done = await connection.run(
                 shlex.join(argv),
                 input=input,
@@ -86,7 +87,7 @@ class SshTransport:
     @asynccontextmanager
     async def stream(self, argv: Sequence[str]) -> AsyncIterator[Stream]:
         connection = await self._connected()
-        with self._converted():
+        with self._convert_errors():
             process = await connection.create_process(
                 shlex.join(argv), stdin=asyncssh.DEVNULL, encoding=None
             )
@@ -104,7 +105,7 @@ class SshTransport:
         mode: int = 0o644,
         progress: Progress | None = None,
     ) -> None:
-        await retried(lambda: self._put(source, path, mode, progress))
+        await with_retries(lambda: self._put(source, path, mode, progress))
 
     async def _put(
         self, source: bytes | Path, path: str, mode: int, progress: Progress | None
@@ -112,56 +113,58 @@ class SshTransport:
         size = _size(source)
         connection = await self._connected()
         command = shlex.join(["sh", "-c", PUT, "sh", path, str(size), f"{mode:o}"])
-        with self._converted():
+        with self._convert_errors():
             async with connection.create_process(command, encoding=None) as process:
                 try:
                     done = 0
-                    for piece in _pieces(source):
-                        process.stdin.write(piece)
+                    for chunk in _read_source(source):
+                        process.stdin.write(chunk)
                         await process.stdin.drain()
-                        done += len(piece)
+                        done += len(chunk)
                         if progress is not None:
                             progress(done, size)
                     process.stdin.write_eof()
                 except (BrokenPipeError, asyncssh.BreakReceived):
-                    pass  # the command ended early, and says why below
+                    pass  # the command ended early; its stderr says why
                 stdout, stderr = await process.communicate()
                 result = _result(process, stdout, stderr)
-        result.checked(f"worker {self.worker}: writing {path}")
+        result.check(f"worker {self.worker}: writing {path}")
 
-    async def pour(
+    async def run_streaming(
         self, line: str, out: Callable[[bytes], None], error: Callable[[bytes], None]
     ) -> int:
-        """Run a shell's line, once; what it writes as it comes, and its exit code.
+        """Run a shell command once, passing on its output as it arrives; returns its exit code.
 
-        Cancelling interrupts it, as Ctrl-C would.
+        Cancellation interrupts it like Ctrl-C.
         """
-        connection = await retried(self._connected)
-        with self._converted():
+        connection = await with_retries(self._connected)
+        with self._convert_errors():
             process = await connection.create_process(line, stdin=asyncssh.DEVNULL, encoding=None)
             try:
-                await asyncio.gather(_each(process.stdout, out), _each(process.stderr, error))
+                await asyncio.gather(
+                    _read_chunks(process.stdout, out), _read_chunks(process.stderr, error)
+                )
                 await process.wait_closed()
                 return _result(process, b"", b"").exit_code
             finally:
                 if process.returncode is None:
-                    with suppress(OSError):  # it has gone meanwhile
+                    with suppress(OSError):  # it has exited meanwhile
                         process.send_signal("INT")
                 process.close()
 
     async def files(self) -> asyncssh.SFTPClient:
-        """A session for files, which ends with the connection at the latest."""
-        return await retried(self._files)
+        """Open an SFTP session, which ends with the connection at the latest."""
+        return await with_retries(self._files)
 
     async def _files(self) -> asyncssh.SFTPClient:
         connection = await self._connected()
-        with self._converted():
+        with self._convert_errors():
             try:
                 return await connection.start_sftp_client()
             except asyncssh.ChannelOpenError as error:
                 _require_open(connection)
                 raise RemoteFailed(
-                    "Worker offers no files",
+                    "No SFTP on worker",
                     f"worker {self.worker}: {error.reason}",
                     hint=(
                         "Its SSH server has no SFTP. Send files through a shell instead:\n"
@@ -170,20 +173,20 @@ class SshTransport:
                 ) from error
 
     async def dial(self, port: int) -> tuple[asyncssh.SSHReader[bytes], asyncssh.SSHWriter[bytes]]:
-        """A connection to a port of the worker's own loopback. Raises RemoteFailed if refused."""
-        return await retried(lambda: self._dial(port))
+        """Connect to a port on the worker's loopback. Raises RemoteFailed if refused."""
+        return await with_retries(lambda: self._dial(port))
 
     async def _dial(self, port: int) -> tuple[asyncssh.SSHReader[bytes], asyncssh.SSHWriter[bytes]]:
         connection = await self._connected()
-        with self._converted():
+        with self._convert_errors():
             try:
                 return await connection.open_connection("localhost", port)
             except asyncssh.ChannelOpenError as error:
                 _require_open(connection)
                 raise RemoteFailed(
-                    "Nothing answers there",
+                    "Nothing listens on the port",
                     f"worker {self.worker}, port {port}: {error.reason}",
-                    hint="See what listens on the worker, and whether the program runs:\n"
+                    hint="See what listens on the worker, and whether the program is running:\n"
                     "    tpuctl ssh -- ss -ltn",
                 ) from error
 
@@ -192,12 +195,12 @@ class SshTransport:
         if connection is not None:
             connection.close()
             await connection.wait_closed()
-        await self._leave()
+        await self._close_route()
 
-    async def _leave(self) -> None:
-        opened, self._opened = self._opened, None
-        if opened is not None:
-            await opened.close()
+    async def _close_route(self) -> None:
+        route, self._route = self._route, None
+        if route is not None:
+            await route.close()
 
     async def _connected(self) -> asyncssh.SSHClientConnection:
         async with self._connecting:
@@ -208,22 +211,22 @@ class SshTransport:
     async def _connect(self) -> asyncssh.SSHClientConnection:
         address = self.address
         where = f"worker {self.worker} at {address}"
-        await self._leave()  # what is left of the connection before
+        await self._close_route()  # left over from the previous connection
         try:
             keys = [asyncssh.import_public_key(line) for line in address.host_keys]
-            if address.way is not None:
-                self._opened = await address.way.open()
+            if address.route is not None:
+                self._route = await address.route.open()
             return await asyncssh.connect(
                 address.host,
                 address.port,
-                sock=self._opened.socket if self._opened is not None else None,
+                sock=self._route.socket if self._route is not None else None,
                 username=address.user,
                 client_keys=[str(self._key)],
                 known_hosts=(keys, [], []),
                 agent_path=None,
                 config=None,
                 preferred_auth="publickey",
-                compression_algs=None,  # bundles are compressed, logs are to be fast
+                compression_algs=None,  # bundles are already compressed, logs need low latency
                 connect_timeout=self._connect_seconds,
                 login_timeout=self._connect_seconds,
                 keepalive_interval=KEEPALIVE_SECONDS,
@@ -231,41 +234,41 @@ class SshTransport:
             )
         except asyncssh.KeyImportError as error:
             raise Conflict(
-                "Worker's host key cannot be read",
+                "Invalid worker host key",
                 f"{where}: {error}",
                 hint=(
-                    "What the cloud tells of the machine is broken. Have the node made anew:\n"
+                    "The host key that the cloud reports is invalid. Recreate the node:\n"
                     "    tpuctl down\n    tpuctl up"
                 ),
             ) from error
         except asyncssh.HostKeyNotVerifiable as error:
-            raise _other_host_key(where, address.remembered) from error
+            raise _host_key_mismatch(where, address.pinned_keys_file) from error
         except asyncssh.PermissionDenied as error:
             raise Unreachable(
-                "Worker refused the SSH key",
+                "SSH key rejected by worker",
                 f"{where}, user {address.user}, key {self._key}",
-                hint="Bring the node's keys up to date with\n    tpuctl up",
+                hint="Update the node's keys with\n    tpuctl up",
             ) from error
         except (asyncssh.Error, OSError) as error:
-            if self._opened is not None and self._opened.failure is not None:
-                raise self._opened.failure from error
+            if self._route is not None and self._route.failure is not None:
+                raise self._route.failure from error
             raise _unreachable(error)(
-                "Worker cannot be reached",
+                "Cannot reach worker",
                 f"{where}: {_reason(error)}",
                 hint="See whether the node is READY with\n    tpuctl status\n"
-                "Its network must let port 22 in from this machine's address.",
+                "Its network must allow port 22 from this machine's address.",
             ) from error
 
     @contextmanager
-    def _converted(self) -> Iterator[None]:
-        """Drops of the connection as Transient, naming the worker."""
+    def _convert_errors(self) -> Iterator[None]:
+        """Convert dropped connections to Transient, naming the worker."""
         try:
             yield
         except (asyncssh.Error, OSError) as error:
-            why = self._opened.failure if self._opened is not None else None
+            failure = self._route.failure if self._route is not None else None
             raise Transient(
                 "Connection to a worker dropped",
-                f"worker {self.worker} at {self.address}: {why or error}",
+                f"worker {self.worker} at {self.address}: {failure or error}",
                 hint="Repeat the command. Whether the machine still runs:\n    tpuctl status",
             ) from error
 
@@ -274,7 +277,7 @@ class _SshStream:
     def __init__(self, transport: SshTransport, process: asyncssh.SSHClientProcess[bytes]) -> None:
         self._transport = transport
         self._process = process
-        # Read from the start: a command that says much there would wait for ever otherwise.
+        # Read from the start, or a command with much stderr output would block.
         self._stderr = asyncio.ensure_future(process.stderr.read())
 
     def close(self) -> None:
@@ -283,14 +286,14 @@ class _SshStream:
 
     async def chunks(self) -> AsyncIterator[bytes]:
         while True:
-            with self._transport._converted():
-                piece = await self._process.stdout.read(CHUNK)
-            if not piece:
+            with self._transport._convert_errors():
+                chunk = await self._process.stdout.read(CHUNK)
+            if not chunk:
                 return
-            yield piece
+            yield chunk
 
     async def result(self) -> Result:
-        with self._transport._converted():
+        with self._transport._convert_errors():
             stderr = await self._stderr
             await self._process.wait_closed()
             if self._process.returncode is None:
@@ -298,32 +301,32 @@ class _SshStream:
             return _result(self._process, b"", stderr)
 
 
-def _other_host_key(where: str, remembered: Path | None) -> Conflict:
-    """Nothing was sent: the key is proven before anything else."""
-    said = "Another machine answers there, or somebody is in between: nothing was sent.\n"
-    if remembered is None:
+def _host_key_mismatch(where: str, pinned_keys_file: Path | None) -> Conflict:
+    """Nothing was sent: host keys are checked first."""
+    warning = "Another machine answers, or the connection is intercepted. Nothing was sent.\n"
+    if pinned_keys_file is None:
         hint = (
-            f"{said}Repeat the command: the machine's keys are asked of the cloud each time. "
-            "If it stays so, trust the machine no more and make it anew with\n"
+            f"{warning}Repeat the command: the keys are read from the cloud each time. "
+            "If this persists, do not trust the machine; recreate it:\n"
             "    tpuctl down\n    tpuctl up"
         )
     else:
         hint = (
-            f"{said}The key that it showed at first was kept. If you know why it has another now, "
-            f"forget that one with\n    rm {shlex.quote(str(remembered))}"
+            f"{warning}The key of the first connection was saved. If you know why it "
+            f"has changed, delete the saved key:\n    rm {shlex.quote(str(pinned_keys_file))}"
         )
-    return Conflict("Worker's host key is not the expected one", where, hint=hint)
+    return Conflict("Worker host key mismatch", where, hint=hint)
 
 
 def _require_open(connection: asyncssh.SSHClientConnection) -> None:
-    """What is refused by a connection that drops is told as the drop that it is."""
+    """Report a refusal on a dropped connection as the drop."""
     if connection.is_closed():
         raise asyncssh.ConnectionLost("the connection was lost")
 
 
-async def _each(reader: asyncssh.SSHReader[bytes], take: Callable[[bytes], None]) -> None:
-    while piece := await reader.read(CHUNK):
-        take(piece)
+async def _read_chunks(reader: asyncssh.SSHReader[bytes], sink: Callable[[bytes], None]) -> None:
+    while chunk := await reader.read(CHUNK):
+        sink(chunk)
 
 
 def _result(done: Any, stdout: Any, stderr: Any) -> Result:
@@ -337,56 +340,56 @@ def _size(source: bytes | Path) -> int:
     return len(source) if isinstance(source, bytes) else source.stat().st_size
 
 
-def _pieces(source: bytes | Path) -> Iterator[bytes]:
+def _read_source(source: bytes | Path) -> Iterator[bytes]:
     if isinstance(source, bytes):
         for start in range(0, len(source), CHUNK):
             yield source[start : start + CHUNK]
         return
     with source.open("rb") as file:
-        while piece := file.read(CHUNK):
-            yield piece
+        while chunk := file.read(CHUNK):
+            yield chunk
 
 
 def _unreachable(error: Exception) -> type[Unreachable]:
-    """What a connection that could not be made failed with: Transient where it had begun."""
+    """The error class for a failed connection: Transient if it dropped while connecting."""
     return Transient if isinstance(error, DROPS) else Unreachable
 
 
 def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error) or "no answer in time"
+    return getattr(error, "strerror", None) or str(error) or "timed out"
 
 
-async def ask_host_key(
-    host: str, port: int, way: IapWay | None = None, *, seconds: float = CONNECT_SECONDS
+async def fetch_host_key(
+    host: str, port: int, route: IapRoute | None = None, *, seconds: float = CONNECT_SECONDS
 ) -> str:
-    """The public host key that a server shows, as "ssh-ed25519 AAAA…", without proof."""
-    return await retried(lambda: _ask_host_key(host, port, way, seconds))
+    """The public host key that a server presents, as "ssh-ed25519 AAAA…", unverified."""
+    return await with_retries(lambda: _fetch_host_key(host, port, route, seconds))
 
 
-async def _ask_host_key(host: str, port: int, way: IapWay | None, seconds: float) -> str:
-    where = f"{host}:{port}" if way is None else str(way)
-    opened: Opened | None = None
+async def _fetch_host_key(host: str, port: int, route: IapRoute | None, seconds: float) -> str:
+    where = f"{host}:{port}" if route is None else str(route)
+    open_route: OpenRoute | None = None
     try:
         async with asyncio.timeout(seconds):
-            opened = await way.open() if way is not None else None
-            sock = opened.socket if opened is not None else None
+            open_route = await route.open() if route is not None else None
+            sock = open_route.socket if open_route is not None else None
             key = await asyncssh.get_server_host_key(host, port, sock=sock, config=None)
     except (asyncssh.Error, OSError) as error:
         raise _unreachable(error)(
-            "Worker cannot be reached",
+            "Cannot reach worker",
             f"{where}: {_reason(error)}",
-            hint="See whether the machine runs, then have firewall rules and keys put right:\n"
+            hint="See whether the machine is running, then repair firewall rules and keys:\n"
             "    tpuctl status\n"
             "    tpuctl up",
         ) from error
     finally:
-        if opened is not None:
-            await opened.close()
+        if open_route is not None:
+            await open_route.close()
     if key is None:
         raise Unreachable(
-            "Worker cannot be reached",
-            f"{where} shows no host key",
-            hint="See whether the machine runs, then have firewall rules and keys put right:\n"
+            "Cannot reach worker",
+            f"{where} presents no host key",
+            hint="See whether the machine is running, then repair firewall rules and keys:\n"
             "    tpuctl status\n"
             "    tpuctl up",
         )
@@ -394,37 +397,37 @@ async def _ask_host_key(host: str, port: int, way: IapWay | None, seconds: float
     return f"{kind} {text}"
 
 
-def program(
+def openssh_command(
     address: Address, key: Path, known_hosts: Path, line: str = "", proxy: Sequence[str] = ()
 ) -> list[str]:
-    """The command line of the `ssh` program for the same connection; writes `known_hosts`.
+    """The `ssh` command line for the same connection; writes `known_hosts`.
 
-    A line is the remote shell's; without one it opens a shell. `proxy` is the command whose input
-    and output lead to the server, where the address has a way of its own.
+    `line` is a command for the remote shell; without it, ssh opens a shell. `proxy` is the
+    ProxyCommand, for addresses with a route.
     """
     name = address.host if address.port == 22 else f"[{address.host}]:{address.port}"
     private_folder(known_hosts.parent)
     known_hosts.write_text("".join(f"{name} {line}\n" for line in address.host_keys), "utf-8")
     options = {
-        "IgnoreUnknown": "KnownHostsCommand",  # of OpenSSH before 8.5
+        "IgnoreUnknown": "KnownHostsCommand",  # before OpenSSH 8.5
         "IdentitiesOnly": "yes",
         "StrictHostKeyChecking": "yes",
-        # Quoted, as it may have spaces: it is a list, and knows tokens.
+        # Quoted and escaped: the option is a list of files, and expands % tokens.
         "UserKnownHostsFile": '"{}"'.format(str(known_hosts).replace("%", "%%")),
-        # No other keys than these, wherever the user's or the system's settings find some.
+        # Accept only these keys, whatever the user's or system's configuration says.
         "GlobalKnownHostsFile": "/dev/null",
         "KnownHostsCommand": "none",
         "VerifyHostKeyDNS": "no",
         "UpdateHostKeys": "no",
-        # Jobs are programs of anybody's: they get no hold of the user's other keys and screen.
+        # Jobs may run untrusted code: keep the user's agent and display out of reach.
         "ForwardAgent": "no",
         "ForwardX11": "no",
         "LogLevel": "ERROR",
     }
     if proxy:
         options["ProxyCommand"] = shlex.join(proxy).replace("%", "%%")
-    spelled = [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
+    arguments = [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
     target = f"{address.user}@{address.host}"
-    # What comes after -- is no option, whatever it begins with.
-    command = ["ssh", "-i", str(key), "-p", str(address.port), *spelled, "--", target]
+    # Nothing after -- is parsed as an option.
+    command = ["ssh", "-i", str(key), "-p", str(address.port), *arguments, "--", target]
     return [*command, line] if line else command

@@ -1,4 +1,4 @@
-"""What the rest needs of a connection to a worker."""
+"""The interface of a connection to a worker, and retries after drops."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from typing import Protocol, TypeVar
 from tpuctl.errors import RemoteFailed, Transient, Unreachable
 from tpuctl.polling import Backoff
 
-__all__ = ["Progress", "Result", "Stream", "Transport", "retried"]
+__all__ = ["Progress", "Result", "Stream", "Transport", "with_retries"]
 
 T = TypeVar("T")
-Progress = Callable[[int, int], None]  # bytes done, bytes in all
-RETRY = Backoff(first=0.1, most=5.0, factor=2.0)
+Progress = Callable[[int, int], None]  # bytes done, total bytes
+RETRY = Backoff(initial=0.1, maximum=5.0, multiplier=2.0)
 RETRY_SECONDS = 60.0
 
 
-async def retried(work: Callable[[], Awaitable[T]]) -> T:
-    """Await `work`, which must be safe to repeat, again after each dropped connection.
+async def with_retries(work: Callable[[], Awaitable[T]]) -> T:
+    """Await `work`, which must be idempotent, with retries after dropped connections.
 
-    Raises the last failure once RETRY_SECONDS have passed since the first drop. A worker that
-    could not be reached to begin with is not waited for.
+    Raises the last failure once RETRY_SECONDS have passed since the first drop. A worker that was
+    unreachable from the start is not retried.
     """
     delays = RETRY.delays()
     deadline: float | None = None
@@ -44,50 +44,50 @@ async def retried(work: Callable[[], Awaitable[T]]) -> T:
 
 @dataclass(frozen=True)
 class Result:
-    """How a command ended. `exit_code` is 128 + n when signal n ended it."""
+    """The result of a command. `exit_code` is 128 + n if signal n ended it."""
 
     exit_code: int
     stdout: bytes = b""
     stderr: bytes = b""
 
-    def checked(self, what: str) -> Result:
-        """This result, or RemoteFailed with what the command said, when it did not succeed."""
+    def check(self, subject: str) -> Result:
+        """Return this result; raises RemoteFailed with the command's output if it failed."""
         if self.exit_code == 0:
             return self
-        said = (self.stderr or self.stdout).decode(errors="replace").strip()
+        output = (self.stderr or self.stdout).decode(errors="replace").strip()
         raise RemoteFailed(
             "Command on a worker failed",
-            f"{what}: exit code {self.exit_code}: {said}",
-            hint="Try it there by hand:\n    tpuctl ssh",
+            f"{subject}: exit code {self.exit_code}: {output}",
+            hint="Try the command on the worker:\n    tpuctl ssh",
         )
 
 
 class Stream(Protocol):
-    """A running command whose output is read as it comes."""
+    """A running command whose output is streamed."""
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """Its stdout, in pieces of any size. Raises Transient when the connection drops."""
+        """Its stdout, in chunks of any size. Raises Transient if the connection drops."""
         ...
 
     async def result(self) -> Result:
-        """How it ended, with its stderr; call after the last chunk."""
+        """Its exit code and stderr; call after the last chunk."""
         ...
 
 
 class Transport(Protocol):
-    """Commands and files on one worker, over a connection made when needed and kept.
+    """Commands and files on one worker, over a connection that is opened on demand and kept.
 
-    Paths are relative to the user's home. Every method raises Unreachable when no connection can
-    be made and Transient (which is one) when it drops: a new call connects again. `run` and `put`
-    do so by themselves first, as `retried` does.
+    Paths are relative to the user's home. Every method raises Unreachable if it cannot connect, and
+    Transient (a subclass) if the connection drops: the next call reconnects. `run` and `put` retry
+    by themselves, as in `with_retries`.
     """
 
     @property
     def worker(self) -> int: ...
 
     async def run(self, argv: Sequence[str], *, input: bytes | None = None) -> Result:
-        """How a command ended that is safe to repeat: it may have run already, or run still, when
-        it is sent again because the connection dropped before its answer came.
+        """Run an idempotent command: after a dropped connection it is sent again, though it may
+        have run, or still be running.
         """
         ...
 
@@ -101,7 +101,7 @@ class Transport(Protocol):
         mode: int = 0o644,
         progress: Progress | None = None,
     ) -> None:
-        """Write a file, folders included: whole or not at all, even if the connection drops."""
+        """Write a file atomically, creating its folders."""
         ...
 
     async def close(self) -> None: ...

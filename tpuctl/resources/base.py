@@ -187,9 +187,9 @@ class StackResource(CloudKind):
         try:
             (existing,) = await wait_until(
                 probe,
-                what=f"{self.address} being created",
+                description=f"{self.address} being created",
                 seconds=ADOPT_SECONDS if seconds is None else seconds,
-                backoff=Backoff(first=0.1, most=5.0),
+                backoff=Backoff(initial=0.1, maximum=5.0),
                 clock=self.cloud.clock,
             )
         except TimedOut:
@@ -236,9 +236,9 @@ async def once_visible(
 
     (answer,) = await wait_until(
         probe,
-        what=f"{' or '.join(names)} becoming usable",
+        description=f"{' or '.join(names)} becoming usable",
         seconds=SETTLING,
-        backoff=Backoff(first=0.5, most=5.0, factor=1.25),
+        backoff=Backoff(initial=0.5, maximum=5.0, multiplier=1.25),
         clock=cloud.clock,
     )
     return answer
@@ -260,7 +260,7 @@ async def until_gone(
         return True if found is None or found.create_time != seen.create_time else None
 
     await wait_until(
-        probe, what=f"{what} being deleted", seconds=seconds, backoff=backoff, clock=clock
+        probe, description=f"{what} being deleted", seconds=seconds, backoff=backoff, clock=clock
     )
 
 

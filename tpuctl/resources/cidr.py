@@ -9,7 +9,7 @@ from typing import Any
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Conflict, Denied, Usage
 from tpuctl.model.stack import Stack
-from tpuctl.polling import all_ended
+from tpuctl.polling import gather_all
 
 __all__ = ["POOL", "free_range", "ranges_in_use"]
 
@@ -58,7 +58,7 @@ async def ranges_in_use(stack: Stack, cloud: Cloud, network: str) -> frozenset[s
     peerings, and routes that peered networks announce to the region. What may not be listed is
     left out: the API refuses a range that is taken after all.
     """
-    parts = await all_ended(
+    parts = await gather_all(
         part(stack, cloud, network) for part in (_subnetworks, _nodes, _set_aside, _peered)
     )
     return frozenset().union(*parts)

@@ -393,7 +393,7 @@ class Controller(StackResource):
         await self._done(operation)
 
     async def _done(self, operation: Any) -> None:
-        await compute_operation(self.cloud, operation, what=self.address, seconds=SECONDS)
+        await compute_operation(self.cloud, operation, subject=self.address, seconds=SECONDS)
 
     async def _until_running(self, report: Report) -> None:
         async def probe() -> bool | None:
@@ -416,9 +416,9 @@ class Controller(StackResource):
 
         await wait_until(
             probe,
-            what=f"controller {self.name} becoming RUNNING",
+            description=f"controller {self.name} becoming RUNNING",
             seconds=SECONDS,
-            backoff=Backoff(first=0.1, most=5.0, factor=1.15),
+            backoff=Backoff(initial=0.1, maximum=5.0, multiplier=1.15),
             clock=self.cloud.clock,
         )
 

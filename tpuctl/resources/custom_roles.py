@@ -141,9 +141,11 @@ class ProjectRole(StackResource):
 
         await wait_until(
             probe,
-            what=f"role {self.role} being usable",
+            description=f"role {self.role} being usable",
             seconds=SECONDS,
-            backoff=Backoff(first=0.05),  # as a rule the second look finds it: machines wait for it
+            backoff=Backoff(
+                initial=0.05
+            ),  # as a rule the second look finds it: machines wait for it
             clock=self.cloud.clock,
         )
 

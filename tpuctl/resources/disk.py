@@ -146,7 +146,7 @@ class DataDisk(StackResource):
             **self._where,
             disk_resource=self._desired(),
         )
-        await compute_operation(self.cloud, operation, what=self.address, seconds=SECONDS)
+        await compute_operation(self.cloud, operation, subject=self.address, seconds=SECONDS)
 
     async def _delete(self, report: Report) -> None:
         """Delete it as soon as nothing uses it: the machine that does may be going too."""
@@ -172,14 +172,14 @@ class DataDisk(StackResource):
                     return None
                 report("waiting until no machine uses it", None)
                 return None
-            await compute_operation(self.cloud, operation, what=self.address, seconds=SECONDS)
+            await compute_operation(self.cloud, operation, subject=self.address, seconds=SECONDS)
             return True
 
         await wait_until(
             probe,
-            what=f"disk {self.name} being let go by its machine",
+            description=f"disk {self.name} being let go by its machine",
             seconds=SECONDS,
-            backoff=Backoff(first=0.1, most=5.0, factor=1.15),
+            backoff=Backoff(initial=0.1, maximum=5.0, multiplier=1.15),
             clock=self.cloud.clock,
         )
 

@@ -110,7 +110,7 @@ class Services(StackResource):
         )
         report("enabling them", None)
         await long_operation(
-            self.cloud, "services", operation.operation, what=self.address, seconds=SECONDS
+            self.cloud, "services", operation.operation, subject=self.address, seconds=SECONDS
         )
 
     async def _until_usable(self, name: str) -> None:
@@ -140,7 +140,7 @@ class Services(StackResource):
 
         await wait_until(
             probe,
-            what=f"{name} being usable",
+            description=f"{name} being usable",
             seconds=SECONDS,
             backoff=Backoff(0.5, 10.0),
             clock=self.cloud.clock,

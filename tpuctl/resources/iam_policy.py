@@ -19,7 +19,7 @@ Binding = Mapping[str, Any]
 Pair = tuple[str, str]  # role and member
 
 TRIES = 20  # with the delays about three quarters of a minute
-RETRY = Backoff(first=0.1, most=3.0, factor=1.7)
+RETRY = Backoff(initial=0.1, maximum=3.0, multiplier=1.7)
 
 
 def held(bindings: Iterable[Binding]) -> frozenset[Pair]:

@@ -135,7 +135,7 @@ class Network(StackResource):
                 "auto_create_subnetworks": True,
             },
         )
-        await compute_operation(self.cloud, operation, what=self.address, seconds=SECONDS)
+        await compute_operation(self.cloud, operation, subject=self.address, seconds=SECONDS)
 
     async def _delete(self) -> None:
         try:
@@ -147,7 +147,7 @@ class Network(StackResource):
             )
         except NotFound:
             return
-        await compute_operation(self.cloud, operation, what=self.address, seconds=SECONDS)
+        await compute_operation(self.cloud, operation, subject=self.address, seconds=SECONDS)
 
 
 class Firewall(StackResource):
@@ -253,7 +253,7 @@ class Firewall(StackResource):
         await self._done(operation)
 
     async def _done(self, operation: Any) -> None:
-        await compute_operation(self.cloud, operation, what=self.address, seconds=SECONDS)
+        await compute_operation(self.cloud, operation, subject=self.address, seconds=SECONDS)
 
     async def _insert(self) -> Any:
         """A network just made may not be ready for rules: compute then asks to try again."""

@@ -29,7 +29,7 @@ CREATE_SECONDS = 1800.0
 DELETE_SECONDS = 900.0
 ON_ITS_WAY = ("CREATING", "STARTING", "RESTARTING", "REPAIRING", "REIMAGING")
 BEYOND_USE = ("PREEMPTED", "TERMINATED")
-POLL = Backoff(first=0.1, most=5.0, factor=1.15)  # late by at most 15 % of what was waited
+POLL = Backoff(initial=0.1, maximum=5.0, multiplier=1.15)  # late by at most 15 % of what was waited
 
 
 class NodeLife(StackResource):
@@ -101,7 +101,7 @@ class NodeLife(StackResource):
     async def until_done(self, operation: Any, seconds: float) -> None:
         """Wait for an operation as the client's methods return it."""
         await long_operation(
-            self.cloud, self.api, operation.operation, what=self.address, seconds=seconds
+            self.cloud, self.api, operation.operation, subject=self.address, seconds=seconds
         )
 
     async def until_ready(self, report: Report) -> None:
@@ -134,7 +134,7 @@ class NodeLife(StackResource):
 
         await wait_until(
             probe,
-            what=f"{self.noun} {self.name} becoming READY",
+            description=f"{self.noun} {self.name} becoming READY",
             seconds=CREATE_SECONDS,
             backoff=POLL,
             clock=self.cloud.clock,

@@ -91,4 +91,4 @@ class PrivateAccess(StackResource):
                 "private_ip_google_access": True
             },
         )
-        await compute_operation(self.cloud, operation, what=self.address, seconds=SECONDS)
+        await compute_operation(self.cloud, operation, subject=self.address, seconds=SECONDS)

@@ -146,7 +146,7 @@ class Project(StackResource):
                 self.cloud,
                 "projects",
                 operation.operation,
-                what=self.address,
+                subject=self.address,
                 seconds=SECONDS,
             )
 
@@ -164,7 +164,7 @@ class Project(StackResource):
         """A new project may be denied for a moment even to its creator."""
         return await wait_until(
             self.observe,
-            what=f"project {self.name} being visible",
+            description=f"project {self.name} being visible",
             seconds=SECONDS,
             clock=self.cloud.clock,
         )

@@ -19,13 +19,13 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, Denied, NotFound
 from tpuctl.model.names import RECORDS, record_name
 from tpuctl.model.stack import Stack
-from tpuctl.polling import Backoff, all_ended
+from tpuctl.polling import Backoff, gather_all
 
 __all__ = ["Contents", "Grant", "Record", "read_contents"]
 
 VERSION = 1
 TRIES = 12
-RETRY = Backoff(first=0.05, most=2.0, factor=1.7)
+RETRY = Backoff(initial=0.05, maximum=2.0, multiplier=1.7)
 
 
 class Grant(BaseModel):
@@ -126,7 +126,7 @@ class Record:
 
         found = await self.cloud.call("the list of every bucket", names)
         buckets = sorted(found | {self.stack.bucket})
-        return [one for each in await all_ended(map(remembered, buckets)) for one in each]
+        return [one for each in await gather_all(map(remembered, buckets)) for one in each]
 
     async def _others_in(self, store: ObjectStore) -> list[Contents | None]:
         async def one(name: str) -> list[Contents | None]:
@@ -140,7 +140,7 @@ class Record:
         except NotFound:
             return []
         names = [one.name for one in found if one.name != self.stack.names.record]
-        return [contents for each in await all_ended(map(one, names)) for contents in each]
+        return [contents for each in await gather_all(map(one, names)) for contents in each]
 
     async def update(self, change: Callable[[Contents], Contents]) -> Contents:
         """Write what `change` makes of the record, begun anew where there is none.

@@ -31,7 +31,7 @@ from tpuctl.model.inventory import Found
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
-from tpuctl.polling import Backoff, all_ended, wait_until
+from tpuctl.polling import Backoff, gather_all, wait_until
 from tpuctl.resources.base import (
     CHANGES,
     Query,
@@ -62,7 +62,7 @@ ENDED = ("FAILED", "SUSPENDED")  # can be deleted without force, since there are
 LONGEST = 30 * 86400.0  # of waiting for a request that says nothing of its own
 ACCEPT_SECONDS = 900.0
 DELETE_SECONDS = 900.0
-POLL = Backoff(first=0.1, most=10.0, factor=1.15)
+POLL = Backoff(initial=0.1, maximum=10.0, multiplier=1.15)
 SILENCE = 1800.0  # for so long the cloud need not answer while the request waits
 TOO_LATE = 4  # DEADLINE_EXCEEDED in google.rpc.Code
 
@@ -148,7 +148,7 @@ class QueuedNodes(StackResource):
         return frozenset(needed | prerequisites(self.stack))
 
     async def observe(self) -> Request | None:
-        queued, *found = await all_ended([self._get(), *(node.observe() for node in self.nodes)])
+        queued, *found = await gather_all([self._get(), *(node.observe() for node in self.nodes)])
         names = [node.name for node in self.nodes]
         nodes = {name: node for name, node in zip(names, found, strict=True) if node is not None}
         return Request(queued, nodes) if queued is not None or nodes else None
@@ -242,7 +242,7 @@ class QueuedNodes(StackResource):
             if change.is_work:
                 await node.apply(change, report)
 
-        await all_ended(update(node) for node in self.nodes)
+        await gather_all(update(node) for node in self.nodes)
 
     async def _create(self, report: Report) -> None:
         node = await self.nodes[0].body()
@@ -254,7 +254,7 @@ class QueuedNodes(StackResource):
                 ask, self.stack.service_account, self.cloud, lambda text: report(text, None)
             )
             await long_operation(
-                self.cloud, "tpu", operation, what=self.address, seconds=ACCEPT_SECONDS
+                self.cloud, "tpu", operation, subject=self.address, seconds=ACCEPT_SECONDS
             )
 
         try:
@@ -302,7 +302,7 @@ class QueuedNodes(StackResource):
         try:
             await wait_until(
                 probe,
-                what=f"queued resource {self.name} becoming ACTIVE",
+                description=f"queued resource {self.name} becoming ACTIVE",
                 seconds=LONGEST,
                 backoff=POLL,
                 clock=self.cloud.clock,
@@ -390,7 +390,7 @@ class QueuedNodes(StackResource):
                 raise
         else:
             await long_operation(
-                self.cloud, "tpu", operation.operation, what=self.address, seconds=DELETE_SECONDS
+                self.cloud, "tpu", operation.operation, subject=self.address, seconds=DELETE_SECONDS
             )
         await self._until_gone(seen)
 

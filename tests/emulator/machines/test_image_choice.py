@@ -11,7 +11,7 @@ import pytest
 from tests.support.prerequisites import hide_interpreters, other_interpreter
 from tpuctl.emulator.machines.images import ImageStore, NoImage
 from tpuctl.emulator.machines.interface import MachineError
-from tpuctl.interpreters import own
+from tpuctl.interpreters import current
 
 RUNTIME, TENSORFLOW = "tpu-vm-tf-2.15.1-pjrt", "2.15.1"
 NOWHERE = "3.99"
@@ -40,10 +40,10 @@ def make_store(tmp_path: Path, cache: Path) -> MakeStore:
 
 
 def test_our_own_python_is_taken_where_it_fits(make_store: MakeStore) -> None:
-    store = make_store({TENSORFLOW: f"{NOWHERE} {own().minor}"})
+    store = make_store({TENSORFLOW: f"{NOWHERE} {current().minor}"})
     assert store.choose(TENSORFLOW).tensorflow == TENSORFLOW
     assert store.choose(TENSORFLOW).note == ""
-    assert f"-py{own().minor}-" in store.path_of(TENSORFLOW).name
+    assert f"-py{current().minor}-" in store.path_of(TENSORFLOW).name
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_our_own_python_is_taken_where_it_fits(make_store: MakeStore) -> None:
 def test_without_a_python_the_nearest_tensorflow_stands_in(
     make_store: MakeStore, offered: list[str], wanted: str, nearest: str
 ) -> None:
-    store = make_store(dict.fromkeys(offered, own().minor) | {wanted: f"3.98 {NOWHERE}"})
+    store = make_store(dict.fromkeys(offered, current().minor) | {wanted: f"3.98 {NOWHERE}"})
     choice = store.choose(wanted)
     assert choice.tensorflow == nearest
     assert choice.note.startswith(f"TensorFlow {nearest} instead of {wanted}: no Python 3.98 or")
@@ -70,7 +70,7 @@ def test_where_nothing_fits_the_sentence_names_what_to_install(make_store: MakeS
     store = make_store({"2.15.1": "3.98", "2.18.0": f"3.98 {NOWHERE}"})
     with pytest.raises(NoImage, match=r"2\.18\.0 needs Python 3\.98 or 3\.99\.") as refused:
         store.choose("2.18.0")
-    assert f"This is Python {own().minor}" in str(refused.value)
+    assert f"This is Python {current().minor}" in str(refused.value)
     assert "uv python install 3.98" in refused.value.hint
 
 

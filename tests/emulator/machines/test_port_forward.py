@@ -15,7 +15,7 @@ import pytest
 
 from tpuctl.emulator.machines.port_forward import OwnNetwork
 from tpuctl.emulator.machines.processes import Init, View, reason_against_namespaces
-from tpuctl.interpreters import own
+from tpuctl.interpreters import current
 
 DIAL = """
 import socket, sys
@@ -92,7 +92,7 @@ async def running(init: Init, program: str, *words: str) -> AsyncIterator[Any]:
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as nothing, os.fdopen(reading, "rb") as output:
         files = (nothing.fileno(), writing, writing)
-        argv = [own().path, "-I", "-c", program, *words]
+        argv = [current().path, "-I", "-c", program, *words]
         started = await init.spawn(argv, env={"PATH": os.defpath}, cwd="/", files=files)
         os.close(writing)
         yield output

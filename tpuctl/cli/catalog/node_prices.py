@@ -266,7 +266,7 @@ def _not_included(zone: str) -> str:
     demand, spot = address_price().per_hour, address_price(spot=True).per_hour
     parts = [f"an external address of each worker ({money(demand)}/h, {money(spot)}/h on spot)"]
     kept = storage_price(region)
-    bucket = f" ({money(kept.amount)} a GB and month in {region})" if kept else ""
+    bucket = f" ({money(kept.amount)} per GB per month in {region})" if kept else ""
     parts.append(f"the bucket{bucket}")
     machine = machine_type(CONTROLLER)
     price = machine_price(machine, region) if machine is not None else None

@@ -112,7 +112,7 @@ def disk_prices(state: State, region: str, sort: str, limit: int | None) -> None
             [(str(row["region"]), *(_money(row[kind]) for kind in disk_types())) for row in rows],
             numbers=disk_types(),
         )
-        print(f"US dollars a GB and month, prices of {read}.")
+        print(f"US dollars per GB per month, prices of {read}.")
         if general:
             print(f"Of {', '.join(general)} one general figure is public, of us-central1.")
 
@@ -135,7 +135,7 @@ def storage_prices(state: State, region: str, sort: str, limit: int | None) -> N
                 "traffic_gb": traffic.amount if traffic else None,
             }
         )
-    columns = ["location", "a GB and month"]
+    columns = ["location", "per GB per month"]
     if region:
         rows.sort(key=lambda row: (row["traffic_gb"] is None, row["traffic_gb"], row["location"]))
         columns.append(f"a GB read from {region}")

@@ -129,17 +129,17 @@ def chosen(
 
 def capacities(text: str) -> tuple[Capacity, ...]:
     """The capacity that --capacity names, as it is charged; all for no text. Raises Usage."""
-    from tpuctl.catalog import CHARGED
+    from tpuctl.catalog import PRICED_CAPACITIES
     from tpuctl.errors import Usage
     from tpuctl.spelling import nearest
 
     if not text:
-        return CHARGED
+        return PRICED_CAPACITIES
     name = text.lower().replace("_", "-").replace(" ", "-")
     name = {"preemptible": "spot", "reserved": "on-demand"}.get(name, name)
-    found = tuple(one for one in CHARGED if one == name)
+    found = tuple(one for one in PRICED_CAPACITIES if one == name)
     if not found:
-        like = nearest(name, CHARGED, count=1) or ["on-demand, spot or flex-start"]
+        like = nearest(name, PRICED_CAPACITIES, count=1) or ["on-demand, spot or flex-start"]
         raise Usage(
             "Invalid value",
             f"--capacity cannot be {text}",

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tpuctl.emulator.machines.interface import MachineError
-from tpuctl.interpreters import own
+from tpuctl.interpreters import current
 
 __all__ = ["LimitedDisk"]
 
@@ -45,7 +45,7 @@ class LimitedDisk:
             "free": free,
         }
         process = await asyncio.create_subprocess_exec(
-            *(own().path, "-I", "-S", str(PROGRAM), str(pid), json.dumps(request)),
+            *(current().path, "-I", "-S", str(PROGRAM), str(pid), json.dumps(request)),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,

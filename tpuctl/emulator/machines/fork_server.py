@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
-from tpuctl.interpreters import own
+from tpuctl.interpreters import current
 
 __all__ = ["PROGRAM", "Child", "Nursery", "begin"]
 
@@ -42,7 +42,7 @@ class Child(Protocol):
 async def begin(control: socket.socket, *more: str) -> Child:
     """Run the program, with this socket and further arguments. Raises OSError."""
     return await asyncio.create_subprocess_exec(
-        *(own().path, "-I", "-S", str(PROGRAM), str(control.fileno()), *more),
+        *(current().path, "-I", "-S", str(PROGRAM), str(control.fileno()), *more),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         pass_fds=[control.fileno()],

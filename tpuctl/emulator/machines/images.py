@@ -20,7 +20,7 @@ from tpuctl.emulator.machines.fetching import Fetching, Moved
 from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.environments import exclusive, run_installer
 from tpuctl.files import private_folder
-from tpuctl.interpreters import Interpreter, find, install_hint, or_list, own
+from tpuctl.interpreters import Interpreter, current, find, install_hint, or_list
 
 __all__ = ["Choice", "ImageStore", "NoImage", "image_interpreter", "site_packages"]
 
@@ -110,7 +110,7 @@ class ImageStore:
         if nearest is None:
             every = {minor for lock in self.locks().values() for minor in _interpreters(lock)}
             raise NoImage(
-                f"TensorFlow {tensorflow} needs Python {needed}. This is Python {own().minor}, "
+                f"TensorFlow {tensorflow} needs Python {needed}. This is Python {current().minor}, "
                 f"which no TensorFlow here has wheels for, and no Python "
                 f"{or_list(sorted(every))} was found on PATH, in pyenv or in uv.",
                 install_hint(self.interpreters(tensorflow)[0]),
@@ -154,7 +154,7 @@ class ImageStore:
 
     def _interpreter(self, tensorflow: str | None) -> Interpreter | None:
         """The Python of the image: our own, that of an image already made, or one found."""
-        running = own()
+        running = current()
         if tensorflow is None:
             return running
         minors = self.interpreters(tensorflow)
@@ -282,7 +282,7 @@ async def _run(
                 progress,
                 lock=lock,
                 variables={"TMPDIR": scratch},
-                heard=fetching.on_line,
+                on_line=fetching.on_line,
             )
         finally:
             watching.cancel()

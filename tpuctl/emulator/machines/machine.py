@@ -30,7 +30,7 @@ from tpuctl.emulator.machines.ssh import Acceptor, allowed_keys, host_key
 from tpuctl.emulator.machines.superuser import COVERED, install_sudo, write_sudo_settings
 from tpuctl.emulator.machines.tpuctl_on_instance import interpreter_folders, write_program
 from tpuctl.emulator.machines.unreachable import Silence
-from tpuctl.interpreters import own
+from tpuctl.interpreters import current
 
 __all__ = ["STARTUP", "Machine"]
 
@@ -339,7 +339,7 @@ class Machine:
     def _view(self) -> View:
         folder, settings = self._folder, self._folder.settings
         readable = [folder.path, self._image.resolve()]
-        for path in {own().path, image_interpreter(self._image).path}:
+        for path in {current().path, image_interpreter(self._image).path}:
             # Not the whole prefix: of an interpreter in ~/.local that would be more than it needs.
             interpreter = Path(path).resolve()
             prefix = interpreter.parent.parent

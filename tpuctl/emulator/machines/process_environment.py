@@ -19,7 +19,7 @@ from tpuctl.emulator.machines.images import image_interpreter, site_packages
 from tpuctl.emulator.machines.interface import MachineError, MachineSpec
 from tpuctl.emulator.machines.processes import user_ids
 from tpuctl.emulator.machines.trust import CERTIFICATES, NO_FOLDERS, local_hosts
-from tpuctl.interpreters import own
+from tpuctl.interpreters import current
 
 __all__ = [
     "ROOT",
@@ -141,7 +141,7 @@ class Folder:
         content = f"import site; site.addsitedir({str(packages)!r})\n"
         if layer.exists() and layer.read_text("utf-8") == content:
             return
-        if interpreter.version == own().version:
+        if interpreter.version == current().version:
             venv.EnvBuilder(symlinks=True, clear=True).create(self.python)
         else:
             options = ("--symlinks", "--clear", "--without-pip")
@@ -240,7 +240,7 @@ def pip_configuration() -> tuple[str, dict[str, str]]:
         if name.startswith("PIP_") and name not in PIP_OWN
     }
     answer = subprocess.run(
-        [own().path, "-m", "pip", "--disable-pip-version-check", "config", "list"],
+        [current().path, "-m", "pip", "--disable-pip-version-check", "config", "list"],
         capture_output=True,
         text=True,
         check=False,
