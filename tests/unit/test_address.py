@@ -58,7 +58,7 @@ async def test_one_address_of_ipv4_is_let_in_and_no_other(
     answers: tuple[str, ...], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(address, "SECONDS", 60)
+    monkeypatch.setattr(address, "TIMEOUT_SECONDS", 60)
     with told(*answers) as services:
         monkeypatch.setattr(address, "SERVICES", services)
         assert await address.caller_address_range(GOOGLE) == expected
@@ -69,14 +69,14 @@ async def test_one_address_of_ipv4_is_let_in_and_no_other(
     [
         (("2001:4860:4860::8888",), "2001:4860:4860::8888"),
         (("192.168.1.2", "192.168.1.2"), "192.168.1.2"),
-        (("", ""), "no service told"),
+        (("", ""), "no public service reported"),
     ],
 )
 async def test_where_there_is_none_nothing_is_opened(
     answers: tuple[str, ...], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(address, "SECONDS", 60)
+    monkeypatch.setattr(address, "TIMEOUT_SECONDS", 60)
     with told(*answers) as services:
         monkeypatch.setattr(address, "SERVICES", services)
         with pytest.raises(Unreachable) as caught:

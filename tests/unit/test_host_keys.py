@@ -73,7 +73,7 @@ def expecting(impostor: Impostor) -> Address:
 
 async def test_a_transport_tells_it_nothing(impostor: Impostor, key: KeyPair) -> None:
     address = expecting(impostor)
-    with pytest.raises(Conflict, match="host key is not the expected one") as caught:
+    with pytest.raises(Conflict, match="host key mismatch") as caught:
         await SshTransport(3, address, key.path).run(["true"])
     told = caught.value.diagnostics[0]
     assert f"worker 3 at 127.0.0.1:{impostor.port}" in told.detail
@@ -86,7 +86,7 @@ async def test_a_transport_tells_it_nothing(impostor: Impostor, key: KeyPair) ->
 
 async def test_a_key_kept_at_first_sight_is_demanded(impostor: Impostor, key: KeyPair) -> None:
     kept = key.path.parent / "my keys" / "machine"
-    address = replace(expecting(impostor), remembered=kept)
+    address = replace(expecting(impostor), pinned_keys_file=kept)
     with pytest.raises(Conflict) as caught:
         await SshTransport(0, address, key.path).run(["true"])
     assert f"\n    rm '{kept}'" in caught.value.diagnostics[0].hint
