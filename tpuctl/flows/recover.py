@@ -49,7 +49,9 @@ __all__ = [
     "submission_of",
 ]
 
-RETRY_BACKOFF = Backoff(initial=5.0, maximum=300.0, multiplier=4.0)  # before another try of what is broken
+RETRY_BACKOFF = Backoff(
+    initial=5.0, maximum=300.0, multiplier=4.0
+)  # before another try of what is broken
 UNREACHABLE_SECONDS = GIVE_UP_SECONDS  # with machines that do not answer
 START_SECONDS = 120.0  # after which an attempt that was announced has begun, or never will
 NODE_POLL_SECONDS = 30.0  # between looks at a TPU node, whose end no machine tells
