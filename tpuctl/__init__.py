@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from tpuctl.version import __version__
 
 if TYPE_CHECKING:
-    from tpuctl.api import BlockingTpuctl, Down, Moment, StackStatus, Tpuctl, print_log
+    from tpuctl.api import BlockingTpuctl, Down, Snapshot, StackStatus, Tpuctl, print_log
     from tpuctl.errors import TpuctlError
 
 __all__ = [
     "BlockingTpuctl",
     "Down",
-    "Moment",
+    "Snapshot",
     "StackStatus",
     "Tpuctl",
     "TpuctlError",

@@ -174,7 +174,7 @@ async def test_who_may_not_tunnel_is_told_before_anything_is_made(
 def test_ranges_that_let_nobody_in_are_refused(project: Project, network: str, names: str) -> None:
     bench = project.stack("", f"network: {network}")
     with pytest.raises(InvalidStack) as caught:
-        bench.stack.stack.require_makeable()
+        bench.stack.stack.require_valid()
     assert names in str(caught.value)
     assert caught.value.diagnostics[0].hint
     assert "tpuctl.yaml:" in caught.value.diagnostics[0].where

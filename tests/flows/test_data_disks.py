@@ -11,7 +11,7 @@ from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Conflict, NoCapacity
 from tpuctl.flows.down import prepare_down
-from tpuctl.model.inventory import Found
+from tpuctl.model.inventory import InventoryItem
 from tpuctl.resources.address import Address
 from tpuctl.resources.bucket import Bucket
 from tpuctl.resources.disk import DataDisk
@@ -22,7 +22,7 @@ ANYWHERE = "bucket: {allow_egress: true}"
 
 
 async def disks(bench: Bench) -> list[tuple[str, str]]:
-    found = (await bench.again().status()).found
+    found = (await bench.again().status()).inventory
     return [(one.name, one.zone) for one in found if one.kind == "disk"]
 
 
@@ -95,17 +95,17 @@ async def test_what_an_abandoned_zone_has_goes_before_what_it_uses(project: Proj
     assert not everything & plan.after[node]
 
     await bench.stack.provision(moved)
-    left = {(one.kind, one.zone) for one in (await bench.again().status()).found if one.zone}
+    left = {(one.kind, one.zone) for one in (await bench.again().status()).inventory if one.zone}
     assert left == {("node", OTHER), ("controller", OTHER), ("disk", OTHER)}
 
 
 def test_what_a_region_has_serves_its_zones() -> None:
-    address = Found(Address, "a", "s", zone="europe-west4")
+    address = InventoryItem(Address, "a", "s", zone="europe-west4")
     assert address.serves("europe-west4-a") and address.serves("europe-west4-b")
     assert not address.serves("us-central1-a")
-    disk = Found(DataDisk, "d", "s", zone="europe-west4-a")
+    disk = InventoryItem(DataDisk, "d", "s", zone="europe-west4-a")
     assert disk.serves("europe-west4-a") and not disk.serves("europe-west4-b")
-    assert Found(Bucket, "b", "s").serves("us-central1-a")
+    assert InventoryItem(Bucket, "b", "s").serves("us-central1-a")
 
 
 async def test_a_disk_let_go_just_after_a_refusal_is_tried_once_more(

@@ -14,7 +14,7 @@ from tests.support.projects import Project
 from tpuctl.api import Tpuctl
 from tpuctl.errors import InvalidStack
 from tpuctl.flows.forward import PortMapping
-from tpuctl.model.copy_path import copying
+from tpuctl.model.copy_path import parse_copy
 from tpuctl.model.events import CommandOutput, Event, LogChunk
 from tpuctl.model.stack import read_stack
 
@@ -114,7 +114,7 @@ async def test_jobs_and_machines_are_reached(
     assert (await again.ssh_command(0))[0] == "ssh"
     assert [one.exit_code for one in await again.run_on_workers("echo reached")] == [0]
     assert any(isinstance(one, CommandOutput) and one.data == b"reached\n" for one in events)
-    await again.copy(copying([str(script), "0:"], all_workers=False))
+    await again.copy(parse_copy([str(script), "0:"], all_workers=False))
     async with again.forward_ports([PortMapping(22)]):
         pass
     assert (await again.down(delete_bucket=True)).leaks == ()

@@ -13,7 +13,7 @@ from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Conflict, Denied, NoCapacity, QuotaExceeded
 from tpuctl.flows.inventory import list_resources
 from tpuctl.model.events import Event, Note, StepStarted
-from tpuctl.model.inventory import Found
+from tpuctl.model.inventory import InventoryItem
 
 TYPE = "v5litepod-8"
 FIRST, NEIGHBOR, FAR = "us-west4-a", "us-west4-b", "europe-west4-b"
@@ -44,7 +44,9 @@ def make(tmp_path: Path, local_cloud: LocalCloud, events: list[Event]) -> MakeZo
 
 async def zonal(stack: Tpuctl) -> dict[str, str]:
     """Everything of the stack that is in some zone, by kind and zone."""
-    found: list[Found] = await list_resources(stack.cloud, "local-project", stack=stack.stack.name)
+    found: list[InventoryItem] = await list_resources(
+        stack.cloud, "local-project", stack=stack.stack.name
+    )
     return {f"{one.kind} {one.zone}": one.state for one in found if one.zone}
 
 

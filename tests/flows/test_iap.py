@@ -18,7 +18,7 @@ from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, Unreachable
 from tpuctl.flows import workers
 from tpuctl.flows.forward import PortMapping
-from tpuctl.model.copy_path import copying
+from tpuctl.model.copy_path import parse_copy
 from tpuctl.model.events import CommandOutput, Event, LogChunk, PortForwarded, Warned
 
 TALKING = """
@@ -79,8 +79,8 @@ async def test_everything_goes_through_tunnels(
     assert {name.strip()[-4:] for name in names} == {b"-w-0", b"-w-1", b"-w-2", b"-w-3"}
     sent = tmp_path / "sent"
     sent.write_bytes(os.urandom(1_000_000))
-    await slice_.copy(copying([str(sent), "2:there"], all_workers=False))
-    await slice_.copy(copying(["2:there", str(tmp_path / "back")], all_workers=False))
+    await slice_.copy(parse_copy([str(sent), "2:there"], all_workers=False))
+    await slice_.copy(parse_copy(["2:there", str(tmp_path / "back")], all_workers=False))
     assert (tmp_path / "back").read_bytes() == sent.read_bytes()
 
     # The ssh program, whose way is a program of ours.

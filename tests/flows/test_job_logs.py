@@ -26,7 +26,7 @@ from tpuctl.flows.submit import submit
 from tpuctl.jobs import launch
 from tpuctl.model.events import Emit, Event, LogChunk, ignore
 from tpuctl.model.job import JobRecord
-from tpuctl.model.log_range import LogPart
+from tpuctl.model.log_range import LogRange
 from tpuctl.remote.transport import Transport
 
 MakeStack = Callable[..., Tpuctl]
@@ -85,7 +85,7 @@ async def on_machine(transport: Transport, *argv: str) -> bytes:
 
 
 async def shown(
-    part: LogPart, record: JobRecord, store: ObjectStore, transports: Mapping[int, Transport]
+    part: LogRange, record: JobRecord, store: ObjectStore, transports: Mapping[int, Transport]
 ) -> bytes:
     data = b""
 
@@ -162,16 +162,16 @@ async def check_parts(
     lines = log.splitlines(keepends=True)
     later = log.removeprefix(burst(0))
     parts = {
-        "all": (LogPart(), log),
-        "last lines": (LogPart(lines=3), b"".join(lines[-3:])),
-        "some freed": (LogPart(lines=BURST + 5), b"".join(lines[-BURST - 5 :])),
-        "since": (LogPart(since=between), later),
-        "since, last lines": (LogPart(since=between, lines=BURST + 5), later),
+        "all": (LogRange(), log),
+        "last lines": (LogRange(lines=3), b"".join(lines[-3:])),
+        "some freed": (LogRange(lines=BURST + 5), b"".join(lines[-BURST - 5 :])),
+        "since": (LogRange(since=between), later),
+        "since, last lines": (LogRange(since=between, lines=BURST + 5), later),
         "since, lines that match": (
-            LogPart(since=between, pattern=re.compile("line 1234 ")),
+            LogRange(since=between, pattern=re.compile("line 1234 ")),
             b"".join(line for line in later.splitlines(keepends=True) if b"line 1234 " in line),
         ),
-        "from a byte": (LogPart(first - 10_000), log[first - 10_000 :]),
+        "from a byte": (LogRange(first - 10_000), log[first - 10_000 :]),
     }
     for name, (part, expected) in parts.items():
         assert await shown(part, record, store, transports) == expected, name
@@ -271,7 +271,7 @@ async def test_all_workers_with_their_names_and_only_lines_that_match(
         if isinstance(event, LogChunk):
             output += event.data
 
-    async def followed(emit: Emit, part: LogPart) -> int:
+    async def followed(emit: Emit, part: LogRange) -> int:
         begins = await start_offsets(part, record, record.workers, store, transports)
         with filter_lines(emit, record.workers, part) as emit_lines:
             return await follow(
@@ -283,7 +283,7 @@ async def test_all_workers_with_their_names_and_only_lines_that_match(
                 shown_workers=record.workers,
             )
 
-    following = asyncio.ensure_future(followed(emit, LogPart()))
+    following = asyncio.ensure_future(followed(emit, LogRange()))
     # A line that has no end yet is shown nevertheless.
     waiting = [b"[worker %d] waiting" % one for one in record.workers]
     await async_until(lambda: all(one in output for one in waiting), "their waiting")
@@ -300,7 +300,7 @@ async def test_all_workers_with_their_names_and_only_lines_that_match(
         assert output.count(b"[worker %d] begin %d\n" % (worker, worker)) == 1
         assert output.count(b"[worker %d] last %d\n" % (worker, worker)) == 1
     output = b""
-    part = LogPart(lines=15, pattern=re.compile(r"^step 19[5-9] "))
+    part = LogRange(lines=15, pattern=re.compile(r"^step 19[5-9] "))
     assert await asyncio.wait_for(followed(emit, part), 120) == 0
     found = sorted(output.split(b"\r\n"))
     assert found == sorted(

@@ -16,7 +16,7 @@ from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Denied, NotFound, Usage
 from tpuctl.model.events import Warned
-from tpuctl.model.inventory import left_behind
+from tpuctl.model.inventory import find_orphaned
 
 
 async def delete_node(bench: Bench, client: str = "tpu_v1") -> None:
@@ -45,7 +45,7 @@ async def left(bench: Bench) -> dict[str, str]:
     everything = await bench.again().orphans()
     name = bench.stack.stack.name
     return {
-        one.found.address: one.why for one in left_behind(everything) if one.found.stack == name
+        one.item.address: one.why for one in find_orphaned(everything) if one.item.stack == name
     }
 
 

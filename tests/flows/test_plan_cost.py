@@ -99,7 +99,7 @@ async def test_up_tells_it_before_it_asks_and_after_it_is_done(project: Project)
     question = "The local cloud is free. On Google this stack costs $8.81/h, prices of mid-2026."
     assert f"{question} Continue?" in " ".join(told.split())
     assert "charged on Google" in out
-    assert (await bench.stack.status()).found == ()
+    assert (await bench.stack.status()).inventory == ()
 
 
 def test_a_plan_fits_a_narrow_terminal(project: Project) -> None:

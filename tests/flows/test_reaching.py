@@ -312,6 +312,6 @@ async def test_a_job_is_explained_from_the_bucket_once_its_machines_are_gone(
         assert gone.failure.name == alive.failure.name
         assert "no such data: gs://x/y" in gone.lines[-1]
         fault = remote_control.add_fault(local_cloud, "deny", method="*ListNodes*", times=1)
-    assert gone.is_unasked
+    assert gone.is_unqueried
     remote_control.remove_fault(local_cloud, fault["id"])
     await stack.down(delete_bucket=True)

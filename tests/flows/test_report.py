@@ -58,7 +58,7 @@ async def test_a_run_is_told_when_its_machines_are_gone(
     found = await stack.report(record)
 
     assert [one.name for one in found.curves] == ["loss", "tokens_per_second"]
-    assert found.curves[0].shown == [(step, 8 / step) for step in range(1, 101)]
+    assert found.curves[0].all_points == [(step, 8 / step) for step in range(1, 101)]
     (attempt,) = found.attempts
     assert attempt.ended is not None and attempt.started <= attempt.ended
     price = stack.stack.price

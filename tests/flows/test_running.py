@@ -57,7 +57,7 @@ def read_until(process: subprocess.Popen[str], wanted: str) -> str:
 
 def left_of(stack: Tpuctl) -> list[str]:
     """Addresses of all that exists of a stack and costs money, but for its bucket."""
-    found = asyncio.run(Tpuctl(stack.stack_file, cloud="local").status()).found
+    found = asyncio.run(Tpuctl(stack.stack_file, cloud="local").status()).inventory
     return [one.address for one in found if one.is_billable and one.kind != "bucket"]
 
 
@@ -179,7 +179,7 @@ async def test_an_up_that_fails_half_way_is_taken_away(
     code, out, told = await asyncio.to_thread(bench.type, "run", "--up", "--down", "--yes", job)
     assert (code, out) == (75, ""), told
     assert told.index("error: ") < told.index("delete account/"), "first what went wrong"
-    kinds = {one.kind for one in (await bench.again().status()).found}
+    kinds = {one.kind for one in (await bench.again().status()).inventory}
     assert kinds == {"bucket"}
 
 
@@ -205,7 +205,7 @@ async def test_an_interrupted_up_is_taken_away(project: Project, null_cloud: Loc
     code, told = await asyncio.to_thread(interrupt)
     assert code == 143, told
     assert "error: Interrupted" in told
-    kinds = {one.kind for one in (await bench.again().status()).found}
+    kinds = {one.kind for one in (await bench.again().status()).inventory}
     assert kinds == {"bucket"}
 
 
@@ -227,7 +227,7 @@ async def test_what_is_refused_beforehand_touches_nothing(project: Project) -> N
     bench, job = on(project)
     done, _, told = await asyncio.to_thread(bench.type, "run", "--up", "--down", job)
     assert (done, "Not confirmed" in told) == (2, True)
-    assert (await bench.again().status()).found == ()
+    assert (await bench.again().status()).inventory == ()
 
 
 async def test_programs_do_the_same(make_stack: MakeStack) -> None:
@@ -238,7 +238,7 @@ async def test_programs_do_the_same(make_stack: MakeStack) -> None:
         broken = folder / "broken.py"
         broken.write_text("if\n")
         await stack.run(broken, up=True, down=True)
-    assert (await stack.status()).found == (), "nothing was begun"
+    assert (await stack.status()).inventory == (), "nothing was begun"
     assert await stack.run(job, up=True, down=True) == 3
-    assert [one.kind for one in (await stack.status()).found] == ["bucket"]
+    assert [one.kind for one in (await stack.status()).inventory] == ["bucket"]
     await stack.down(delete_bucket=True)

@@ -214,7 +214,7 @@ async def test_a_secret_that_is_missing_stops_up_before_it_begins(
     assert (code, out) == (1, ""), told
     assert "error: No such secret" in told
     assert f"gcloud secrets create token --project={project.id}" in told
-    assert (await bench.again().status()).found == ()
+    assert (await bench.again().status()).inventory == ()
 
 
 async def test_who_may_not_let_anybody_in_is_told_beforehand(

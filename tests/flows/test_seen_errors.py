@@ -89,7 +89,7 @@ async def test_a_refusal(
     assert used
     assert isinstance(met, getattr(errors, seen["error"]))
     assert met.exit_code == seen["exit_code"]
-    known, [told] = table().named(seen["known"]), met.diagnostics
+    known, [told] = table().by_name(seen["known"]), met.diagnostics
     assert told.summary == known.summary
     assert known.why in told.detail
     if "text" in seen["fault"]:
@@ -167,7 +167,7 @@ async def test_a_line_of_a_log(stopped: Bench, seen: dict[str, Any]) -> None:
     failure = (await stack.explain(await stack.job(record.id))).failure
     assert failure is not None
     assert (failure.kind, failure.name) == (seen["fault"], seen["known"])
-    assert failure.cause == table().named(seen["known"]).why
+    assert failure.cause == table().by_name(seen["known"]).why
     assert failure.detail == seen["text"]
     assert f"    {seen['command']}" in failure.hint.splitlines()
 

@@ -20,7 +20,7 @@ from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Denied
 from tpuctl.flows.down import measure_bucket
 from tpuctl.model.charges import charges_of
-from tpuctl.model.inventory import Found
+from tpuctl.model.inventory import InventoryItem
 
 # In US dollars an hour, published: v3-8 in europe-west4-a 8.80 and on spot 2.244, n1-standard-1
 # 0.052292; an address 0.005 and on spot 0.0025; pd-standard 0.044 per GB per month of 730 hours.
@@ -31,12 +31,12 @@ def by_kind(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {one["kind"]: one for one in data["resources"]}
 
 
-def hours_later(found: tuple[Found, ...], hours: float) -> dict[str, tuple[Any, Any]]:
+def hours_later(found: tuple[InventoryItem, ...], hours: float) -> dict[str, tuple[Any, Any]]:
     """By kind, the price an hour and the cost so far as seen so many hours after creation."""
     (created,) = {one.created for one in found if one.kind == "node"}
     assert created is not None
     charges = charges_of(found, created + timedelta(hours=hours))
-    return {one.found.kind: (one.per_hour, one.so_far) for one in charges}
+    return {one.item.kind: (one.per_hour, one.so_far) for one in charges}
 
 
 async def test_a_stack_with_everything(project: Project) -> None:
@@ -45,16 +45,16 @@ async def test_a_stack_with_everything(project: Project) -> None:
     )
     await bench.provision()
     found = await bench.again().status()
-    assert {one.kind for one in found.found} == {"node", "controller", "disk", "bucket"}
-    assert all(one.stack == bench.stack.stack.name for one in found.found)
-    for one in found.found:
+    assert {one.kind for one in found.inventory} == {"node", "controller", "disk", "bucket"}
+    assert all(one.stack == bench.stack.stack.name for one in found.inventory)
+    for one in found.inventory:
         assert one.created is not None
         assert abs(datetime.now(UTC) - one.created) < timedelta(minutes=5)
-    costs = hours_later(found.found, 3)
+    costs = hours_later(found.inventory, 3)
     assert costs["node"] == (pytest.approx(8.805), pytest.approx(3 * 8.805))
     assert costs["controller"][0] == pytest.approx(0.057292)
     assert costs["bucket"] == (None, None)
-    sizes = sorted(one.size_gb for one in found.found if one.kind == "disk")
+    sizes = sorted(one.size_gb for one in found.inventory if one.kind == "disk")
     assert sizes == [50, 100]
     assert found.advice == ()
 
@@ -98,7 +98,7 @@ async def test_a_spot_node_that_was_taken_away_costs_nothing_now(
 ) -> None:
     bench = project.stack("capacity: spot")
     await bench.provision()
-    costs = hours_later((await bench.stack.status()).found, 1)
+    costs = hours_later((await bench.stack.status()).inventory, 1)
     assert costs["node"][0] == pytest.approx(2.244 + 0.0025)
     await bench.preempt(null_cloud)
     data = bench.answer("status")["data"]
@@ -138,7 +138,7 @@ async def test_a_request_that_waits(project: Project, null_cloud: LocalCloud) ->
         async def is_waiting() -> bool:
             found = []
             with suppress(Denied):  # while the project is being made
-                found = (await bench.again().status()).found
+                found = (await bench.again().status()).inventory
             return "WAITING_FOR_RESOURCES" in [one.state for one in found if one.kind == "queued"]
 
         await async_until(is_waiting, "the request waiting")
@@ -176,7 +176,7 @@ async def test_a_request_that_failed_holds_quota(project: Project, null_cloud: L
 
     async def with_failure() -> Any:
         found = await bench.again().status()
-        return found if found.found[0].state == "FAILED" else None
+        return found if found.inventory[0].state == "FAILED" else None
 
     found = await async_until(with_failure, "the request having failed")
     remote_control.remove_fault(null_cloud, fault["id"])
@@ -190,8 +190,8 @@ async def test_nodes_of_a_spot_request_are_priced_as_spot(project: Project) -> N
     bench = project.stack("queue: {nodes: 2}, capacity: spot")
     await bench.provision()
     found = await bench.stack.status()
-    assert {one.kind for one in found.found} == {"node", "queued", "bucket"}
-    nodes = [one for one in found.charges if one.found.kind == "node"]
+    assert {one.kind for one in found.inventory} == {"node", "queued", "bucket"}
+    nodes = [one for one in found.charges if one.item.kind == "node"]
     assert [one.per_hour for one in nodes] == [pytest.approx(2.2465)] * 2
 
 
@@ -199,7 +199,7 @@ async def test_a_node_of_api_v1_and_half_of_its_pair(project: Project) -> None:
     bench = project.stack("kind: node, data_disks: [{size_gb: 10}]")
     await bench.provision()
     found = await bench.stack.status()
-    assert {one.kind for one in found.found} == {"tpu", "controller", "disk", "bucket"}
+    assert {one.kind for one in found.inventory} == {"tpu", "controller", "disk", "bucket"}
     assert found.advice == ()
     (node,) = found.nodes
     assert node.endpoints
@@ -234,17 +234,17 @@ async def test_from_an_empty_laptop(project: Project, tmp_path: Path) -> None:
     code, out, _ = bench.type("down", "--yes", *names, folder=empty)
     assert code == 0, out
     assert (await bench.stack.status()).nodes == ()
-    assert {one.kind for one in (await bench.again().status()).found} == {"bucket"}
+    assert {one.kind for one in (await bench.again().status()).inventory} == {"bucket"}
     code, out, _ = bench.type("status", *names, folder=empty)
     assert "Nothing of it runs" in out
     code, out, _ = bench.type("down", "--yes", "--delete-bucket", *names, folder=empty)
     assert code == 0
-    assert (await bench.again().status()).found == ()
+    assert (await bench.again().status()).inventory == ()
 
 
 async def test_a_stack_that_nobody_made(project: Project, tmp_path: Path) -> None:
     bench = project.stack()
-    assert (await bench.stack.status()).found == (), "`up` makes the project, too"
+    assert (await bench.stack.status()).inventory == (), "`up` makes the project, too"
     await bench.provision()
     names = ("--stack", "mistyped", "--project")
     code, out, told = bench.type("status", *names, project.id, folder=tmp_path)

@@ -17,7 +17,7 @@ from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Denied, NotFound
 from tpuctl.flows.inventory import list_resources
 from tpuctl.flows.up import ensure_watchdogs, prepare_machines, require_bucket_access
-from tpuctl.model.inventory import Kind
+from tpuctl.model.inventory import ResourceKind
 from tpuctl.remote.transport import Transport
 
 MakeStack = Callable[..., Tpuctl]
@@ -107,7 +107,7 @@ async def test_a_controller_takes_its_node_with_it(make_stack: MakeStack) -> Non
 
 
 async def left(stack: Tpuctl) -> list[Any]:
-    def of(kind: type[Kind]) -> bool:
+    def of(kind: type[ResourceKind]) -> bool:
         return kind.kind in ("tpu", "controller")
 
     return [

@@ -27,7 +27,7 @@ def test_budgets(text: str, amount: float, hours: float | None, told: str) -> No
     assert found is not None
     assert (found.sum, found.hours) == (amount, hours)
     assert str(found) == told.replace("a hour", "an hour")
-    again = parse_budget(found.typed)
+    again = parse_budget(found.expression)
     assert again is not None
     assert (again.sum, again.hours) == (amount, hours), "what is told can be typed"
 

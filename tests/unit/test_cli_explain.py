@@ -14,7 +14,7 @@ from google.rpc import error_details_pb2, status_pb2
 from tpuctl.cli.main import run
 from tpuctl.cloud.classification import classify
 from tpuctl.cloud.errors import from_status
-from tpuctl.model.known_errors import facts_of
+from tpuctl.model.known_errors import extract_facts
 
 STOCKOUT = 'There is no more capacity in the zone "europe-west4-a"; you can try in another zone'
 
@@ -108,4 +108,4 @@ def test_a_permission_that_lacks_is_told_with_a_role_that_has_it() -> None:
     ],
 )
 def test_the_project_is_read_off_without_what_follows(text: str, project: str) -> None:
-    assert facts_of(text)["project"] == project
+    assert extract_facts(text)["project"] == project

@@ -11,7 +11,7 @@ import pytest
 from tpuctl.cli.main import run
 from tpuctl.errors import Usage
 from tpuctl.flows.interactive_follow import resume_flags
-from tpuctl.model.log_range import LogPart, moment, pattern
+from tpuctl.model.log_range import LogRange, compile_pattern, parse_timestamp
 
 NOW = datetime(2026, 3, 2, 12, 30, tzinfo=UTC)
 
@@ -60,38 +60,38 @@ def test_what_makes_no_sense_is_refused_by_name(
     ],
 )
 def test_moments(text: str, expected: timedelta) -> None:
-    assert moment(text, NOW) == NOW - expected
+    assert parse_timestamp(text, NOW) == NOW - expected
 
 
 def test_a_time_of_day_is_the_last_one_of_the_local_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     here = NOW.astimezone()
-    assert moment(f"{here:%H:%M:%S}", NOW) == NOW
+    assert parse_timestamp(f"{here:%H:%M:%S}", NOW) == NOW
     later = here + timedelta(minutes=5)
-    assert moment(f"{later:%H:%M}", NOW) == NOW - timedelta(days=1) + timedelta(minutes=5)
-    assert moment(f"{here:%Y-%m-%d %H:%M}", NOW) == NOW
+    assert parse_timestamp(f"{later:%H:%M}", NOW) == NOW - timedelta(days=1) + timedelta(minutes=5)
+    assert parse_timestamp(f"{here:%Y-%m-%d %H:%M}", NOW) == NOW
     east = NOW.astimezone(timezone(timedelta(hours=9)))
-    assert moment(east.isoformat(), NOW) == NOW
+    assert parse_timestamp(east.isoformat(), NOW) == NOW
 
 
 def test_a_length_beyond_all_time_is_no_moment() -> None:
     with pytest.raises(Usage):
-        moment("99999999999d", NOW)
+        parse_timestamp("99999999999d", NOW)
 
 
 @pytest.mark.parametrize(
     ("part", "shown", "all_workers", "flags"),
     [
         (None, None, False, []),
-        (LogPart(), 70, False, ["--offset", "70"]),
-        (LogPart(50), None, False, ["--offset", "50"]),
-        (LogPart(lines=5), None, False, ["--tail", "5"]),
-        (LogPart(lines=5), 70, False, ["--offset", "70"]),
-        (LogPart(lines=5), 70, True, ["--all-workers", "--tail", "5"]),
-        (LogPart(since=NOW), None, False, ["--since", "2026-03-02T12:30:00+00:00"]),
-        (LogPart(pattern=pattern("a b")), 70, False, ["--offset", "70", "--grep", "a b"]),
+        (LogRange(), 70, False, ["--offset", "70"]),
+        (LogRange(50), None, False, ["--offset", "50"]),
+        (LogRange(lines=5), None, False, ["--tail", "5"]),
+        (LogRange(lines=5), 70, False, ["--offset", "70"]),
+        (LogRange(lines=5), 70, True, ["--all-workers", "--tail", "5"]),
+        (LogRange(since=NOW), None, False, ["--since", "2026-03-02T12:30:00+00:00"]),
+        (LogRange(pattern=compile_pattern("a b")), 70, False, ["--offset", "70", "--grep", "a b"]),
     ],
 )
 def test_how_to_go_on_is_told(
-    part: LogPart | None, shown: int | None, all_workers: bool, flags: list[str]
+    part: LogRange | None, shown: int | None, all_workers: bool, flags: list[str]
 ) -> None:
     assert shlex.split(resume_flags(part, shown, all_workers=all_workers)) == flags

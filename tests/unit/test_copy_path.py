@@ -5,37 +5,39 @@ from __future__ import annotations
 import pytest
 
 from tpuctl.errors import Usage
-from tpuctl.model.copy_path import Copying, Place, copying, place, worker_number
+from tpuctl.model.copy_path import CopyPath, CopyRequest, parse_copy, parse_path, parse_worker
 
 
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("data.txt", Place("data.txt")),
-        ("0:data.txt", Place("data.txt", True, 0)),
-        ("12:", Place("", True, 12)),
-        ("worker-3:/tmp/x", Place("/tmp/x", True, 3)),
-        ("worker3:x", Place("x", True, 3)),
-        (":x", Place("x", True, None)),
-        ("0:~/x", Place("x", True, 0)),
-        ("0:~", Place("", True, 0)),
-        ("0:a:b", Place("a:b", True, 0)),
-        ("./0:x", Place("./0:x")),
-        ("a/0:x", Place("a/0:x")),
-        ("host:x", Place("host:x")),
-        ("C:\\x", Place("C:\\x")),
-        ("-1:x", Place("-1:x")),
+        ("data.txt", CopyPath("data.txt")),
+        ("0:data.txt", CopyPath("data.txt", True, 0)),
+        ("12:", CopyPath("", True, 12)),
+        ("worker-3:/tmp/x", CopyPath("/tmp/x", True, 3)),
+        ("worker3:x", CopyPath("x", True, 3)),
+        (":x", CopyPath("x", True, None)),
+        ("0:~/x", CopyPath("x", True, 0)),
+        ("0:~", CopyPath("", True, 0)),
+        ("0:a:b", CopyPath("a:b", True, 0)),
+        ("./0:x", CopyPath("./0:x")),
+        ("a/0:x", CopyPath("a/0:x")),
+        ("host:x", CopyPath("host:x")),
+        ("C:\\x", CopyPath("C:\\x")),
+        ("-1:x", CopyPath("-1:x")),
     ],
 )
-def test_what_is_here_and_what_is_there(text: str, found: Place) -> None:
-    assert place(text) == found
+def test_what_is_here_and_what_is_there(text: str, found: CopyPath) -> None:
+    assert parse_path(text) == found
 
 
 def test_both_ways() -> None:
-    assert copying(["a", "b", "1:c"], all_workers=False) == Copying(("a", "b"), "c", True, 1)
-    assert copying(["1:a", "1:b", "c"], all_workers=False) == Copying(("a", "b"), "c", False, 1)
-    assert copying(["a", ":"], all_workers=True) == Copying(("a",), "", True, None)
-    assert copying([":a", "b"], all_workers=True) == Copying(("a",), "b", False, None)
+    assert parse_copy(["a", "b", "1:c"], all_workers=False) == CopyRequest(("a", "b"), "c", True, 1)
+    assert parse_copy(["1:a", "1:b", "c"], all_workers=False) == CopyRequest(
+        ("a", "b"), "c", False, 1
+    )
+    assert parse_copy(["a", ":"], all_workers=True) == CopyRequest(("a",), "", True, None)
+    assert parse_copy([":a", "b"], all_workers=True) == CopyRequest(("a",), "b", False, None)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +56,7 @@ def test_both_ways() -> None:
 )
 def test_what_is_not_clear_is_refused(paths: list[str], all_workers: bool, says: str) -> None:
     with pytest.raises(Usage) as refused:
-        copying(paths, all_workers=all_workers)
+        parse_copy(paths, all_workers=all_workers)
     assert says in refused.value.diagnostics[0].detail
 
 
@@ -63,4 +65,4 @@ def test_what_is_not_clear_is_refused(paths: list[str], all_workers: bool, says:
     [("0", 0), ("17", 17), ("worker-2", 2), ("worker2", 2), ("x", None), ("-1", None), ("", None)],
 )
 def test_names_of_workers(text: str, number: int | None) -> None:
-    assert worker_number(text) == number
+    assert parse_worker(text) == number

@@ -13,7 +13,7 @@ import pytest
 from tests.support.ssh_server import FileServer, serving_files
 from tpuctl.errors import NotFound, RemoteFailed, TpuctlError, Unreachable, Usage
 from tpuctl.flows.cp import CopyResult, copy
-from tpuctl.model.copy_path import copying
+from tpuctl.model.copy_path import parse_copy
 from tpuctl.model.events import Event, StepFinished, StepProgress, Warned
 from tpuctl.remote.ssh import SshTransport
 
@@ -53,7 +53,7 @@ class Bench:
 
     async def copy(self, *paths: str, recursive: bool = False) -> list[CopyResult]:
         everywhere = any(one.startswith(":") for one in paths)
-        wanted = copying(paths, all_workers=everywhere)
+        wanted = parse_copy(paths, all_workers=everywhere)
         return await copy(
             wanted,
             self.transports if everywhere else {0: self.transports[0]},

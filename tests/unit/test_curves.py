@@ -29,10 +29,10 @@ def test_numbers_over_steps_are_found_among_other_lines() -> None:
         b"{not json}\n\xff\xfe\n[1, 2]\n",
         line(loss=9.0),  # at no step
         line(step=2, loss=4.25, tokens_per_second=110.5),
-    ).found()
+    ).nonempty()
     assert [one.name for one in found] == ["loss", "tokens_per_second"]
-    assert found[0].shown == [(1, 4.5), (2, 4.25)]
-    assert found[1].shown == [(1, 100.0), (2, 110.5)]
+    assert found[0].all_points == [(1, 4.5), (2, 4.25)]
+    assert found[1].all_points == [(1, 100.0), (2, 110.5)]
 
 
 def test_the_same_however_the_log_is_cut() -> None:
@@ -47,7 +47,7 @@ def test_the_same_however_the_log_is_cut() -> None:
     cut.end()
     found = cut.of("loss")
     assert whole is not None and found is not None
-    assert found.shown == whole.shown
+    assert found.all_points == whole.all_points
 
 
 def test_steps_done_again_after_a_preemption_count_once() -> None:
@@ -55,9 +55,9 @@ def test_steps_done_again_after_a_preemption_count_once() -> None:
     again = [line(step=number, loss=20 - number) for number in range(5, 10)]
     found = curves_of(*first, *again).of("loss")
     assert found is not None
-    assert [step for step, _ in found.shown] == list(range(1, 10))
-    assert dict(found.shown)[4] == 6
-    assert dict(found.shown)[5] == 15
+    assert [step for step, _ in found.all_points] == list(range(1, 10))
+    assert dict(found.all_points)[4] == 6
+    assert dict(found.all_points)[5] == 15
 
 
 def test_what_is_no_number_is_counted_and_left_out() -> None:
@@ -65,16 +65,16 @@ def test_what_is_no_number_is_counted_and_left_out() -> None:
         line(step=1, loss=3.0), b'{"step": 2, "loss": NaN}\n', b'{"step": 3, "loss": Infinity}\n'
     ).of("loss")
     assert found is not None
-    assert (found.shown, found.unfinite) == ([(1, 3.0)], 2)
+    assert (found.all_points, found.non_finite) == ([(1, 3.0)], 2)
 
 
 def test_a_long_run_is_kept_small_with_its_last_value() -> None:
     found = curves_of(*(line(step=number, loss=number) for number in range(100_001))).of("loss")
     assert found is not None
-    assert len(found.shown) < 5_000
-    assert found.shown[0] == (0, 0)
-    assert found.shown[-1] == (100_000, 100_000)
-    steps = [step for step, _ in found.shown]
+    assert len(found.all_points) < 5_000
+    assert found.all_points[0] == (0, 0)
+    assert found.all_points[-1] == (100_000, 100_000)
+    steps = [step for step, _ in found.all_points]
     assert steps == sorted(set(steps))
 
 
@@ -86,7 +86,7 @@ def test_endless_lines_take_no_memory() -> None:
     curves.feed(b"\n" + line(step=1, loss=2))
     curves.end()
     found = curves.of("loss")
-    assert found is not None and found.shown == [(1, 2)]
+    assert found is not None and found.all_points == [(1, 2)]
 
 
 @pytest.mark.parametrize("width", [20, 80, 200])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tpuctl.model.failures import Failure, Machines, classify
 from tpuctl.model.job import WorkerRecord
 from tpuctl.model.known_errors import table
-from tpuctl.model.log_tail_signatures import last_words
+from tpuctl.model.log_tail_signatures import error_lines
 
 NOON = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)
 READY = Machines()
@@ -319,14 +319,14 @@ def test_the_scripts_failure_on_one_worker_goes_before_what_broke_around_it() ->
         (Machines(state="REPAIRING"), "infrastructure", "maintenance"),
         (Machines(health="UNHEALTHY_MAINTENANCE"), "infrastructure", "maintenance"),
         (Machines(), "infrastructure", "worker-gone"),
-        (Machines(state="", is_another=True, is_spot=True), "preemption", "replaced"),
-        (Machines(state="", is_another=True), "ended", "deleted"),
+        (Machines(state="", is_replaced=True, is_spot=True), "preemption", "replaced"),
+        (Machines(state="", is_replaced=True), "ended", "deleted"),
         (Machines(state="", is_spot=True), "ended", "deleted"),
         (Machines(state="DELETING", is_spot=True), "ended", "deleted"),
         (Machines(state="", limit="limits.max_cost, $5"), "ended", "limit"),
         (Machines(state="SUSPENDED", limit="tpu.queue.run_for, 4h"), "ended", "limit"),
         (Machines(state="STOPPED"), "ended", "node-stopped"),
-        (Machines(state="PREEMPTED", is_spot=True, was_taken_down=True), "ended", "down"),
+        (Machines(state="PREEMPTED", is_spot=True, was_deleted_by_down=True), "ended", "down"),
     ],
 )
 def test_machines_that_are_gone_are_told_by_what_the_cloud_says(
@@ -393,5 +393,5 @@ def test_success_is_no_failure() -> None:
 
 @given(st.binary(max_size=2000))
 def test_any_log_can_be_read(log: bytes) -> None:
-    assert all(line.strip() for line in last_words(log))
+    assert all(line.strip() for line in error_lines(log))
     assert weighed(log).kind in ("failure", "infrastructure")

@@ -19,7 +19,7 @@ from tpuctl.cli.app import command_line
 from tpuctl.cli.arguments import hoist
 from tpuctl.cli.commands import COMMANDS
 from tpuctl.cli.state import State
-from tpuctl.model.known_errors import Known, table
+from tpuctl.model.known_errors import KnownError, table
 
 # Those without a hint, by module and summary, and why each has none.
 WITHOUT = {
@@ -142,14 +142,16 @@ def test_the_table_is_whole() -> None:
         assert_whole(one)
 
 
-def assert_whole(one: Known) -> None:
+def assert_whole(one: KnownError) -> None:
     what = one.name or one.summary
     assert one.summary and one.summary[0].isupper() and one.summary[-1] != ".", what
     assert one.why.endswith("."), what
-    assert one.mending, what
+    assert one.hint_template, what
     assert COMMAND.search(one.hint({})) or "https://" in one.hint({}), what
     assert not re.search(r"[{}]|\[\[|\]\]", re.sub(r"\{\w+: \w+\}", "", one.hint({}))), what
-    assert all(len(line) <= 80 for line in one.mending.split("\n") if line[:4] != "    "), what
+    assert all(len(line) <= 80 for line in one.hint_template.split("\n") if line[:4] != "    "), (
+        what
+    )
     if one.name:
         assert one.kind in table().kinds, what
         assert one.match or one.lines, what

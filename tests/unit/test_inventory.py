@@ -8,7 +8,7 @@ import pytest
 
 from tpuctl.model.advice import advice_on
 from tpuctl.model.charges import Charge, charge_of, charges_of, hourly, is_charged, so_far
-from tpuctl.model.inventory import Found, left_behind, stack_of_description, with_requests
+from tpuctl.model.inventory import InventoryItem, find_orphaned, stack_of_description, with_requests
 from tpuctl.model.names import ownership, stack_of_account
 from tpuctl.resources.composition import kind_of
 
@@ -16,7 +16,9 @@ NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 A, B = "europe-west4-a", "europe-west4-b"
 
 
-def found(kind: str, state: str = "", zone: str = A, hours: float = 2.0, **more: object) -> Found:
+def found(
+    kind: str, state: str = "", zone: str = A, hours: float = 2.0, **more: object
+) -> InventoryItem:
     details = {"node": "v3-8", "tpu": "v3-8", "queued": "v3-8", "controller": "n1-standard-1"}
     details |= {"disk": "pd-standard", "bucket": "europe-west4"}
     fields: dict[str, object] = {
@@ -28,7 +30,7 @@ def found(kind: str, state: str = "", zone: str = A, hours: float = 2.0, **more:
         "detail": details.get(kind, ""),
         "created": NOW - timedelta(hours=hours),
     }
-    return Found(**(fields | more))  # type: ignore[arg-type]
+    return InventoryItem(**(fields | more))  # type: ignore[arg-type]
 
 
 NODE = found("node", "READY")
@@ -73,8 +75,8 @@ ACCOUNT = found("account")
         ([found("address", "RESERVED", "europe-west4")], {"bert-address": "no machine"}),
     ],
 )
-def test_what_is_left_behind(everything: list[Found], left: dict[str, str]) -> None:
-    told = {one.found.name: one.why for one in left_behind(everything)}
+def test_what_is_left_behind(everything: list[InventoryItem], left: dict[str, str]) -> None:
+    told = {one.item.name: one.why for one in find_orphaned(everything)}
     assert told.keys() == left.keys()
     for name, why in left.items():
         assert why in told[name]
@@ -83,7 +85,7 @@ def test_what_is_left_behind(everything: list[Found], left: dict[str, str]) -> N
 def test_stacks_are_judged_apart() -> None:
     """The node of one stack is no reason to keep the disk of another."""
     other = found("disk", "READY", stack="gpt", name="gpt-data-0")
-    assert [one.found for one in left_behind([NODE, other, ACCOUNT])] == [other]
+    assert [one.item for one in find_orphaned([NODE, other, ACCOUNT])] == [other]
 
 
 def test_the_owner_by_description_and_by_account() -> None:
@@ -113,14 +115,14 @@ def test_the_owner_by_description_and_by_account() -> None:
         ([NODE, found("disk", "READY", B)], f"disk/{B}/bert-disk", "up"),
     ],
 )
-def test_what_to_do_next(everything: list[Found], told: str, command: str) -> None:
+def test_what_to_do_next(everything: list[InventoryItem], told: str, command: str) -> None:
     (advice,) = advice_on(everything)
     assert told in advice.text
     assert advice.command == command
 
 
 @pytest.mark.parametrize("everything", [[NODE, BUCKET], [TPU, CONTROLLER, DISK]])
-def test_what_is_well_needs_no_advice(everything: list[Found]) -> None:
+def test_what_is_well_needs_no_advice(everything: list[InventoryItem]) -> None:
     assert advice_on(everything) == ()
 
 
@@ -141,7 +143,7 @@ def test_what_is_well_needs_no_advice(everything: list[Found]) -> None:
         (found("address", "IN_USE", "europe-west4"), 0.005),
     ],
 )
-def test_age_times_price(one: Found, per_hour: float) -> None:
+def test_age_times_price(one: InventoryItem, per_hour: float) -> None:
     charge = charge_of(one, NOW)
     assert charge.hours == pytest.approx(2)
     assert charge.per_hour == pytest.approx(per_hour)
@@ -158,7 +160,7 @@ def test_age_times_price(one: Found, per_hour: float) -> None:
         found("controller", "TERMINATED"),
     ],
 )
-def test_what_has_ended_costs_nothing_now_and_nobody_knows_what_it_did(one: Found) -> None:
+def test_what_has_ended_costs_nothing_now_and_nobody_knows_what_it_did(one: InventoryItem) -> None:
     charge = charge_of(one, NOW)
     assert (charge.per_hour, charge.so_far) == (0, None)
     assert one.state in charge.note
@@ -185,7 +187,7 @@ def test_a_disk_is_charged_whatever_its_machine_does() -> None:
         found("disk", "READY", detail="pd-future"),
     ],
 )
-def test_what_nobody_published_is_unknown(one: Found) -> None:
+def test_what_nobody_published_is_unknown(one: InventoryItem) -> None:
     charge = charge_of(one, NOW)
     assert (charge.per_hour, charge.so_far) == (None, None)
     assert is_charged(one)
@@ -198,7 +200,7 @@ def test_a_bucket_has_a_rate_alone() -> None:
 
 
 def test_sums_say_whether_they_are_whole() -> None:
-    def sums(*everything: Found) -> tuple[tuple[float, bool], tuple[float, bool]]:
+    def sums(*everything: InventoryItem) -> tuple[tuple[float, bool], tuple[float, bool]]:
         charges: tuple[Charge, ...] = charges_of(everything, NOW)
         return hourly(charges), so_far(charges)
 

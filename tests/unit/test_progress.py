@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tpuctl.model.explanation import telling_lines
+from tpuctl.model.explanation import relevant_lines
 from tpuctl.model.job import JobRecord, JobStatus, WorkerRecord
 from tpuctl.model.progress import Progress, progress_of
-from tpuctl.model.snapshot import JobNow
+from tpuctl.model.snapshot import JobSnapshot
 from tpuctl.view.job_progress import job_facts, job_now_data, job_sentence
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -52,7 +52,7 @@ def test_what_is_no_number_is_told_as_such() -> None:
     }
 
 
-def job(**changes: Any) -> JobNow:
+def job(**changes: Any) -> JobSnapshot:
     record = JobRecord(
         id="20260102-030405-quartz",
         stack="bert",
@@ -79,7 +79,7 @@ def job(**changes: Any) -> JobNow:
         "progress": Progress(1200, 2.31314, 45210.4),
         "logged": NOW - timedelta(seconds=3),
     }
-    return JobNow(record, workers=workers, **{**known, **changes})
+    return JobSnapshot(record, workers=workers, **{**known, **changes})
 
 
 def test_a_running_job_in_words() -> None:
@@ -110,10 +110,14 @@ def test_a_job_for_programs() -> None:
 
 def test_the_lines_that_tell() -> None:
     log = b"\n".join(b"line %d" % number for number in range(100)) + b"\n\n"
-    assert telling_lines(log, "line 50") == tuple(f"line {number}" for number in range(44, 54))
-    assert telling_lines(log, "  line 99 ")[-1] == "line 99"
-    assert telling_lines(log, "nowhere") == tuple(f"line {number}" for number in range(91, 100))
-    assert telling_lines(b"", "x") == ()
-    assert telling_lines(b"\x1b[31mred\x1b[0m \x1b]0;title\x07end\x00\n", "red end") == ("red end",)
-    assert telling_lines(b"bar 1%\rbar 2%\r\nError: bad \xff\n", "Error: bad")[-1].startswith("Err")
-    assert max(map(len, telling_lines(b"x" * 10_000, ""))) <= 400
+    assert relevant_lines(log, "line 50") == tuple(f"line {number}" for number in range(44, 54))
+    assert relevant_lines(log, "  line 99 ")[-1] == "line 99"
+    assert relevant_lines(log, "nowhere") == tuple(f"line {number}" for number in range(91, 100))
+    assert relevant_lines(b"", "x") == ()
+    assert relevant_lines(b"\x1b[31mred\x1b[0m \x1b]0;title\x07end\x00\n", "red end") == (
+        "red end",
+    )
+    assert relevant_lines(b"bar 1%\rbar 2%\r\nError: bad \xff\n", "Error: bad")[-1].startswith(
+        "Err"
+    )
+    assert max(map(len, relevant_lines(b"x" * 10_000, ""))) <= 400

@@ -9,7 +9,7 @@ import pytest
 from tests.support.places import REGION, ZONE
 from tpuctl.catalog import accelerator_types, quota_limits
 from tpuctl.flows.quota import adds_nodes, name_words
-from tpuctl.model.inventory import Found
+from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.model.quota import QuotaLine, QuotaReport, Region, compute_lines, tpu_lines
 from tpuctl.model.stack import Stack, load_stack
@@ -38,17 +38,19 @@ def plan(**changes: Action) -> Plan:
     )
 
 
-def node(stack: str = "", zone: str = ZONE, **more: object) -> Found:
+def node(stack: str = "", zone: str = ZONE, **more: object) -> InventoryItem:
     fields: dict[str, object] = {
         "of": TpuNode,
         "name": f"{stack or 'x'}-tpu",
         "detail": "v3-8",
         "state": "READY",
     }
-    return Found(**(fields | {"stack": stack, "zone": zone} | more))  # type: ignore[arg-type]
+    return InventoryItem(**(fields | {"stack": stack, "zone": zone} | more))  # type: ignore[arg-type]
 
 
-def lines(stack: Stack, what: Plan, found: list[Found], **limits: float | None) -> list[QuotaLine]:
+def lines(
+    stack: Stack, what: Plan, found: list[InventoryItem], **limits: float | None
+) -> list[QuotaLine]:
     ids = {"zone": (IN_ZONE, ZONE), "region": (IN_REGION, REGION)}
     return list(
         tpu_lines(

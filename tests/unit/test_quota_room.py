@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tests.support.places import REGION
 from tpuctl.catalog import accelerator_type
-from tpuctl.model.inventory import Found
+from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.quota import Region
 from tpuctl.model.quota_room import Room, rooms_of
 from tpuctl.resources.tpu_node import TpuNode
@@ -18,7 +18,7 @@ DEMAND, SPOT = "TPUV3sPerProjectPer{}ForTPUAPI", "TPUV3sPreemptiblePerProjectPer
 
 def rooms(
     allowed: Mapping[tuple[str, str], float | None],
-    *found: Found,
+    *found: InventoryItem,
     name: str = "v3-8",
     addresses: tuple[float, float] | None = None,
 ) -> dict[tuple[str, str], Room]:
@@ -29,9 +29,11 @@ def rooms(
     return {(one.zone, one.capacity): one for one in told}
 
 
-def node(zone: str, name: str = "v3-8", capacity: str = "on-demand", count: int = 1) -> Found:
+def node(
+    zone: str, name: str = "v3-8", capacity: str = "on-demand", count: int = 1
+) -> InventoryItem:
     kind = QueuedNodes if count > 1 else TpuNode
-    return Found(kind, "n", "", zone, "READY", name, capacity=capacity, count=count)  # type: ignore[arg-type]
+    return InventoryItem(kind, "n", "", zone, "READY", name, capacity=capacity, count=count)  # type: ignore[arg-type]
 
 
 def test_what_is_left_of_a_zone() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import tpuctl.resources
 from tpuctl.flows.permissions import VIEW, required_permissions
-from tpuctl.model.inventory import GROUPS, Found, Kind
+from tpuctl.model.inventory import GROUPS, InventoryItem, ResourceKind
 from tpuctl.model.plan import Action
 from tpuctl.resources.base import CloudKind, Query, StackResource
 from tpuctl.resources.composition import KINDS
@@ -67,7 +67,7 @@ def drawn_graph() -> str:
 
 def _is_own(kind: type[CloudKind], name: str) -> bool:
     """Whether it says that itself, instead of what stands for all kinds."""
-    base = next(one for one in (Kind, CloudKind) if name in vars(one))
+    base = next(one for one in (ResourceKind, CloudKind) if name in vars(one))
     return getattr(kind, name).__func__ is not vars(base)[name].__func__
 
 
@@ -123,7 +123,7 @@ def test_a_kind_that_is_listed_does_not_say_why_it_is_not() -> None:
         unlisted = "nobody asks"
 
         @classmethod
-        def list_all(cls, query: Query) -> Iterator[Found]:
+        def list_all(cls, query: Query) -> Iterator[InventoryItem]:
             return iter(())
 
     assert "list_all or unlisted" in unsaid(Listed)

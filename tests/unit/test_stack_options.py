@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tpuctl.errors import InvalidStack, Usage
-from tpuctl.model.duration import seconds_of, shown
-from tpuctl.model.stack import Stack, bare_stack, load_stack
+from tpuctl.model.duration import format_duration, seconds_of
+from tpuctl.model.stack import Stack, load_stack, minimal_stack
 
 
 def load(folder: Path, text: str) -> Stack:
@@ -178,13 +178,13 @@ def test_own_labels_come_with_the_stacks(tmp_path: Path) -> None:
 
 
 def test_a_bare_stack_has_the_names_of_a_whole_one(tmp_path: Path) -> None:
-    whole, bare = load(tmp_path, "tpu: {type: v3-8}"), bare_stack("bert", "my-project")
+    whole, bare = load(tmp_path, "tpu: {type: v3-8}"), minimal_stack("bert", "my-project")
     assert bare.names == whole.names
     assert bare.bucket == whole.bucket
     with pytest.raises(Usage, match="--stack"):
-        bare_stack("No", "my-project")
+        minimal_stack("No", "my-project")
     with pytest.raises(Usage, match="--project"):
-        bare_stack("bert", "x")
+        minimal_stack("bert", "x")
 
 
 @pytest.mark.parametrize(
@@ -199,4 +199,4 @@ def test_durations(text: str, seconds: float) -> None:
     [(0.4, "0 s"), (59, "59 s"), (60, "1 min"), (3660, "1 h 1 min"), (187200, "2 d 4 h")],
 )
 def test_durations_are_shown_in_two_units(seconds: float, text: str) -> None:
-    assert shown(seconds) == text
+    assert format_duration(seconds) == text

@@ -24,7 +24,7 @@ from tpuctl.flows.zones import (
     widest_error,
     zones_to_try,
 )
-from tpuctl.model.inventory import Found
+from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.model.stack import Stack, load_stack
 from tpuctl.resources.disk import DataDisk
@@ -49,16 +49,16 @@ def load(folder: Path, tpu: str) -> Stack:
     return load_stack(path)
 
 
-def node(zone: str, state: str = "READY") -> Found:
-    return Found(TpuNode, "bert-tpu", "bert", zone, state)
+def node(zone: str, state: str = "READY") -> InventoryItem:
+    return InventoryItem(TpuNode, "bert-tpu", "bert", zone, state)
 
 
-def request(zone: str, state: str) -> Found:
-    return Found(QueuedNodes, "bert-queue", "bert", zone, state)
+def request(zone: str, state: str) -> InventoryItem:
+    return InventoryItem(QueuedNodes, "bert-queue", "bert", zone, state)
 
 
-def disk(zone: str, name: str = "bert-data-0") -> Found:
-    return Found(DataDisk, name, "bert", zone, "READY")
+def disk(zone: str, name: str = "bert-data-0") -> InventoryItem:
+    return InventoryItem(DataDisk, name, "bert", zone, "READY")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def disk(zone: str, name: str = "bert-data-0") -> Found:
         ([request("us-east5-b", "WAITING_FOR_RESOURCES")], A),
     ],
 )
-def test_the_home_zone(stack: Stack, found: list[Found], expected: str) -> None:
+def test_the_home_zone(stack: Stack, found: list[InventoryItem], expected: str) -> None:
     assert home_zone(stack, found) == expected
     assert home_zone(stack, found[::-1]) == expected
 
@@ -101,7 +101,7 @@ def test_the_home_zone(stack: Stack, found: list[Found], expected: str) -> None:
     ],
 )
 def test_what_is_used_in_a_zone_that_is_not_named_is_not_taken_away(
-    stack: Stack, there: Found
+    stack: Stack, there: InventoryItem
 ) -> None:
     with pytest.raises(Conflict, match=there.address):
         home_zone(stack, [there])

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from tpuctl.api.blocking import BlockingTpuctl, print_log
 from tpuctl.api.interface import Tpuctl
-from tpuctl.model.snapshot import Moment, StackStatus
+from tpuctl.model.snapshot import Snapshot, StackStatus
 from tpuctl.model.status import Down
 
-__all__ = ["BlockingTpuctl", "Down", "Moment", "StackStatus", "Tpuctl", "print_log"]
+__all__ = ["BlockingTpuctl", "Down", "Snapshot", "StackStatus", "Tpuctl", "print_log"]

@@ -29,7 +29,7 @@ async def diagnose(tpuctl: Tpuctl, report: Callable[[Finding], None]) -> tuple[D
     """
     from tpuctl.cloud.clients import Cloud
     from tpuctl.flows.doctor import Check, ProjectChecks, machine_finding, run_checks
-    from tpuctl.model.stack import bare_stack
+    from tpuctl.model.stack import minimal_stack
 
     stack, file = _stack_file(tpuctl)
     has_file = file.state is CheckState.OK
@@ -48,7 +48,7 @@ async def diagnose(tpuctl: Tpuctl, report: Callable[[Finding], None]) -> tuple[D
         checks.append(Check(LOCAL, check_local_cloud))
     checks.append(Check(FILE, check_file))
     if stack is None:  # who calls can be told all the same
-        placeholder = bare_stack("any", PLACEHOLDER)
+        placeholder = minimal_stack("any", PLACEHOLDER)
         project_checks = ProjectChecks(
             placeholder, lambda: Cloud(tpuctl.endpoint, ""), has_file=False
         )
@@ -67,7 +67,7 @@ def role_of(tpuctl: Tpuctl) -> CustomRole:
     from tpuctl.cloud.endpoints import GOOGLE
     from tpuctl.flows.role import custom_role
 
-    tpuctl.stack.require_makeable()
+    tpuctl.stack.require_valid()
     return custom_role(tpuctl.stack, Cloud(GOOGLE, tpuctl.stack.project))
 
 
@@ -83,7 +83,7 @@ def _stack_file(tpuctl: Tpuctl) -> tuple[Stack | None, Finding]:
         return None, Finding(FILE, CheckState.PROBLEM, f"there is no {path}", hint, exit_code=2)
     try:
         stack = tpuctl.stack
-        stack.require_makeable()
+        stack.require_valid()
     except InvalidStack as error:
         finding = failed(FILE, error)
         hint = f"{finding.hint}\nAll that is wrong with it:\n    tpuctl check".strip()

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from tpuctl.flows.plan import Prepared
     from tpuctl.flows.submission import Submission
     from tpuctl.flows.workers import CommandResult
-    from tpuctl.model.copy_path import Copying
+    from tpuctl.model.copy_path import CopyRequest
     from tpuctl.model.explanation import Explanation
-    from tpuctl.model.inventory import Found
+    from tpuctl.model.inventory import InventoryItem
     from tpuctl.model.job import Form, JobRecord, JobStatus, JobSummary
-    from tpuctl.model.log_range import LogPart
+    from tpuctl.model.log_range import LogRange
     from tpuctl.model.report import RunReport
-    from tpuctl.model.snapshot import Moment, StackStatus
+    from tpuctl.model.snapshot import Snapshot, StackStatus
     from tpuctl.model.stack import Stack
     from tpuctl.model.status import Down, NodeStatus
     from tpuctl.preflight.findings import Report
@@ -68,21 +68,21 @@ class Tpuctl:
 
     @cached_property
     def stack(self) -> Stack:
-        """The stack file, read. What makes something of it has it checked: `require_makeable`.
+        """The stack file, read. What makes something of it has it checked: `require_valid`.
 
         Raises InvalidStack for a file that does not say what a stack is.
         """
-        from tpuctl.model.stack import bare_stack, read_stack
+        from tpuctl.model.stack import minimal_stack, read_stack
 
-        return bare_stack(*self.bare) if self.bare else read_stack(self.stack_file)
+        return minimal_stack(*self.bare) if self.bare else read_stack(self.stack_file)
 
     @cached_property
     def project(self) -> str:
         """The project's id; of a program that named no stack too. Raises Usage, InvalidStack."""
-        from tpuctl.model.stack import bare_stack
+        from tpuctl.model.stack import minimal_stack
 
         if self.bare and not self.bare[0]:
-            return bare_stack("any", self.bare[1]).project
+            return minimal_stack("any", self.bare[1]).project
         return self.stack.project
 
     @cached_property
@@ -136,11 +136,11 @@ class Tpuctl:
         """The objects of the stack's bucket."""
         return self.context.store
 
-    def with_worker_names(self, part: LogPart | None) -> LogPart:
+    def with_worker_names(self, part: LogRange | None) -> LogRange:
         """A part of a log, or all of it, with the names of workers or without."""
-        from tpuctl.model.log_range import WHOLE
+        from tpuctl.model.log_range import WHOLE_LOG
 
-        return replace(part or WHOLE, is_named=self.names_workers)
+        return replace(part or WHOLE_LOG, is_named=self.names_workers)
 
     # The stack -----------------------------------------------------------------------------
 
@@ -148,14 +148,14 @@ class Tpuctl:
         """What `up` would do, asking the cloud but changing nothing. Raises InvalidStack."""
         from tpuctl.flows.plan import plan
 
-        self.stack.require_makeable()  # before a local cloud is started for it
+        self.stack.require_valid()  # before a local cloud is started for it
         return await plan(self.context, zone)
 
     async def up(self, confirm: Callable[[Prepared], None] | None = None) -> Prepared:
         """Bring the stack up. `confirm` sees the plan first and raises to refuse it."""
         from tpuctl.flows.up import up
 
-        self.stack.require_makeable()  # before a local cloud is started for it
+        self.stack.require_valid()  # before a local cloud is started for it
         return await up(self.context, confirm)
 
     async def provision(self, prepared: Prepared) -> Prepared:
@@ -171,13 +171,13 @@ class Tpuctl:
 
         return await status(self.context)
 
-    async def snapshot(self) -> Moment:
+    async def snapshot(self) -> Snapshot:
         """The stack and its jobs as they are now, asked of the cloud and the bucket."""
         from tpuctl.flows.status import take_snapshot
 
         return await take_snapshot(self.context)
 
-    def watch(self, seconds: float) -> AsyncIterator[Moment]:
+    def watch(self, seconds: float) -> AsyncIterator[Snapshot]:
         """The same every so many seconds, without an end, with news from the machines themselves.
 
         Raises what keeps the first look from telling anything; later problems are told with what
@@ -198,7 +198,7 @@ class Tpuctl:
 
         return await down(self.context, delete_bucket=delete_bucket, confirm=confirm)
 
-    async def orphans(self) -> list[Found]:
+    async def orphans(self) -> list[InventoryItem]:
         """Everything in the project that any stack made, in every zone."""
         from tpuctl.flows.orphans import orphans
 
@@ -283,7 +283,7 @@ class Tpuctl:
         record: JobRecord,
         *,
         all_workers: bool = False,
-        part: LogPart | None = None,
+        part: LogRange | None = None,
         show: bool = True,
     ) -> int:
         """Emit the job's log until it has ended; its exit code.
@@ -324,7 +324,7 @@ class Tpuctl:
         )
 
     async def log(
-        self, record: JobRecord, *, all_workers: bool = False, part: LogPart | None = None
+        self, record: JobRecord, *, all_workers: bool = False, part: LogRange | None = None
     ) -> None:
         """Emit what an attempt has logged until now, or a part of it."""
         from tpuctl.flows.log_output import emit_log
@@ -406,7 +406,7 @@ class Tpuctl:
         async with connect_selected(self.context, worker) as transports:
             return await run_on_workers(line, transports, self.emit)
 
-    async def copy(self, request: Copying, *, recursive: bool = False) -> list[CopyResult]:
+    async def copy(self, request: CopyRequest, *, recursive: bool = False) -> list[CopyResult]:
         """Copy between this machine and workers, whole files or none; what each one was sent."""
         from tpuctl.flows.cp import copy
         from tpuctl.flows.workers import connect_selected

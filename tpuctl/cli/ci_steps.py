@@ -101,7 +101,7 @@ def follow(
     from tpuctl.cloud.signing import is_signed_out
     from tpuctl.errors import Diagnostic, TpuctlError
     from tpuctl.model.events import Event, LogChunk, Note, Warned
-    from tpuctl.model.log_range import LogPart
+    from tpuctl.model.log_range import LogRange
 
     state: State = context.obj
     state.command = "ci follow"
@@ -121,7 +121,7 @@ def follow(
             show(event)
 
         tpuctl.emit = count
-        following = tpuctl.follow(record, part=LogPart(offset))
+        following = tpuctl.follow(record, part=LogRange(offset))
         try:
             code = await asyncio.wait_for(following, seconds)
         except TimeoutError:

@@ -14,7 +14,7 @@ from tpuctl.cli.state import State
 from tpuctl.errors import TimedOut, Usage
 
 if TYPE_CHECKING:
-    from tpuctl.model.log_range import LogPart
+    from tpuctl.model.log_range import LogRange
 
 __all__ = ["register"]
 
@@ -101,11 +101,11 @@ def logs(
 
 def _part(
     tail: int | None, since: str, grep: str, offset: int | None, *, all_workers: bool
-) -> LogPart:
+) -> LogRange:
     """What the flags ask for. Raises Usage where they make no sense, or not together."""
     from datetime import UTC, datetime
 
-    from tpuctl.model.log_range import LogPart, moment, pattern
+    from tpuctl.model.log_range import LogRange, compile_pattern, parse_timestamp
 
     if offset is not None:
         others = {
@@ -122,11 +122,11 @@ def _part(
                 hint=f"Leave out --offset or {other}.",
                 where="--offset",
             )
-    return LogPart(
+    return LogRange(
         offset or 0,
         tail,
-        moment(since, datetime.now(UTC)) if since else None,
-        pattern(grep) if grep else None,
+        parse_timestamp(since, datetime.now(UTC)) if since else None,
+        compile_pattern(grep) if grep else None,
     )
 
 

@@ -116,10 +116,10 @@ def _environment(state: State, project: str | None) -> dict[str, str | None]:
     from tpuctl.api.local_cloud import running_endpoint
     from tpuctl.emulator.client import server_process
     from tpuctl.emulator.client.shell_env import environment_for
-    from tpuctl.model.stack import bare_stack
+    from tpuctl.model.stack import minimal_stack
 
     if project is not None:
-        bare_stack("any", project)  # refuses what no project can be called
+        minimal_stack("any", project)  # refuses what no project can be called
     running_endpoint(state.view.on)
     cloud = server_process.status(server_process.default_home())
     if cloud is None:

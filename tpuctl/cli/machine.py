@@ -79,10 +79,10 @@ def cp(
 
     Example: tpuctl cp -r data 0:
     """
-    from tpuctl.model.copy_path import copying
+    from tpuctl.model.copy_path import parse_copy
 
     state: State = context.obj
-    wanted = copying(paths, all_workers=all_workers)
+    wanted = parse_copy(paths, all_workers=all_workers)
     done = state.wait_for(state.tpuctl().copy(wanted, recursive=recursive))
     data = [{"worker": one.worker, "files": one.files, "bytes": one.bytes} for one in done]
     state.answer({"copied": data})
@@ -176,9 +176,9 @@ def _ssh_words(words: list[str], *, all_workers: bool) -> tuple[int, str]:
     import shlex
 
     from tpuctl.errors import Usage
-    from tpuctl.model.copy_path import worker_number
+    from tpuctl.model.copy_path import parse_worker
 
-    worker = worker_number(words[0]) if words else None
+    worker = parse_worker(words[0]) if words else None
     if worker is not None:
         del words[0]
         if all_workers or words[:1] == ["--all-workers"]:
@@ -195,9 +195,9 @@ def _ssh_words(words: list[str], *, all_workers: bool) -> tuple[int, str]:
 
 def _worker(text: str) -> int:
     from tpuctl.errors import Usage
-    from tpuctl.model.copy_path import worker_number
+    from tpuctl.model.copy_path import parse_worker
 
-    number = worker_number(text)
+    number = parse_worker(text)
     if number is None:
         raise Usage(
             "No such worker",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
     from tpuctl.flows.down import Teardown
     from tpuctl.flows.plan import Prepared
-    from tpuctl.model.snapshot import Moment
+    from tpuctl.model.snapshot import Snapshot
 
 __all__ = ["confirm_up", "register"]
 
@@ -109,7 +109,7 @@ def status(
         watch_here(state, tpuctl, interval, commands)
         return
     moment = state.wait_for(tpuctl.snapshot())
-    if stack and not moment.status.found:
+    if stack and not moment.status.inventory:
         state.view.on(
             Note(
                 f"Should there be something? See what stacks {project} has:\n"
@@ -128,7 +128,7 @@ def status(
     state.answer(moment_data(moment), show)
 
 
-def _about_jobs(state: State, moment: Moment) -> str:
+def _about_jobs(state: State, moment: Snapshot) -> str:
     """What can be typed about the job that runs, else to run one."""
     from tpuctl.flows.init import guess_script
 

@@ -9,12 +9,12 @@ from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
-    from tpuctl.model.snapshot import Moment
+    from tpuctl.model.snapshot import Snapshot
 
 __all__ = ["moment_data", "show_moment", "watch_here"]
 
 
-def moment_data(moment: Moment) -> dict[str, Any]:
+def moment_data(moment: Snapshot) -> dict[str, Any]:
     from tpuctl.view.job_progress import job_now_data
     from tpuctl.view.status import status_data
 
@@ -23,20 +23,22 @@ def moment_data(moment: Moment) -> dict[str, Any]:
         seen.stack,
         seen.nodes,
         seen.bucket,
-        seen.found,
+        seen.inventory,
         seen.charges,
         seen.advice,
         [job_now_data(one) for one in moment.jobs],
     )
 
 
-def show_moment(moment: Moment, commands: Mapping[str, str], *, is_free: bool) -> None:
+def show_moment(moment: Snapshot, commands: Mapping[str, str], *, is_free: bool) -> None:
     from tpuctl.view.job_progress import job_facts
     from tpuctl.view.status import show_status
 
     seen = moment.status
     jobs = [fact for one in moment.jobs for fact in job_facts(one, moment.at)]
-    show_status(seen.stack, seen.found, seen.charges, seen.advice, commands, jobs, is_free=is_free)
+    show_status(
+        seen.stack, seen.inventory, seen.charges, seen.advice, commands, jobs, is_free=is_free
+    )
 
 
 def watch_here(state: State, tpuctl: Tpuctl, interval: float, commands: Mapping[str, str]) -> None:

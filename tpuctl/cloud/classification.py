@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 
 from tpuctl import errors
 from tpuctl.errors import Conflict, Denied, Scope, TpuctlError, Transient
-from tpuctl.model.known_errors import Known, facts_of, table
+from tpuctl.model.known_errors import KnownError, extract_facts, table
 
 __all__ = ["AlreadyExists", "ApiDisabled", "NodesClosed", "RangeTaken", "classify"]
 
@@ -56,18 +56,18 @@ def classify(
     `has_ended`: a finished operation failed with it, so retrying the call cannot help. `facts` name
     what the call was about (project, zone, …) for the hint's commands.
     """
-    known_error = table().answer(status, message, reasons)
+    known_error = table().match_response(status, message, reasons)
     is_unknown = known_error is None
     if known_error is None and NOT_READY in reasons:
-        known_error = table().of_status("UNAVAILABLE")
+        known_error = table().by_status("UNAVAILABLE")
     elif known_error is None and has_ended and status == "RESOURCE_EXHAUSTED":
-        known_error = table().named("no-capacity")  # with an unknown text
+        known_error = table().by_name("no-capacity")  # with an unknown text
     elif known_error is None:
-        known_error = table().of_status(status)
+        known_error = table().by_status(status)
         if has_ended and issubclass(_error_class(known_error), Transient):
-            known_error = table().of_status("")
+            known_error = table().by_status("")
     text = message.strip() if is_unknown else EID.sub("", message).strip()
-    context = {**(facts or {}), **facts_of(message, subject)}
+    context = {**(facts or {}), **extract_facts(message, subject)}
     if facts and "project" in facts:  # texts name its number
         context["project"] = facts["project"]
     detail = f"{subject}: {text or 'Google gave no reason'}\n{known_error.why}"
@@ -79,13 +79,13 @@ def classify(
     return error
 
 
-def _error_class(known_error: Known) -> type[TpuctlError]:
+def _error_class(known_error: KnownError) -> type[TpuctlError]:
     error_class = ERROR_CLASSES.get(known_error.raised) or getattr(errors, known_error.raised)
     assert issubclass(error_class, TpuctlError)
     return error_class
 
 
-def _scope(known_error: Known, text: str) -> Scope:
+def _scope(known_error: KnownError, text: str) -> Scope:
     """The scope of an error; quota applies to a zone, a region, or the whole project."""
     if known_error.scope != "quota":
         return Scope(known_error.scope)

@@ -19,7 +19,7 @@ from tpuctl.cloud.rest import Rest
 from tpuctl.cloud.threads import in_thread
 from tpuctl.errors import Transient
 from tpuctl.google_imports import compute_service
-from tpuctl.model.known_errors import facts_of
+from tpuctl.model.known_errors import extract_facts
 from tpuctl.polling import Backoff, Clock, SystemClock
 
 __all__ = ["Cloud"]
@@ -94,7 +94,7 @@ class Cloud:
             {name: value for name, value in fields.items() if not isinstance(value, bytes)},
         ]
         texts = [str(value)[:MAX_TEXT_LENGTH] for value in values if not isinstance(value, bytes)]
-        return {**self.hint_facts, **facts_of(*texts, project=self.project)}
+        return {**self.hint_facts, **extract_facts(*texts, project=self.project)}
 
     def client(self, name: str) -> Any:
         """The client of that name. Thread-safe."""

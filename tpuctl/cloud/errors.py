@@ -12,7 +12,7 @@ from typing import Any
 
 from tpuctl.cloud.classification import classify
 from tpuctl.errors import TpuctlError, Transient
-from tpuctl.model.known_errors import facts_of
+from tpuctl.model.known_errors import extract_facts
 
 __all__ = ["convert", "from_status", "is_foreign"]
 
@@ -101,7 +101,7 @@ def convert(
         ]
         message = str(error.message)
         text = " ".join([_message_text(message), *more])
-        facts = {**facts_of(message), **(facts or {})}  # from URLs, which are not shown
+        facts = {**extract_facts(message), **(facts or {})}  # from URLs, which are not shown
         return classify(status, text, subject=subject, reasons=reasons, facts=facts)
     if type(error).__name__ in ("DataCorruption", "InvalidResponse"):  # from storage transfers
         return classify("UNAVAILABLE", _first_line(error), subject=subject)

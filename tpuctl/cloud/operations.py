@@ -9,7 +9,7 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.errors import from_status
 from tpuctl.errors import NotFound
 from tpuctl.google_imports import compute_types
-from tpuctl.model.known_errors import facts_of
+from tpuctl.model.known_errors import extract_facts
 from tpuctl.polling import Backoff, wait_until
 
 __all__ = ["compute_operation", "long_operation"]
@@ -46,7 +46,7 @@ async def long_operation(
 
 def _raise_if_failed(operation: Any, subject: str, cloud: Cloud) -> None:
     if operation.HasField("error"):
-        facts = {**cloud.hint_facts, **facts_of(operation.name, project=cloud.project)}
+        facts = {**cloud.hint_facts, **extract_facts(operation.name, project=cloud.project)}
         cause = RuntimeError(f"operation {operation.name} ended with {operation.error}".rstrip())
         raise from_status(operation.error, subject, facts) from cause
 

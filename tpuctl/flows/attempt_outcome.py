@@ -16,7 +16,7 @@ from tpuctl.model.cost import affordable_seconds
 from tpuctl.model.duration import seconds_of
 from tpuctl.model.events import Emit, Note, ignore
 from tpuctl.model.failures import LOG_TAIL, Failure, Machines, classify
-from tpuctl.model.inventory import Found
+from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.job import JobRecord, WorkerRecord
 from tpuctl.model.stack import Stack
 from tpuctl.model.stack_cost import cost_of
@@ -109,8 +109,8 @@ async def inspect_machines(stack: Stack, cloud: Cloud, record: JobRecord) -> Mac
         health=next((node.health for node in attempt_nodes if "MAINTENANCE" in node.health), ""),
         is_spot=stack.is_spot,
         is_remote=stack.is_node,
-        is_another=bool(ids) and any(node.id not in ids for node in nodes),
-        was_taken_down=(
+        is_replaced=bool(ids) and any(node.id not in ids for node in nodes),
+        was_deleted_by_down=(
             footing is not None and contents is not None and contents.downs != footing.downs
         ),
         limit=reached_limit(stack, footing.created if footing is not None else None),
@@ -121,7 +121,7 @@ async def inspect_machines(stack: Stack, cloud: Cloud, record: JobRecord) -> Mac
     return machines
 
 
-def _state(in_zone: list[Found], states: list[str], count: int) -> str:
+def _state(in_zone: list[InventoryItem], states: list[str], count: int) -> str:
     requests = [
         resource.state
         for resource in in_zone

@@ -17,7 +17,7 @@ __all__ = ["check", "refuse_errors"]
 
 def check(stack: Stack, script: str | Path, form: Form, folder: Path | None) -> Report:
     """What the static check finds in a script or module, for the stack's TPU. Runs nothing."""
-    stack.require_makeable()
+    stack.require_valid()
     return check_wanted(runnable(str(script), form, folder), target_of(stack))
 
 

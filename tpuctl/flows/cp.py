@@ -13,7 +13,7 @@ from typing import ParamSpec, TypeVar
 
 from tpuctl.engine.step import step
 from tpuctl.errors import Diagnostic, NotFound, RemoteFailed, TpuctlError, Transient, Usage
-from tpuctl.model.copy_path import FORMS, Copying
+from tpuctl.model.copy_path import FORMS, CopyRequest
 from tpuctl.model.events import Emit, Warned
 from tpuctl.polling import Backoff, Clock, SystemClock
 from tpuctl.remote.ssh import SshTransport
@@ -62,7 +62,7 @@ class _Item:
 
 
 async def copy(
-    request: Copying,
+    request: CopyRequest,
     transports: Mapping[int, SshTransport],
     emit: Emit,
     *,

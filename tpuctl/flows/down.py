@@ -16,7 +16,7 @@ from tpuctl.flows.apply import apply_plan
 from tpuctl.flows.context import Context
 from tpuctl.flows.inventory import list_resources
 from tpuctl.model.cost import storage_cost
-from tpuctl.model.inventory import Found
+from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import Down, Holding, Remaining
@@ -106,7 +106,9 @@ async def verify_down(teardown: Teardown, cloud: Cloud) -> tuple[Remaining, ...]
     )
 
 
-async def _with_bucket_size(remaining: Remaining, bucket: Found | None, cloud: Cloud) -> Remaining:
+async def _with_bucket_size(
+    remaining: Remaining, bucket: InventoryItem | None, cloud: Cloud
+) -> Remaining:
     if bucket is None or remaining.state == "gone":
         return remaining
     try:
@@ -118,7 +120,7 @@ async def _with_bucket_size(remaining: Remaining, bucket: Found | None, cloud: C
     return replace(remaining, holding=holding, per_month=per_month)
 
 
-def _home_address(resource: Found, stack: Stack) -> str:
+def _home_address(resource: InventoryItem, stack: Stack) -> str:
     return (
         f"{resource.kind}/{resource.name}"
         if resource.zone in ("", stack.zone)

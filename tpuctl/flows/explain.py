@@ -10,7 +10,7 @@ from tpuctl.flows.attempts import read_attempts
 from tpuctl.flows.context import Context
 from tpuctl.flows.jobs import read_status as status_of
 from tpuctl.jobs.logs import worker_records
-from tpuctl.model.explanation import Explanation, telling_lines
+from tpuctl.model.explanation import Explanation, relevant_lines
 from tpuctl.model.failures import Machines, classify
 from tpuctl.model.job import JobRecord, WorkerRecord, job_status, lost_worker
 
@@ -32,7 +32,7 @@ async def explain(context: Context, record: JobRecord) -> Explanation:
         workers = _with_lost(record, workers)
         status = job_status(record, workers)
     if status.exit_code is None or status.state == "succeeded":
-        return Explanation(record, status, attempts=attempts, is_unasked=machines is None)
+        return Explanation(record, status, attempts=attempts, is_unqueried=machines is None)
     logs = await read_log_tails(store, record, workers)
     failure = classify(workers, logs, machines or Machines())
     worker = failure.worker if failure is not None else status.worker
@@ -41,7 +41,7 @@ async def explain(context: Context, record: JobRecord) -> Explanation:
         record,
         status,
         failure,
-        telling_lines(end, failure.detail if failure is not None else ""),
+        relevant_lines(end, failure.detail if failure is not None else ""),
         attempts,
         machines is None,
     )
@@ -56,7 +56,7 @@ async def _machines(context: Context, record: JobRecord) -> Machines | None:
 
 
 def _is_gone(machines: Machines) -> bool:
-    return machines.is_another or machines.state in (
+    return machines.is_replaced or machines.state in (
         *("", "PREEMPTED", "TERMINATED", "DELETING", "STOPPED", "STOPPING"),
         *("SUSPENDING", "SUSPENDED", "FAILED"),
     )

@@ -61,7 +61,7 @@ class _ControllerSetup:
 
 async def prepare_controller(stack: Stack, cloud: Cloud, keys: Keys, emit: Emit) -> None:
     """Have the controller ready for jobs, where it is to go on with them. Warns, never raises."""
-    if not stack.is_recovered:
+    if not stack.has_recovery:
         return
     because = "it goes on with jobs when their machines are taken away"
     try:
@@ -88,7 +88,7 @@ async def hand_over(
     Values of the job's environment, and of secrets that come from this one, go over SSH into files
     that the controller's user alone may read, and that go when the job has ended.
     """
-    if not stack.is_recovered:
+    if not stack.has_recovery:
         return False
     in_zone = stack.in_zone(record.zone)
     name = in_zone.names.controller

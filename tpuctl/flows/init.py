@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tpuctl import assets
 from tpuctl.errors import Conflict, TpuctlError, Usage
-from tpuctl.model.stack import bare_stack, slug
+from tpuctl.model.stack import minimal_stack, slug
 from tpuctl.spelling import nearest
 
 __all__ = [
@@ -79,7 +79,7 @@ def write(template: str, folder: Path, *, name: str, project: str, local: bool) 
             where="--project",
         )
     name = name or slug(folder.resolve().name)
-    bare_stack(name, project, option="--name")  # which refuses what neither can be called
+    minimal_stack(name, project, option="--name")  # which refuses what neither can be called
     stack_file = folder / "tpuctl.yaml"
     source = assets.templates() / "jobs" / template
     target = folder / template

@@ -11,7 +11,7 @@ from tpuctl.flows.recover import follow_to_end
 from tpuctl.flows.signals import SignalQueue, SignalReceived
 from tpuctl.model.events import Event, LogChunk, Note
 from tpuctl.model.job import JobRecord
-from tpuctl.model.log_range import WHOLE, LogPart
+from tpuctl.model.log_range import WHOLE_LOG, LogRange
 
 __all__ = ["FollowResult", "follow_interactive", "resume_flags"]
 
@@ -52,7 +52,7 @@ async def follow_interactive(
     signals: SignalQueue,
     *,
     all_workers: bool = False,
-    part: LogPart = WHOLE,
+    part: LogRange = WHOLE_LOG,
     seconds: float | None = None,
     takes_down: bool = False,
 ) -> FollowResult:
@@ -76,7 +76,7 @@ class _InteractiveFollow:
         record: JobRecord,
         signals: SignalQueue,
         all_workers: bool,
-        part: LogPart,
+        part: LogRange,
         takes_down: bool,
     ) -> None:
         self.emit = context.emit
@@ -142,9 +142,9 @@ class _InteractiveFollow:
         return FollowResult(STOPPED, is_urgent=is_urgent)
 
 
-def resume_flags(part: LogPart | None, shown_offset: int | None, *, all_workers: bool) -> str:
+def resume_flags(part: LogRange | None, shown_offset: int | None, *, all_workers: bool) -> str:
     """The flags with which `logs -f` goes on at byte `shown`, or, without one, where it began."""
-    part = part or WHOLE
+    part = part or WHOLE_LOG
     words = []
     if all_workers:
         words = ["--all-workers"]

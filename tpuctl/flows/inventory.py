@@ -9,7 +9,7 @@ from typing import Any
 from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Denied, NotFound, TpuctlError, Usage
-from tpuctl.model.inventory import Found, Kind
+from tpuctl.model.inventory import InventoryItem, ResourceKind
 from tpuctl.model.status import NodeStatus
 from tpuctl.resources.base import CloudKind, Query
 from tpuctl.resources.composition import KINDS
@@ -23,11 +23,11 @@ async def list_resources(
     project: str,
     *,
     stack: str | None = None,
-    include: Callable[[type[Kind]], bool] | None = None,
+    include: Callable[[type[ResourceKind]], bool] | None = None,
     other_nodes: bool = False,
     must_exist: bool = False,
     on_denied: Callable[[TpuctlError], None] | None = None,
-) -> list[Found]:
+) -> list[InventoryItem]:
     """Everything of one stack, or of all; `of` all kinds, or of some. One round of calls, at once.
 
     With `others` also the project's further nodes and requests, whoever made them: they count
@@ -57,7 +57,7 @@ async def list_resources(
         for listed in answers.values()
         if isinstance(listed, list)
         for resource in listed
-        if (other_nodes and resource.of.is_tpu)
+        if (other_nodes and resource.kind_class.is_tpu)
         or (resource.stack and stack in (None, resource.stack))
     ]
 
@@ -72,18 +72,18 @@ async def list_nodes(cloud: Cloud, project: str, stack: str) -> list[NodeStatus]
 
 async def _list_kinds(
     cloud: Cloud, project: str, stack: str | None, kinds: Sequence[type[CloudKind]]
-) -> dict[type[CloudKind], list[Found] | TpuctlError]:
+) -> dict[type[CloudKind], list[InventoryItem] | TpuctlError]:
     answers = await asyncio.gather(*(_list_kind(cloud, project, stack, kind) for kind in kinds))
     return dict(zip(kinds, answers, strict=True))
 
 
 async def _list_kind(
     cloud: Cloud, project: str, stack: str | None, kind: type[CloudKind]
-) -> list[Found] | TpuctlError:
+) -> list[InventoryItem] | TpuctlError:
     """What there is of a kind. An error for a refusal, of which the other kinds tell whether it
     means that the project is absent: Google denies what is not there in the same words."""
 
-    def list_kind(**options: Any) -> list[Found]:
+    def list_kind(**options: Any) -> list[InventoryItem]:
         return list(kind.list_all(Query(cloud, project, stack, options)))
 
     try:

@@ -15,7 +15,7 @@ from tpuctl.jobs.log_position import first_byte
 from tpuctl.jobs.logs import WorkerLog
 from tpuctl.model.events import Emit, Event, LogChunk, Note
 from tpuctl.model.job import JobRecord
-from tpuctl.model.log_range import WHOLE, LogPart
+from tpuctl.model.log_range import WHOLE_LOG, LogRange
 from tpuctl.polling import gather_all
 from tpuctl.remote.transport import Transport
 
@@ -27,7 +27,7 @@ PARTIAL_LINE_SECONDS = (
 
 
 async def start_offsets(
-    part: LogPart,
+    part: LogRange,
     record: JobRecord,
     workers: Sequence[int],
     store: ObjectStore,
@@ -41,7 +41,7 @@ async def start_offsets(
 
 
 async def emit_log(
-    context: Context, record: JobRecord, *, all_workers: bool = False, part: LogPart = WHOLE
+    context: Context, record: JobRecord, *, all_workers: bool = False, part: LogRange = WHOLE_LOG
 ) -> None:
     """Emit what an attempt has logged until now on the first worker, or on all; or a part of it."""
     workers = record.workers if all_workers else record.workers[:1]
@@ -56,7 +56,7 @@ async def emit_worker_logs(
     transports: Mapping[int, Transport],
     emit: Emit,
     *,
-    part: LogPart = WHOLE,
+    part: LogRange = WHOLE_LOG,
 ) -> None:
     """Emit what these workers have logged until now, one after the other."""
     begins = await start_offsets(part, record, workers, store, transports)
@@ -75,7 +75,7 @@ async def emit_worker_logs(
 
 
 @contextmanager
-def filter_lines(emit: Emit, workers: Sequence[int], part: LogPart) -> Iterator[Emit]:
+def filter_lines(emit: Emit, workers: Sequence[int], part: LogRange) -> Iterator[Emit]:
     """`emit` for the lines of the part alone, and with the worker's name before each where there
     are several workers and the part wants it. Otherwise bytes pass as they are."""
     several = workers if part.is_named else ()
@@ -87,7 +87,7 @@ def filter_lines(emit: Emit, workers: Sequence[int], part: LogPart) -> Iterator[
 
 
 @contextmanager
-def _matching_lines(emit: Emit, workers: Sequence[int], part: LogPart) -> Iterator[Emit]:
+def _matching_lines(emit: Emit, workers: Sequence[int], part: LogRange) -> Iterator[Emit]:
     if part.pattern is None:
         yield emit
         return

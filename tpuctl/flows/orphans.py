@@ -6,12 +6,12 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import TpuctlError
 from tpuctl.flows.inventory import list_resources
 from tpuctl.model.events import Emit, Warned
-from tpuctl.model.inventory import Found, with_requests
+from tpuctl.model.inventory import InventoryItem, with_requests
 
 __all__ = ["orphans"]
 
 
-async def orphans(cloud: Cloud, emit: Emit) -> list[Found]:
+async def orphans(cloud: Cloud, emit: Emit) -> list[InventoryItem]:
     """What any stack made in the cloud's project, in every zone.
 
     What may not be looked at, and costs nothing, is warned of.

@@ -161,7 +161,7 @@ async def missing_permissions(stack: Stack, cloud: Cloud) -> Sequence[Missing]:
     on_secrets = {
         permission.name for permission in required if permission.name.startswith("secretmanager.")
     }
-    if on_secrets and (on_secrets - granted or not stack.has_own_secrets_alone):
+    if on_secrets and (on_secrets - granted or not stack.has_only_project_secrets):
         granted = (granted - on_secrets) | await _on_secrets(stack, cloud, sorted(on_secrets))
     missing = [Missing(permission, on) for permission in required if permission.name not in granted]
     return [*missing, *await _to_link_billing(stack, cloud, "update")]

@@ -19,7 +19,7 @@ from tpuctl.flows.quota import read_limits, read_region, report_of
 from tpuctl.flows.zones import home_zone
 from tpuctl.model.cost import Cost
 from tpuctl.model.events import Warned
-from tpuctl.model.inventory import Kind
+from tpuctl.model.inventory import ResourceKind
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.quota import QuotaReport
 from tpuctl.model.stack import Stack
@@ -74,7 +74,7 @@ async def plan(context: Context, zone: str | None = None) -> Prepared:
     the TPU, which is all that it may do.
     """
     stack, cloud, keys = context.stack, context.cloud, context.keys
-    stack.require_makeable()
+    stack.require_valid()
     if context.controller is not None:
         return Prepared(stack, *await recovery_plan(stack, cloud, keys.public_lines))
     sources = await allowed_sources(stack, cloud)
@@ -101,7 +101,7 @@ async def prepare_up(
     What the stack has in other zones is from tries that were given up, and goes.
     """
 
-    def may_have(kind: type[Kind]) -> bool:
+    def may_have(kind: type[ResourceKind]) -> bool:
         if kind is Controller:
             return stack.controller is not None
         if kind is DataDisk:

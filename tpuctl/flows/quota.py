@@ -22,7 +22,7 @@ from tpuctl.engine.step import step
 from tpuctl.errors import Conflict, NotFound, TpuctlError
 from tpuctl.flows.inventory import list_resources
 from tpuctl.model.events import Emit
-from tpuctl.model.inventory import Found, with_requests
+from tpuctl.model.inventory import InventoryItem, with_requests
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.quota import QuotaReport, Region, compute_lines, tpu_lines
 from tpuctl.model.quota_room import Room, rooms_of
@@ -162,7 +162,11 @@ async def read_region(stack: Stack, cloud: Cloud) -> Region | str:
 
 
 def report_of(
-    stack: Stack, plan: Plan, resources: Iterable[Found], limits: Limits, region: Region | str
+    stack: Stack,
+    plan: Plan,
+    resources: Iterable[InventoryItem],
+    limits: Limits,
+    region: Region | str,
 ) -> QuotaReport:
     """What the plan counts against. `found` has every node and request of the project."""
     unread = [limits.problem] if limits.problem else []

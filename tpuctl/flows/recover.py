@@ -35,7 +35,7 @@ from tpuctl.model.attempt import Attempt, Retry, Verdict, retries_left
 from tpuctl.model.events import Emit, Note, Warned
 from tpuctl.model.failures import Failure
 from tpuctl.model.job import EXIT_LOST, EXIT_TIMED_OUT, JobRecord
-from tpuctl.model.log_range import WHOLE, LogPart
+from tpuctl.model.log_range import WHOLE_LOG, LogRange
 from tpuctl.polling import Backoff, wait_until
 from tpuctl.remote.transport import Transport
 from tpuctl.resources.composition import kind_of
@@ -70,7 +70,7 @@ async def follow_to_end(
     *,
     all_workers: bool = False,
     show: bool = True,
-    part: LogPart = WHOLE,
+    part: LogRange = WHOLE_LOG,
 ) -> int:
     """Emit the job's log from the record's attempt on, and of all that follow it.
 
@@ -87,7 +87,9 @@ async def follow_to_end(
 
 
 class _Recovery:
-    def __init__(self, context: Context, workers: Sequence[int], show: bool, part: LogPart) -> None:
+    def __init__(
+        self, context: Context, workers: Sequence[int], show: bool, part: LogRange
+    ) -> None:
         self.context = context
         self.workers = workers
         self.show = show
@@ -433,7 +435,7 @@ async def restore_stack(context: Context, record: JobRecord) -> None:
 async def _is_being_replaced(context: Context, record: JobRecord) -> bool:
     """Whether somebody else who recovers the job is at it, and the node is in between for now."""
     machines = await inspect_machines(context.stack, context.cloud, record)
-    return machines.state in ("DELETING", "") or machines.is_another
+    return machines.state in ("DELETING", "") or machines.is_replaced
 
 
 async def _bring_up(context: Context, record: JobRecord) -> None:
@@ -445,7 +447,7 @@ async def _bring_up(context: Context, record: JobRecord) -> None:
         return
     except Unreachable:
         machines = await inspect_machines(context.stack, context.cloud, record)
-        if machines.state != "READY" or machines.is_another:
+        if machines.state != "READY" or machines.is_replaced:
             raise
         if await _log_generations(context, record) != before:
             raise Unreachable(
@@ -502,7 +504,7 @@ async def _wait_for_maintenance(context: Context, record: JobRecord) -> None:
 async def _require_not_aborted(context: Context, record: JobRecord) -> None:
     if await is_stop_requested(context.store, record):
         raise RecoveryAborted("the job was stopped")
-    if (await inspect_machines(context.stack, context.cloud, record)).was_taken_down:
+    if (await inspect_machines(context.stack, context.cloud, record)).was_deleted_by_down:
         raise RecoveryAborted("the stack was taken down")
 
 

@@ -43,7 +43,7 @@ async def report(context: Context, record: JobRecord) -> RunReport:
         stack.file.tpu.type,
         stack.runtime.version,
         tuple(attempts),
-        curves.found(),
+        curves.nonempty(),
         datetime.now(UTC),
         _last_lines(end),
         is_free=context.cloud.endpoint.is_local,

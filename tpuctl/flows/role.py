@@ -35,7 +35,7 @@ def custom_role(stack: Stack, cloud: Cloud) -> CustomRole:
     seen: set[str] = set()
     for entry in sorted(required, key=lambda item: bool(path_of(item))):
         path = "" if entry.name in always else path_of(entry)
-        if entry.name in seen or (entry.name == ACT_AS and not stack.makes_service_account):
+        if entry.name in seen or (entry.name == ACT_AS and not stack.creates_service_account):
             continue
         seen.add(entry.name)
         purpose = ACT_AS_PURPOSE if entry.name == ACT_AS else kind_of(entry.kind).label
@@ -65,7 +65,7 @@ def _grants(stack: Stack, role: str) -> list[Grant]:
             f"--role=projects/{project}/roles/{role}",
         ),
     ]
-    if not stack.makes_service_account:
+    if not stack.creates_service_account:
         grants.append(
             Grant(
                 "let it make machines that act as the stack's account, and no other",

@@ -40,7 +40,7 @@ from tpuctl.model.events import (
     Warned,
 )
 from tpuctl.model.job import Form, JobRecord, as_argument
-from tpuctl.model.log_range import WHOLE, LogPart
+from tpuctl.model.log_range import WHOLE_LOG, LogRange
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import Down
 from tpuctl.preflight.submit_gate import check_runnable, check_setup, runnable
@@ -102,7 +102,7 @@ async def run(
     down: bool = False,
     confirm: Callable[[Prepared], None] | None = None,
     all_workers: bool = False,
-    part: LogPart = WHOLE,
+    part: LogRange = WHOLE_LOG,
     seconds: float | None = None,
     interactive: bool = False,
 ) -> int:
@@ -182,7 +182,7 @@ async def _follow(
     state: RunState,
     signals: SignalQueue | NoSignals,
     all_workers: bool,
-    part: LogPart,
+    part: LogRange,
     seconds: float | None,
     *,
     interactive: bool,
@@ -245,7 +245,7 @@ async def _take_down(context: Context, state: RunState, signals: SignalQueue | N
         names += "; that is, on Google: the local cloud is free" if is_free else ""
         context.emit(Warned(Diagnostic("Still charged", names, DOWN_AGAIN), is_error=True))
         return TpuctlError.exit_code
-    kept_names = ", ".join(resource.address for resource in state.down_result.kept)
+    kept_names = ", ".join(resource.address for resource in state.down_result.retained)
     rest = f" but {kept_names}, asked to stay" if kept_names else ""
     context.emit(Note(f"Nothing that costs money is left{rest}."))
     return 0
@@ -308,7 +308,7 @@ def prepare(
     seconds the machines end it, all its attempts taken together. `secrets` tells where further
     ones come from, by name, as `job.secrets` of the stack file does: {"HF_TOKEN": "env"}.
     """
-    stack.require_makeable()  # its job may come to need another node
+    stack.require_valid()  # its job may come to need another node
     program = runnable(str(script), form, folder)
     submission = Submission.of(
         stack,

@@ -7,7 +7,7 @@ import asyncio
 from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Conflict, Denied, NotFound
-from tpuctl.model.secret_sources import Secrets, Source, no_such_secret
+from tpuctl.model.secret_sources import Secrets, Source, secret_not_found
 
 __all__ = ["require_secrets"]
 
@@ -33,7 +33,7 @@ async def _require(source: Source, cloud: Cloud) -> None:
             f"/v1/{source.reference}",
         )
     except (NotFound, ApiDisabled):
-        raise no_such_secret(source.secret, source.version) from None
+        raise secret_not_found(source.secret, source.version) from None
     except Denied:
         return
     if version["state"] != "ENABLED":

@@ -19,7 +19,7 @@ from tpuctl.model.inventory import with_requests
 from tpuctl.model.job import JobRecord, JobStatus, WorkerRecord, job_status
 from tpuctl.model.names import JOBS
 from tpuctl.model.progress import LINES, TAIL, Progress, progress_of
-from tpuctl.model.snapshot import JobNow, Moment, StackStatus
+from tpuctl.model.snapshot import JobSnapshot, Snapshot, StackStatus
 
 if TYPE_CHECKING:
     from tpuctl.remote.ssh import SshTransport
@@ -59,12 +59,12 @@ async def status(context: Context) -> StackStatus:
     )
 
 
-async def take_snapshot(context: Context) -> Moment:
+async def take_snapshot(context: Context) -> Snapshot:
     """The stack and its jobs as they are now, asked of the cloud and the bucket."""
     return await _StackWatch(context, reaches_machines=False).poll()
 
 
-async def watch(context: Context, seconds: float) -> AsyncIterator[Moment]:
+async def watch(context: Context, seconds: float) -> AsyncIterator[Snapshot]:
     """The same every so many seconds, without an end, with news from the machines themselves.
 
     Raises what keeps the first look from telling anything; later problems are told with what
@@ -86,9 +86,9 @@ class _StackWatch:
         self._context = context
         self._reaches_machines = reaches_machines
         self._jobs: JobWatch | None = None
-        self._last: Moment | None = None
+        self._last: Snapshot | None = None
 
-    async def poll(self) -> Moment:
+    async def poll(self) -> Snapshot:
         last = self._last
         jobs, problem = last.jobs if last is not None else (), None
         try:
@@ -102,10 +102,10 @@ class _StackWatch:
                 jobs = await self._poll_jobs(stack_status.bucket)
             except TpuctlError as error:
                 problem = error.diagnostics[0]
-        self._last = Moment(datetime.now(UTC), stack_status, jobs, problem)
+        self._last = Snapshot(datetime.now(UTC), stack_status, jobs, problem)
         return self._last
 
-    async def _poll_jobs(self, bucket: str | None) -> tuple[JobNow, ...]:
+    async def _poll_jobs(self, bucket: str | None) -> tuple[JobSnapshot, ...]:
         if bucket is None:
             return ()
         if self._jobs is None:
@@ -132,7 +132,7 @@ class JobWatch:
         self._progress: dict[str, tuple[int, Progress]] = {}
         self._machine = _Machine(context)
 
-    async def poll(self) -> list[JobNow]:
+    async def poll(self) -> list[JobSnapshot]:
         """The latest job, and before it those that run; none where there is no bucket."""
         try:
             ids = sorted(await self._store.folders(f"{JOBS}/"))[-RECENT_JOBS:]
@@ -147,7 +147,7 @@ class JobWatch:
     async def close(self) -> None:
         await self._machine.close()
 
-    async def _job(self, job: str) -> JobNow | None:
+    async def _job(self, job: str) -> JobSnapshot | None:
         try:
             record = await load_job(self._store, job)
         except NotFound:  # a folder of that name, without a job
@@ -156,7 +156,7 @@ class JobWatch:
         workers = await self._workers(record, there)
         state = await reconcile_status(self._store, record, job_status(record, workers))
         log = there.get(record.log_name(record.workers[0]))
-        return JobNow(
+        return JobSnapshot(
             record,
             state,
             workers,

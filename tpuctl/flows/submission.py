@@ -180,7 +180,7 @@ async def bind_to_nodes(
         node=first.name,
         endpoints=first.endpoints,
         first_access=access,
-        secrets=replace(submission.secrets, patience=settling_seconds(contents)),
+        secrets=replace(submission.secrets, retry_seconds=settling_seconds(contents)),
         footing=Footing(
             zone=first.zone,
             node=first.name,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tpuctl.catalog import region_of
 from tpuctl.errors import Conflict, NoCapacity, QuotaExceeded, Scope, TpuctlError
-from tpuctl.model.inventory import GONE_BAD, Found
+from tpuctl.model.inventory import DEAD_STATES, InventoryItem
 from tpuctl.model.known_errors import table
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
@@ -29,13 +29,13 @@ class Refusal:
         return f"{self.zone}: {diagnostic.summary}"
 
 
-def home_zone(stack: Stack, resources: Sequence[Found]) -> str:
+def home_zone(stack: Stack, resources: Sequence[InventoryItem]) -> str:
     """Where the stack is at work already, else where its data is, else the first of its zones.
 
     Raises Conflict when it has a node or data in a zone that the stack file does not name: what
     is there is charged, and nobody asked for it to be deleted.
     """
-    tpus = [resource for resource in resources if resource.of.is_tpu]
+    tpus = [resource for resource in resources if resource.kind_class.is_tpu]
     disks = [resource for resource in resources if _holds_data(resource, stack)]
     _refuse_outside([resource for resource in tpus if _is_in_use(resource)], "Node", stack)
     working = [zone for zone in stack.zones if _is_active(zone, tpus)]
@@ -50,14 +50,14 @@ def home_zone(stack: Stack, resources: Sequence[Found]) -> str:
         there = [resource for resource in tpus if resource.zone == zone]
         return (
             not any(_is_in_use(resource) for resource in there),
-            all(resource.state in GONE_BAD for resource in there),
+            all(resource.state in DEAD_STATES for resource in there),
             not there,
         )
 
     return min(stack.zones, key=rank)  # the first in order among equals
 
 
-def _refuse_outside(resources: Sequence[Found], noun: str, stack: Stack) -> None:
+def _refuse_outside(resources: Sequence[InventoryItem], noun: str, stack: Stack) -> None:
     outside = [resource for resource in resources if resource.zone not in stack.zones]
     if outside:
         raise Conflict(
@@ -68,18 +68,18 @@ def _refuse_outside(resources: Sequence[Found], noun: str, stack: Stack) -> None
         )
 
 
-def _is_active(zone: str, tpus: Sequence[Found]) -> bool:
+def _is_active(zone: str, tpus: Sequence[InventoryItem]) -> bool:
     return any(resource.zone == zone and resource.state in ACTIVE_STATES for resource in tpus)
 
 
-def _is_in_use(resource: Found) -> bool:
+def _is_in_use(resource: InventoryItem) -> bool:
     """Whether it is a node that somebody has used: a stopped one keeps what is on it."""
     if resource.kind == "queued":
         return resource.state in ACTIVE_STATES
-    return resource.state not in (*GONE_BAD, "CREATING", "DELETING")
+    return resource.state not in (*DEAD_STATES, "CREATING", "DELETING")
 
 
-def _holds_data(resource: Found, stack: Stack) -> bool:
+def _holds_data(resource: InventoryItem, stack: Stack) -> bool:
     """Whether it is a data disk: a controller's own goes with its machine."""
     return resource.kind == "disk" and resource.name.startswith(
         stack.names.disk(0).removesuffix("0")
@@ -160,7 +160,7 @@ def _advice(refusals: Sequence[Refusal]) -> Iterator[str]:
     zones: dict[str, list[str]] = {}
     for refusal in refusals:
         diagnostic = refusal.error.diagnostics[0]
-        if diagnostic.hint and diagnostic.summary != table().named("no-capacity").summary:
+        if diagnostic.hint and diagnostic.summary != table().by_name("no-capacity").summary:
             zones.setdefault(diagnostic.hint, []).append(refusal.zone)
     for hint, zone_names in zones.items():
         yield f"For {', '.join(zone_names)}:\n{hint}"

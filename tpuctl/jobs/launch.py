@@ -270,7 +270,7 @@ def _secrets_file(secrets: Secrets) -> dict[str, bytes]:
     content = {
         "values": dict(secrets.values),
         "references": secrets.references,
-        "patience": secrets.patience,
+        "patience": secrets.retry_seconds,
     }
     return {"secrets.json": json.dumps(content).encode()}
 

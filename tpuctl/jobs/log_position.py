@@ -13,20 +13,20 @@ from tpuctl.jobs.launch import command
 from tpuctl.jobs.logs import Store
 from tpuctl.jobs.shipped.logindex import BLOCK, LastLines, Moments, line_begin
 from tpuctl.model.job import JobRecord
-from tpuctl.model.log_range import LogPart
+from tpuctl.model.log_range import LogRange
 from tpuctl.remote.transport import Transport
 
 __all__ = ["first_byte"]
 
 
 async def first_byte(
-    part: LogPart, record: JobRecord, worker: int, transport: Transport | None, store: Store
+    part: LogRange, record: JobRecord, worker: int, transport: Transport | None, store: Store
 ) -> int:
     """The byte of the worker's log at which the part begins.
 
     Raises Unreachable only if neither the machine nor the bucket answers.
     """
-    if part.is_placed:
+    if part.has_offset:
         return part.offset
     copy = _Copy(record, worker, store)
     options = [] if part.lines is None else ["--lines", str(part.lines)]

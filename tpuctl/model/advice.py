@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tpuctl.model.inventory import GONE_BAD, Found, left_behind
+from tpuctl.model.inventory import DEAD_STATES, InventoryItem, find_orphaned
 
 __all__ = ["Advice", "advice_on"]
 
-WAITING = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING")
-STOPPED = ("STOPPED", "SUSPENDED", "TERMINATED")
+WAITING_STATES = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING")
+STOPPED_STATES = ("STOPPED", "SUSPENDED", "TERMINATED")
 
 
 @dataclass(frozen=True)
@@ -22,37 +22,39 @@ class Advice:
     command: Literal["up", "down"]
 
 
-def advice_on(found: Sequence[Found]) -> tuple[Advice, ...]:
+def advice_on(items: Sequence[InventoryItem]) -> tuple[Advice, ...]:
     """About everything of one stack, the most important first."""
-    if not found:
+    if not items:
         return (Advice("Nothing of it exists. To bring it up:", "up"),)
-    machines = [one for one in found if one.of.is_machine]
-    if not machines and any(one.kind != "bucket" for one in found):
+    machines = [one for one in items if one.kind_class.is_machine]
+    if not machines and any(one.kind != "bucket" for one in items):
         return (Advice("No machine of it is left, but other things are. To remove them:", "down"),)
     if not machines:
         return (Advice("Nothing of it runs. To bring it up:", "up"),)
-    told = [(one, advice) for one in machines if (advice := _of_state(one)) is not None]
-    mended = {one.zone for one, _ in told}  # what stands beside it is used again then
+    advised = [(one, advice) for one in machines if (advice := _state_advice(one)) is not None]
+    repaired_zones = {one.zone for one, _ in advised}  # what stands beside it is used again then
     more = [
-        Advice(f"{left.found.address}: {left.why}. To remove what is not used:", "up")
-        for left in left_behind(found)
-        if left.found.zone not in mended
+        Advice(f"{orphan.item.address}: {orphan.why}. To remove what is not used:", "up")
+        for orphan in find_orphaned(items)
+        if orphan.item.zone not in repaired_zones
     ]
     if all(one.kind == "controller" for one in machines):
         more = [Advice("The controller has no TPU beside it. To make one:", "up")]
-    return tuple(dict.fromkeys([*(advice for _, advice in told), *more]))
+    return tuple(dict.fromkeys([*(advice for _, advice in advised), *more]))
 
 
-def _of_state(one: Found) -> Advice | None:
-    if one.kind == "queued":
-        if one.state in GONE_BAD:
-            return Advice(f"Request {one.name} is {one.state} and holds quota. To ask again:", "up")
-        if one.state in WAITING:
-            return Advice(f"Request {one.name} still waits. To wait with it:", "up")
+def _state_advice(item: InventoryItem) -> Advice | None:
+    if item.kind == "queued":
+        if item.state in DEAD_STATES:
+            return Advice(
+                f"Request {item.name} is {item.state} and holds quota. To ask again:", "up"
+            )
+        if item.state in WAITING_STATES:
+            return Advice(f"Request {item.name} still waits. To wait with it:", "up")
         return None
-    if one.of.is_tpu and one.state in GONE_BAD:
-        return Advice(f"Node {one.name} is {one.state}. To make it anew:", "up")
-    if one.state in STOPPED:
-        what = "Controller" if one.kind == "controller" else "Node"
-        return Advice(f"{what} {one.name} is {one.state}. To start it:", "up")
+    if item.kind_class.is_tpu and item.state in DEAD_STATES:
+        return Advice(f"Node {item.name} is {item.state}. To make it anew:", "up")
+    if item.state in STOPPED_STATES:
+        label = "Controller" if item.kind == "controller" else "Node"
+        return Advice(f"{label} {item.name} is {item.state}. To start it:", "up")
     return None

@@ -47,15 +47,15 @@ class Budget:
         return dollars(self.sum)
 
     @property
-    def typed(self) -> str:
+    def expression(self) -> str:
         """As one would type it again."""
         return f"{self.sum:g}" + (f"/{self.period}" if self.period else "")
 
     def __str__(self) -> str:
-        return f"{dollars(self.sum)} {self.each}".rstrip()
+        return f"{dollars(self.sum)} {self.period_text}".rstrip()
 
     @property
-    def each(self) -> str:
+    def period_text(self) -> str:
         """The time in words: `a day`, `an hour`, `for 8h`; empty for a sum alone."""
         if not self.is_named:
             return f"for {self.period}" if self.period else ""
@@ -65,16 +65,16 @@ class Budget:
 def parse_budget(text: str) -> Budget | None:
     """None for what is none: nothing, less than nothing, or for no time."""
     amount, slash, time = text.strip().lower().replace(" ", "").partition("/")
-    found = SUM.fullmatch(amount)
-    if found is None or not float(found[1]):
+    match = SUM.fullmatch(amount)
+    if match is None or not float(match[1]):
         return None
     if not slash:
-        return Budget(float(found[1]))
+        return Budget(float(match[1]))
     length = TIME.fullmatch(time)
     unit = length[2] if length is not None else ""
-    one = HOURS.get(SHORT.get(unit, unit.removesuffix("s")))
-    if length is None or one is None or (length[1] and not float(length[1])):
+    unit_hours = HOURS.get(SHORT.get(unit, unit.removesuffix("s")))
+    if length is None or unit_hours is None or (length[1] and not float(length[1])):
         return None
     if not length[1]:
-        return Budget(float(found[1]), one, SHORT.get(unit, unit.removesuffix("s")))
-    return Budget(float(found[1]), float(length[1]) * one, time)
+        return Budget(float(match[1]), unit_hours, SHORT.get(unit, unit.removesuffix("s")))
+    return Budget(float(match[1]), float(length[1]) * unit_hours, time)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tpuctl.model.cost import spent
-from tpuctl.model.inventory import Found
+from tpuctl.model.inventory import InventoryItem
 
 __all__ = ["Charge", "charge_of", "charges_of", "hourly", "is_charged", "so_far"]
 
@@ -21,7 +21,7 @@ __all__ = ["Charge", "charge_of", "charges_of", "hourly", "is_charged", "so_far"
 class Charge:
     """One thing with its cost in US dollars; None where it is unknown."""
 
-    found: Found
+    item: InventoryItem
     per_hour: float | None  # now: 0 for what is stopped
     so_far: float | None
     hours: float  # since it was made
@@ -29,45 +29,48 @@ class Charge:
     read: str  # the date of the price; empty where none is known
 
 
-def is_charged(found: Found) -> bool:
+def is_charged(item: InventoryItem) -> bool:
     """Whether it costs money as it is: what is stopped or preempted does not."""
-    return found.is_billable and not _is_uncharged(found)
+    return item.is_billable and not _is_uncharged(item)
 
 
-def charges_of(found: Iterable[Found], now: datetime | None = None) -> tuple[Charge, ...]:
+def charges_of(items: Iterable[InventoryItem], now: datetime | None = None) -> tuple[Charge, ...]:
     """Of everything that can be charged, in the same order."""
-    charges = (charge_of(one, now) for one in found)
+    charges = (charge_of(item, now) for item in items)
     return tuple(charge for charge in charges if charge is not None)
 
 
-def charge_of(found: Found, now: datetime | None = None) -> Charge | None:
+def charge_of(item: InventoryItem, now: datetime | None = None) -> Charge | None:
     """Of one thing; None where it costs nothing itself.
 
     A bucket's depends on what it holds, which is not asked: only its rate.
     """
-    line = found.cost
+    line = item.cost
     if line is None:
         return None
-    age = ((now or datetime.now(UTC)) - found.created).total_seconds() if found.created else 0.0
+    age = ((now or datetime.now(UTC)) - item.created).total_seconds() if item.created else 0.0
     hours = max(0.0, age / 3600)
-    if _is_uncharged(found):
-        total = 0.0 if found.state in found.of.charged_later else None
-        return Charge(found, 0.0, total, hours, f"not charged while {found.state}", "")
-    total = None if found.created is None else spent([line], hours)
-    return Charge(found, line.per_hour, total, hours, line.note, line.read)
+    if _is_uncharged(item):
+        total = 0.0 if item.state in item.kind_class.uncharged_before_states else None
+        return Charge(item, 0.0, total, hours, f"not charged while {item.state}", "")
+    total = None if item.created is None else spent([line], hours)
+    return Charge(item, line.per_hour, total, hours, line.note, line.read)
 
 
-def _is_uncharged(found: Found) -> bool:
-    return found.state in (*found.of.charged_later, *found.of.charged_no_more)
+def _is_uncharged(item: InventoryItem) -> bool:
+    return item.state in (
+        *item.kind_class.uncharged_before_states,
+        *item.kind_class.uncharged_after_states,
+    )
 
 
 def hourly(charges: Iterable[Charge]) -> tuple[float, bool]:
     """The sum of what is known, and whether all of it is. Buckets stand apart."""
-    prices = [one.per_hour for one in charges if one.found.kind != "bucket"]
+    prices = [charge.per_hour for charge in charges if charge.item.kind != "bucket"]
     return sum(price for price in prices if price is not None), None not in prices
 
 
 def so_far(charges: Iterable[Charge]) -> tuple[float, bool]:
     """Like `hourly`, since each thing was made."""
-    sums = [one.so_far for one in charges if one.found.kind != "bucket"]
-    return sum(one for one in sums if one is not None), None not in sums
+    sums = [charge.so_far for charge in charges if charge.item.kind != "bucket"]
+    return sum(amount for amount in sums if amount is not None), None not in sums

@@ -118,8 +118,8 @@ def spent(lines: Iterable[CostLine], hours: float) -> float | None:
     added up by calling this for each age.
     """
     prices = [line.per_hour for line in lines]
-    known = [price for price in prices if price is not None]
-    return sum(known) * hours if known or not prices else None
+    known_prices = [price for price in prices if price is not None]
+    return sum(known_prices) * hours if known_prices or not prices else None
 
 
 def affordable_seconds(limit: float, per_hour: float) -> float:
@@ -135,9 +135,11 @@ def node_cost(
     nodes: int = 1,
 ) -> CostLine:
     """Of the stack's nodes, which are alike."""
-    known = accelerator_type(accelerator) if isinstance(accelerator, str) else accelerator
-    name = known.name if known else accelerator
-    price = node_price(known, zone, capacity=capacity) if known else None
+    accelerator_type_ = (
+        accelerator_type(accelerator) if isinstance(accelerator, str) else accelerator
+    )
+    name = accelerator_type_.name if accelerator_type_ else accelerator
+    price = node_price(accelerator_type_, zone, capacity=capacity) if accelerator_type_ else None
     return _priced(f"node {name} in {zone}", f"{nodes} nodes {name} in {zone}", price, nodes)
 
 
@@ -150,27 +152,29 @@ def controller_cost(
     spot: bool = False,
 ) -> tuple[CostLine, CostLine]:
     """Of the controller and of its boot disk, which is charged while the machine is stopped too."""
-    known = machine_type(machine)
-    what = f"controller {machine} in {zone}"
-    line = machine_cost(machine, zone, what=what, spot=spot)
-    if known and not machine_is_offered(known, region_of(zone)):
-        line = CostLine(what, None, f"{known.family} is not offered in {region_of(zone)}", "")
-    return line, disk_cost(disk_type, disk_gb, zone, what="controller's disk")
+    machine_type_ = machine_type(machine)
+    item = f"controller {machine} in {zone}"
+    line = machine_cost(machine, zone, item=item, spot=spot)
+    if machine_type_ and not machine_is_offered(machine_type_, region_of(zone)):
+        line = CostLine(
+            item, None, f"{machine_type_.family} is not offered in {region_of(zone)}", ""
+        )
+    return line, disk_cost(disk_type, disk_gb, zone, item="controller's disk")
 
 
-def machine_cost(machine: str, zone: str, *, what: str, spot: bool = False) -> CostLine:
+def machine_cost(machine: str, zone: str, *, item: str, spot: bool = False) -> CostLine:
     """Of a machine without its disks."""
-    known = machine_type(machine)
-    price = machine_price(known, region_of(zone), spot=spot) if known else None
-    return _priced(what, what, price, 1)
+    machine_type_ = machine_type(machine)
+    price = machine_price(machine_type_, region_of(zone), spot=spot) if machine_type_ else None
+    return _priced(item, item, price, 1)
 
 
 def disk_cost(
-    disk_type: str, size_gb: int, zone: str, *, count: int = 1, what: str = "data disk"
+    disk_type: str, size_gb: int, zone: str, *, count: int = 1, item: str = "data disk"
 ) -> CostLine:
     """Of disks of one kind, for all of their size, used or not."""
     shape = f"{size_gb:,} GB {disk_type}"
-    name = f"{what}, {shape}" if count == 1 else f"{count} {what}s, {shape} each"
+    name = f"{item}, {shape}" if count == 1 else f"{count} {item}s, {shape} each"
     return _monthly(name, disk_price(disk_type, region_of(zone)), size_gb * count)
 
 
@@ -206,16 +210,16 @@ def egress_price(from_region: str, to_region: str) -> Rate | None:
     return traffic_price(from_region, to_region)
 
 
-def _priced(one: str, several: str, price: Price | None, count: int) -> CostLine:
-    what = one if count == 1 else several
+def _priced(singular: str, plural: str, price: Price | None, count: int) -> CostLine:
+    item = singular if count == 1 else plural
     if price is None:
-        return CostLine(what, None, "no price is published", "")
+        return CostLine(item, None, "no price is published", "")
     each = "" if count == 1 else f", {dollars(price.per_hour)}/h each"
-    return CostLine(what, price.per_hour * count, f"{price.kind}{each}", price.read)
+    return CostLine(item, price.per_hour * count, f"{price.kind}{each}", price.read)
 
 
-def _monthly(what: str, rate: Rate | None, size_gb: float) -> CostLine:
+def _monthly(item: str, rate: Rate | None, size_gb: float) -> CostLine:
     if rate is None:
-        return CostLine(what, None, "no price is published", "")
+        return CostLine(item, None, "no price is published", "")
     general = ", a general figure" if rate.is_general else ""
-    return CostLine(what, rate.amount * size_gb / HOURS_PER_MONTH, f"{rate}{general}", rate.read)
+    return CostLine(item, rate.amount * size_gb / HOURS_PER_MONTH, f"{rate}{general}", rate.read)

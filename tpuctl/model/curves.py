@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 __all__ = ["Curve", "Curves"]
 
-LONGEST = 1 << 16  # bytes of a line; longer ones tell nothing
-MOST = 2_000  # points of a curve that are kept
+MAX_LINE_BYTES = 1 << 16  # bytes of a line; longer ones tell nothing
+MAX_POINTS = 2_000  # points of a curve that are kept
 
 
 @dataclass
@@ -22,14 +22,14 @@ class Curve:
     name: str
     points: list[tuple[int, float]] = field(default_factory=list)  # by step, each step once
     last: tuple[int, float] | None = None
-    unfinite: int = 0  # how many values were infinite or not a number
+    non_finite: int = 0  # how many values were infinite or not a number
     _every: int = 1
     _seen: int = 0
 
     def add(self, step: int, value: float) -> None:
         """Take a value. A step that was there already is done again: what came after it goes."""
         if not math.isfinite(value):
-            self.unfinite += 1
+            self.non_finite += 1
             return
         while self.points and self.points[-1][0] >= step:
             self.points.pop()
@@ -37,29 +37,29 @@ class Curve:
         if self._seen % self._every == 0:
             self.points.append((step, value))
         self._seen += 1
-        if len(self.points) > 2 * MOST:
+        if len(self.points) > 2 * MAX_POINTS:
             self.points = self.points[::2]
             self._every *= 2
 
     @property
-    def shown(self) -> list[tuple[int, float]]:
+    def all_points(self) -> list[tuple[int, float]]:
         """The points, the last value among them."""
-        is_there = not self.points or self.last is None or self.points[-1][0] >= self.last[0]
-        return self.points if is_there else [*self.points, self.last]  # type: ignore[list-item]
+        includes_last = not self.points or self.last is None or self.points[-1][0] >= self.last[0]
+        return self.points if includes_last else [*self.points, self.last]  # type: ignore[list-item]
 
 
 class Curves:
     """Collects curves from a log that is handed over piece by piece, in constant memory."""
 
     def __init__(self) -> None:
-        self._found: dict[str, Curve] = {}
+        self._curves: dict[str, Curve] = {}
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
         """Take further bytes of the log."""
         *lines, self._rest = (self._rest + data).replace(b"\r", b"\n").split(b"\n")
-        if len(self._rest) > LONGEST:
-            self._rest = b"\0" * (LONGEST + 1)  # no object begins so
+        if len(self._rest) > MAX_LINE_BYTES:
+            self._rest = b"\0" * (MAX_LINE_BYTES + 1)  # no object begins so
         for line in lines:
             self._take(line)
 
@@ -68,29 +68,29 @@ class Curves:
         self._take(self._rest)
         self._rest = b""
 
-    def found(self) -> tuple[Curve, ...]:
+    def nonempty(self) -> tuple[Curve, ...]:
         """Those with any point: the loss first, then in the order in which the log has them."""
-        known = [one for one in self._found.values() if one.points]
-        return tuple(sorted(known, key=lambda one: one.name != "loss"))
+        curves = [curve for curve in self._curves.values() if curve.points]
+        return tuple(sorted(curves, key=lambda curve: curve.name != "loss"))
 
     def of(self, name: str) -> Curve | None:
-        return next((one for one in self.found() if one.name == name), None)
+        return next((curve for curve in self.nonempty() if curve.name == name), None)
 
     def _take(self, line: bytes) -> None:
         line = line.strip()
-        if len(line) > LONGEST or not (line.startswith(b"{") and line.endswith(b"}")):
+        if len(line) > MAX_LINE_BYTES or not (line.startswith(b"{") and line.endswith(b"}")):
             return
         try:
-            said = json.loads(line)
+            values = json.loads(line)
         except (ValueError, RecursionError):
             return
-        step = said.pop("step", None)
+        step = values.pop("step", None)
         if isinstance(step, bool) or not isinstance(step, int):
             return
-        for name, value in said.items():
+        for name, value in values.items():
             if not isinstance(value, bool) and isinstance(value, int | float):
                 number = float(value) if isinstance(value, float) else _of_integer(value)
-                self._found.setdefault(name, Curve(name)).add(step, number)
+                self._curves.setdefault(name, Curve(name)).add(step, number)
 
 
 def _of_integer(value: int) -> float:

@@ -51,7 +51,7 @@ class Diagnosis:
 
     @property
     def problems(self) -> tuple[Finding, ...]:
-        return tuple(one for one in self.findings if one.state is CheckState.PROBLEM)
+        return tuple(finding for finding in self.findings if finding.state is CheckState.PROBLEM)
 
     @property
     def exit_code(self) -> int:
@@ -62,9 +62,9 @@ class Diagnosis:
 def failed(check: str, error: TpuctlError, exit_code: int = 0) -> Finding:
     """A problem as the error tells it."""
     first = error.diagnostics[0]
-    told = f"{first.summary}: {first.detail}" if first.detail else first.summary
+    message = f"{first.summary}: {first.detail}" if first.detail else first.summary
     if len(error.diagnostics) > 1:
-        told += f" (and {len(error.diagnostics) - 1} more)"
+        message += f" (and {len(error.diagnostics) - 1} more)"
     if first.where:
-        told = f"{first.where}: {told}"
-    return Finding(check, CheckState.PROBLEM, told, first.hint, exit_code or error.exit_code)
+        message = f"{first.where}: {message}"
+    return Finding(check, CheckState.PROBLEM, message, first.hint, exit_code or error.exit_code)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["DURATION", "seconds_of", "shown"]
+__all__ = ["DURATION", "format_duration", "seconds_of"]
 
 DURATION = r"^[0-9]+(\.[0-9]+)?[smhd]$"
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -13,7 +13,7 @@ def seconds_of(text: str) -> float:
     return float(text[:-1]) * SECONDS[text[-1]]
 
 
-def shown(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """About how long that is, in one or two units: `45 s`, `3 min`, `5 h 20 min`, `2 d 4 h`."""
     whole = round(seconds)
     if whole < 60:

@@ -15,53 +15,62 @@ from tpuctl.model.names import STACK_NAME, ownership
 from tpuctl.model.status import NodeStatus
 
 __all__ = [
-    "GONE_BAD",
+    "DEAD_STATES",
     "GROUPS",
-    "Found",
     "Group",
-    "Kind",
-    "Leftover",
-    "left_behind",
+    "InventoryItem",
+    "OrphanedItem",
+    "ResourceKind",
+    "find_orphaned",
     "stack_of_description",
     "with_requests",
 ]
 
 Group = Literal["project", "network", "bucket", "account", "TPU"]
 GROUPS: tuple[Group, ...] = get_args(Group)
-GONE_BAD = ("PREEMPTED", "TERMINATED", "FAILED", "SUSPENDED")  # of TPUs
-STOPPED = ("STOPPED", "SUSPENDED", "TERMINATED")  # of controllers, which can be started again
-BEGINNING = ("CREATING", "PENDING", "PROVISIONING", "STAGING")  # `up` makes both of a pair at once
-GOING = "DELETING"
+DEAD_STATES = ("PREEMPTED", "TERMINATED", "FAILED", "SUSPENDED")  # of TPUs
+STOPPED_STATES = (
+    "STOPPED",
+    "SUSPENDED",
+    "TERMINATED",
+)  # of controllers, which can be started again
+STARTING_STATES = (
+    "CREATING",
+    "PENDING",
+    "PROVISIONING",
+    "STAGING",
+)  # `up` makes both of a pair at once
+DELETING = "DELETING"
 _OWNERSHIP = re.compile(re.escape(ownership("")) + f"({STACK_NAME})")
 
 
-class Kind:
+class ResourceKind:
     """What all things of one kind have in common: each class in `tpuctl.resources` is of one."""
 
     kind: ClassVar[str]  # as in addresses: `node` in `node/bert-tpu`
     group: ClassVar[Group]  # what it is about, for whoever watches
     label: ClassVar[str]  # what it is, for whoever may allow it
-    shown_as: ClassVar[str] = ""  # what `status` calls it, where that is not the kind
+    display_name: ClassVar[str] = ""  # what `status` calls it, where that is not the kind
     is_tpu: ClassVar[bool] = False  # chips, or a request for them
     is_machine: ClassVar[bool] = False  # something that runs, or is to
     has_ssh: ClassVar[bool] = False  # a machine, or what brings some, that one can log in to
     is_zonal: ClassVar[bool] = False  # made in the TPU's zone, and given up with it
     is_billable: bool = False  # costs money by merely existing, itself or what it brings
     # States in which it is not charged: on the way to work, and after its end.
-    charged_later: ClassVar[tuple[str, ...]] = ()
-    charged_no_more: ClassVar[tuple[str, ...]] = ()
+    uncharged_before_states: ClassVar[tuple[str, ...]] = ()
+    uncharged_after_states: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
-    def cost(cls, found: Found) -> CostLine | None:
+    def cost(cls, item: InventoryItem) -> CostLine | None:
         """What it costs while it is charged; None for what costs nothing itself."""
         return None
 
 
 @dataclass(frozen=True)
-class Found:
+class InventoryItem:
     """One thing that carries a stack's label, or its name where nothing can carry labels."""
 
-    of: type[Kind]
+    kind_class: type[ResourceKind]
     name: str
     stack: str
     zone: str = ""  # or the region; empty for what is global
@@ -78,7 +87,7 @@ class Found:
     @property
     def kind(self) -> str:
         """As in addresses."""
-        return self.of.kind
+        return self.kind_class.kind
 
     @property
     def is_billable(self) -> bool:
@@ -93,7 +102,7 @@ class Found:
     @property
     def cost(self) -> CostLine | None:
         """What it costs while it is charged; None for what costs nothing itself."""
-        return self.of.cost(self)
+        return self.kind_class.cost(self)
 
     @property
     def address(self) -> str:
@@ -105,10 +114,10 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Leftover:
+class OrphanedItem:
     """A thing that nobody seems to use any more, and why it seems so."""
 
-    found: Found
+    item: InventoryItem
     why: str
 
 
@@ -118,85 +127,95 @@ def stack_of_description(text: str) -> str | None:
     return match[1] if match else None
 
 
-def with_requests(found: Iterable[Found], capacity: Capacity | None = None) -> list[Found]:
+def with_requests(
+    items: Iterable[InventoryItem], capacity: Capacity | None = None
+) -> list[InventoryItem]:
     """With the capacity of their request on nodes that came from one: they do not tell it.
 
     `capacity` is what the stack file asks for, where there is one; it alone knows of flex-start.
     """
-    everything = list(found)
-    requests = {(one.zone, one.name): one.capacity for one in everything if one.kind == "queued"}
+    all_items = list(items)
+    requests = {
+        (item.zone, item.name): item.capacity for item in all_items if item.kind == "queued"
+    }
 
-    def mended(one: Found) -> Found:
-        if one.kind != "node" or (one.zone, one.request) not in requests:
-            return one
-        asked = requests[one.zone, one.request]
-        if capacity == "flex-start" and asked == "on-demand":
-            asked = capacity
-        return replace(one, capacity=asked)
+    def with_capacity(item: InventoryItem) -> InventoryItem:
+        if item.kind != "node" or (item.zone, item.request) not in requests:
+            return item
+        request_capacity = requests[item.zone, item.request]
+        if capacity == "flex-start" and request_capacity == "on-demand":
+            request_capacity = capacity
+        return replace(item, capacity=request_capacity)
 
-    return [mended(one) for one in everything]
+    return [with_capacity(item) for item in all_items]
 
 
-def left_behind(everything: Iterable[Found]) -> list[Leftover]:
+def find_orphaned(items: Iterable[InventoryItem]) -> list[OrphanedItem]:
     """What of all stacks seems forgotten: halves of pairs, second zones, rests of stacks.
 
     A bucket is never among it: it is kept on purpose, with the jobs' output in it.
     """
-    found = []
-    in_order = sorted(everything, key=lambda one: (one.stack, one.kind, one.zone, one.name))
-    for _, group in groupby(in_order, key=lambda one: one.stack):
-        mine = list(group)
-        found += [Leftover(one, why) for one in mine if (why := _why(one, mine))]
-    return found
+    orphaned = []
+    in_order = sorted(items, key=lambda item: (item.stack, item.kind, item.zone, item.name))
+    for _, group in groupby(in_order, key=lambda item: item.stack):
+        stack_items = list(group)
+        orphaned += [
+            OrphanedItem(item, reason)
+            for item in stack_items
+            if (reason := _orphaned_reason(item, stack_items))
+        ]
+    return orphaned
 
 
-def _why(one: Found, mine: Sequence[Found]) -> str:
-    if one.state == GOING:
+def _orphaned_reason(item: InventoryItem, stack_items: Sequence[InventoryItem]) -> str:
+    if item.state == DELETING:
         return ""
-    if one.of.is_tpu and one.state in GONE_BAD:
-        return f"{one.state}: it does nothing any more" + (
-            ", and holds quota" if one.kind == "queued" else ""
+    if item.kind_class.is_tpu and item.state in DEAD_STATES:
+        return f"{item.state}: it does nothing any more" + (
+            ", and holds quota" if item.kind == "queued" else ""
         )
-    working = [each for each in mine if each.of.is_machine and _works(each)]
-    beside = {each.of for each in mine if each.zone == one.zone and _is_there(each)}
-    kinds = {each.kind for each in beside}
-    if one.kind == "queued" and one.state == "ACTIVE" and not _has_nodes(one, mine):
+    running = [each for each in stack_items if each.kind_class.is_machine and _is_running(each)]
+    same_zone = {
+        each.kind_class for each in stack_items if each.zone == item.zone and _is_usable(each)
+    }
+    kinds = {each.kind for each in same_zone}
+    if item.kind == "queued" and item.state == "ACTIVE" and not _has_nodes(item, stack_items):
         return "its nodes are gone, and it holds quota"
-    if one.kind == "tpu" and "controller" not in kinds and one.state not in BEGINNING:
+    if item.kind == "tpu" and "controller" not in kinds and item.state not in STARTING_STATES:
         return "its controller is gone"
-    has_tpu = any(each.is_tpu for each in beside)
-    if one.kind == "controller" and not has_tpu and one.state not in BEGINNING:
+    has_tpu = any(each.is_tpu for each in same_zone)
+    if item.kind == "controller" and not has_tpu and item.state not in STARTING_STATES:
         return "there is no TPU beside it"
-    if one.zone and not one.of.is_machine and not beside:
+    if item.zone and not item.kind_class.is_machine and not same_zone:
         return "no machine of the stack is there"
-    if one.of.is_machine:
-        first = _first_zone(working)
-        return f"the stack works in {first}" if first not in ("", one.zone) else ""
-    if one.kind != "bucket" and not working:
+    if item.kind_class.is_machine:
+        first = _first_zone(running)
+        return f"the stack works in {first}" if first not in ("", item.zone) else ""
+    if item.kind != "bucket" and not running:
         return "nothing of the stack runs"
     return ""
 
 
-def _is_there(one: Found) -> bool:
+def _is_usable(item: InventoryItem) -> bool:
     """Whether it is a machine that is used, or could be again: a stopped one is there."""
-    if one.of.is_tpu:
-        return one.state not in (*GONE_BAD, GOING)
-    return one.kind == "controller" and one.state != GOING
+    if item.kind_class.is_tpu:
+        return item.state not in (*DEAD_STATES, DELETING)
+    return item.kind == "controller" and item.state != DELETING
 
 
-def _works(one: Found) -> bool:
-    return _is_there(one) and (one.of.is_tpu or one.state not in STOPPED)
+def _is_running(item: InventoryItem) -> bool:
+    return _is_usable(item) and (item.kind_class.is_tpu or item.state not in STOPPED_STATES)
 
 
-def _has_nodes(request: Found, mine: Sequence[Found]) -> bool:
-    return any(each.kind == "node" and each.request == request.name for each in mine)
+def _has_nodes(request: InventoryItem, stack_items: Sequence[InventoryItem]) -> bool:
+    return any(each.kind == "node" and each.request == request.name for each in stack_items)
 
 
-def _first_zone(working: Sequence[Found]) -> str:
+def _first_zone(running: Sequence[InventoryItem]) -> str:
     """Where the stack's oldest READY node is, else its oldest machine."""
 
-    def age(one: Found) -> tuple[bool, float, str]:
-        created = one.created.timestamp() if one.created is not None else 0.0
-        return (one.state not in ("READY", "ACTIVE"), created, one.zone)
+    def age(item: InventoryItem) -> tuple[bool, float, str]:
+        created = item.created.timestamp() if item.created is not None else 0.0
+        return (item.state not in ("READY", "ACTIVE"), created, item.zone)
 
-    return min(working, key=age).zone if working else ""
+    return min(running, key=age).zone if running else ""

@@ -241,14 +241,14 @@ def job_status(record: JobRecord, workers: Mapping[int, WorkerRecord]) -> JobSta
     The exit code is that of the worker that failed first; workers that ended because another
     one did never decide. A job is over when all its workers are.
     """
-    known = [workers[number] for number in record.workers if number in workers]
-    if not known:
+    records = [workers[number] for number in record.workers if number in workers]
+    if not records:
         return JobStatus("submitted")
-    if len(known) < len(record.workers) or not all(worker.has_ended for worker in known):
-        started = any(worker.state not in ("preparing", "ready") for worker in known)
+    if len(records) < len(record.workers) or not all(worker.has_ended for worker in records):
+        started = any(worker.state not in ("preparing", "ready") for worker in records)
         return JobStatus("running" if started else "preparing")
-    finished = max((worker.finished for worker in known if worker.finished), default=None)
-    decisive = first_failure(known)
+    finished = max((worker.finished for worker in records if worker.finished), default=None)
+    decisive = first_failure(records)
     if decisive is None:
         return JobStatus("succeeded", 0, finished=finished)
     codes = {"stopped": EXIT_STOPPED, "timed_out": EXIT_TIMED_OUT, "lost": EXIT_LOST}

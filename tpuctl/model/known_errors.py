@@ -17,7 +17,7 @@ from importlib.resources import files
 from itertools import chain
 from typing import Any, Literal
 
-__all__ = ["Fault", "Known", "Table", "facts_of", "table"]
+__all__ = ["Fault", "KnownError", "Table", "extract_facts", "table"]
 
 Fault = Literal["infrastructure", "failure"]
 
@@ -36,17 +36,17 @@ FACTS = {
     "network": r'on network "([^"]+)"|\bnetworks/([a-z][\w-]*)',
     "constraint": r"\bconstraints?[/ ]'?(?:constraints/)?([a-z]+\.[\w.]+)",
 }
-PLACE = re.compile(r"\{([a-z]+)\}")
+PLACEHOLDER = re.compile(r"\{([a-z]+)\}")
 OPTIONAL = re.compile(r"\[\[(.*?)\]\]")
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownError:
     """One entry: what happened, why, and what mends it, with how it is recognized."""
 
     summary: str
     why: str
-    mending: str  # the hint, with places for facts
+    hint_template: str  # the hint, with places for facts
     name: str = ""  # empty of what is known by its status alone
     kind: str = ""
     raised: str = ""  # the class of error that an answer becomes, by its name
@@ -68,55 +68,59 @@ class Known:
 
     def hint(self, facts: Mapping[str, str]) -> str:
         """What mends it, with these facts in their places; `ZONE` and such for those unknown."""
-        known = {**facts}
-        if "permission" in known:
-            role = table().roles.get(known["permission"].partition(".")[0])
-            known |= {"role": role} if role else {}
-        if "who" in known:
-            is_account = known["who"].endswith("gserviceaccount.com")
-            known["member"] = f"{'serviceAccount' if is_account else 'user'}:{known['who']}"
+        values = {**facts}
+        if "permission" in values:
+            role = table().roles.get(values["permission"].partition(".")[0])
+            values |= {"role": role} if role else {}
+        if "who" in values:
+            is_account = values["who"].endswith("gserviceaccount.com")
+            values["member"] = f"{'serviceAccount' if is_account else 'user'}:{values['who']}"
 
-        def optional(found: re.Match[str]) -> str:
-            return found[1] if {*PLACE.findall(found[1])} <= known.keys() else ""
+        def optional(match: re.Match[str]) -> str:
+            return match[1] if {*PLACEHOLDER.findall(match[1])} <= values.keys() else ""
 
-        text = OPTIONAL.sub(optional, self.mending)
-        return PLACE.sub(lambda found: known.get(found[1]) or found[1].upper(), text)
+        text = OPTIONAL.sub(optional, self.hint_template)
+        return PLACEHOLDER.sub(lambda match: values.get(match[1]) or match[1].upper(), text)
 
 
 @dataclass(frozen=True)
 class Table:
     kinds: Mapping[str, str]  # titles, in order
     roles: Mapping[str, str]
-    errors: tuple[Known, ...]
-    statuses: tuple[Known, ...]  # the last one for whatever there is else
+    errors: tuple[KnownError, ...]
+    statuses: tuple[KnownError, ...]  # the last one for whatever there is else
 
     @cached_property
-    def signatures(self) -> tuple[Known, ...]:
+    def signatures(self) -> tuple[KnownError, ...]:
         """What a line of a job's log gives away."""
-        return tuple(known for known in self.errors if known.fault is not None)
+        return tuple(error for error in self.errors if error.fault is not None)
 
-    def answer(self, status: str, text: str, reasons: Collection[str] = ()) -> Known | None:
+    def match_response(
+        self, status: str, text: str, reasons: Collection[str] = ()
+    ) -> KnownError | None:
         """What an API's answer means; None where only its status tells.
 
         What identifies it goes before the reason in its details, which covers more than one
         condition, and both before words that many answers have.
         """
-        known = [one for one in self.errors if one.raised]
-        by_text = (one for one in known if one.match is not None and one.match.search(text))
-        by_reason = (one for one in known if not {*one.reasons}.isdisjoint(reasons))
+        candidates = [error for error in self.errors if error.raised]
+        by_text = (
+            error for error in candidates if error.match is not None and error.match.search(text)
+        )
+        by_reason = (error for error in candidates if not {*error.reasons}.isdisjoint(reasons))
         by_words = (
-            one
-            for one in known
-            if one.answers is not None and status in one.statuses and one.answers.search(text)
+            error
+            for error in candidates
+            if error.answers is not None and status in error.statuses and error.answers.search(text)
         )
         return next(chain(by_text, by_reason, by_words), None)
 
-    def named(self, name: str) -> Known:
-        return next(one for one in self.errors if one.name == name)
+    def by_name(self, name: str) -> KnownError:
+        return next(error for error in self.errors if error.name == name)
 
-    def of_status(self, status: str) -> Known:
-        found = (one for one in self.statuses if status in one.statuses)
-        return next(found, self.statuses[-1])
+    def by_status(self, status: str) -> KnownError:
+        matches = (entry for entry in self.statuses if status in entry.statuses)
+        return next(matches, self.statuses[-1])
 
 
 @cache
@@ -132,36 +136,36 @@ def table() -> Table:
     return Table(
         dict(index["kinds"]),
         index["roles"],
-        tuple(_known(row) for part in parts for row in part["error"]),
-        tuple(_known(row) for row in read("statuses")["status"]),
+        tuple(_known_error(row) for part in parts for row in part["error"]),
+        tuple(_known_error(row) for row in read("statuses")["status"]),
     )
 
 
-def _known(row: Mapping[str, Any]) -> Known:
+def _known_error(row: Mapping[str, Any]) -> KnownError:
     fields: dict[str, Any] = {**row, "mending": row["hint"].strip("\n")}
     del fields["hint"]
     for key in ("match", "answers"):
         if key in fields:
-            fields[key] = _compiled(fields[key])
+            fields[key] = _compile(fields[key])
     for key in ("lines", "log"):
         if key in fields:
             fields[key] = re.compile(fields[key])
-    return Known(**fields)
+    return KnownError(**fields)
 
 
-def _compiled(fragments: str | Sequence[str]) -> re.Pattern[str]:
+def _compile(fragments: str | Sequence[str]) -> re.Pattern[str]:
     """One pattern of several; a space in it stands for any, also for the end of a line."""
     alternatives = [fragments] if isinstance(fragments, str) else fragments
     return re.compile("|".join(alternatives).replace(" ", r"\s+"), re.IGNORECASE)
 
 
-def facts_of(*texts: str, **known: str) -> dict[str, str]:
+def extract_facts(*texts: str, **overrides: str) -> dict[str, str]:
     """What the texts name, as hints call it; `known` goes before, where it is not empty."""
-    found: dict[str, str] = {}
+    facts: dict[str, str] = {}
     for name, pattern in FACTS.items():
         for text in texts:
             match = re.search(pattern, text)
             if match is not None:
-                found[name] = next(group for group in match.groups() if group is not None)
+                facts[name] = next(group for group in match.groups() if group is not None)
                 break
-    return found | {name: value for name, value in known.items() if value}
+    return facts | {name: value for name, value in overrides.items() if value}

@@ -15,10 +15,10 @@ class Listed:
     by_zone: Mapping[str, frozenset[str]]
     unread: Mapping[str, str] = field(default_factory=dict)
 
-    def only(self, is_meant: Callable[[str], bool]) -> Listed:
+    def filter_names(self, predicate: Callable[[str], bool]) -> Listed:
         """Without the names that were not asked for."""
         return Listed(
-            {zone: frozenset(filter(is_meant, names)) for zone, names in self.by_zone.items()},
+            {zone: frozenset(filter(predicate, names)) for zone, names in self.by_zone.items()},
             self.unread,
         )
 
@@ -27,13 +27,13 @@ class Listed:
 class Comparison:
     """The catalog's names by zone beside the API's. Zones that did not answer are left out."""
 
-    known: Mapping[str, frozenset[str]]
+    catalog: Mapping[str, frozenset[str]]
     listed: Listed
 
     @classmethod
-    def of(cls, known: Mapping[str, Iterable[str]], listed: Listed) -> Comparison:
+    def of(cls, catalog: Mapping[str, Iterable[str]], listed: Listed) -> Comparison:
         return cls(
-            {zone: frozenset(known.get(zone, ())) for zone in listed.by_zone},
+            {zone: frozenset(catalog.get(zone, ())) for zone in listed.by_zone},
             listed,
         )
 
@@ -48,15 +48,15 @@ class Comparison:
         return sorted(
             (name, zone)
             for zone, names in self.listed.by_zone.items()
-            for name in names - self.known[zone]
+            for name in names - self.catalog[zone]
         )
 
     @property
-    def gone(self) -> list[tuple[str, str]]:
+    def removed(self) -> list[tuple[str, str]]:
         """Name and zone of what the catalog has and the API does not list."""
         return sorted(
             (name, zone)
-            for zone, names in self.known.items()
+            for zone, names in self.catalog.items()
             for name in names - self.listed.by_zone[zone]
         )
 
@@ -66,22 +66,22 @@ class Comparison:
 
     def of_name(self, name: str) -> str:
         """How a name fares, in a word: `same`, `new`, `gone`, or `+2 -1` zones."""
-        here = set(self.zones_of(name))
-        before = {zone for zone, names in self.known.items() if name in names}
-        return _word(before, here)
+        listed_zones = set(self.zones_of(name))
+        catalog_zones = {zone for zone, names in self.catalog.items() if name in names}
+        return _summary(catalog_zones, listed_zones)
 
     def of_zone(self, zone: str) -> str:
         """How a zone fares: `same`, `new`, `gone`, `+2 -1` names, or `?` without an answer."""
         if zone not in self.listed.by_zone:
             return "?"
-        return _word(self.known[zone], self.listed.by_zone[zone])
+        return _summary(self.catalog[zone], self.listed.by_zone[zone])
 
 
-def _word(before: Iterable[str], now: Iterable[str]) -> str:
-    old, there = set(before), set(now)
-    if old == there:
+def _summary(before: Iterable[str], now: Iterable[str]) -> str:
+    old, new = set(before), set(now)
+    if old == new:
         return "same"
-    if not old or not there:
-        return "new" if there else "gone"
-    counts = (("+", len(there - old)), ("-", len(old - there)))
+    if not old or not new:
+        return "new" if new else "gone"
+    counts = (("+", len(new - old)), ("-", len(old - new)))
     return " ".join(f"{sign}{count}" for sign, count in counts if count)

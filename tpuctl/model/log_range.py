@@ -9,14 +9,14 @@ from datetime import datetime, timedelta
 from tpuctl.errors import Usage
 from tpuctl.model.duration import seconds_of
 
-__all__ = ["WHOLE", "LogPart", "moment", "pattern"]
+__all__ = ["WHOLE_LOG", "LogRange", "compile_pattern", "parse_timestamp"]
 
-ONE = r"[0-9]+(?:\.[0-9]+)?[smhd]"
+DURATION_PART = r"[0-9]+(?:\.[0-9]+)?[smhd]"
 CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
 
 
 @dataclass(frozen=True)
-class LogPart:
+class LogRange:
     """From byte `offset` on; or the last `lines` lines of what was written `since` a moment; of
     those lines, the ones in which `pattern` is found. Lines of several workers carry their names
     where `is_named`.
@@ -32,22 +32,22 @@ class LogPart:
     is_named: bool = True
 
     @property
-    def is_placed(self) -> bool:
+    def has_offset(self) -> bool:
         """Whether it begins at a byte that is known."""
         return self.lines is None and self.since is None
 
 
-WHOLE = LogPart()
+WHOLE_LOG = LogRange()
 
 
-def moment(text: str, now: datetime) -> datetime:
+def parse_timestamp(text: str, now: datetime) -> datetime:
     """A moment that is past: `10m` (ago), `1h30m`, `2026-11-21T06:14Z`, `2026-11-21`, `06:14`.
 
     Without a zone it is the local one, without a day the last time that the clock showed it.
     Raises Usage.
     """
     try:
-        found = _moment(text.strip(), now)
+        timestamp = _parse_timestamp(text.strip(), now)
     except (ValueError, OverflowError):
         raise Usage(
             "Not a moment",
@@ -55,28 +55,28 @@ def moment(text: str, now: datetime) -> datetime:
             hint="Say how long ago, or when\n    --since 10m\n    --since 2026-11-21T06:14Z",
             where="--since",
         ) from None
-    if found > now:
-        when = f"{found:%Y-%m-%d %H:%M:%S %z}"
+    if timestamp > now:
+        when = f"{timestamp:%Y-%m-%d %H:%M:%S %z}"
         raise Usage(
             "Not past yet",
             f"{text!r} is {when}",
             where="--since",
             hint="Give a moment that has passed, or an age, such as --since 10m.",
         )
-    return found
+    return timestamp
 
 
-def _moment(text: str, now: datetime) -> datetime:
-    if re.fullmatch(f"(?:{ONE})+", text):
-        return now - timedelta(seconds=sum(map(seconds_of, re.findall(ONE, text))))
+def _parse_timestamp(text: str, now: datetime) -> datetime:
+    if re.fullmatch(f"(?:{DURATION_PART})+", text):
+        return now - timedelta(seconds=sum(map(seconds_of, re.findall(DURATION_PART, text))))
     if clock := CLOCK.fullmatch(text):
         hour, minute, second = (int(part or 0) for part in clock.groups())
-        found = now.astimezone().replace(hour=hour, minute=minute, second=second, microsecond=0)
-        return found if found <= now else found - timedelta(days=1)
+        timestamp = now.astimezone().replace(hour=hour, minute=minute, second=second, microsecond=0)
+        return timestamp if timestamp <= now else timestamp - timedelta(days=1)
     return datetime.fromisoformat(text).astimezone()
 
 
-def pattern(text: str) -> re.Pattern[str]:
+def compile_pattern(text: str) -> re.Pattern[str]:
     """A regular expression as Python has them. Raises Usage."""
     try:
         return re.compile(text)

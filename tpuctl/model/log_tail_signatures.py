@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["LOG_TAIL", "final_message", "last_lines", "last_words"]
+__all__ = ["LOG_TAIL", "error_lines", "final_message", "last_lines"]
 
 LOG_TAIL = 1 << 16  # bytes of the end of a log that are looked at
 LAST_LINES = 40
-OF_A_MESSAGE = 5  # lines of an exception's message that name what happened
-AFTER = 60  # lines that may follow the last traceback, of threads and libraries that end
+MAX_MESSAGE_LINES = 5  # lines of an exception's message that name what happened
+MAX_TRAILING_LINES = (
+    60  # lines that may follow the last traceback, of threads and libraries that end
+)
 TRACEBACK = "Traceback (most recent call last):"
 # The first line of a traceback in a notebook, with the name of the exception.
-IN_A_NOTEBOOK = re.compile(
+NOTEBOOK_TRACEBACK = re.compile(
     r"(\w+(?:Error|Exception|Interrupt))\s+Traceback \(most recent call last\)"
 )
-CHAINS = (
+CHAINED_MARKERS = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",
 )
 
 
-def last_words(log: bytes) -> list[str]:
+def error_lines(log: bytes) -> list[str]:
     """What to believe, the best first: the messages of the last traceback and of what led to it.
 
     Where there is none at the end, the last lines, the last one first. A traceback that the
@@ -29,11 +31,11 @@ def last_words(log: bytes) -> list[str]:
     """
     lines = _lines(log)
     messages = _messages(lines)
-    if _is_end(lines, messages):
+    if _is_final(lines, messages):
         return [
             line
             for start in reversed(messages)
-            for line in lines[start : start + OF_A_MESSAGE]
+            for line in lines[start : start + MAX_MESSAGE_LINES]
             if line.strip()
         ]
     return last_lines(log)
@@ -43,7 +45,7 @@ def final_message(log: bytes) -> str | None:
     """What a log that ends in a traceback says from its message on; None where it does not."""
     lines = _lines(log)
     messages = _messages(lines)
-    return "\n".join(lines[messages[-1] :]) if _is_end(lines, messages) else None
+    return "\n".join(lines[messages[-1] :]) if _is_final(lines, messages) else None
 
 
 def last_lines(log: bytes) -> list[str]:
@@ -55,13 +57,13 @@ def _lines(log: bytes) -> list[str]:
     return log[-LOG_TAIL:].decode(errors="replace").replace("\r", "\n").split("\n")
 
 
-def _is_end(lines: list[str], messages: list[int]) -> bool:
-    return bool(messages) and len(lines) - messages[-1] <= AFTER
+def _is_final(lines: list[str], messages: list[int]) -> bool:
+    return bool(messages) and len(lines) - messages[-1] <= MAX_TRAILING_LINES
 
 
 def _messages(lines: list[str]) -> list[int]:
     """Where the messages of the last traceback, and before it of those chained to it, begin."""
-    found: list[int] = []
+    messages: list[int] = []
     is_chained = False
     at = 0
     notebook = _notebook_message(lines)
@@ -70,7 +72,7 @@ def _messages(lines: list[str]) -> list[int]:
     while at < len(lines):
         margin = lines[at].find(TRACEBACK)
         if margin < 0:
-            is_chained = is_chained or any(chain in lines[at] for chain in CHAINS)
+            is_chained = is_chained or any(chain in lines[at] for chain in CHAINED_MARKERS)
             at += 1
             continue
         prefix = lines[at][:margin]  # of whoever prints another process's output
@@ -78,16 +80,16 @@ def _messages(lines: list[str]) -> list[int]:
         while at < len(lines) and _is_frame(lines[at].removeprefix(prefix)):
             at += 1
         if at < len(lines):
-            found = [*found, at] if is_chained else [at]
+            messages = [*messages, at] if is_chained else [at]
         is_chained = False
         at += 1
-    return found
+    return messages
 
 
 def _notebook_message(lines: list[str]) -> int | None:
     """Where the message of a notebook's last traceback is, which its first line names."""
-    headers = (IN_A_NOTEBOOK.match(line) for line in reversed(lines))
-    header = next((found for found in headers if found is not None), None)
+    headers = (NOTEBOOK_TRACEBACK.match(line) for line in reversed(lines))
+    header = next((match for match in headers if match is not None), None)
     if header is None:
         return None
     places = [at for at, line in enumerate(lines) if line.startswith(f"{header[1]}: ")]

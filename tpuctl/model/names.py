@@ -16,9 +16,9 @@ __all__ = [
     "USER_NAME",
     "WATCH_ROLE",
     "Names",
+    "bucket_name_problem",
     "ownership",
     "record_name",
-    "refused_bucket",
     "stack_of_account",
 ]
 
@@ -26,7 +26,7 @@ STACK_LABEL = "tpuctl-stack"  # on every resource that can carry labels
 STACK_NAME = r"[a-z]([-a-z0-9]{0,24}[a-z0-9])?"  # leaves room for "-tpu" in 30 characters
 # POSIX 3.437 (User Name), as far as useradd makes them: no digit first, at most 32 characters.
 USER_NAME = r"^[A-Za-z_][A-Za-z0-9._-]{0,31}$"
-# cloud.google.com/storage/docs/buckets (naming requirements), with `refused_bucket`.
+# cloud.google.com/storage/docs/buckets (naming requirements), with `bucket_name_problem`.
 _LABEL = r"[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?"
 BUCKET_NAME = rf"^{_LABEL}(\.{_LABEL})*$"
 JOBS = "tpuctl/jobs"
@@ -38,7 +38,7 @@ WATCH_ROLE = "tpuctl.watch"
 RECOVERY_ROLE = "tpuctl.recovery"
 
 
-def refused_bucket(name: str) -> str:
+def bucket_name_problem(name: str) -> str:
     """Why Google refuses a bucket of that name, whatever its letters; empty where it does not."""
     if name.startswith("goog"):
         return "it begins with goog"
@@ -132,7 +132,7 @@ class Names:
         return f"{self.stack}-ssh"
 
     @property
-    def closing_rule(self) -> str:
+    def ssh_deny_rule(self) -> str:
         return f"{self.stack}-ssh-only"
 
     @property

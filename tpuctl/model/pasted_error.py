@@ -13,20 +13,20 @@ from dataclasses import dataclass
 
 from tpuctl.errors import NotFound
 from tpuctl.model.explanation import CONTROL
-from tpuctl.model.known_errors import Fault, Known, facts_of, table
-from tpuctl.model.log_tail_signatures import final_message, last_words
+from tpuctl.model.known_errors import Fault, KnownError, extract_facts, table
+from tpuctl.model.log_tail_signatures import error_lines, final_message
 
 __all__ = ["Pasted", "explain_text"]
 
-LONGEST_TEXT = 1 << 18  # characters of the end that are looked at
-LONGEST_LINE = 200
-NARROWEST = 60  # characters of a terminal that cuts lines
+MAX_TEXT_LENGTH = 1 << 18  # characters of the end that are looked at
+MAX_LINE_LENGTH = 200
+MIN_TERMINAL_WIDTH = 60  # characters of a terminal that cuts lines
 # What frames and quotes put before each line.
 MARGIN = re.compile(r"(?m)^[ \t]*(?:[│|>╷╵]+[ \t]?)+")
 # Where a text between quotes goes on in the next line, as YAML writes it.
 CONTINUED = re.compile(r"\\\n[ \t]*\\?")
 # Ends that tell only that something else has ended.
-PASSED_ON = re.compile(
+SECONDARY_FAILURE = re.compile(
     r"CalledProcessError|ProcessExitedException|ProcessRaisedException|BrokenProcessPool"
     r"|SystemExit|queue\.Empty|non-zero exit status|ChildFailedError|terminated with exit code"
 )
@@ -50,35 +50,35 @@ class Pasted:
     line: str  # the line of the text that gives it away, shortened
 
 
-def explain_text(text: str, around: Mapping[str, str]) -> Pasted:
+def explain_text(text: str, context: Mapping[str, str]) -> Pasted:
     """Raises NotFound for what is not known. `around` is the stack's project, zone and such.
 
     What the text names goes before what is so of the stack.
     """
-    text = CONTROL.sub("", text[-LONGEST_TEXT:].replace("\r", "\n"))
+    text = CONTROL.sub("", text[-MAX_TEXT_LENGTH:].replace("\r", "\n"))
     text = CONTINUED.sub("", MARGIN.sub("", text))
-    finding = _find(text)
-    if finding is None:
-        raise NotFound("Not a known error", _shortened(text), hint=_where_to_look(text))
-    known, line = finding
+    match = _find(text)
+    if match is None:
+        raise NotFound("Not a known error", _shortened(text), hint=_unknown_error_hint(text))
+    known_error, line = match
     return Pasted(
-        known.name,
-        table().kinds[known.kind],
-        known.summary,
-        known.why,
-        known.hint({**around, **facts_of(line, text)}),
-        known.fault,
+        known_error.name,
+        table().kinds[known_error.kind],
+        known_error.summary,
+        known_error.why,
+        known_error.hint({**context, **extract_facts(line, text)}),
+        known_error.fault,
         _shortened(line),
     )
 
 
-def _find(text: str) -> tuple[Known, str] | None:
+def _find(text: str) -> tuple[KnownError, str] | None:
     """The entry that the text identifies, and the line that does."""
     for region in _regions(text):
-        found = _by_match(region) or _by_lines(region)
-        if found is not None:
-            return found
-    return _by_remark(text)
+        match = _by_match(region) or _by_lines(region)
+        if match is not None:
+            return match
+    return _by_weak_match(text)
 
 
 def _regions(text: str) -> Iterator[str]:
@@ -90,21 +90,21 @@ def _regions(text: str) -> Iterator[str]:
     log = text.encode(errors="replace")
     end = final_message(log)
     if end is not None:
-        yield "\n".join(last_words(log))
+        yield "\n".join(error_lines(log))
         yield end
-    if end is None or PASSED_ON.search(end):
+    if end is None or SECONDARY_FAILURE.search(end):
         yield text
 
 
-def _by_match(text: str) -> tuple[Known, str] | None:
+def _by_match(text: str) -> tuple[KnownError, str] | None:
     joined = _joined(text)
-    for known in table().errors:
-        if known.weak or known.match is None:
+    for known_error in table().errors:
+        if known_error.weak or known_error.match is None:
             continue
         for whole in (text, joined):
-            match = known.match.search(whole)
+            match = known_error.match.search(whole)
             if match is not None:
-                return known, _line_at(whole, match)
+                return known_error, _line_at(whole, match)
     return None
 
 
@@ -117,27 +117,31 @@ def _joined(text: str) -> str:
             joined[-1] += line
         else:
             joined.append(line)
-        is_cut = len(line) >= NARROWEST
+        is_cut = len(line) >= MIN_TERMINAL_WIDTH
     return "\n".join(joined)
 
 
-def _by_lines(text: str) -> tuple[Known, str] | None:
-    for line in last_words(text.encode(errors="replace")):
-        for known in table().errors:
-            if known.lines is not None and known.lines.search(line):
-                return known, line
+def _by_lines(text: str) -> tuple[KnownError, str] | None:
+    for line in error_lines(text.encode(errors="replace")):
+        for known_error in table().errors:
+            if known_error.lines is not None and known_error.lines.search(line):
+                return known_error, line
     return None
 
 
-def _by_remark(text: str) -> tuple[Known, str] | None:
+def _by_weak_match(text: str) -> tuple[KnownError, str] | None:
     """What programs say in passing: the reason only where nothing else complains."""
     joined = _joined(text)
-    for known in table().errors:
-        match = known.match.search(joined) if known.weak and known.match is not None else None
-        if known.match is not None and match is not None:
+    for known_error in table().errors:
+        match = (
+            known_error.match.search(joined)
+            if known_error.weak and known_error.match is not None
+            else None
+        )
+        if known_error.match is not None and match is not None:
             complaints = (complaint[0] for complaint in COMPLAINT.finditer(joined))
-            if all(known.match.search(complaint) for complaint in complaints):
-                return known, _line_at(joined, match)
+            if all(known_error.match.search(complaint) for complaint in complaints):
+                return known_error, _line_at(joined, match)
     return None
 
 
@@ -149,11 +153,11 @@ def _line_at(text: str, match: re.Match[str]) -> str:
 
 def _shortened(text: str) -> str:
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…"
+    return line if len(line) <= MAX_LINE_LENGTH else f"{line[:MAX_LINE_LENGTH]}…"
 
 
 # Where to look, by whose words they are; the first that fits.
-WHOSE = (
+ORIGIN_HINTS = (
     (
         r"torch_xla|_XLAC|PJRT_DEVICE|xla_model|xmp\.spawn",
         "These are words of PyTorch/XLA. Who else met them:\n    https://github.com/pytorch/xla/issues",
@@ -183,10 +187,10 @@ WHOSE = (
 )
 
 
-def _where_to_look(text: str) -> str:
-    whose = next((hint for pattern, hint in WHOSE if re.search(pattern, text)), "")
-    rest = (
+def _unknown_error_hint(text: str) -> str:
+    origin_hint = next((hint for pattern, hint in ORIGIN_HINTS if re.search(pattern, text)), "")
+    general_hint = (
         "Paste more of it: the whole message, with the lines before. Whether all is well with the "
         "project:\n    tpuctl doctor\nWhy the latest job failed:\n    tpuctl explain"
     )
-    return f"{whose}\n{rest}" if whose else rest
+    return f"{origin_hint}\n{general_hint}" if origin_hint else general_hint

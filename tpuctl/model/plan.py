@@ -50,7 +50,7 @@ class Plan:
         return iter(self.changes)
 
     def change(self, address: str) -> Change:
-        return next(one for one in self.changes if one.address == address)
+        return next(change for change in self.changes if change.address == address)
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ __all__ = ["COMPUTE_ENGINE", "TPU_SERVICE", "PriceList", "Sku", "service_of"]
 
 TPU_SERVICE: Final = "services/E000-3F24-B8AA"
 COMPUTE_ENGINE: Final = "services/6F81-5844-456A"
-OLD = ("v2", "v3", "v4")  # charged by Cloud TPU
-CHIPS_OF_A_DEVICE = 4  # eight TensorCores, two a chip
+TPU_API_GENERATIONS = ("v2", "v3", "v4")  # charged by Cloud TPU
+CHIPS_PER_DEVICE = 4  # eight TensorCores, two a chip
 _CHIP = r"(?:Tpu(V5e|V5p|V6e)|TPU(7x))"
 BY_CHIP: Mapping[Capacity, tuple[str, re.Pattern[str]]] = {
     "on-demand": ("OnDemand", re.compile(rf"{_CHIP} running in .+", re.IGNORECASE)),
@@ -36,7 +36,7 @@ BY_CHIP: Mapping[Capacity, tuple[str, re.Pattern[str]]] = {
     ),
 }
 BY_DEVICE = re.compile(r"(?:Preemptible )?Tpu-v([234])( Pod)?(?: Accelerator)?(?: .*)?", re.I)
-OTHERWISE = re.compile(r"commit|reserv|calendar|dws|capacity|evaluat|trial", re.IGNORECASE)
+OTHER_TERMS = re.compile(r"commit|reserv|calendar|dws|capacity|evaluat|trial", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -63,25 +63,25 @@ class PriceList:
 
     def __init__(self, skus: Iterable[Sku], read: str) -> None:
         self.read = read
-        self._found: dict[tuple[str, str, Capacity], set[float]] = {}
+        self._prices: dict[tuple[str, str, Capacity], set[float]] = {}
         for sku in skus:
             meaning = _meaning(sku)
             if meaning is not None:
                 for region in sku.regions:
                     key = (meaning.price_class, region, meaning.capacity)
-                    self._found.setdefault(key, set()).add(round(meaning.per_chip, 9))
+                    self._prices.setdefault(key, set()).add(round(meaning.per_chip, 9))
 
     def price(self, accelerator: AcceleratorType, zone: str, capacity: Capacity) -> Price | None:
         """Of one node; None where no SKU surely tells it, or two tell different ones."""
-        found = self._found.get((accelerator.price_class, region_of(zone), capacity), set())
-        if len(found) != 1:
+        prices = self._prices.get((accelerator.price_class, region_of(zone), capacity), set())
+        if len(prices) != 1:
             return None
-        return Price(next(iter(found)) * accelerator.chips, self.read, capacity)
+        return Price(next(iter(prices)) * accelerator.chips, self.read, capacity)
 
 
 def service_of(accelerator: AcceleratorType) -> str:
     """The service whose SKUs a type is charged by."""
-    return TPU_SERVICE if accelerator.generation in OLD else COMPUTE_ENGINE
+    return TPU_SERVICE if accelerator.generation in TPU_API_GENERATIONS else COMPUTE_ENGINE
 
 
 def _meaning(sku: Sku) -> _Meaning | None:
@@ -89,24 +89,24 @@ def _meaning(sku: Sku) -> _Meaning | None:
         return None
     if sku.service == COMPUTE_ENGINE:
         for capacity, (usage, pattern) in BY_CHIP.items():
-            found = pattern.fullmatch(sku.description)
-            if found is not None and sku.usage == usage:
-                name = (found[1] or f"tpu{found[2]}").lower()
+            match = pattern.fullmatch(sku.description)
+            if match is not None and sku.usage == usage:
+                name = (match[1] or f"tpu{match[2]}").lower()
                 return _Meaning(name, capacity, sku.price)
         return None
-    found = BY_DEVICE.fullmatch(sku.description)
+    match = BY_DEVICE.fullmatch(sku.description)
     if (
         sku.service != TPU_SERVICE
-        or found is None
+        or match is None
         or sku.usage not in ("OnDemand", "Preemptible")
-        or OTHERWISE.search(sku.description)
+        or OTHER_TERMS.search(sku.description)
     ):
         return None
     is_spot = sku.usage == "Preemptible" or "preemptible" in sku.description.lower()
-    name = _device_class(f"v{found[1]}", is_pod=bool(found[2]))
+    name = _device_class(f"v{match[1]}", is_pod=bool(match[2]))
     if not name:
         return None
-    return _Meaning(name, "spot" if is_spot else "on-demand", sku.price / CHIPS_OF_A_DEVICE)
+    return _Meaning(name, "spot" if is_spot else "on-demand", sku.price / CHIPS_PER_DEVICE)
 
 
 def _device_class(generation: str, *, is_pod: bool) -> str:

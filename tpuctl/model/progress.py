@@ -26,30 +26,30 @@ class Progress:
     tokens_per_second: float | None = None
 
     def __bool__(self) -> bool:
-        return any(getattr(self, one.name) is not None for one in fields(self))
+        return any(getattr(self, field.name) is not None for field in fields(self))
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON, which has no word for what is no number: that is text."""
-        return {one.name: _in_json(getattr(self, one.name)) for one in fields(self)}
+        return {field.name: _json_value(getattr(self, field.name)) for field in fields(self)}
 
 
 def progress_of(log_end: bytes) -> Progress:
     """What the end of a log tells. A line that was cut off at either end tells nothing."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for line in reversed(log_end.replace(b"\r", b"\n").split(b"\n")):
         stripped = line.strip()
         if not (stripped.startswith(b"{") and stripped.endswith(b"}")):
             continue
         try:
-            said = json.loads(stripped)
+            record = json.loads(stripped)
         except (ValueError, RecursionError):
             continue
         for key, kind in (("step", int), ("loss", float), ("tokens_per_second", float)):
-            if key not in found and (value := _number(said.get(key), kind)) is not None:
-                found[key] = value
-        if len(found) == len(fields(Progress)):
+            if key not in values and (value := _number(record.get(key), kind)) is not None:
+                values[key] = value
+        if len(values) == len(fields(Progress)):
             break
-    return Progress(**found)
+    return Progress(**values)
 
 
 def _number(value: Any, kind: type[int] | type[float]) -> int | float | None:
@@ -63,5 +63,5 @@ def _number(value: Any, kind: type[int] | type[float]) -> int | float | None:
         return None
 
 
-def _in_json(value: float | None) -> float | str | None:
+def _json_value(value: float | None) -> float | str | None:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 from tpuctl.catalog import accelerator_type, machine_type, quota_limits, region_of
 from tpuctl.errors import Diagnostic
-from tpuctl.model.inventory import Found
+from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
 
-__all__ = ["QuotaLine", "QuotaReport", "Region", "amount_taken", "compute_lines", "tpu_lines"]
+__all__ = ["QuotaLine", "QuotaReport", "Region", "amount_used", "compute_lines", "tpu_lines"]
 
 FLOATING = ("spot", "preemptible", "flex-start")
 SSD = ("pd-balanced", "pd-ssd")
-OWN_CPUS = ("n2", "n2d", "c2", "c2d")  # other families of the catalog count as CPUS
+FAMILIES_WITH_CPU_QUOTA = ("n2", "n2d", "c2", "c2d")  # other families of the catalog count as CPUS
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Region:
 def tpu_lines(
     stack: Stack,
     plan: Plan,
-    found: Iterable[Found],
+    items: Iterable[InventoryItem],
     limits: Mapping[tuple[str, str], float | None],
     *,
     adds_nodes: bool,
@@ -79,23 +79,23 @@ def tpu_lines(
     project, `limits` how much is allowed by the id of
     the limit and the place, None where there is no bound.
     """
-    everything = list(found)
-    wanted = stack.accelerator
+    all_items = list(items)
+    accelerator = stack.accelerator
     is_floating = stack.file.tpu.capacity in FLOATING
     lines = []
-    for limit in quota_limits(wanted, is_floating):
-        place = stack.zone if limit.scope == "zone" else stack.region
+    for limit in quota_limits(accelerator, is_floating):
+        location = stack.zone if limit.scope == "zone" else stack.region
         used = sum(
-            amount_taken(one, limit.id)
-            for one in everything
-            if place in (one.zone, region_of(one.zone)) and not _goes(one, stack, plan)
+            amount_used(item, limit.id)
+            for item in all_items
+            if location in (item.zone, region_of(item.zone)) and not _is_deleted(item, stack, plan)
         )
-        added = limit.amount(wanted) * len(stack.nodes) if adds_nodes else 0
-        known = (limit.id, place) in limits
-        allowed = limits.get((limit.id, place))
-        if allowed is None and (known or limit.scope == "region"):
+        added = limit.amount(accelerator) * len(stack.nodes) if adds_nodes else 0
+        is_known = (limit.id, location) in limits
+        allowed = limits.get((limit.id, location))
+        if allowed is None and (is_known or limit.scope == "region"):
             continue  # without a bound nothing can run short; of an unknown one the zone's will do
-        lines.append(QuotaLine(limit.id, place, limit.unit, allowed, used, added, known))
+        lines.append(QuotaLine(limit.id, location, limit.unit, allowed, used, added, is_known))
     return tuple(lines)
 
 
@@ -124,8 +124,12 @@ def _compute_needs(stack: Stack, plan: Plan, adds_nodes: bool) -> dict[str, floa
     if stack.controller is not None and _is_new(plan, f"controller/{stack.names.controller}"):
         machine = machine_type(stack.controller.machine_type)
         if machine is not None:
-            own = f"{machine.family.upper()}_CPUS" if machine.family in OWN_CPUS else "CPUS"
-            add(own, machine.vcpus)
+            cpu_metric = (
+                f"{machine.family.upper()}_CPUS"
+                if machine.family in FAMILIES_WITH_CPU_QUOTA
+                else "CPUS"
+            )
+            add(cpu_metric, machine.vcpus)
         add(_disk_metric(stack.controller.disk_type), stack.controller.disk_gb)
         if is_external:
             add("IN_USE_ADDRESSES", 1)
@@ -145,28 +149,28 @@ def _disk_metric(kind: str) -> str:
 
 def _is_new(plan: Plan, address: str) -> bool:
     """Whether the plan makes it."""
-    return any(one.action is Action.CREATE and one.address == address for one in plan)
+    return any(change.action is Action.CREATE and change.address == address for change in plan)
 
 
-def _goes(one: Found, stack: Stack, plan: Plan) -> bool:
+def _is_deleted(item: InventoryItem, stack: Stack, plan: Plan) -> bool:
     """Whether the plan takes it away, to make it anew or because its zone was given up."""
-    if one.stack != stack.name:
+    if item.stack != stack.name:
         return False
-    if one.zone == stack.zone:
-        return _is_new(plan, f"{one.kind}/{one.name}") or bool(
-            one.request and _is_new(plan, f"queued/{one.request}")
+    if item.zone == stack.zone:
+        return _is_new(plan, f"{item.kind}/{item.name}") or bool(
+            item.request and _is_new(plan, f"queued/{item.request}")
         )
-    return any(each.address == one.address and each.action is Action.DELETE for each in plan)
+    return any(each.address == item.address and each.action is Action.DELETE for each in plan)
 
 
-def amount_taken(one: Found, limit: str) -> int:
+def amount_used(item: InventoryItem, limit: str) -> int:
     """How much of a limit a node or request takes. Nodes of a request count with the request."""
-    accelerator = accelerator_type(one.detail) if one.of.is_tpu else None
-    if accelerator is None or one.request:
+    accelerator = accelerator_type(item.detail) if item.kind_class.is_tpu else None
+    if accelerator is None or item.request:
         return 0
-    for each in quota_limits(accelerator, one.capacity in FLOATING):
-        if each.id == limit:
-            return each.amount(accelerator) * one.count
+    for quota in quota_limits(accelerator, item.capacity in FLOATING):
+        if quota.id == limit:
+            return quota.amount(accelerator) * item.count
     return 0
 
 

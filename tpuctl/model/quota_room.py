@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tpuctl.catalog import AcceleratorType, quota_limits, region_of
-from tpuctl.model.inventory import Found
-from tpuctl.model.quota import Region, amount_taken
+from tpuctl.model.inventory import InventoryItem
+from tpuctl.model.quota import Region, amount_used
 
 __all__ = ["Room", "rooms_of"]
 
 ADDRESSES = "IN_USE_ADDRESSES"
-UNBOUND = float("inf")
+UNLIMITED = float("inf")
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ class Room:
     @property
     def preferred(self) -> int:
         """What to ask for so that one node more fits into the zone."""
-        have = 0 if self.allowed is None or self.allowed == UNBOUND else int(self.allowed)
-        return max(have + self.takes if self.nodes else have, int(self.used) + self.takes)
+        limit = 0 if self.allowed is None or self.allowed == UNLIMITED else int(self.allowed)
+        return max(limit + self.takes if self.nodes else limit, int(self.used) + self.takes)
 
 
 def rooms_of(
     accelerator: AcceleratorType,
     zones: Iterable[str],
-    found: Iterable[Found],
+    items: Iterable[InventoryItem],
     allowed: Mapping[tuple[str, str], float | None],
     regions: Mapping[str, Region],
 ) -> tuple[Room, ...]:
@@ -50,28 +50,28 @@ def rooms_of(
     place, None where there is no bound; `regions` what Compute Engine tells, as far as it does.
     Nodes are taken to have an external address for each worker, as they have by default.
     """
-    everything = list(found)
-    made = [
-        _room(accelerator, zone, spot, everything, allowed, regions.get(region_of(zone)))
+    all_items = list(items)
+    rooms = [
+        _room(accelerator, zone, spot, all_items, allowed, regions.get(region_of(zone)))
         for zone in zones
         for spot in (False, True)
         if quota_limits(accelerator, spot)
     ]
-    return tuple(sorted(made, key=_rank))
+    return tuple(sorted(rooms, key=_rank))
 
 
 def _rank(room: Room) -> tuple[float, str, str]:
     """Most room first, what is unknown last."""
     if room.nodes is not None:
         return (-room.nodes, room.zone, room.capacity)
-    return (-UNBOUND if room.allowed == UNBOUND else 1, room.zone, room.capacity)
+    return (-UNLIMITED if room.allowed == UNLIMITED else 1, room.zone, room.capacity)
 
 
 def _room(
     accelerator: AcceleratorType,
     zone: str,
     spot: bool,
-    found: list[Found],
+    items: list[InventoryItem],
     allowed: Mapping[tuple[str, str], float | None],
     region: Region | None,
 ) -> Room:
@@ -79,23 +79,25 @@ def _room(
     is_known = True
     of_zone: tuple[str, str, int, float | None, float] | None = None
     for limit in quota_limits(accelerator, spot):
-        place = zone if limit.scope == "zone" else region_of(zone)
+        location = zone if limit.scope == "zone" else region_of(zone)
         used: float = sum(
-            amount_taken(one, limit.id) for one in found if place in (one.zone, region_of(one.zone))
+            amount_used(item, limit.id)
+            for item in items
+            if location in (item.zone, region_of(item.zone))
         )
         takes = limit.amount(accelerator)
-        bound = _bound(allowed, (limit.id, place))
+        bound = _bound(allowed, (limit.id, location))
         if limit.scope == "zone":
             of_zone = (limit.id, limit.unit, takes, bound, used)
             is_known = bound is not None
-        if bound is not None and bound != UNBOUND:
+        if bound is not None and bound != UNLIMITED:
             fits.append(((bound - used) // takes, limit.scope))
     if region is not None and ADDRESSES in region.quotas:
         most, in_use = region.quotas[ADDRESSES]
         fits.append(((most - in_use) // accelerator.workers, "addresses"))
     assert of_zone is not None
-    least, by = min(fits, key=lambda one: one[0], default=(UNBOUND, ""))
-    nodes = None if not is_known or least == UNBOUND else max(0, int(least))
+    least, by = min(fits, key=lambda fit: fit[0], default=(UNLIMITED, ""))
+    nodes = None if not is_known or least == UNLIMITED else max(0, int(least))
     name, unit, takes, bound, used = of_zone
     capacity: Literal["on-demand", "spot"] = "spot" if spot else "on-demand"
     return Room(
@@ -107,5 +109,5 @@ def _bound(allowed: Mapping[tuple[str, str], float | None], key: tuple[str, str]
     """Infinite where there is no bound, None where nobody tells."""
     if key not in allowed:
         return None
-    told = allowed[key]
-    return UNBOUND if told is None else told
+    limit = allowed[key]
+    return UNLIMITED if limit is None else limit

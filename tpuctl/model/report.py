@@ -55,5 +55,5 @@ class RunReport:
     @property
     def cost(self) -> float | None:
         """In US dollars, of all attempts; None where one of them is unknown."""
-        costs = [one.cost for one in self.attempts]
-        return None if None in costs else sum(one for one in costs if one is not None)
+        costs = [attempt.cost for attempt in self.attempts]
+        return None if None in costs else sum(cost for cost in costs if cost is not None)

@@ -17,7 +17,7 @@ from pydantic import (
 
 from tpuctl.model.attempt import Retries
 from tpuctl.model.duration import DURATION
-from tpuctl.model.names import BUCKET_NAME, STACK_NAME, USER_NAME, refused_bucket
+from tpuctl.model.names import BUCKET_NAME, STACK_NAME, USER_NAME, bucket_name_problem
 from tpuctl.model.secret_sources import FORMS, SOURCE
 
 __all__ = [
@@ -68,8 +68,8 @@ MetadataKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,127}$"
 
 
 def _bucket_name(value: str) -> str:
-    if why := refused_bucket(value):
-        raise ValueError(why)
+    if problem := bucket_name_problem(value):
+        raise ValueError(problem)
     return value
 
 
@@ -95,7 +95,7 @@ class ProjectSection(Section):
     )
 
 
-def _moment(value: Any) -> Any:
+def _date_as_text(value: Any) -> Any:
     """YAML reads an unquoted date as one."""
     return value.isoformat() if isinstance(value, date) else value
 
@@ -107,9 +107,9 @@ def _has_zone(value: str) -> str:
     return value
 
 
-Moment = Annotated[
+Deadline = Annotated[
     str,
-    BeforeValidator(_moment),
+    BeforeValidator(_date_as_text),
     StringConstraints(pattern=rf"{DURATION}|^[0-9]{{4}}-[0-9T:.-]+(Z|[+-][0-9:]+)$"),
     AfterValidator(_has_zone),
 ]
@@ -117,7 +117,7 @@ Reservation = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9-]+$")]
 
 
 class QueueSection(Section):
-    valid_until: Moment | None = Field(
+    valid_until: Deadline | None = Field(
         None, description="When to stop waiting: a duration (6h) or a time (2026-01-31T18:00:00Z)."
     )
     run_for: Duration | None = Field(

@@ -19,8 +19,8 @@ __all__ = [
     "SOURCE",
     "Secrets",
     "Source",
-    "no_such_secret",
     "parse_option",
+    "secret_not_found",
     "source_of",
 ]
 
@@ -61,24 +61,27 @@ class Secrets:
 
     sources: Mapping[str, Source] = field(default_factory=dict)
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
-    patience: float = 0.0
+    retry_seconds: float = 0.0
 
     @classmethod
     def of(
         cls, sources: Mapping[str, str], project: str, *, environment: Mapping[str, str]
     ) -> Secrets:
         """From what people wrote. Raises Usage for variables that are not set."""
-        found = {name: source_of(name, text, project) for name, text in sources.items()}
-        return cls(found, _values(found, environment))
+        parsed = {name: source_of(name, text, project) for name, text in sources.items()}
+        return cls(parsed, _values(parsed, environment))
 
     @property
     def references(self) -> dict[str, str]:
-        return {name: one.reference for name, one in self.sources.items() if one.secret}
+        return {name: source.reference for name, source in self.sources.items() if source.secret}
 
     @property
     def recorded(self) -> dict[str, str]:
         """What may be read by everybody who reads the job's record."""
-        return {name: one.reference or f"env:{one.variable}" for name, one in self.sources.items()}
+        return {
+            name: source.reference or f"env:{source.variable}"
+            for name, source in self.sources.items()
+        }
 
 
 def source_of(name: str, text: str, project: str) -> Source:
@@ -101,25 +104,25 @@ def parse_option(text: str, option: str = "--secret") -> tuple[str, str]:
     source = source if equals else "env"
     if re.fullmatch(_VARIABLE, name) and re.fullmatch(SOURCE, source):
         return name, source
-    told = f"{option} {name}=..." if re.fullmatch(_VARIABLE, name) else option
+    prefix = f"{option} {name}=..." if re.fullmatch(_VARIABLE, name) else option
     raise Usage(
         "No source of a secret",
-        f"{told} must say where the value is to be found, never the value itself",
+        f"{prefix} must say where the value is to be found, never the value itself",
         hint=f"{FORMS}\nFor example\n    tpuctl run --secret HF_TOKEN train.py",
         where=option,
     )
 
 
-def no_such_secret(secret: str, version: str = "") -> NotFound:
+def secret_not_found(secret: str, version: str = "") -> NotFound:
     """The refusal of a secret, or of a version of it, that nobody has made."""
     project, name = secret.split("/")[1::2]
     is_numbered = version not in ("", "latest")
-    what = f"version {version} of {secret}" if is_numbered else secret
-    what += ", or no version of it," if version == "latest" else ""
+    subject = f"version {version} of {secret}" if is_numbered else secret
+    subject += ", or no version of it," if version == "latest" else ""
     verb = "versions add" if is_numbered else "create"
     return NotFound(
         "No such secret",
-        f"there is no {what} in Secret Manager",
+        f"there is no {subject} in Secret Manager",
         hint="Make it, typing the value where nobody reads along:\n"
         f"    gcloud services enable secretmanager.googleapis.com --project={project}\n"
         f"    gcloud secrets {verb} {name} --project={project} --data-file=-",
@@ -128,20 +131,20 @@ def no_such_secret(secret: str, version: str = "") -> NotFound:
 
 def _values(sources: Mapping[str, Source], environment: Mapping[str, str]) -> dict[str, str]:
     """Of those that are variables of whoever submits."""
-    wanted = {name: one.variable for name, one in sources.items() if one.variable}
-    missing = sorted({one for one in wanted.values() if not environment.get(one)})
+    variables = {name: source.variable for name, source in sources.items() if source.variable}
+    missing = sorted({variable for variable in variables.values() if not environment.get(variable)})
     if missing:
         raise Usage(
             "Secret is not set",
-            f"{_listed(missing)} {'is' if len(missing) == 1 else 'are'} not set here, and "
+            f"{_join(missing)} {'is' if len(missing) == 1 else 'are'} not set here, and "
             "a secret of the job is to come from there",
             hint=f"Set it without a trace in your shell's history:\n    read -rs {missing[0]} && "
             f"export {missing[0]}\nOr keep it in Secret Manager, and name it\n"
             f"    secrets: {{{missing[0]}: secret:NAME}}",
         )
-    return {name: environment[one] for name, one in wanted.items()}
+    return {name: environment[one] for name, one in variables.items()}
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join(names: Iterable[str]) -> str:
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last

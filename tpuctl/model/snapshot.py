@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from tpuctl.errors import Diagnostic
     from tpuctl.model.advice import Advice
     from tpuctl.model.charges import Charge
-    from tpuctl.model.inventory import Found
+    from tpuctl.model.inventory import InventoryItem
     from tpuctl.model.job import JobRecord, JobStatus, WorkerRecord
     from tpuctl.model.progress import Progress
     from tpuctl.model.stack import Stack
     from tpuctl.model.status import NodeStatus
 
-__all__ = ["JobNow", "Moment", "StackStatus"]
+__all__ = ["JobSnapshot", "Snapshot", "StackStatus"]
 
 
 @dataclass(frozen=True)
@@ -28,26 +28,26 @@ class StackStatus:
     stack: Stack
     nodes: tuple[NodeStatus, ...]
     bucket: str | None  # its name, None where there is none
-    others: tuple[Found, ...] = ()  # requests, controllers, disks and addresses
-    found: tuple[Found, ...] = ()  # everything, with nodes and bucket
+    others: tuple[InventoryItem, ...] = ()  # requests, controllers, disks and addresses
+    inventory: tuple[InventoryItem, ...] = ()  # everything, with nodes and bucket
 
     @property
     def charges(self) -> tuple[Charge, ...]:
         """What each thing costs now, and has cost since it was made."""
         from tpuctl.model.charges import charges_of
 
-        return charges_of(self.found)
+        return charges_of(self.inventory)
 
     @property
     def advice(self) -> tuple[Advice, ...]:
         """What could be done next."""
         from tpuctl.model.advice import advice_on
 
-        return advice_on(self.found)
+        return advice_on(self.inventory)
 
 
 @dataclass(frozen=True)
-class JobNow:
+class JobSnapshot:
     """A job as it stands, and how far its first worker's log says it is."""
 
     record: JobRecord
@@ -58,7 +58,7 @@ class JobNow:
 
 
 @dataclass(frozen=True)
-class Moment:
+class Snapshot:
     """A stack with its running jobs and its latest one, as they stood at `at`.
 
     `problem` is why something of it could not be asked just then: that stands as it was before.
@@ -66,5 +66,5 @@ class Moment:
 
     at: datetime
     status: StackStatus
-    jobs: tuple[JobNow, ...] = ()
+    jobs: tuple[JobSnapshot, ...] = ()
     problem: Diagnostic | None = None

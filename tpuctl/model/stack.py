@@ -22,15 +22,15 @@ from tpuctl.catalog import (
     runtime_for,
 )
 from tpuctl.errors import Diagnostic, InvalidStack, Usage
-from tpuctl.model.names import STACK_NAME, USER_NAME, Names, refused_bucket
+from tpuctl.model.names import STACK_NAME, USER_NAME, Names, bucket_name_problem
 from tpuctl.model.schema import ControllerSection, QueueSection, StackFile
 from tpuctl.model.secret_sources import Source, source_of
-from tpuctl.model.stack_rules import chosen_zones, problems_of, usual_machine_type
+from tpuctl.model.stack_rules import default_machine_type, find_problems, resolve_zones
 from tpuctl.model.stack_text import FORMATS, StackText, read_stack_text
 
-__all__ = ["Stack", "bare_stack", "load_stack", "read_stack", "slug"]
+__all__ = ["Stack", "load_stack", "minimal_stack", "read_stack", "slug"]
 
-ANY_TYPE = "v2-8"
+PLACEHOLDER_TYPE = "v2-8"
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Stack:
     user: str
     problems: tuple[Diagnostic, ...] = ()  # why it cannot be made
 
-    def require_makeable(self) -> None:
+    def require_valid(self) -> None:
         """Raise InvalidStack with everything for which it cannot be made."""
         if self.problems:
             raise InvalidStack(self.problems)
@@ -100,7 +100,7 @@ class Stack:
         section = self.file.controller or default
         if section is None or section.machine_type != "auto":
             return section
-        return section.model_copy(update={"machine_type": usual_machine_type(self.region)})
+        return section.model_copy(update={"machine_type": default_machine_type(self.region)})
 
     @property
     def has_limits(self) -> bool:
@@ -109,7 +109,7 @@ class Stack:
         return any(limit is not None for limit in (limits.idle, limits.max_hours, limits.max_cost))
 
     @property
-    def is_recovered(self) -> bool:
+    def has_recovery(self) -> bool:
         """Whether the controller goes on with jobs whose machines were taken away."""
         retries = self.file.job.retries
         return self.controller is not None and any(
@@ -130,7 +130,7 @@ class Stack:
         return replace(self, zone=zone)
 
     @property
-    def makes_service_account(self) -> bool:
+    def creates_service_account(self) -> bool:
         return self.file.tpu.service_account is None
 
     @property
@@ -148,13 +148,13 @@ class Stack:
     @property
     def secret_names(self) -> tuple[str, ...]:
         """Those of them in Secret Manager, as projects/P/secrets/NAME, each once."""
-        return tuple(sorted({one.secret for one in self.secrets.values() if one.secret}))
+        return tuple(sorted({source.secret for source in self.secrets.values() if source.secret}))
 
     @property
-    def has_own_secrets_alone(self) -> bool:
+    def has_only_project_secrets(self) -> bool:
         """Whether none of them is another project's."""
-        own = f"projects/{self.project}/"
-        return all(one.startswith(own) for one in self.secret_names)
+        prefix = f"projects/{self.project}/"
+        return all(name.startswith(prefix) for name in self.secret_names)
 
     @property
     def price(self) -> Price | None:
@@ -174,19 +174,19 @@ class Stack:
         """
         if self.is_node:
             return (0,)
-        wanted = self.file.job.workers
-        everyone = tuple(range(self.worker_count))
-        if wanted == "all":
-            return everyone
-        if wanted == "auto":
-            return (0,) if self.runtime.tensorflow else everyone
-        return tuple(wanted)
+        workers = self.file.job.workers
+        all_workers = tuple(range(self.worker_count))
+        if workers == "all":
+            return all_workers
+        if workers == "auto":
+            return (0,) if self.runtime.tensorflow else all_workers
+        return tuple(workers)
 
 
 def load_stack(path: Path) -> Stack:
     """The stack of a file, to be made. Raises InvalidStack with every problem found."""
     stack = read_stack(path)
-    stack.require_makeable()
+    stack.require_valid()
     return stack
 
 
@@ -197,21 +197,21 @@ def read_stack(path: Path) -> Stack:
     """
     text = read_stack_text(path)
     file = text.validate()
-    problems = list(problems_of(file, text))
+    problems = list(find_problems(file, text))
     names = Names(file.stack or slug(path.resolve().parent.name), file.project.id)
-    if file.bucket.name == "auto" and (why := refused_bucket(names.bucket)):
-        problems.append(_bucket_problem(names.bucket, why, text))
+    if file.bucket.name == "auto" and (problem := bucket_name_problem(names.bucket)):
+        problems.append(_bucket_problem(names.bucket, problem, text))
     accelerator = accelerator_type(file.tpu.type)
     if accelerator is None or not accelerator.in_tpu_api:
-        accelerator = _any_accelerator()
-    zones = chosen_zones(file, accelerator)
+        accelerator = _placeholder_accelerator()
+    zones = resolve_zones(file, accelerator)
     location = file.bucket.location.lower()
     return Stack(
         path=path,
         file=file,
         names=names,
         accelerator=accelerator,
-        runtime=_runtime(file, accelerator) or _any_runtime(file),
+        runtime=_runtime(file, accelerator) or _placeholder_runtime(file),
         zone=zones[0],
         zones=zones,
         bucket=names.bucket if file.bucket.name == "auto" else file.bucket.name,
@@ -221,23 +221,23 @@ def read_stack(path: Path) -> Stack:
     )
 
 
-def _bucket_problem(name: str, why: str, text: StackText) -> Diagnostic:
+def _bucket_problem(name: str, problem: str, text: StackText) -> Diagnostic:
     return Diagnostic(
         "Bucket name not valid",
-        f"the bucket would be {name}, of the stack's and the project's names, and {why}",
+        f"the bucket would be {name}, of the stack's and the project's names, and {problem}",
         "Set another name:\n    bucket: {name: NAME}",
         text.where("bucket.name"),
     )
 
 
-def bare_stack(name: str, project: str, *, option: str = "--stack") -> Stack:
+def minimal_stack(name: str, project: str, *, option: str = "--stack") -> Stack:
     """What a name and a project alone say of a stack: enough to find it and to take it away.
 
     Raises Usage, which names `option` or --project.
     """
     try:
         file = StackFile.model_validate(
-            {"stack": name, "project": {"id": project}, "tpu": {"type": ANY_TYPE}}
+            {"stack": name, "project": {"id": project}, "tpu": {"type": PLACEHOLDER_TYPE}}
         )
     except ValidationError as error:
         which = option if error.errors()[0]["loc"][0] == "stack" else "--project"
@@ -248,14 +248,14 @@ def bare_stack(name: str, project: str, *, option: str = "--stack") -> Stack:
             where=which,
         ) from None
     names = Names(name, project)
-    accelerator = _any_accelerator()
-    zones = chosen_zones(file, accelerator)
+    accelerator = _placeholder_accelerator()
+    zones = resolve_zones(file, accelerator)
     return Stack(
         path=Path("tpuctl.yaml"),
         file=file,
         names=names,
         accelerator=accelerator,
-        runtime=_any_runtime(file),
+        runtime=_placeholder_runtime(file),
         zone=zones[0],
         zones=zones,
         bucket=names.bucket,
@@ -265,27 +265,27 @@ def bare_stack(name: str, project: str, *, option: str = "--stack") -> Stack:
 
 
 def _runtime(file: StackFile, accelerator: AcceleratorType) -> Runtime | None:
-    wanted = file.tpu.runtime
+    version_name = file.tpu.runtime
     if file.tpu.kind == "vm":
-        return runtime_for(accelerator) if wanted == "auto" else runtime(wanted)
-    version = node_versions()[0] if wanted == "auto" else node_version(wanted)
+        return runtime_for(accelerator) if version_name == "auto" else runtime(version_name)
+    version = node_versions()[0] if version_name == "auto" else node_version(version_name)
     if version is None:
         return None
     return Runtime(version.version, version.tensorflow, (accelerator.generation,), "any")
 
 
-def _any_accelerator() -> AcceleratorType:
+def _placeholder_accelerator() -> AcceleratorType:
     """Of a stack that does not say which: its machines are looked for by other marks."""
-    found = accelerator_type(ANY_TYPE)
-    assert found is not None
-    return found
+    accelerator = accelerator_type(PLACEHOLDER_TYPE)
+    assert accelerator is not None
+    return accelerator
 
 
-def _any_runtime(file: StackFile) -> Runtime:
+def _placeholder_runtime(file: StackFile) -> Runtime:
     tpu = file.tpu.model_copy(update={"runtime": "auto"})
-    found = _runtime(file.model_copy(update={"tpu": tpu}), _any_accelerator())
-    assert found is not None
-    return found
+    runtime_ = _runtime(file.model_copy(update={"tpu": tpu}), _placeholder_accelerator())
+    assert runtime_ is not None
+    return runtime_
 
 
 def slug(text: str) -> str:
@@ -294,10 +294,10 @@ def slug(text: str) -> str:
     return slug if re.fullmatch(STACK_NAME, slug) else f"stack-{slug}"[:26].strip("-")
 
 
-def _user(wanted: str) -> str:
+def _user(user: str) -> str:
     """A user name that a machine accepts; root may not log in on Google's images."""
-    if wanted != "auto":
-        return wanted
+    if user != "auto":
+        return user
     try:
         local = getpass.getuser()
     except (OSError, KeyError):  # no entry for this user, as in some containers

@@ -37,7 +37,9 @@ def cost_of(stack: Stack) -> Cost:
             disk_gb=stack.controller.disk_gb,
             disk_type=stack.controller.disk_type,
         )
-    shapes = Counter((one.type, one.size_gb) for one in tpu.data_disks if one.size_gb is not None)
+    shapes = Counter(
+        (disk.type, disk.size_gb) for disk in tpu.data_disks if disk.size_gb is not None
+    )
     for (kind, size_gb), count in shapes.items():
         lines.append(disk_cost(kind, size_gb, stack.zone, count=count))
     lines += _addresses(stack)

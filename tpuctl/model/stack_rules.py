@@ -36,38 +36,38 @@ from tpuctl.model.schema import StackFile
 from tpuctl.model.stack_text import StackText
 from tpuctl.spelling import nearest
 
-__all__ = ["chosen_zones", "egress_note", "problems_of", "usual_machine_type"]
+__all__ = ["default_machine_type", "egress_note", "find_problems", "resolve_zones"]
 
-LONGEST_RUN = 7 * 86400.0  # of flex-start, as Google documents it
+MAX_RUN_SECONDS = 7 * 86400.0  # of flex-start, as Google documents it
 NODE_GENERATIONS = ("v2", "v3")  # TPU nodes were never offered for later ones
-USUAL_MACHINES = ("n1-standard-1", "e2-standard-2", "n2-standard-2")
+DEFAULT_MACHINE_TYPES = ("n1-standard-1", "e2-standard-2", "n2-standard-2")
 # Families without prices in the catalog (cloud.google.com/compute/docs/machine-resource):
 # whether they have such a type is for Compute Engine to say.
 OTHER_FAMILIES = re.compile(
     r"custom|a[234]x?|c[234]d?|c4a|f1|g[124]|h3|h4d|m[1-4]|n4[ad]?|t2[ad]|x4|z3"
 )
-LARGEST_KNOWN = 32  # vCPUs; larger ones exist, and drive no TPU better
+MAX_CATALOG_VCPUS = 32  # vCPUs; larger ones exist, and drive no TPU better
 SHAPES = re.compile(r"(standard|highmem|highcpu)-(\d+)|custom-\d+-\d+(-ext)?")
 
 
-def chosen_zones(file: StackFile, accelerator: AcceleratorType) -> tuple[str, ...]:
+def resolve_zones(file: StackFile, accelerator: AcceleratorType) -> tuple[str, ...]:
     """The zones named, else the cheapest that offers the type with this capacity.
 
     A zone that there is not is left out: it has nothing that could be looked for.
     """
-    if named := tuple(zone for zone in file.tpu.zones if zone in zones()):
-        return named
+    if requested := tuple(zone for zone in file.tpu.zones if zone in zones()):
+        return requested
     capacity = file.tpu.capacity
     offering = flex_start_zones(accelerator) if capacity == "flex-start" else ()
 
     def price(zone: str) -> tuple[float, str]:
-        known = node_price(accelerator, zone, capacity=capacity)
-        return (known.per_hour if known else float("inf"), zone)
+        zone_price = node_price(accelerator, zone, capacity=capacity)
+        return (zone_price.per_hour if zone_price else float("inf"), zone)
 
     return (min(offering or accelerator.zones, key=price),)
 
 
-def problems_of(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
+def find_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
     """Why no stack can be made of the file, as far as the catalog knows.
 
     What is there already may be looked at and taken away all the same.
@@ -120,24 +120,24 @@ def problems_of(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
 def _zone_problems(
     file: StackFile, accelerator: AcceleratorType, text: StackText
 ) -> Iterator[Diagnostic]:
-    wrong = False
+    is_invalid = False
     for index, zone in enumerate(file.tpu.zones):
         if zone not in accelerator.zones:
-            wrong = True
-            known = zone in zones()
-            problem = f"{accelerator.name} is not offered" if known else "unknown zone"
+            is_invalid = True
+            is_known = zone in zones()
+            problem = f"{accelerator.name} is not offered" if is_known else "unknown zone"
             yield Diagnostic(
                 "TPU type not offered in zone",
                 f"{zone}: {problem}",
                 f"Zones with {accelerator.name}: {', '.join(accelerator.zones)}.",
                 text.where(f"tpu.zones.{index}"),
             )
-    if wrong or file.bucket.allow_egress:
+    if is_invalid or file.bucket.allow_egress:
         return
     location = file.bucket.location.lower()
-    chosen = chosen_zones(file, accelerator)
-    region = region_of(chosen[0]) if location == "auto" else location
-    for index, zone in enumerate(chosen):
+    resolved = resolve_zones(file, accelerator)
+    region = region_of(resolved[0]) if location == "auto" else location
+    for index, zone in enumerate(resolved):
         if region_of(zone) != region:
             key = f"tpu.zones.{index}" if location == "auto" else "bucket.location"
             yield Diagnostic(
@@ -152,22 +152,22 @@ def _zone_problems(
 
 
 def _runtime_problems(
-    wanted: str, accelerator: AcceleratorType, text: StackText
+    name: str, accelerator: AcceleratorType, text: StackText
 ) -> Iterator[Diagnostic]:
-    fitting = [known.version for known in runtimes() if known.fits(accelerator)]
-    known = runtime(wanted)
-    if known is None:
-        like = nearest(wanted, fitting)
+    fitting = [candidate.version for candidate in runtimes() if candidate.fits(accelerator)]
+    match = runtime(name)
+    if match is None:
+        like = nearest(name, fitting)
         yield Diagnostic(
             "Unknown runtime",
-            f"there is no runtime {wanted}",
+            f"there is no runtime {name}",
             (f"Did you mean {', '.join(like)}?\n" if like else "") + "Or use auto.",
             text.where("tpu.runtime"),
         )
-    elif not known.fits(accelerator):
+    elif not match.fits(accelerator):
         yield Diagnostic(
             "Runtime does not fit the type",
-            f"{wanted} is not for {accelerator.name}",
+            f"{name} is not for {accelerator.name}",
             f"Use auto, which is {fitting[0]}." if fitting else "",
             text.where("tpu.runtime"),
         )
@@ -252,12 +252,12 @@ def _node_problems(
             "Use\n    kind: vm",
             text.where("tpu.type"),
         )
-    wanted = file.tpu.runtime
-    if wanted != "auto" and node_version(wanted) is None:
-        like = nearest(wanted, [one.version for one in node_versions()])
+    version = file.tpu.runtime
+    if version != "auto" and node_version(version) is None:
+        like = nearest(version, [node_version_.version for node_version_ in node_versions()])
         yield Diagnostic(
             "Unknown runtime",
-            f"there are no TPU nodes with {wanted}",
+            f"there are no TPU nodes with {version}",
             (f"Did you mean {', '.join(like)}?\n" if like else "")
             + f"Or use auto, which is {node_versions()[0].version}.",
             text.where("tpu.runtime"),
@@ -281,23 +281,23 @@ def _node_problems(
 
 
 def _range_problems(
-    wanted: str, accelerator: AcceleratorType, text: StackText
+    node_range: str, accelerator: AcceleratorType, text: StackText
 ) -> Iterator[Diagnostic]:
-    if wanted in ("auto", "service-networking"):
+    if node_range in ("auto", "service-networking"):
         return
     prefix = node_cidr_prefix(accelerator)
     where = text.where("network.node_range")
     try:
-        found = ipaddress.IPv4Network(wanted)
+        network = ipaddress.IPv4Network(node_range)
     except ValueError as error:
         yield Diagnostic(
             "Invalid value", f"network.node_range: {error}", "For example auto.", where
         )
         return
-    if found.prefixlen > prefix:
+    if network.prefixlen > prefix:
         yield Diagnostic(
             "Address range too small",
-            f"{accelerator.name} needs a /{prefix}, {wanted} is smaller",
+            f"{accelerator.name} needs a /{prefix}, {node_range} is smaller",
             "Use auto to have a free range found.",
             where,
         )
@@ -313,21 +313,21 @@ def _vm_problems(
             "Take it out, or use\n    kind: node",
             text.where("network.node_range"),
         )
-    wanted = file.tpu.topology
-    if wanted is None:
+    topology = file.tpu.topology
+    if topology is None:
         return
-    parts = wanted.split("x")
+    parts = topology.split("x")
     is_shape = all(part.isdigit() and int(part) > 0 for part in parts) and len(parts) in (2, 3)
     if not is_shape or math.prod(map(int, parts)) != accelerator.chips:
-        same = [
-            one.topology
-            for one in accelerator_types().values()
-            if one.generation == accelerator.generation and one.chips == accelerator.chips
+        topologies = [
+            other.topology
+            for other in accelerator_types().values()
+            if other.generation == accelerator.generation and other.chips == accelerator.chips
         ]
         yield Diagnostic(
             "Topology does not fit the type",
-            f"{accelerator.name} has {accelerator.chips} chips, {wanted} has not",
-            f"Usual for it: {', '.join(sorted({one for one in same if one}))}.",
+            f"{accelerator.name} has {accelerator.chips} chips, {topology} has not",
+            f"Usual for it: {', '.join(sorted({shape for shape in topologies if shape}))}.",
             text.where("tpu.topology"),
         )
 
@@ -360,7 +360,7 @@ def _capacity_problems(
                 "Use limits.max_hours, or\n    capacity: flex-start",
                 text.where("tpu.queue.run_for"),
             )
-        if seconds_of(queue.run_for) > LONGEST_RUN:
+        if seconds_of(queue.run_for) > MAX_RUN_SECONDS:
             yield Diagnostic(
                 "Run is too long",
                 f"flex-start lasts at most 7 days, not {queue.run_for}",
@@ -407,41 +407,43 @@ def _disk_problems(
             )
 
 
-def usual_machine_type(region: str) -> str:
+def default_machine_type(region: str) -> str:
     """What `auto` stands for in a region: not every one has the oldest family."""
-    known = [found for name in USUAL_MACHINES if (found := machine_type(name)) is not None]
-    offered = [one.name for one in known if machine_is_offered(one, region)]
-    return next(iter(offered), USUAL_MACHINES[0])
+    machines = [
+        machine for name in DEFAULT_MACHINE_TYPES if (machine := machine_type(name)) is not None
+    ]
+    offered = [machine.name for machine in machines if machine_is_offered(machine, region)]
+    return next(iter(offered), DEFAULT_MACHINE_TYPES[0])
 
 
 def _machine_problems(
     file: StackFile, accelerator: AcceleratorType, text: StackText
 ) -> Iterator[Diagnostic]:
     """A machine type that there is not, or not in the zones named."""
-    wanted = file.controller.machine_type if file.controller is not None else "auto"
-    if wanted == "auto":
+    name = file.controller.machine_type if file.controller is not None else "auto"
+    if name == "auto":
         return
     where = text.where("controller.machine_type")
-    if not _may_exist(wanted):
-        like = nearest(wanted, machine_types())
+    if not _may_exist(name):
+        like = nearest(name, machine_types())
         yield Diagnostic(
             "Unknown machine type",
-            f"there is no machine type {wanted}",
+            f"there is no machine type {name}",
             (f"Did you mean {', '.join(like)}?\n" if like else "")
             + "All with a known price:\n    tpuctl prices --machines",
             where,
         )
         return
-    known = machine_type(wanted)
-    if known is None:
+    machine = machine_type(name)
+    if machine is None:
         return
     regions = dict.fromkeys(region_of(zone) for zone in file.tpu.zones or accelerator.zones)
-    lacking = [region for region in regions if not machine_is_offered(known, region)]
+    lacking = [region for region in regions if not machine_is_offered(machine, region)]
     if lacking and (file.tpu.zones or len(lacking) == len(regions)):
         yield Diagnostic(
             "Machine type not offered in region",
-            f"{', '.join(lacking)} has no {known.family} machines, {wanted} is one",
-            f"Use auto, which is {usual_machine_type(lacking[0])} there.",
+            f"{', '.join(lacking)} has no {machine.family} machines, {name} is one",
+            f"Use auto, which is {default_machine_type(lacking[0])} there.",
             where,
         )
 
@@ -451,9 +453,9 @@ def _may_exist(name: str) -> bool:
     if name in machine_types() or (OTHER_FAMILIES.fullmatch(family) and shape):
         return True
     match = SHAPES.fullmatch(shape)
-    if match is None or family not in {one.family for one in machine_types().values()}:
+    if match is None or family not in {machine.family for machine in machine_types().values()}:
         return False
-    return match[2] is None or int(match[2]) > LARGEST_KNOWN
+    return match[2] is None or int(match[2]) > MAX_CATALOG_VCPUS
 
 
 def _network_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:

@@ -25,7 +25,7 @@ EXAMPLES = {
     "tpu": "Add\n    tpu: {type: v2-8}",
     "tpu.type": "Add a type, for example v2-8. All of them:\n    tpuctl types",
 }
-OWN_NAME = "Its name alone: small letters, digits and hyphens, at most 63, a letter first."
+NAME_FORMAT = "Its name alone: small letters, digits and hyphens, at most 63, a letter first."
 FORMATS = {
     "access.user": "Letters, digits, dots, _ and -, at most 32, a letter or _ first; or auto.",
     "bucket.location": "A region, such as us-central1, or US, EU, ASIA.",
@@ -34,8 +34,8 @@ FORMATS = {
     "controller.image": "A family, PROJECT/FAMILY or PROJECT/images/IMAGE.",
     "controller.machine_type": "Such as n1-standard-1; or auto.",
     "labels.*": "Small letters, digits, _ and -, at most 63.",
-    "network.name": OWN_NAME,
-    "network.subnetwork": OWN_NAME,
+    "network.name": NAME_FORMAT,
+    "network.subnetwork": NAME_FORMAT,
     "stack": "Small letters, digits and hyphens, at most 26, a letter first.",
     "project.billing_account": "As `gcloud billing accounts list` shows it: 01AB23-45CD67-89EF01.",
     "project.parent": "organizations/NUMBER or folders/NUMBER.",
@@ -52,7 +52,7 @@ UNIONS = {  # keys whose values may be of two kinds, and what those are
     "controller.scopes": "Use auto, or a list such as "
     "[https://www.googleapis.com/auth/cloud-platform].",
 }
-UNION_SIDES = (  # parts of pydantic's locations
+UNION_MEMBERS = (  # parts of pydantic's locations
     "literal['auto','all']",
     "literal['auto']",
     "tuple[int, ...]",
@@ -69,15 +69,15 @@ EXPECTED = {  # by pydantic's name of the error, without what it says after the 
     "string": "text",
     "tuple": "a list, such as [a, b]",
 }
-DEEPEST = 32
-LARGEST = 1 << 20  # bytes of a stack file
+MAX_DEPTH = 32
+MAX_BYTES = 1 << 20  # bytes of a stack file
 
 
 @dataclass(frozen=True)
 class StackText:
     """A stack file as written."""
 
-    shown: str  # the path as the user would type it
+    display_path: str  # the path as the user would type it
     content: dict[str, Any]
     lines: dict[str, int]  # by dotted key: "tpu.zones.0"
     folder: Path = Path()  # which the file lies in
@@ -86,49 +86,49 @@ class StackText:
         """file:line of a key, or of the nearest key around it that is written down."""
         while dotted:
             if dotted in self.lines:
-                return f"{self.shown}:{self.lines[dotted]}"
+                return f"{self.display_path}:{self.lines[dotted]}"
             dotted = dotted.rpartition(".")[0]
-        return self.shown
+        return self.display_path
 
     def validate(self) -> StackFile:
         """The file's fields. Raises InvalidStack with every problem that the schema finds."""
         try:
             return StackFile.model_validate(self.content)
         except ValidationError as error:
-            problems = [self._explain(dict(found)) for found in error.errors()]
-        unique = {(one.where, one.summary, one.detail): one for one in problems}
+            problems = [self._explain(dict(item)) for item in error.errors()]
+        unique = {(problem.where, problem.summary, problem.detail): problem for problem in problems}
         raise InvalidStack(list(unique.values())) from None
 
-    def _explain(self, found: dict[str, Any]) -> Diagnostic:
-        steps = [part for part in found["loc"] if part not in UNION_SIDES]
+    def _explain(self, item: dict[str, Any]) -> Diagnostic:
+        steps = [part for part in item["loc"] if part not in UNION_MEMBERS]
         dotted = ".".join(str(part) for part in steps)
         where = self.where(dotted)
-        kind = found["type"]
+        kind = item["type"]
         if kind == "extra_forbidden":
-            known = _keys_at(steps[:-1])
-            like = nearest(str(steps[-1]), known, 1)
-            hint = f"Did you mean {like[0]}?" if like else f"Known here: {', '.join(known)}."
+            known_keys = _keys_at(steps[:-1])
+            like = nearest(str(steps[-1]), known_keys, 1)
+            hint = f"Did you mean {like[0]}?" if like else f"Known here: {', '.join(known_keys)}."
             return Diagnostic("Unknown key", f"{dotted} is not a key of a stack file", hint, where)
         if kind == "missing":
             return Diagnostic(
                 "Missing key", f"{dotted} is required", EXAMPLES.get(dotted, ""), where
             )
         if steps[-1:] == ["[key]"]:
-            return self._explain_name(steps, found["input"])
-        return self._explain_value(dotted, kind, found)
+            return self._explain_name(steps, item["input"])
+        return self._explain_value(dotted, kind, item)
 
     def _explain_name(self, steps: list[Any], name: Any) -> Diagnostic:
         """A key that the user chooses: of a variable or a label."""
-        what, hint = "the name of a variable", "Letters, digits and underscores, no digit first."
+        noun, hint = "the name of a variable", "Letters, digits and underscores, no digit first."
         if steps[0] == "tpu":
-            what, hint = "a key of metadata", "Letters, digits, _ and -, at most 127."
+            noun, hint = "a key of metadata", "Letters, digits, _ and -, at most 127."
         if steps[0] == "labels":
-            what = "the key of a label"
+            noun = "the key of a label"
             hint = "Small letters, digits, _ and -, at most 63, a letter first."
-        detail = f"{_brief(name)} cannot be {what}"
+        detail = f"{_brief(name)} cannot be {noun}"
         return Diagnostic("Invalid value", detail, hint, self.where(".".join(steps[:-1])))
 
-    def _explain_value(self, dotted: str, kind: str, found: dict[str, Any]) -> Diagnostic:
+    def _explain_value(self, dotted: str, kind: str, item: dict[str, Any]) -> Diagnostic:
         where = self.where(dotted)
         if dotted.startswith("job.secrets"):  # what stands there may be a secret: never shown
             detail = f"{dotted} must say where the value is to be found, never the value itself"
@@ -136,41 +136,41 @@ class StackText:
             return Diagnostic("No source of a secret", detail, hint, where)
         for union, hint in UNIONS.items():
             if dotted.startswith(union):
-                detail = f"{union} cannot be {_brief(found['input'])}"
+                detail = f"{union} cannot be {_brief(item['input'])}"
                 return Diagnostic("Invalid value", detail, hint, where)
         if kind == "literal_error":
-            hint = f"Use {found['ctx']['expected']}."
-            detail = f"{dotted} cannot be {_brief(found['input'])}"
+            hint = f"Use {item['ctx']['expected']}."
+            detail = f"{dotted} cannot be {_brief(item['input'])}"
             return Diagnostic("Invalid value", detail, hint, where)
         if kind == "greater_than_equal":
-            least = found["ctx"]["ge"]
-            detail = f"{dotted} must be at least {least}, not {found['input']}"
+            least = item["ctx"]["ge"]
+            detail = f"{dotted} must be at least {least}, not {item['input']}"
             return Diagnostic("Invalid value", detail, f"Write {least} or more there.", where)
         expected = EXPECTED.get(kind.partition("_")[0])
         hint = FORMATS.get(dotted, FORMATS.get(dotted.partition(".")[0] + ".*", ""))
         if hint or kind == "string_pattern_mismatch":
-            detail = f"{dotted} cannot be {_brief(found['input'])}"
+            detail = f"{dotted} cannot be {_brief(item['input'])}"
         elif expected is None:
-            detail = f"{dotted}: {found['msg'].lower()} (found {_brief(found['input'])})"
+            detail = f"{dotted}: {item['msg'].lower()} (found {_brief(item['input'])})"
         else:
-            detail = f"{dotted} must be {expected}, not {_brief(found['input'])}"
-            if expected == "text" and isinstance(found["input"], bool | int | float):
+            detail = f"{dotted} must be {expected}, not {_brief(item['input'])}"
+            if expected == "text" and isinstance(item["input"], bool | int | float):
                 hint = "Put it in quotes."
-            elif found["input"] is None:
+            elif item["input"] is None:
                 hint = EXAMPLES.get(dotted, "Give a value, or take the key out.")
         return Diagnostic("Invalid value", detail, hint, where)
 
 
 def read_stack_text(path: Path) -> StackText:
     """Read and parse. Raises InvalidStack."""
-    shown = _shown(path)
+    display_path = _display_path(path)
     try:
-        data = read_file(path, LARGEST)
+        data = read_file(path, MAX_BYTES)
     except FileNotFoundError:
         hint = "Write one with\n    tpuctl init\nor name another with --stack-file."
-        raise _invalid("No stack file", f"{shown} does not exist", hint) from None
+        raise _invalid("No stack file", f"{display_path} does not exist", hint) from None
     except (OSError, ValueError) as error:
-        detail = f"{shown}: {getattr(error, 'strerror', None) or error}"
+        detail = f"{display_path}: {getattr(error, 'strerror', None) or error}"
         hint = "Name a readable file with --stack-file."
         raise _invalid("Stack file cannot be read", detail, hint) from error
     try:
@@ -179,12 +179,12 @@ def read_stack_text(path: Path) -> StackText:
         line = data.count(b"\n", 0, error.start) + 1
         detail = f"byte 0x{data[error.start]:02x} is not UTF-8"
         hint = "Save the file as UTF-8."
-        where = f"{shown}:{line}"
+        where = f"{display_path}:{line}"
         raise _invalid("Stack file cannot be read", detail, hint, where) from None
     try:
-        _refuse_loops(text, shown)
+        _reject_aliases(text, display_path)
         root = yaml.compose(text, Loader=yaml.SafeLoader)
-        _refuse_repeats(root, shown)
+        _reject_repeated_keys(root, display_path)
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -192,29 +192,29 @@ def read_stack_text(path: Path) -> StackText:
             "Stack file is not valid YAML",
             getattr(error, "problem", None) or str(error),
             "Check indentation, colons and brackets around that line.",
-            f"{shown}:{mark.line + 1}" if mark else shown,
+            f"{display_path}:{mark.line + 1}" if mark else display_path,
         ) from None
     except ValueError as error:  # a number or a date that is none
-        raise _invalid("Stack file is not valid YAML", str(error), where=shown) from None
+        raise _invalid("Stack file is not valid YAML", str(error), where=display_path) from None
     if not isinstance(content, dict):
         raise _invalid(
             "Stack file is not a mapping",
-            f"{shown} has no keys",
+            f"{display_path} has no keys",
             "It needs at least\n    project: {id: my-project}\n    tpu: {type: v2-8}",
-            shown,
+            display_path,
         )
-    return StackText(shown, content, dict(_lines(root)), path.parent)
+    return StackText(display_path, content, dict(_lines(root)), path.parent)
 
 
 def _invalid(summary: str, detail: str, hint: str = "", where: str = "") -> InvalidStack:
     return InvalidStack([Diagnostic(summary, detail, hint, where)])
 
 
-def _refuse_loops(text: str, shown: str) -> None:
+def _reject_aliases(text: str, display_path: str) -> None:
     """Neither aliases, which can make a short file endless, nor bottomless nesting."""
     depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        where = f"{shown}:{event.start_mark.line + 1}" if event.start_mark else shown
+        where = f"{display_path}:{event.start_mark.line + 1}" if event.start_mark else display_path
         if isinstance(event, yaml.AliasEvent):
             detail = f"*{event.anchor} stands for something else"
             raise _invalid("Alias in a stack file", detail, "Write the value out.", where)
@@ -222,28 +222,28 @@ def _refuse_loops(text: str, shown: str) -> None:
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
-        if depth > DEEPEST:
-            detail = f"brackets or lists are nested more than {DEEPEST} deep"
+        if depth > MAX_DEPTH:
+            detail = f"brackets or lists are nested more than {MAX_DEPTH} deep"
             raise _invalid("Stack file is not valid YAML", detail, where=where)
 
 
-def _refuse_repeats(root: yaml.Node | None, shown: str) -> None:
+def _reject_repeated_keys(root: yaml.Node | None, display_path: str) -> None:
     """A key written twice: YAML would silently take the last."""
     seen: dict[str, int] = {}
     repeated: set[str] = set()
     problems = []
     for dotted, line in _lines(root):
-        if dotted in seen and repeated.isdisjoint(_around(dotted)):
+        if dotted in seen and repeated.isdisjoint(_parents(dotted)):
             repeated.add(dotted)
             detail = f"{dotted} stands in line {seen[dotted]} already"
             hint = "Keep one of them."
-            problems.append(Diagnostic("Repeated key", detail, hint, f"{shown}:{line}"))
+            problems.append(Diagnostic("Repeated key", detail, hint, f"{display_path}:{line}"))
         seen.setdefault(dotted, line)
     if problems:
         raise InvalidStack(problems)
 
 
-def _around(dotted: str) -> Iterator[str]:
+def _parents(dotted: str) -> Iterator[str]:
     """The sections that a key stands in."""
     while dotted := dotted.rpartition(".")[0]:
         yield dotted
@@ -255,11 +255,11 @@ def _brief(value: Any) -> str:
         return "empty"
     if isinstance(value, bool):
         return str(value).lower()
-    shown = value.isoformat() if isinstance(value, date) else repr(value)
-    return shown if len(shown) <= 60 else f"{shown[:57]}..."
+    text = value.isoformat() if isinstance(value, date) else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _shown(path: Path) -> str:
+def _display_path(path: Path) -> str:
     try:
         return str(path.resolve().relative_to(Path.cwd()))
     except (OSError, RuntimeError, ValueError):  # RuntimeError of links that lead to themselves
@@ -288,9 +288,9 @@ def _keys_at(steps: list[Any]) -> list[str]:
             return []
         annotation = model.model_fields[step].annotation
         sections = [
-            one
-            for one in (annotation, *get_args(annotation))
-            if isinstance(one, type) and issubclass(one, BaseModel)
+            argument
+            for argument in (annotation, *get_args(annotation))
+            if isinstance(argument, type) and issubclass(argument, BaseModel)
         ]
         if not sections:
             return []

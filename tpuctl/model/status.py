@@ -86,9 +86,11 @@ class Down:
     @property
     def leaks(self) -> tuple[Remaining, ...]:
         """What still costs money and was not asked to stay."""
-        return tuple(one for one in self.remaining if one.state == "remains" and one.is_billable)
+        return tuple(
+            item for item in self.remaining if item.state == "remains" and item.is_billable
+        )
 
     @property
-    def kept(self) -> tuple[Remaining, ...]:
+    def retained(self) -> tuple[Remaining, ...]:
         """What costs money and was asked to stay."""
-        return tuple(one for one in self.remaining if one.state == "kept" and one.is_billable)
+        return tuple(item for item in self.remaining if item.state == "kept" and item.is_billable)

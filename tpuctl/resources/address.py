@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tpuctl.model.cost import CostLine, address_cost
-from tpuctl.model.inventory import Found
+from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.resources.base import CloudKind, Query, time_of
 
@@ -22,9 +22,9 @@ class Address(CloudKind):
     is_billable = True
 
     @classmethod
-    def list_all(cls, query: Query) -> Iterator[Found]:
+    def list_all(cls, query: Query) -> Iterator[InventoryItem]:
         for region, one in query.aggregated("addresses"):
-            yield Found(
+            yield InventoryItem(
                 cls,
                 one.name,
                 one.labels[STACK_LABEL],
@@ -35,5 +35,5 @@ class Address(CloudKind):
             )
 
     @classmethod
-    def cost(cls, found: Found) -> CostLine:
+    def cost(cls, found: InventoryItem) -> CostLine:
         return replace(address_cost(), note="in use")

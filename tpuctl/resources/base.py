@@ -12,7 +12,7 @@ from tpuctl.cloud.classification import AlreadyExists
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Report, Resource
 from tpuctl.errors import Conflict, NotFound, OperationFailed, TimedOut, TpuctlError, Usage
-from tpuctl.model.inventory import Found, Kind
+from tpuctl.model.inventory import InventoryItem, ResourceKind
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
@@ -68,14 +68,14 @@ class Query:
                         yield scope.rpartition("/")[2], one
 
 
-class CloudKind(Kind):
+class CloudKind(ResourceKind):
     """A kind of resource. Who adds one says all of this, or why there is nothing to be said."""
 
     unlisted: ClassVar[str] = ""  # why nobody looks for things of it
 
     @classmethod
     def of_found(
-        cls, found: Found, stack: Stack, cloud: Cloud, *, delete_bucket: bool
+        cls, found: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
     ) -> Resource | None:
         """What can take a found thing away; None where that is no matter of one thing in one zone.
 
@@ -100,7 +100,7 @@ class CloudKind(Kind):
         return True
 
     @classmethod
-    def list_all(cls, query: Query) -> Iterable[Found]:
+    def list_all(cls, query: Query) -> Iterable[InventoryItem]:
         """All that stacks made of it in the project; others' things, too, where it is a TPU."""
         raise NotImplementedError(cls.unlisted or f"{cls.kind} can be listed")
 

@@ -14,7 +14,7 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.cost import CostLine, storage_cost
-from tpuctl.model.inventory import Found
+from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.names import BUNDLES, STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
@@ -43,19 +43,21 @@ class Bucket(StackResource):
     optional = ("delete", "`down --delete-bucket`")
 
     @classmethod
-    def of_found(cls, found: Found, stack: Stack, cloud: Cloud, *, delete_bucket: bool) -> Self:
+    def of_found(
+        cls, found: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
+    ) -> Self:
         return cls(replace(stack, bucket=found.name), cloud, delete=delete_bucket)
 
     @classmethod
-    def list_all(cls, query: Query) -> Iterator[Found]:
+    def list_all(cls, query: Query) -> Iterator[InventoryItem]:
         storage = query.cloud.client("storage")
         for one in storage.list_buckets(project=query.project, **query.options):
             if owner := one.labels.get(STACK_LABEL):
                 where = str(one.location).lower()
-                yield Found(cls, one.name, owner, detail=where, created=one.time_created)
+                yield InventoryItem(cls, one.name, owner, detail=where, created=one.time_created)
 
     @classmethod
-    def cost(cls, found: Found) -> CostLine:
+    def cost(cls, found: InventoryItem) -> CostLine:
         """Its rate alone: what it holds is not asked."""
         rate = storage_price(found.detail)
         if rate is None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.graph import reverse
 from tpuctl.engine.resource import Resource
-from tpuctl.model.inventory import Found
+from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.schema import ControllerSection
 from tpuctl.model.stack import Stack
 from tpuctl.resources.address import Address
@@ -90,13 +90,13 @@ def resources_of(
         *(SecretGrants(stack, cloud, one) for one in stack.secret_names),
         *(DataDisk.at(stack, cloud, index) for index in range(len(stack.file.tpu.data_disks))),
     ]
-    if stack.makes_service_account:
+    if stack.creates_service_account:
         found.append(ServiceAccount(stack, cloud))
     if stack.has_limits:
         found.append(WatchRole(stack, cloud))
     if stack.file.network.ssh != "external":
         found.append(PrivateAccess(network))
-    if stack.is_recovered:
+    if stack.has_recovery:
         found.append(RecoveryRole(stack, cloud))
         if not stack.is_node:  # whose machines act as an account of Google's
             found.append(AccountGrants(stack, cloud))
@@ -112,7 +112,7 @@ def resources_of(
 
 
 def in_other_zones(
-    found: Iterable[Found],
+    found: Iterable[InventoryItem],
     stack: Stack,
     cloud: Cloud,
     known: Iterable[Resource],

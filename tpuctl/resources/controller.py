@@ -12,7 +12,7 @@ from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound, OperationFailed, TpuctlError, Usage
 from tpuctl.model.cost import CostLine, machine_cost, with_addresses
-from tpuctl.model.inventory import Found
+from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.schema import ControllerSection
@@ -52,8 +52,8 @@ class Controller(StackResource):
     has_ssh = True
     is_zonal = True
     is_billable = True
-    charged_later = ("PENDING", "PROVISIONING", "STAGING")
-    charged_no_more = ("STOPPED", "SUSPENDED", "TERMINATED")
+    uncharged_before_states = ("PENDING", "PROVISIONING", "STAGING")
+    uncharged_after_states = ("STOPPED", "SUSPENDED", "TERMINATED")
     permissions = """
         look compute.viewer compute.instances.get compute.instances.list
         create compute.instanceAdmin.v1 compute.instances.create compute.instances.setLabels
@@ -76,14 +76,16 @@ class Controller(StackResource):
     optional = ("update", CHANGES)
 
     @classmethod
-    def of_found(cls, found: Found, stack: Stack, cloud: Cloud, *, delete_bucket: bool) -> Self:
+    def of_found(
+        cls, found: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
+    ) -> Self:
         return cls(Network(stack, cloud), str)
 
     @classmethod
-    def list_all(cls, query: Query) -> Iterator[Found]:
+    def list_all(cls, query: Query) -> Iterator[InventoryItem]:
         for zone, one in query.aggregated("instances"):
             accesses = [each for face in one.network_interfaces for each in face.access_configs]
-            yield Found(
+            yield InventoryItem(
                 cls,
                 one.name,
                 one.labels[STACK_LABEL],
@@ -96,8 +98,8 @@ class Controller(StackResource):
             )
 
     @classmethod
-    def cost(cls, found: Found) -> CostLine:
-        line = machine_cost(found.detail, found.zone, what=found.address, spot=found.is_spot)
+    def cost(cls, found: InventoryItem) -> CostLine:
+        line = machine_cost(found.detail, found.zone, item=found.address, spot=found.is_spot)
         return with_addresses(line, found.external_addresses, spot=found.is_spot)
 
     def __init__(self, network: Network, public_key: Callable[[], str]) -> None:
@@ -165,7 +167,7 @@ class Controller(StackResource):
         if observed is None:
             if self._image_problem is not None:
                 raise self._image_problem
-            goes_on = ", and goes on with jobs without you" if self.stack.is_recovered else ""
+            goes_on = ", and goes on with jobs without you" if self.stack.has_recovery else ""
             made = f"an {wanted} will be made{goes_on}"
             return self.create(f"no controller in {self.stack.zone}: {made}")
         self._check(observed)

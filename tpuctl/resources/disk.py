@@ -11,7 +11,7 @@ from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound, Usage
 from tpuctl.model.cost import CostLine, disk_cost
-from tpuctl.model.inventory import Found
+from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.schema import DataDisk as Wanted
@@ -49,13 +49,15 @@ class DataDisk(StackResource):
     """
 
     @classmethod
-    def of_found(cls, found: Found, stack: Stack, cloud: Cloud, *, delete_bucket: bool) -> Self:
+    def of_found(
+        cls, found: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
+    ) -> Self:
         return cls(stack, cloud, found.name, None)
 
     @classmethod
-    def list_all(cls, query: Query) -> Iterator[Found]:
+    def list_all(cls, query: Query) -> Iterator[InventoryItem]:
         for zone, one in query.aggregated("disks"):
-            yield Found(
+            yield InventoryItem(
                 cls,
                 one.name,
                 one.labels[STACK_LABEL],
@@ -67,7 +69,7 @@ class DataDisk(StackResource):
             )
 
     @classmethod
-    def cost(cls, found: Found) -> CostLine:
+    def cost(cls, found: InventoryItem) -> CostLine:
         return disk_cost(found.detail, found.size_gb, found.zone)
 
     def __init__(self, stack: Stack, cloud: Cloud, name: str, wanted: Wanted | None) -> None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.errors import NotFound
-from tpuctl.model.inventory import Found, Group
+from tpuctl.model.inventory import Group, InventoryItem
 from tpuctl.model.names import RECOVERY_ROLE, WATCH_ROLE, stack_of_account
 from tpuctl.resources.base import Query
 from tpuctl.resources.policy_grants import PolicyGrants
@@ -51,7 +51,7 @@ class BucketGrants(PolicyGrants):
     @property
     def after(self) -> frozenset[str]:
         needed = {f"bucket/{self.stack.bucket}"}
-        if self.stack.makes_service_account:
+        if self.stack.creates_service_account:
             needed.add(f"account/{self.stack.names.service_account}")
         return frozenset(needed)
 
@@ -151,7 +151,7 @@ class ProjectGrants(PolicyGrants):
     """
 
     @classmethod
-    def list_all(cls, query: Query) -> Iterator[Found]:
+    def list_all(cls, query: Query) -> Iterator[InventoryItem]:
         """Who may delete or make machines by our roles, though their account may be gone."""
         project = query.project
         policy = query.cloud.client("projects").get_iam_policy(
@@ -162,7 +162,7 @@ class ProjectGrants(PolicyGrants):
         members = (one for each in policy.bindings if each.role in ours for one in each.members)
         matches = (match for member in members if (match := account.match(member)))
         for owner in sorted({stack for match in matches if (stack := stack_of_account(match[1]))}):
-            yield Found(cls, project, owner)
+            yield InventoryItem(cls, project, owner)
 
     @property
     def name(self) -> str:
@@ -175,9 +175,9 @@ class ProjectGrants(PolicyGrants):
     @property
     def roles(self) -> tuple[str, ...]:
         """An account that was given is the giver's: it gets only what limits and recovery need."""
-        writers = WRITERS if self.stack.makes_service_account else ()
+        writers = WRITERS if self.stack.creates_service_account else ()
         watch = (self.stack.names.watch_role,) if self.stack.has_limits else ()
-        recovery = (self.stack.names.recovery_role,) if self.stack.is_recovered else ()
+        recovery = (self.stack.names.recovery_role,) if self.stack.has_recovery else ()
         return (*writers, *watch, *recovery)
 
     @property
@@ -190,13 +190,13 @@ class ProjectGrants(PolicyGrants):
         """After the bucket, since the record lies there."""
         needed = {"apis/needed", f"bucket/{self.stack.bucket}"}
         needed |= {f"role/{name}" for name in (WATCH_ROLE, RECOVERY_ROLE)}
-        if self.stack.makes_service_account:
+        if self.stack.creates_service_account:
             needed.add(f"account/{self.stack.names.service_account}")
         return frozenset(needed)
 
     def _because(self) -> str:
         watch = ", and delete themselves at their limits" if self.stack.has_limits else ""
-        recovery = ", and the controller makes the TPU anew" if self.stack.is_recovered else ""
+        recovery = ", and the controller makes the TPU anew" if self.stack.has_recovery else ""
         return f"project-wide: the machines write logs and metrics{watch}{recovery}"
 
     async def _policy(self) -> _Policy:
@@ -247,7 +247,7 @@ class AccountGrants(PolicyGrants):
     @property
     def after(self) -> frozenset[str]:
         needed = {f"bucket/{self.stack.bucket}"}
-        if self.stack.makes_service_account:
+        if self.stack.creates_service_account:
             needed.add(f"account/{self.stack.names.service_account}")
         return frozenset(needed)
 

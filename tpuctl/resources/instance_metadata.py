@@ -46,7 +46,7 @@ def prerequisites(stack: Stack) -> set[str]:
 
     So there is no moment in which a machine is charged and nothing may end it.
     """
-    needed = {f"account/{stack.names.service_account}"} if stack.makes_service_account else set()
+    needed = {f"account/{stack.names.service_account}"} if stack.creates_service_account else set()
     return needed | ({f"project-grants/{stack.project}"} if stack.has_limits else set())
 
 
@@ -71,7 +71,7 @@ def watch_metadata(stack: Stack, *, on_controller: bool, startup: bool = True) -
 
     Where there is neither to do, what ends a watch there.
     """
-    is_needed = stack.has_limits or (on_controller and stack.is_recovered)
+    is_needed = stack.has_limits or (on_controller and stack.has_recovery)
     orders = _orders(stack, on_controller=on_controller) if is_needed else {}
     found = {ORDERS: json.dumps(orders, sort_keys=True)}
     return {**found, STARTUP: program("watchdog.py")} if startup and orders else found

@@ -10,7 +10,7 @@ from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound, Transient
-from tpuctl.model.inventory import Found, stack_of_description
+from tpuctl.model.inventory import InventoryItem, stack_of_description
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
 from tpuctl.resources.base import Query, StackResource
@@ -46,11 +46,11 @@ class Network(StackResource):
         return action != "create" or stack.file.network.name == "auto"
 
     @classmethod
-    def list_all(cls, query: Query) -> Iterator[Found]:
+    def list_all(cls, query: Query) -> Iterator[InventoryItem]:
         client = query.cloud.client("networks")
         for one in client.list(request={"project": query.project}, **query.options):
             if owner := stack_of_description(one.description):
-                yield Found(cls, one.name, owner)
+                yield InventoryItem(cls, one.name, owner)
 
     @property
     def name(self) -> str:
@@ -169,11 +169,11 @@ class Firewall(StackResource):
     optional = ("update", "letting in another address than last time")
 
     @classmethod
-    def list_all(cls, query: Query) -> Iterator[Found]:
+    def list_all(cls, query: Query) -> Iterator[InventoryItem]:
         client = query.cloud.client("firewalls")
         for one in client.list(request={"project": query.project}, **query.options):
             if owner := stack_of_description(one.description):
-                yield Found(cls, one.name, owner)
+                yield InventoryItem(cls, one.name, owner)
 
     def __init__(self, network: Network, sources: tuple[str, ...]) -> None:
         super().__init__(network.stack, network.cloud)
@@ -274,7 +274,7 @@ class Firewall(StackResource):
     @property
     def _source_tags(self) -> list[str]:
         """Whoever carries one of these is let in under its internal address."""
-        is_needed = self.stack.is_recovered and not self.stack.is_node
+        is_needed = self.stack.has_recovery and not self.stack.is_node
         return [self.stack.names.tag] if is_needed else []
 
     def _wanted_ports(self) -> set[tuple[str, str]]:

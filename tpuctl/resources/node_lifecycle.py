@@ -10,7 +10,7 @@ from tpuctl.cloud.operations import long_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NoCapacity, NotFound, OperationFailed, Scope, Usage
 from tpuctl.model.cost import CostLine, node_cost, with_addresses
-from tpuctl.model.inventory import Found
+from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Change
 from tpuctl.polling import Backoff, wait_until
@@ -42,13 +42,13 @@ class NodeLife(StackResource):
     is_billable = True
     # Charged while READY, idle or not (cloud.google.com/tpu/docs, "Pricing"); states on the way
     # there and after the end are not. What is unclear counts as charged.
-    charged_later = ("CREATING",)
-    charged_no_more = ("PREEMPTED", "STOPPED", "TERMINATED", "HIDDEN")
+    uncharged_before_states = ("CREATING",)
+    uncharged_after_states = ("PREEMPTED", "STOPPED", "TERMINATED", "HIDDEN")
     api: ClassVar[str]  # the client of the version that the node is made with
     noun: ClassVar[str] = "node"
 
     @classmethod
-    def cost(cls, found: Found) -> CostLine:
+    def cost(cls, found: InventoryItem) -> CostLine:
         line = node_cost(found.detail, found.zone, capacity=found.capacity)
         return with_addresses(line, found.external_addresses, spot=found.is_spot)
 

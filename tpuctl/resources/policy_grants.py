@@ -66,7 +66,7 @@ class PolicyGrants(StackResource):
 
     async def _others(self) -> list[Contents | None]:
         """What other stacks remember of the same account, which may serve several when given."""
-        if self.stack.makes_service_account:
+        if self.stack.creates_service_account:
             return []
         return await Record(self.stack, self.cloud).others_of_project()
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 from google.longrunning import operations_pb2
 
 from tpuctl.cloud.clients import Cloud
-from tpuctl.model.duration import DURATION, seconds_of, shown
+from tpuctl.model.duration import DURATION, format_duration, seconds_of
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.schema import QueueSection
 from tpuctl.model.stack import Stack
@@ -155,7 +155,7 @@ def waiting(queued: Any, now: datetime | None = None) -> str:
     waited = ((now or datetime.now(UTC)) - _moment(queued.create_time)).total_seconds()
     step = next(step for limit, step in STEPS if waited < limit)
     rounded = waited // step * step
-    text = f"{state} for {shown(rounded)}" if rounded >= 60 else state
+    text = f"{state} for {format_duration(rounded)}" if rounded >= 60 else state
     until = deadline(queued)
     return text if until is None else f"{text}, until {until.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 

@@ -10,7 +10,7 @@ from typing import Any
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Resource
 from tpuctl.model.plan import Change
-from tpuctl.model.secret_sources import no_such_secret
+from tpuctl.model.secret_sources import secret_not_found
 from tpuctl.model.stack import Stack
 from tpuctl.resources.base import SETTLING
 from tpuctl.resources.leftover import Elsewhere
@@ -69,7 +69,7 @@ class SecretGrants(PolicyGrants):
     def after(self) -> frozenset[str]:
         """After the bucket, since the record lies there."""
         needed = {"apis/needed", f"bucket/{self.stack.bucket}"}
-        if self.stack.makes_service_account:
+        if self.stack.creates_service_account:
             needed.add(f"account/{self.stack.names.service_account}")
         return frozenset(needed)
 
@@ -80,7 +80,7 @@ class SecretGrants(PolicyGrants):
 
     def diff(self, observed: Grants | None) -> Change:
         if observed is ABSENT:
-            raise no_such_secret(self.secret)
+            raise secret_not_found(self.secret)
         return super().diff(observed)
 
     def _because(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound
-from tpuctl.model.inventory import Found, stack_of_description
+from tpuctl.model.inventory import InventoryItem, stack_of_description
 from tpuctl.model.plan import Action, Change
 from tpuctl.resources.base import Query, StackResource
 
@@ -29,11 +29,11 @@ class ServiceAccount(StackResource):
     """
 
     @classmethod
-    def list_all(cls, query: Query) -> Iterator[Found]:
+    def list_all(cls, query: Query) -> Iterator[InventoryItem]:
         request = {"name": f"projects/{query.project}", "page_size": 100}
         for one in query.cloud.client("iam").list_service_accounts(request, **query.options):
             if owner := stack_of_description(one.description):
-                yield Found(cls, one.email.partition("@")[0], owner)
+                yield InventoryItem(cls, one.email.partition("@")[0], owner)
 
     @property
     def name(self) -> str:

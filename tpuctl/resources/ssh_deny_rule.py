@@ -39,7 +39,7 @@ class Closing(Firewall):
 
     @property
     def name(self) -> str:
-        return self.stack.names.closing_rule
+        return self.stack.names.ssh_deny_rule
 
     async def observe(self) -> Closed | None:
         """None where neither can be seen."""

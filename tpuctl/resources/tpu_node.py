@@ -8,7 +8,7 @@ from typing import Any, Self
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Report
 from tpuctl.errors import NotFound
-from tpuctl.model.inventory import Found
+from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
@@ -56,15 +56,17 @@ class TpuNode(NodeLife):
     optional = ("update", CHANGES)
 
     @classmethod
-    def of_found(cls, found: Found, stack: Stack, cloud: Cloud, *, delete_bucket: bool) -> Self:
+    def of_found(
+        cls, found: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
+    ) -> Self:
         return cls(Network(stack, cloud), str, name=found.name)
 
     @classmethod
-    def list_all(cls, query: Query) -> Iterator[Found]:
+    def list_all(cls, query: Query) -> Iterator[InventoryItem]:
         for node in query.cloud.client("tpu").list_nodes(query.every_location, **query.options):
             if not node.api_version.name.startswith("V1"):
                 status = _status(node)
-                yield Found(
+                yield InventoryItem(
                     cls,
                     status.name,
                     node.labels.get(STACK_LABEL, ""),

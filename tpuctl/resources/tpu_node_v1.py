@@ -11,7 +11,7 @@ from tpuctl.cloud.classification import NodesClosed, RangeTaken
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Diagnostic, TpuctlError
-from tpuctl.model.inventory import Found
+from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
@@ -32,7 +32,7 @@ class RemoteNode(NodeLife):
 
     kind = "tpu"
     label = "the TPU node"
-    shown_as = "node"
+    display_name = "node"
     api = "tpu_v1"
     noun = "TPU node"
     permissions = """
@@ -48,15 +48,17 @@ class RemoteNode(NodeLife):
         self.network = network
 
     @classmethod
-    def of_found(cls, found: Found, stack: Stack, cloud: Cloud, *, delete_bucket: bool) -> Self:
+    def of_found(
+        cls, found: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
+    ) -> Self:
         return cls(Network(stack, cloud))
 
     @classmethod
-    def list_all(cls, query: Query) -> Iterator[Found]:
+    def list_all(cls, query: Query) -> Iterator[InventoryItem]:
         for node in query.cloud.client("tpu_v1").list_nodes(query.every_location, **query.options):
             if not node.api_version.name.startswith("V2"):
                 status = _status(node)
-                yield Found(
+                yield InventoryItem(
                     cls,
                     status.name,
                     node.labels.get(STACK_LABEL, ""),

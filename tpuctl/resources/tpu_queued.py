@@ -27,7 +27,7 @@ from tpuctl.errors import (
     Usage,
 )
 from tpuctl.model.duration import DURATION
-from tpuctl.model.inventory import Found
+from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
@@ -85,7 +85,7 @@ class QueuedNodes(StackResource):
     kind = "queued"
     group = "TPU"
     label = "requests for TPU VMs, and what they bring"
-    shown_as = "request"
+    display_name = "request"
     is_tpu = True
     is_machine = True
     has_ssh = True
@@ -102,17 +102,19 @@ class QueuedNodes(StackResource):
     optional = ("update", CHANGES)
 
     @classmethod
-    def of_found(cls, found: Found, stack: Stack, cloud: Cloud, *, delete_bucket: bool) -> Self:
+    def of_found(
+        cls, found: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
+    ) -> Self:
         return cls(Network(stack, cloud), str)
 
     @classmethod
-    def list_all(cls, query: Query) -> Iterator[Found]:
+    def list_all(cls, query: Query) -> Iterator[InventoryItem]:
         client = query.cloud.client("tpu")
         for one in client.list_queued_resources(query.every_location, **query.options):
             specs = list(one.tpu.node_spec)
             if specs:
                 parts = one.name.split("/")
-                yield Found(
+                yield InventoryItem(
                     cls,
                     parts[-1],
                     specs[0].node.labels.get(STACK_LABEL, ""),
@@ -125,7 +127,7 @@ class QueuedNodes(StackResource):
                 )
 
     @classmethod
-    def cost(cls, found: Found) -> None:
+    def cost(cls, found: InventoryItem) -> None:
         """Nothing itself: its nodes are charged."""
 
     def __init__(self, network: Network, public_key: Callable[[], str]) -> None:

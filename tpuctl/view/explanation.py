@@ -43,7 +43,7 @@ def explanation_data(one: Explanation, as_typed: Callable[[str], str]) -> dict[s
         "state": one.status.state,
         "exit_code": one.status.exit_code,
         "attempt": one.record.attempt,
-        "machines_asked": not one.is_unasked,
+        "machines_asked": not one.is_unqueried,
         "failure": None
         if failure is None
         else {
@@ -99,7 +99,7 @@ def show_explanation(one: Explanation, as_typed: Callable[[str], str]) -> None:
             print(f"    attempt {each.number - 1}: {each.why.cause}")
             if each.why.detail:
                 print(f"        {each.why.detail}")
-    if one.is_unasked:
+    if one.is_unqueried:
         print("\nThe cloud did not say what became of the machines: this is from the bucket alone.")
 
 

@@ -6,19 +6,19 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from tpuctl.model.duration import shown
+from tpuctl.model.duration import format_duration
 from tpuctl.view.job import job_data
 
 if TYPE_CHECKING:
     from tpuctl.model.progress import Progress
-    from tpuctl.model.snapshot import JobNow
+    from tpuctl.model.snapshot import JobSnapshot
 
 __all__ = ["job_facts", "job_now_data", "job_sentence", "progress_words"]
 
 QUIET_SECONDS = 60  # without a new byte of log, of a job that runs, before it is worth a word
 
 
-def job_now_data(job: JobNow) -> dict[str, Any]:
+def job_now_data(job: JobSnapshot) -> dict[str, Any]:
     """As in `jobs`, with its workers' states by number and its progress."""
     from tpuctl.model.job import JobSummary
 
@@ -30,7 +30,7 @@ def job_now_data(job: JobNow) -> dict[str, Any]:
     }
 
 
-def job_facts(job: JobNow, now: datetime) -> list[tuple[str, str]]:
+def job_facts(job: JobSnapshot, now: datetime) -> list[tuple[str, str]]:
     """A job in two or three lines."""
     facts = [("job", f"{job.record.id}: {_standing(job)}")]
     if told := [*progress_words(job.progress), *_silence(job, now)]:
@@ -40,7 +40,7 @@ def job_facts(job: JobNow, now: datetime) -> list[tuple[str, str]]:
     return facts
 
 
-def job_sentence(job: JobNow, now: datetime) -> str:
+def job_sentence(job: JobSnapshot, now: datetime) -> str:
     """A job in a part of a line."""
     word = job.record.id.rpartition("-")[2]
     return ", ".join(
@@ -60,21 +60,21 @@ def progress_words(progress: Progress) -> list[str]:
     return words
 
 
-def _standing(job: JobNow) -> str:
+def _standing(job: JobSnapshot) -> str:
     attempt = f", attempt {job.record.attempt}" if job.record.attempt > 1 else ""
     code = job.status.exit_code
     ended = f" with exit code {code}" if code else ""
     return f"{job.status.state}{ended}{attempt}"
 
 
-def _silence(job: JobNow, now: datetime) -> Iterator[str]:
+def _silence(job: JobSnapshot, now: datetime) -> Iterator[str]:
     if job.status.state == "running" and job.logged is not None:
         seconds = (now - job.logged).total_seconds()
         if seconds >= QUIET_SECONDS:
-            yield f"nothing logged for {shown(seconds)}"
+            yield f"nothing logged for {format_duration(seconds)}"
 
 
-def _states(job: JobNow) -> str:
+def _states(job: JobSnapshot) -> str:
     """`workers 0-2 running, 3 preparing`."""
     by_state: dict[str, list[int]] = {}
     for number in job.record.workers:

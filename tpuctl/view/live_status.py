@@ -21,7 +21,7 @@ from tpuctl.view.status import charges_table, status_facts
 from tpuctl.view.tables import console, facts_table
 
 if TYPE_CHECKING:
-    from tpuctl.model.snapshot import Moment
+    from tpuctl.model.snapshot import Snapshot
 
 __all__ = ["Watching", "fitting", "moment_line"]
 
@@ -40,7 +40,7 @@ class Watching:
         self._seconds = seconds
         self._commands = commands
         self._is_free = is_free
-        self._moment: Moment | None = None
+        self._moment: Snapshot | None = None
         self._console = console()
         self._region: Region | None = None
         self._is_live = sys.stdout.isatty() and os.environ.get("TERM", "") not in DUMB
@@ -57,7 +57,7 @@ class Watching:
                 for line in self._lines(self._moment, self._console.width):
                     self._console.print(line, soft_wrap=True)
 
-    def show(self, moment: Moment) -> None:
+    def show(self, moment: Snapshot) -> None:
         self._moment = moment
         if self._region is None:
             print(moment_line(moment, is_free=self._is_free), flush=True)
@@ -71,12 +71,12 @@ class Watching:
         lines = self._lines(self._moment, width, most=max(1, height - 1 - len(footer)))
         return [*lines, *footer]
 
-    def _lines(self, moment: Moment, width: int, most: int = 1_000_000) -> list[Text]:
+    def _lines(self, moment: Snapshot, width: int, most: int = 1_000_000) -> list[Text]:
         status = moment.status
-        facts = status_facts(status.stack, status.found, status.charges)
+        facts = status_facts(status.stack, status.inventory, status.charges)
         for job in moment.jobs:
             facts += job_facts(job, moment.at)
-        charges = charges_table(status.found, status.charges, is_free=self._is_free)
+        charges = charges_table(status.inventory, status.charges, is_free=self._is_free)
         advice = [Text(f"{one.text}\n    {self._commands[one.command]}") for one in status.advice]
         return fitting(
             self._rendered(facts_table(facts), width),
@@ -85,7 +85,7 @@ class Watching:
             most,
         )
 
-    def _footer(self, moment: Moment, width: int) -> list[Text]:
+    def _footer(self, moment: Snapshot, width: int) -> list[Text]:
         parts: list[Text] = [Text()]
         if moment.problem is not None:
             said = f"{moment.problem.summary}: {moment.problem.detail}"
@@ -126,13 +126,15 @@ def _counted(lines: list[Text], most: int) -> list[Text]:
     return [*lines[: most - 1], Text(f"… {len(lines) - most + 1} more lines", style="dim")]
 
 
-def moment_line(moment: Moment, *, is_free: bool) -> str:
+def moment_line(moment: Snapshot, *, is_free: bool) -> str:
     """Everything in one line, for logs and pipes."""
     status = moment.status
     if moment.problem is not None:
         return f"{_time(moment.at)} {moment.problem.summary}: {moment.problem.detail}"
-    parts = [f"{one.kind} {one.name} {one.state}" for one in status.found if one.node is not None]
-    parts += [f"request {one.name} {one.state}" for one in status.found if one.kind == "queued"]
+    parts = [
+        f"{one.kind} {one.name} {one.state}" for one in status.inventory if one.node is not None
+    ]
+    parts += [f"request {one.name} {one.state}" for one in status.inventory if one.kind == "queued"]
     parts += [job_sentence(one, moment.at) for one in moment.jobs]
     per_hour, knows_prices = hourly(status.charges)
     spent, knows_all = so_far(status.charges)

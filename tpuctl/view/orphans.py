@@ -9,8 +9,8 @@ from typing import Any
 
 from tpuctl.model.charges import Charge, charge_of, is_charged
 from tpuctl.model.cost import dollars
-from tpuctl.model.duration import shown
-from tpuctl.model.inventory import Found, Leftover, left_behind
+from tpuctl.model.duration import format_duration
+from tpuctl.model.inventory import InventoryItem, OrphanedItem, find_orphaned
 from tpuctl.view.cost import on_google
 from tpuctl.view.status import found_data
 from tpuctl.view.tables import print_table
@@ -27,23 +27,23 @@ class Orphans:
     """Everything that the stacks of a project have, and what of it seems forgotten."""
 
     project: str
-    found: Sequence[Found]
-    left: Sequence[Leftover]
+    found: Sequence[InventoryItem]
+    left: Sequence[OrphanedItem]
 
     @classmethod
-    def of(cls, project: str, found: Iterable[Found]) -> Orphans:
+    def of(cls, project: str, found: Iterable[InventoryItem]) -> Orphans:
         everything = sorted(found, key=lambda one: (one.stack, one.kind, one.zone, one.name))
-        return cls(project, everything, left_behind(everything))
+        return cls(project, everything, find_orphaned(everything))
 
     @property
     def is_charged(self) -> bool:
         """Whether something forgotten costs money."""
-        return any(is_charged(one.found) for one in self.left)
+        return any(is_charged(one.item) for one in self.left)
 
 
 @dataclass(frozen=True)
 class _Row:
-    found: Found
+    found: InventoryItem
     charge: Charge | None
     why: str
     is_left: bool
@@ -129,17 +129,17 @@ def _summary(groups: Sequence[_Group], orphans: Orphans, is_free: bool) -> str:
 
 
 def _groups(orphans: Orphans) -> list[_Group]:
-    whys = {one.found: one.why for one in orphans.left}
+    whys = {one.item: one.why for one in orphans.left}
     groups = []
     for stack, found in groupby(orphans.found, key=lambda one: one.stack):
         mine = list(found)
         rows = [_row(one, whys.get(one)) for one in mine]
-        works = any(one.of.is_machine and one not in whys for one in mine)
+        works = any(one.kind_class.is_machine and one not in whys for one in mine)
         groups.append(_Group(stack, rows, works))
     return groups
 
 
-def _row(one: Found, why: str | None) -> _Row:
+def _row(one: InventoryItem, why: str | None) -> _Row:
     usual = KEPT if one.kind == "bucket" else IN_USE
     charge = charge_of(one)
     return _Row(one, charge, why or usual, why is not None)
@@ -152,7 +152,7 @@ def _hourly(rows: Iterable[_Row]) -> tuple[float, bool]:
 
 def _cells(row: _Row) -> tuple[str, ...]:
     charge, found = row.charge, row.found
-    age = shown(charge.hours * 3600) if charge is not None and found.created else ""
+    age = format_duration(charge.hours * 3600) if charge is not None and found.created else ""
     if charge is None:
         money = ""
     elif charge.per_hour is None:

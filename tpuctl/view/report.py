@@ -9,7 +9,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from tpuctl.catalog import dollars
-from tpuctl.model.duration import shown as shown_duration
+from tpuctl.model.duration import format_duration as shown_duration
 from tpuctl.view.cost import on_google, run_cost
 from tpuctl.view.curves import number
 
@@ -66,7 +66,7 @@ def report_data(report: RunReport) -> dict[str, Any]:
             }
             for one in report.attempts
         ],
-        "curves": {one.name: [list(point) for point in one.shown] for one in report.curves},
+        "curves": {one.name: [list(point) for point in one.all_points] for one in report.curves},
         "bundle": report.record.bundle,
     }
 
@@ -113,17 +113,18 @@ def _curves(report: RunReport) -> Iterator[str]:
         return
     yield '<div class="curves">'
     for curve in report.curves:
-        points = curve.shown
+        points = curve.all_points
         title = escape(curve.name.replace("_", " "))
         yield f"<figure><figcaption>{title}<span>{escape(number(points[-1][1]))} at the end"
-        yield f"{f', {curve.unfinite} not finite' if curve.unfinite else ''}</span></figcaption>"
+        non_finite = f", {curve.non_finite} not finite" if curve.non_finite else ""
+        yield f"{non_finite}</span></figcaption>"
         yield _plot(curve)
         yield "</figure>"
     yield "</div>"
 
 
 def _plot(curve: Curve) -> str:
-    points = curve.shown
+    points = curve.all_points
     first, last = points[0][0], points[-1][0]
     low, high = min(y for _, y in points), max(y for _, y in points)
     wide, tall = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM

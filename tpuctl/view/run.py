@@ -6,7 +6,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from tpuctl.model.duration import shown as shown_duration
+from tpuctl.model.duration import format_duration as shown_duration
 from tpuctl.view.cost import run_cost
 from tpuctl.view.curves import draw, number
 from tpuctl.view.tables import print_facts, print_table
@@ -61,12 +61,13 @@ def _curves(report: RunReport) -> None:
     encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower()
     plain = "utf" not in encoding
     for curve in report.curves[:DRAWN]:
-        last = number(curve.shown[-1][1])
+        last = number(curve.all_points[-1][1])
         print(f"\n{curve.name.replace('_', ' ')}: {last} at the end")
         height = 8 if curve is report.curves[0] else 4
-        print("\n".join(draw(curve.shown, width=width, height=height, plain=plain)))
+        print("\n".join(draw(curve.all_points, width=width, height=height, plain=plain)))
     others = [
-        f"{one.name.replace('_', ' ')} {number(one.shown[-1][1])}" for one in report.curves[DRAWN:]
+        f"{one.name.replace('_', ' ')} {number(one.all_points[-1][1])}"
+        for one in report.curves[DRAWN:]
     ]
     if others:
         print(f"\nat the end: {', '.join(others)}")

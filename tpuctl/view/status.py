@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpuctl.model.charges import Charge, hourly, so_far
 from tpuctl.model.cost import dollars
-from tpuctl.model.duration import shown
+from tpuctl.model.duration import format_duration
 from tpuctl.view.cost import FREE, on_google
 from tpuctl.view.tables import console, print_facts, table
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tpuctl.model.advice import Advice
-    from tpuctl.model.inventory import Found
+    from tpuctl.model.inventory import InventoryItem
     from tpuctl.model.stack import Stack
     from tpuctl.model.status import NodeStatus
 
@@ -34,7 +34,7 @@ WAYS = {"iap": "through Identity-Aware Proxy", "internal": "at internal addresse
 CAPACITIES = {"on-demand": "", "preemptible": ", preemptible", "spot": ", spot"}
 
 
-def found_data(found: Found, charge: Charge | None) -> dict[str, Any]:
+def found_data(found: InventoryItem, charge: Charge | None) -> dict[str, Any]:
     """One thing of a stack; what it costs is null where it is free or unknown."""
     return {
         "kind": found.kind,
@@ -43,7 +43,7 @@ def found_data(found: Found, charge: Charge | None) -> dict[str, Any]:
         "state": found.state or None,
         "type": found.detail or None,
         "size_gb": found.size_gb or None,
-        "capacity": found.capacity if found.of.is_tpu else None,
+        "capacity": found.capacity if found.kind_class.is_tpu else None,
         "created": found.created.isoformat() if found.created else None,
         **(charge_data(charge) if charge is not None else _FREE),
     }
@@ -66,12 +66,12 @@ def status_data(
     stack: Stack,
     nodes: Iterable[NodeStatus],
     bucket: str | None,
-    found: Sequence[Found],
+    found: Sequence[InventoryItem],
     charges: Sequence[Charge],
     advice: Sequence[Advice],
     jobs: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
-    by_address = {one.found.address: one for one in charges}
+    by_address = {one.item.address: one for one in charges}
     per_hour, knows_prices = hourly(charges)
     spent, knows_all = so_far(charges)
     return {
@@ -89,7 +89,7 @@ def status_data(
 
 
 def _node_data(node: NodeStatus, charges: Sequence[Charge]) -> dict[str, Any]:
-    charge = next((one for one in charges if one.found.node is node), None)
+    charge = next((one for one in charges if one.item.node is node), None)
     return {
         "name": node.name,
         "zone": node.zone,
@@ -107,7 +107,7 @@ def _node_data(node: NodeStatus, charges: Sequence[Charge]) -> dict[str, Any]:
 
 def show_status(
     stack: Stack,
-    found: Sequence[Found],
+    found: Sequence[InventoryItem],
     charges: Sequence[Charge],
     advice: Sequence[Advice],
     commands: Mapping[str, str],
@@ -130,7 +130,7 @@ def show_status(
 
 
 def status_facts(
-    stack: Stack, found: Sequence[Found], charges: Sequence[Charge]
+    stack: Stack, found: Sequence[InventoryItem], charges: Sequence[Charge]
 ) -> list[tuple[str, str]]:
     facts = [("stack", f"{stack.name} in project {stack.project}")]
     for one in found:
@@ -138,14 +138,14 @@ def status_facts(
     if len(facts) > 1 and stack.file.network.ssh in WAYS:
         facts.append(("ssh", WAYS[stack.file.network.ssh]))
     facts += [
-        ("bucket", f"gs://{one.found.name}: {one.note}")
+        ("bucket", f"gs://{one.item.name}: {one.note}")
         for one in charges
-        if one.found.kind == "bucket"
+        if one.item.kind == "bucket"
     ]
     return facts
 
 
-def _facts(one: Found) -> list[tuple[str, str]]:
+def _facts(one: InventoryItem) -> list[tuple[str, str]]:
     node = one.node
     if node is None:
         return []
@@ -166,10 +166,10 @@ def _facts(one: Found) -> list[tuple[str, str]]:
 
 
 def charges_table(
-    found: Sequence[Found], charges: Sequence[Charge], *, is_free: bool
+    found: Sequence[InventoryItem], charges: Sequence[Charge], *, is_free: bool
 ) -> Table | None:
     """Everything but buckets with its state and cost, and the sum; None where there is nothing."""
-    by_address = {one.found.address: one for one in charges}
+    by_address = {one.item.address: one for one in charges}
     rows = [_row(one, by_address.get(one.address)) for one in found if one.kind != "bucket"]
     if not rows:
         return None
@@ -180,10 +180,10 @@ def charges_table(
     return table(("what", "state", *NUMBERS), rows, numbers=NUMBERS)
 
 
-def _row(one: Found, charge: Charge | None) -> tuple[str, ...]:
-    age = shown(charge.hours * 3600) if charge is not None and one.created else _age(one)
+def _row(one: InventoryItem, charge: Charge | None) -> tuple[str, ...]:
+    age = format_duration(charge.hours * 3600) if charge is not None and one.created else _age(one)
     return (
-        f"{one.of.shown_as or one.kind} {one.name}",
+        f"{one.kind_class.display_name or one.kind} {one.name}",
         _state(one),
         age,
         _money(charge.per_hour) if charge is not None else "",
@@ -191,13 +191,13 @@ def _row(one: Found, charge: Charge | None) -> tuple[str, ...]:
     )
 
 
-def _age(one: Found) -> str:
+def _age(one: InventoryItem) -> str:
     from datetime import UTC, datetime
 
-    return shown((datetime.now(UTC) - one.created).total_seconds()) if one.created else ""
+    return format_duration((datetime.now(UTC) - one.created).total_seconds()) if one.created else ""
 
 
-def _state(one: Found) -> str:
+def _state(one: InventoryItem) -> str:
     health = one.node.health if one.node is not None else ""
     is_ill = one.state == "READY" and health.startswith("UNHEALTHY")
     return f"{one.state}, {health}" if is_ill else one.state

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from tpuctl.model.curves import Curve
-from tpuctl.model.duration import shown as shown_duration
+from tpuctl.model.duration import format_duration as shown_duration
 from tpuctl.model.report import AttemptReport, RunReport
 from tpuctl.view.cost import run_cost
 from tpuctl.view.curves import number
@@ -82,7 +82,7 @@ def _curves(curves: Sequence[Curve]) -> Iterator[str]:
         return
     rows = ["| | first | last | step | |", "| --- | ---: | ---: | ---: | --- |"]
     for one in curves[:MOST]:
-        points = one.shown
+        points = one.all_points
         first, (step, last) = points[0][1], points[-1]
         name = _text(one.name.replace("_", " "))
         drawn = f"`{sparkline(points)}`"

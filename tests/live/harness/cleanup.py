@@ -14,22 +14,22 @@ from tests.live.harness.settings import Settings
 from tpuctl.api import Tpuctl
 from tpuctl.errors import TpuctlError
 from tpuctl.model.events import Event, StepFinished
-from tpuctl.model.inventory import Found
+from tpuctl.model.inventory import InventoryItem
 
 __all__ = ["clean", "left"]
 
 TRIES = 3
 
 
-async def left(settings: Settings) -> list[Found]:
+async def left(settings: Settings) -> list[InventoryItem]:
     """What the whole project has of the run's stacks."""
     stack = Tpuctl(name=settings.stack, project=settings.project, cloud=settings.cloud)
     return [one for one in await stack.orphans() if one.stack in settings.stacks]
 
 
-async def clean(settings: Settings, told: list[str]) -> list[Found]:
+async def clean(settings: Settings, told: list[str]) -> list[InventoryItem]:
     """Take everything away, several times if need be; what is left after all. Adds to `told`."""
-    remaining: list[Found] = []
+    remaining: list[InventoryItem] = []
     for attempt in range(1, TRIES + 1):
         remaining = await left(settings)
         if not remaining:

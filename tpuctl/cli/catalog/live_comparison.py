@@ -35,7 +35,7 @@ class Live:
             "zones": list(self.compared.zones),
             "unread": dict(self.compared.listed.unread),
             "new": pairs(self.compared.new),
-            "gone": pairs(self.compared.gone),
+            "gone": pairs(self.compared.removed),
         }
 
     def sentences(self) -> list[str]:
@@ -43,9 +43,9 @@ class Live:
         compared = self.compared
         where = f"{len(compared.zones)} zone{'s' if len(compared.zones) != 1 else ''}"
         told = [f"Asked for project {self.project} in {where}."]
-        if not compared.new and not compared.gone:
+        if not compared.new and not compared.removed:
             told[0] += " All is as in the catalog."
-        for word, found in (("New", compared.new), ("Gone", compared.gone)):
+        for word, found in (("New", compared.new), ("Gone", compared.removed)):
             told += (f"{word}: {text}" for text in _by_name(found))
         told += (f"No answer from {zone}: {why}." for zone, why in compared.listed.unread.items())
         return told
@@ -82,6 +82,6 @@ def ask(
     tpuctl = asked_live(state, project)
     cloud = tpuctl.cloud
     wanted = places(zone, region, also=state.wait_for(list_zones(cloud)))
-    listed = state.wait_for(list_in_zones(cloud, what, wanted, tpuctl.emit)).only(is_meant)
+    listed = state.wait_for(list_in_zones(cloud, what, wanted, tpuctl.emit)).filter_names(is_meant)
     here: Mapping[str, Iterable[str]] = {one: known(one) for one in listed.by_zone}
     return Live(tpuctl.project, Comparison.of(here, listed))

@@ -147,7 +147,7 @@ class Shown:
             then(self.state, "Every zone of a type:", f"tpuctl prices {rows[0]['type']}")
             return
         if paid.hours is not None:
-            columns["cost"] = paid.each if paid.is_named else paid.period
+            columns["cost"] = paid.period_text if paid.is_named else paid.period
         shown = [{**row, "hours": f"{row['hours']:,.1f}"} for row in rows]
         print_rows(shown, {**columns, "hours": "hours"}, numbers=("hours",))
         _say(
@@ -158,7 +158,7 @@ class Shown:
         then(
             self.state,
             "Every zone of one of them that fits:",
-            f"tpuctl prices {rows[0]['type']} --budget {paid.typed}",
+            f"tpuctl prices {rows[0]['type']} --budget {paid.expression}",
         )
 
     def _tell_nothing(self, everything: list[Offer], paid: Budget | None) -> None:

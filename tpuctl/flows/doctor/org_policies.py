@@ -157,7 +157,7 @@ def _matches(location: str, entries: Iterable[str]) -> bool:
 
 
 def _accounts(stack: Stack, rules: Rules) -> Verdict | None:
-    if not stack.makes_service_account or not _is_enforced(rules):
+    if not stack.creates_service_account or not _is_enforced(rules):
         return None
     return Verdict(
         "no service account can be made in the project",
