@@ -22,7 +22,7 @@ def found(
     details = {"node": "v3-8", "tpu": "v3-8", "queued": "v3-8", "controller": "n1-standard-1"}
     details |= {"disk": "pd-standard", "bucket": "europe-west4"}
     fields: dict[str, object] = {
-        "of": kind_of(kind),
+        "kind_class": kind_of(kind),
         "name": f"bert-{kind}",
         "stack": "bert",
         "zone": "" if kind in ("bucket", "account", "firewall", "network") else zone,

@@ -142,7 +142,7 @@ def table() -> Table:
 
 
 def _known_error(row: Mapping[str, Any]) -> KnownError:
-    fields: dict[str, Any] = {**row, "mending": row["hint"].strip("\n")}
+    fields: dict[str, Any] = {**row, "hint_template": row["hint"].strip("\n")}
     del fields["hint"]
     for key in ("match", "answers"):
         if key in fields:
