@@ -310,7 +310,7 @@ def _coverage() -> dict[str, dict[str, dict[str, bool]]]:
     from tpuctl.emulator.server import APIS
     from tpuctl.emulator.state.pace import Pace
     from tpuctl.emulator.state.store import Store
-    from tpuctl.emulator.wire.discovery.method_list import described
+    from tpuctl.emulator.wire.discovery.method_list import list_methods
     from tpuctl.emulator.wire.registry import World
     from tpuctl.emulator.wire.routes import Router
 
@@ -320,7 +320,7 @@ def _coverage() -> dict[str, dict[str, dict[str, bool]]]:
         no_host: Host = None  # type: ignore[assignment]  # nothing is asked for
         world = World(Path(folder), store, Pace("instant", {}), Access("", store), no_host, APIS)
         router, storage = Router(world), world.service("storage").names()
-        for verb, path, name in described():
+        for verb, path, name in list_methods():
             api, _, method = name.partition(":")
             resource, _, last = method.partition(".")[2].rpartition(".")
             if api == "storage.v1":

@@ -94,7 +94,7 @@ class Story:
 def missing_image(stack: Tpuctl) -> str:
     """The TensorFlow whose image a TPU node would have to make first; empty where it is there."""
     tensorflow = stack.stack.runtime.tensorflow
-    if tensorflow is None or ImageStore().is_made(tensorflow):
+    if tensorflow is None or ImageStore().is_cached(tensorflow):
         return ""
     return tensorflow
 

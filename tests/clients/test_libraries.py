@@ -126,7 +126,7 @@ print(cloud_tpu_cluster.get_tpu_env_value("ACCELERATOR_TYPE"))
 
 
 async def test_jax_finds_its_slice(python: str, tmp_path: Path) -> None:
-    host = LocalHost(tmp_path / "cloud", front=("127.0.0.1", 9), ssh="high")
+    host = LocalHost(tmp_path / "cloud", api_address=("127.0.0.1", 9), ssh="high")
     await host.start()
     try:
         names = [f"projects/lab/locations/{V4_ZONE}/nodes/bert/workers/{n}" for n in range(4)]

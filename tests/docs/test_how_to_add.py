@@ -279,7 +279,7 @@ LEFT_OUT_OF_LONGER_ONES = [
     ("A TPU generation", 1, "test_generations", "prices"),
     ("A TPU generation", 2, "test_generations", "runtimes"),
     ("A TPU generation", 3, "test_generations", "tpuctl/catalog/quota.py"),
-    ("A TPU generation", 4, "test_generations", "tpuctl/emulator/machines/attributes.py"),
+    ("A TPU generation", 4, "test_generations", "tpuctl/emulator/machines/metadata_tree.py"),
     ("A TPU generation", 5, "test_generations", "tpuctl/preflight/rehearsal/estimate.py"),
 ]
 

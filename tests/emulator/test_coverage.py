@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.emulator.wire.discovery.method_list import described, name_of
+from tpuctl.emulator.wire.discovery.method_list import list_methods, method_name
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -33,7 +33,7 @@ async def test_what_is_not_imitated_says_its_name_and_nothing_else_does(cloud: A
 
     def ask(server: http.client.HTTPConnection) -> None:
         headers = {"Authorization": f"Bearer {cloud.token}", "Content-Length": "2"}
-        for verb, path, name in described():
+        for verb, path, name in list_methods():
             # Service Usage's paths begin with any kind of consumer, which here are projects.
             sample = re.sub(r"^(/v[^/]+)/\*/", r"\1/projects/", path).replace("*", "x1")
             server.request(verb, sample, b"{}", headers)
@@ -67,4 +67,4 @@ async def test_what_is_not_imitated_says_its_name_and_nothing_else_does(cloud: A
     ],
 )
 def test_paths_are_known_by_googles_names(verb: str, path: str, name: str | None) -> None:
-    assert name_of(verb, path) == name
+    assert method_name(verb, path) == name

@@ -66,7 +66,7 @@ class Struck:
         return 0, ""
 
     def add(self, kind: str, method: str, **fields: Any) -> Fault:
-        self.cloud.server._owner._require_method(method)
+        self.cloud.server._control._require_method(method)
         fault: Fault = self.world.faults.add({"kind": kind, "method": method, **fields})
         return fault
 

@@ -15,7 +15,7 @@ from tests.support.places import PARENT, PROJECT, ZONE
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.emulator.faults.fault import matches_method
-from tpuctl.emulator.faults.google_messages import WORDINGS, refusal
+from tpuctl.emulator.faults.google_messages import MESSAGES, fault_error
 from tpuctl.errors import NotFound, Usage
 
 NODE = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
@@ -208,7 +208,7 @@ async def test_the_journal_forgets_the_oldest(cloud: Any) -> None:
     from tpuctl.emulator.faults.traffic import Caller
 
     for number in range(10_050):
-        async with traffic.carry(f"a.Service/Get{number}", Caller("somebody")):
+        async with traffic.track(f"a.Service/Get{number}", Caller("ann@example.com")):
             pass
     told = await asyncio.to_thread(ask)
     assert told["last"] == 10_050
@@ -359,15 +359,15 @@ def test_patterns_of_methods(pattern: str, method: str, is_so: bool) -> None:
     assert matches_method(pattern, method) == is_so
 
 
-@pytest.mark.parametrize("like", list(WORDINGS))
+@pytest.mark.parametrize("like", list(MESSAGES))
 def test_every_wording_can_be_said(like: str) -> None:
     facts: dict[str, Any] = {"zone": ZONE, "region": "europe-west4", "type": "v3-8"}
     facts["project"] = PROJECT
     facts |= {"project_number": 7, "caller": "somebody", "service": "tpu.googleapis.com"}
-    error = refusal({"kind": "error", "like": like}, facts)
+    error = fault_error({"kind": "error", "like": like}, facts)
     whole = error.as_json("platform").decode() + error.as_json("legacy").decode()
     assert not re.search(r"\{\w+\}", whole)
     assert "unknown" not in whole
     status = error.as_status()
     assert (status.code, status.message) == (error.number, error.message)
-    assert len(status.details) == len(WORDINGS[like].details)
+    assert len(status.details) == len(MESSAGES[like].details)

@@ -82,7 +82,7 @@ async def test_soft_delete_ends_with_its_time(make_cloud: Any) -> None:
 
 async def test_soft_delete_keeps_only_so_much(cloud: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest go, so that a week of checkpoints does not fill the disk."""
-    monkeypatch.setattr(versions, "MOST_BYTES", 100)
+    monkeypatch.setattr(versions, "MAX_SOFT_DELETED_BYTES", 100)
 
     def run() -> None:
         make(cloud)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.places import PROJECT, ZONE
 from tpuctl.emulator.machines.interface import Endpoint
-from tpuctl.emulator.wire.iap_tunnels import lets_in
+from tpuctl.emulator.wire.iap_tunnels import allows_relay
 from tpuctl.errors import Denied, TpuctlError, Unreachable
 from tpuctl.remote.iap import Destination, IapRoute, OpenRoute, Relay
 
@@ -268,4 +268,4 @@ async def test_without_a_rule_for_it_the_relay_does_not_come_in(
 )
 def test_rules_are_judged_by_priority(rules: list[dict[str, Any]], is_let_in: bool) -> None:
     whole = [{k: v for k, v in {**RULE, **one}.items() if v is not None} for one in rules]
-    assert lets_in(whole, frozenset({"bert-tpu"}), 22) is is_let_in
+    assert allows_relay(whole, frozenset({"bert-tpu"}), 22) is is_let_in

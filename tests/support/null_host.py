@@ -13,8 +13,8 @@ class NullHost:
     """Keeps what it was told. `broken` makes boots fail; `gate` holds them and discards back while
     cleared; `called` tells what has begun, `events` what machines were told."""
 
-    def __init__(self, home: Path, front: tuple[str, int]) -> None:
-        self.front = front
+    def __init__(self, home: Path, api_address: tuple[str, int]) -> None:
+        self.api_address = api_address
         self.specs: dict[str, MachineSpec] = {}
         self.running: set[str] = set()
         self.discarded: list[str] = []
@@ -54,7 +54,7 @@ class NullHost:
     def set_event(self, name: str, key: str, value: str) -> None:
         self.events.append((name, key, value))
 
-    async def shut(self, name: str) -> None:
+    async def shut_down(self, name: str) -> None:
         self.running.discard(name)
 
     async def discard(self, name: str) -> None:
@@ -67,7 +67,7 @@ class NullHost:
     def machines(self) -> list[str]:
         return sorted(self.running)
 
-    async def lose(self, name: str, *, is_silent: bool) -> None:
+    async def fail_host(self, name: str, *, is_silent: bool) -> None:
         self.lost[name] = is_silent
 
     async def limit_disk(self, name: str, free: int | None) -> None:

@@ -10,7 +10,7 @@ import pytest
 import tpuctl.emulator
 from tpuctl.cli import local_faults
 from tpuctl.emulator.faults.fault import KINDS, SCHEDULED
-from tpuctl.emulator.faults.google_messages import REFUSING
+from tpuctl.emulator.faults.google_messages import REJECTING_KINDS
 
 SOURCES = Path(tpuctl.emulator.__file__).parent
 STRIKES = {
@@ -24,10 +24,10 @@ STRIKES = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_strikes_somewhere(kind: str) -> None:
     places = "[kinds] of tpuctl/emulator/faults/google_messages.toml, or tpuctl/emulator/faults/"
-    assert kind in {*REFUSING, *SCHEDULED, *STRIKES}, f"{kind} strikes nowhere: {places}"
+    assert kind in {*REJECTING_KINDS, *SCHEDULED, *STRIKES}, f"{kind} strikes nowhere: {places}"
 
 
-@pytest.mark.parametrize("kind", REFUSING)
+@pytest.mark.parametrize("kind", REJECTING_KINDS)
 def test_what_refuses_is_a_kind(kind: str) -> None:
     assert kind in KINDS, f"tpuctl/emulator/faults/fault.py: KINDS has no {kind}"
 

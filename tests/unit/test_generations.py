@@ -8,7 +8,7 @@ import pytest
 
 from tpuctl.catalog import quota_limits, runtime_for
 from tpuctl.catalog.tpu import accelerator_types, data
-from tpuctl.emulator.machines.attributes import HOST_TYPES
+from tpuctl.emulator.machines.metadata_tree import HOST_TYPES
 from tpuctl.preflight.rehearsal.estimate import PEAK
 
 CATALOG = "tpuctl/catalog/tpu.toml"
@@ -23,7 +23,7 @@ def unsaid(generation: str) -> Iterator[str]:
         yield f"{CATALOG}: prices.{price_class}"
         return
     if generation not in HOST_TYPES:
-        yield "tpuctl/emulator/machines/attributes.py: HOST_TYPES"
+        yield "tpuctl/emulator/machines/metadata_tree.py: HOST_TYPES"
     if not data()["generations"][generation]["tpu_api"]:
         return
     if generation not in PEAK:

@@ -11,7 +11,7 @@ import pytest
 
 from tpuctl.cli.local_env import Shell, lines_for
 from tpuctl.cli.main import run
-from tpuctl.emulator.client.shell_record import RECORD, surroundings, way_back
+from tpuctl.emulator.client.shell_record import RECORD, original_environment, restore_variables
 
 HARD = {
     "PLAIN": "http://127.0.0.1:80/t/x",
@@ -59,10 +59,10 @@ def test_lines_that_a_shell_has_joined_do_the_same() -> None:
 def test_the_way_back_is_what_the_record_holds() -> None:
     record = json.dumps({"A": "before", "B": None})
     around = {"A": "now", "B": "now", "C": "always", RECORD: record}
-    assert surroundings(around) == {"A": "before", "C": "always"}
-    assert way_back(around) == {"A": "before", "B": None, RECORD: None}
-    assert way_back({"A": "now"}) == {}
-    assert way_back({RECORD: "no JSON"}) == {RECORD: None}
+    assert original_environment(around) == {"A": "before", "C": "always"}
+    assert restore_variables(around) == {"A": "before", "B": None, RECORD: None}
+    assert restore_variables({"A": "now"}) == {}
+    assert restore_variables({RECORD: "no JSON"}) == {RECORD: None}
 
 
 def test_a_shell_that_cannot_be_spoken_to_is_refused(

@@ -51,7 +51,7 @@ async def prepared(tensorflow: str, events: list[Event], answer: bool) -> list[s
 async def test_another_tensorflow_is_told_in_a_line(alone: Path) -> None:
     wanted, events = stranger(), list[Event]()
     assert await prepared(wanted, events, answer=True) == []  # no uv to ask about
-    if not ImageStore().offered():
+    if not ImageStore().available():
         pytest.skip(f"no TensorFlow has wheels for Python {current().minor}")
     note = next(event for event in events if isinstance(event, Note))
     assert f"instead of {wanted}: no Python" in note.text
@@ -76,4 +76,4 @@ async def test_uv_is_run_when_that_is_agreed_to(alone: Path, answer: bool) -> No
         assert ended[0].address == f"python/{minor}"
         assert ended[0].outcome is Outcome.FAILED
         assert "no network" in ended[0].because
-    assert any(isinstance(event, Note) for event in events) is bool(ImageStore().offered())
+    assert any(isinstance(event, Note) for event in events) is bool(ImageStore().available())

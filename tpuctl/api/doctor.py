@@ -118,7 +118,7 @@ def _local_cloud(tpuctl: Tpuctl, stack: Stack | None) -> Finding:
         return Finding(LOCAL, CheckState.PROBLEM, str(error), error.hint, exit_code=1)
     if choice.note:
         facts.append(f"machines have {choice.note.removesuffix('.')}")
-    is_made = stack is None or images.is_made(choice.tensorflow)
+    is_made = stack is None or images.is_cached(choice.tensorflow)
     folder = next(parent for parent in (images.cache, *images.cache.parents) if parent.exists())
     free = shutil.disk_usage(folder).free
     needed = MACHINE_BYTES if is_made else IMAGE_BYTES

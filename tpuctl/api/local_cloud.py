@@ -88,7 +88,7 @@ async def prepare_image(
         choice = await asyncio.to_thread(images.choose, tensorflow)
         if choice.note:
             emit(Note(f"The machines of the local cloud have {choice.note}"))
-        if images.is_made(choice.tensorflow):
+        if images.is_cached(choice.tensorflow):
             return
         name = f"image/tensorflow-{choice.tensorflow}" if choice.tensorflow else "image/python"
         with step(emit, name, "make", "the machines of the local cloud run it") as progress:

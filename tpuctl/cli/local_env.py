@@ -133,9 +133,9 @@ def _environment(state: State, project: str | None) -> dict[str, str | None]:
 
 
 def _way_back() -> dict[str, str | None]:
-    from tpuctl.emulator.client.shell_record import way_back
+    from tpuctl.emulator.client.shell_record import restore_variables
 
-    return way_back(os.environ)
+    return restore_variables(os.environ)
 
 
 def _tell(shell: Shell, values: Mapping[str, str | None], unset: bool) -> None:

@@ -21,8 +21,8 @@ async def serve(home: Path, port: int, pace: str, ssh: Literal["auto", "high"]) 
     from tpuctl.emulator.server import Server, StartableHost
     from tpuctl.emulator.wire.transcript import Transcript
 
-    def make_host(folder: Path, front: tuple[str, int]) -> StartableHost:
-        return LocalHost(folder, front=front, ssh=ssh)
+    def make_host(folder: Path, api_address: tuple[str, int]) -> StartableHost:
+        return LocalHost(folder, api_address=api_address, ssh=ssh)
 
     transcript = Transcript.from_environment()
     server = Server(home, make_host, port=port, pace=pace, transcript=transcript)

@@ -20,14 +20,14 @@ from tpuctl.emulator.iam.tokens import Access
 from tpuctl.emulator.machines.interface import Host
 from tpuctl.emulator.state.pace import DEFAULT_PACE, Pace
 from tpuctl.emulator.state.store import Store
-from tpuctl.emulator.wire.control_api import Owner
+from tpuctl.emulator.wire.control_api import ControlApi
 from tpuctl.emulator.wire.google_api import GoogleApi
 from tpuctl.emulator.wire.grpc_server import RpcServer
 from tpuctl.emulator.wire.http import HttpHandler
 from tpuctl.emulator.wire.http_request import Request, json_response
 from tpuctl.emulator.wire.iap_tunnels import METHODS as TUNNEL_METHODS
 from tpuctl.emulator.wire.iap_tunnels import Tunnels
-from tpuctl.emulator.wire.protocol_switch import Front
+from tpuctl.emulator.wire.protocol_switch import ProtocolSwitch
 from tpuctl.emulator.wire.registry import World
 from tpuctl.emulator.wire.routes import Router
 from tpuctl.emulator.wire.transcript import Transcript
@@ -87,9 +87,11 @@ class Server:
         access = Access(self.token, self.store)
         # The port first: machines are told where the APIs are.
         self._http: HttpHandler | None = None
-        self._front = Front(web.Server(self._answer_http, access_log=None), self._open_rpc)
+        self._switch = ProtocolSwitch(
+            web.Server(self._answer_http, access_log=None), self._open_rpc
+        )
         try:
-            self.port = await self._front.listen(self.port)
+            self.port = await self._switch.listen(self.port)
         except OSError:
             self.store.close()
             raise
@@ -113,7 +115,7 @@ class Server:
         storage.sweep()
         others = {*TUNNEL_METHODS, *(name for api in APIS for name in api.other_methods)}
         methods = MethodNames(router, lambda: others | {*storage.names()})
-        self._owner = Owner(self.world, self.write_address, methods.require, scheduled)
+        self._control = ControlApi(self.world, self.write_address, methods.require, scheduled)
         pages = PublicPages(access, self.home)
         self._tunnels = Tunnels(self.world)
         self._http = HttpHandler(
@@ -134,7 +136,7 @@ class Server:
         if self._http is not None:
             self.world.traffic.close()  # who is held would be waited for
             await self._tunnels.close()
-        await self._front.close()
+        await self._switch.close()
         if self._http is not None:
             await self._rpc.close()
             await self.world.close()
@@ -159,7 +161,7 @@ class Server:
         if (request.verb, request.path) == ("POST", "/_local/shutdown"):
             asyncio.get_running_loop().call_later(0.05, self.stopping.set)
             return json_response({"stopping": True})
-        return await self._owner.handle(request)
+        return await self._control.handle(request)
 
     def report(self) -> dict[str, Any]:
         """What `/_local/status` tells."""

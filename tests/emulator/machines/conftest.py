@@ -117,7 +117,7 @@ async def make_lab(
     hosts: list[LocalHost] = []
 
     async def make(folder: str = "cloud", **options: object) -> Lab:
-        settings: dict[str, object] = {"front": ("127.0.0.1", 9), "images": images} | options
+        settings: dict[str, object] = {"api_address": ("127.0.0.1", 9), "images": images} | options
         host = LocalHost(tmp_path / folder, **settings)  # type: ignore[arg-type]
         hosts.append(host)
         await host.start()

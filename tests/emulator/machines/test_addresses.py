@@ -115,7 +115,7 @@ def is_free_elsewhere(port: int) -> bool:
 async def test_a_port_taken_meanwhile_is_named(make_lab: Any) -> None:
     lab = await make_lab(ssh="high")
     spec = await lab.boot()
-    await lab.host.shut(spec.name)
+    await lab.host.shut_down(spec.name)
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind((spec.endpoint.address, spec.endpoint.ssh_port))

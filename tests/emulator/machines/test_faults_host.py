@@ -29,7 +29,7 @@ async def test_a_machine_that_refuses(either: Any) -> None:
     await either.boot()
     async with contextlib.AsyncExitStack() as stack:
         _, process = await begin(either, stack)
-        await either.host.lose(either.name, is_silent=False)
+        await either.host.fail_host(either.name, is_silent=False)
         with pytest.raises(asyncssh.ConnectionLost):
             await asyncio.wait_for(process.stdout.read(), 20)
         with pytest.raises(ConnectionRefusedError):
@@ -42,7 +42,7 @@ async def test_a_machine_that_refuses(either: Any) -> None:
 async def test_a_machine_that_is_silent(booted: Any) -> None:
     async with contextlib.AsyncExitStack() as stack:
         connection, process = await begin(booted, stack)
-        await booted.host.lose(booted.name, is_silent=True)
+        await booted.host.fail_host(booted.name, is_silent=True)
         process.stdin.write("anybody?\n")
         with pytest.raises(TimeoutError):  # neither an answer nor an end
             await asyncio.wait_for(process.stdout.read(), 0.5)
@@ -67,7 +67,7 @@ async def test_a_client_with_keepalive_notices(booted: Any) -> None:
         keepalive_interval=0.1,
         keepalive_count_max=2,
     )
-    await booted.host.lose(booted.name, is_silent=True)
+    await booted.host.fail_host(booted.name, is_silent=True)
     await asyncio.wait_for(connection.wait_closed(), 20)
 
 
@@ -82,7 +82,7 @@ async def test_its_metadata_and_programs_are_gone(isolated: Any) -> None:
             return session.get(url, headers=headers, timeout=10).status_code
 
     assert await asyncio.to_thread(ask) == 200
-    await isolated.host.lose(isolated.name, is_silent=True)
+    await isolated.host.fail_host(isolated.name, is_silent=True)
     with pytest.raises(requests.ConnectionError):
         await asyncio.to_thread(ask)
     async with isolated.connect(worker=1) as connection:  # the others live on
@@ -93,14 +93,14 @@ async def test_its_metadata_and_programs_are_gone(isolated: Any) -> None:
 async def test_it_comes_back_when_it_is_started_again(either: Any, is_silent: bool) -> None:
     await either.boot()
     await either.run("echo kept > ~/file")
-    await either.host.lose(either.name, is_silent=is_silent)
+    await either.host.fail_host(either.name, is_silent=is_silent)
     await either.host.boot(either.specs[0], lambda _: None)  # changes nothing: it is not shut
     with pytest.raises((TimeoutError, OSError)):
         await asyncio.wait_for(either.run("true"), 0.5)
-    await either.host.shut(either.name)
+    await either.host.shut_down(either.name)
     await either.host.boot(either.specs[0], lambda _: None)
     assert (await either.run("cat ~/file")).out == "kept\n"
-    await either.host.lose(either.name, is_silent=is_silent)
+    await either.host.fail_host(either.name, is_silent=is_silent)
     await either.host.discard(either.name)
     await either.boot()
     assert (await either.run("ls ~")).out == ""
@@ -109,18 +109,18 @@ async def test_it_comes_back_when_it_is_started_again(either: Any, is_silent: bo
 async def test_a_new_server_finds_it_as_it_was(make_lab: Any, tmp_path: Path) -> None:
     lab = await make_lab()
     spec = await lab.boot()
-    await lab.host.lose(spec.name, is_silent=True)
+    await lab.host.fail_host(spec.name, is_silent=True)
     await lab.host.close()
     again = await make_lab()
     again.specs = lab.specs
     await again.host.boot(spec, lambda _: None)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(again.run("true"), 0.5)
-    await again.host.shut(spec.name)
+    await again.host.shut_down(spec.name)
     await again.host.boot(spec, lambda _: None)
     assert (await again.run("echo back")).out == "back\n"
 
 
 async def test_a_machine_that_does_not_run(lab: Any) -> None:
     with pytest.raises(MachineError, match="does not run"):
-        await lab.host.lose("another", is_silent=True)
+        await lab.host.fail_host("another", is_silent=True)

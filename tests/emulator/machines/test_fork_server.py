@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.emulator.machines.fork_server import Nursery
+from tpuctl.emulator.machines.fork_server import ForkServer
 from tpuctl.emulator.machines.processes import Init
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
@@ -20,8 +20,8 @@ ENVIRONMENT = {"PATH": os.defpath}
 
 
 @pytest.fixture
-async def nursery() -> AsyncIterator[Nursery]:
-    made = Nursery()
+async def fork_server() -> AsyncIterator[ForkServer]:
+    made = ForkServer()
     yield made
     await made.close()
 
@@ -40,8 +40,8 @@ async def run(init: Init, command: str) -> int:
     return (await asyncio.wait_for(started.exit, 20)).code
 
 
-async def test_many_at_once_are_forked_from_one(nursery: Nursery) -> None:
-    machines = await asyncio.gather(*(Init.start(None, nursery) for _ in range(8)))
+async def test_many_at_once_are_forked_from_one(fork_server: ForkServer) -> None:
+    machines = await asyncio.gather(*(Init.start(None, fork_server) for _ in range(8)))
     parents = {parent_of(one.pid) for one in machines}
     assert len(parents) == 1
     assert parents != {os.getpid()}
@@ -49,34 +49,34 @@ async def test_many_at_once_are_forked_from_one(nursery: Nursery) -> None:
     assert codes == list(range(8))
     sessions = {os.getsid(one.pid) for one in machines}
     assert len(sessions) == 8, "a signal to one's group reaches no other"
-    await asyncio.gather(*(one.halt(0) for one in machines))
+    await asyncio.gather(*(one.stop(0) for one in machines))
     assert all(one.ended.is_set() for one in machines)
     for one in machines:
         assert not Path(f"/proc/{one.pid}").exists(), "nobody waits for it"
 
 
-async def test_the_end_of_one_is_noticed(nursery: Nursery) -> None:
-    first, second = [await Init.start(None, nursery) for _ in range(2)]
+async def test_the_end_of_one_is_noticed(fork_server: ForkServer) -> None:
+    first, second = [await Init.start(None, fork_server) for _ in range(2)]
     os.kill(first.pid, signal.SIGKILL)
     await asyncio.wait_for(first.ended.wait(), 20)
     assert await run(second, "exit 3") == 3
-    await first.halt(0)
-    await second.halt(0)
+    await first.stop(0)
+    await second.stop(0)
 
 
 async def test_a_machine_is_started_though_what_it_is_forked_from_has_ended(
-    nursery: Nursery,
+    fork_server: ForkServer,
 ) -> None:
-    first = await Init.start(None, nursery)
+    first = await Init.start(None, fork_server)
     old = parent_of(first.pid)
     os.kill(old, signal.SIGKILL)
     async with asyncio.timeout(20):
         while Path(f"/proc/{old}").exists():
             await asyncio.sleep(0.01)
-    second = await Init.start(None, nursery)
+    second = await Init.start(None, fork_server)
     assert await run(second, "exit 4") == 4
-    await first.halt(0)
-    await second.halt(0)
+    await first.stop(0)
+    await second.stop(0)
 
 
 async def test_booted_machines_end_with_it(booted: Any) -> None:
@@ -84,7 +84,7 @@ async def test_booted_machines_end_with_it(booted: Any) -> None:
     name = booted.name
     init = booted.host._machines[name]._init
     os.kill(parent_of(init.pid), signal.SIGKILL)
-    await asyncio.wait_for(init.gone.wait(), 20)
+    await asyncio.wait_for(init.ended.wait(), 20)
     async with asyncio.timeout(20):
         while Path(f"/proc/{init.pid}").exists():
             await asyncio.sleep(0.01)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tpuctl.emulator.machines.certificate_authority import Authority
 from tpuctl.emulator.machines.framing import RequestFraming
 from tpuctl.emulator.machines.gateway import Gateway
-from tpuctl.emulator.machines.gateway_address import Way, shell_user
+from tpuctl.emulator.machines.gateway_address import GatewayAddress, shell_user
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ async def curl(*arguments: str, **environment: str) -> tuple[int, str, str]:
 async def test_googles_hosts_are_the_front_to_curl_and_python(
     make_lab: Any, front: Any, host: str
 ) -> None:
-    lab = await make_lab(front=front.address)
+    lab = await make_lab(api_address=front.address)
     await lab.boot()
     url = f"https://{host}/storage/v1/b?project=lab"
     assert (await lab.run(f"curl -sS -H 'Authorization: Bearer x' '{url}'")).out == "front"
@@ -114,7 +114,7 @@ async def test_credentials_are_demanded(gateway: Gateway, front: Any) -> None:
 async def test_only_shells_that_are_known_come_through(front: Any, tmp_path: Path) -> None:
     one = Gateway(Authority(tmp_path / "authority"), front.address, tmp_path)
     await one.open()
-    way = Way.read(tmp_path)
+    way = GatewayAddress.read(tmp_path)
     assert way is not None
     authority = tmp_path / "authority" / "authority.pem"
     known = shell_user(tmp_path, "http://proxy.company.com:3128")
@@ -127,7 +127,7 @@ async def test_only_shells_that_are_known_come_through(front: Any, tmp_path: Pat
     # The next one is found where this one was.
     again = Gateway(Authority(tmp_path / "authority"), front.address, tmp_path)
     await again.open()
-    assert Way.read(tmp_path) == way
+    assert GatewayAddress.read(tmp_path) == way
     await again.close()
 
 

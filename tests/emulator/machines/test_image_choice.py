@@ -63,7 +63,7 @@ def test_without_a_python_the_nearest_tensorflow_stands_in(
     assert choice.tensorflow == nearest
     assert choice.note.startswith(f"TensorFlow {nearest} instead of {wanted}: no Python 3.98 or")
     assert "\n" not in choice.note
-    assert list(store.offered()) == offered
+    assert list(store.available()) == offered
 
 
 def test_where_nothing_fits_the_sentence_names_what_to_install(make_store: MakeStore) -> None:
@@ -83,7 +83,7 @@ async def test_an_image_made_before_is_used_wherever_its_python_was_found(
     hide_interpreters(tmp_path, monkeypatch)
     assert store.choose(TENSORFLOW).tensorflow == TENSORFLOW
     assert store.path_of(TENSORFLOW) == made
-    assert ImageStore(tmp_path / "none", tmp_path / "locks").offered() == {}
+    assert ImageStore(tmp_path / "none", tmp_path / "locks").available() == {}
 
 
 async def test_a_machine_runs_another_python_than_the_local_cloud(

@@ -51,7 +51,7 @@ async def test_what_a_killed_server_left_is_made_anew(tmp_path: Path) -> None:
     image = store.path_of(None)
     (image / "bin").mkdir(parents=True)
     (image / "bin" / "python3").write_text("half of it")
-    assert not store.is_made(None)
+    assert not store.is_cached(None)
     await store.ensure(None, lambda _: None)
     assert (image / MARKER).exists()
     assert (image / "bin" / "python3").read_bytes() != b"half of it"
@@ -65,7 +65,7 @@ async def test_a_cancelled_making_leaves_no_image(tmp_path: Path) -> None:
     making.cancel()
     with pytest.raises(asyncio.CancelledError):
         await making
-    assert not store.is_made(None)
+    assert not store.is_cached(None)
 
 
 @pytest.mark.soak
@@ -84,7 +84,7 @@ async def test_pips_own_words_tell_why_an_image_could_not_be_made(
     with pytest.raises(MachineError, match=r"TensorFlow 2\.18\.0 could not be made") as failure:
         await store.ensure("2.18.0", lambda _: None)
     assert "No matching distribution" in str(failure.value)
-    assert not store.is_made("2.18.0")
+    assert not store.is_cached("2.18.0")
 
 
 @pytest.mark.soak

@@ -137,7 +137,7 @@ DISKS = "https://compute.googleapis.com/compute/v1/projects/lab/zones/europe-wes
 async def test_the_standard_library_reaches_googles_apis_with_the_machines_token(
     make_lab: Any, front: Any
 ) -> None:
-    lab = await make_lab(front=front.address)
+    lab = await make_lab(api_address=front.address)
     await boot(lab)
     program = STDLIB.replace("URLS", repr([NODES, DISKS]))
     done = await lab.run("python3 -I -", input=program.encode())

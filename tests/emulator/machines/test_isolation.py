@@ -170,7 +170,7 @@ from tpuctl.emulator.machines.images import ImageStore
 from tpuctl.emulator.machines.host import LocalHost
 
 async def main(home, cache, mark, namespaces):
-    host = LocalHost(Path(home), front=("127.0.0.1", 9), images=ImageStore(Path(cache)),
+    host = LocalHost(Path(home), api_address=("127.0.0.1", 9), images=ImageStore(Path(cache)),
                      namespaces=namespaces == "True")
     await host.start()
     name = "projects/p/locations/z/nodes/n/workers/0"

@@ -15,9 +15,9 @@ import pytest
 from google.auth import jwt
 
 from tests.support.machine_specs import worker_spec
-from tpuctl.emulator.machines.attributes import tree_of
-from tpuctl.emulator.machines.identity_tokens import certificates_at
+from tpuctl.emulator.machines.identity_tokens import certificates_for
 from tpuctl.emulator.machines.interface import Endpoint, MachineSpec
+from tpuctl.emulator.machines.metadata_tree import metadata_tree
 
 FLAVOR = {"Metadata-Flavor": "Google"}
 
@@ -153,7 +153,7 @@ def spec_of(type_name: str) -> MachineSpec:
 
 @pytest.mark.parametrize("type_name", list(PRINTED))
 def test_how_the_chips_lie_is_told_as_real_machines_tell_it(type_name: str) -> None:
-    tree: Any = tree_of(spec_of(type_name), "host", {}, {})
+    tree: Any = metadata_tree(spec_of(type_name), "host", {}, {})
     lines = tree["instance"]["attributes"]["tpu-env"].splitlines()
     told = {name: value.strip("'") for name, _, value in (one.partition(": ") for one in lines)}
     expected = PRINTED[type_name]
@@ -174,7 +174,7 @@ def test_how_the_chips_lie_is_told_as_real_machines_tell_it(type_name: str) -> N
 def test_machines_of_each_generation_have_their_machine_type(
     type_name: str, machine_type: str
 ) -> None:
-    tree: Any = tree_of(spec_of(type_name), "host", {}, {})
+    tree: Any = metadata_tree(spec_of(type_name), "host", {}, {})
     assert tree["instance"]["machine-type"] == f"projects/4711/machineTypes/{machine_type}"
 
 
@@ -249,7 +249,7 @@ async def test_a_machine_goes_down_while_somebody_waits(
     waiting = asyncio.create_task(reader.ask(path))
     await reader.ask("/")
     await asyncio.sleep(0.1)
-    await lab.host.shut(lab.name)
+    await lab.host.shut_down(lab.name)
     with contextlib.suppress(aiohttp.ClientError):
         await waiting
 
@@ -278,7 +278,7 @@ async def test_a_machine_proves_to_others_who_it_is(
     nobody = path.replace("default", "nobody") + "?audience=x"
     assert (await reader.ask(f"/computeMetadata/v1/{nobody}"))[0] == 404
     audience = "https://service.example.com"
-    certificates = certificates_at("/oauth2/v1/certs", lab.home)
+    certificates = certificates_for("/oauth2/v1/certs", lab.home)
     short = await reader.value(f"{path}?audience={audience}")
     claims = jwt.decode(short, certificates, audience=audience)
     assert claims["iss"] == "https://accounts.google.com"

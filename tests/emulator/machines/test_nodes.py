@@ -21,11 +21,11 @@ from tests.support.machine_specs import worker_spec
 from tests.support.places import PARENT, PROJECT, ZONE
 from tests.support.waiting import async_until, until
 from tpuctl import catalog
-from tpuctl.emulator.machines import serving
+from tpuctl.emulator.machines import tensorflow_server
 from tpuctl.emulator.machines.addresses import Addresses
 from tpuctl.emulator.machines.host import LocalHost
 from tpuctl.emulator.machines.interface import Endpoint, MachineError, MachineSpec
-from tpuctl.emulator.machines.processes import Init, Started
+from tpuctl.emulator.machines.processes import Init, RunningProcess
 from tpuctl.emulator.server import Server
 from tpuctl.emulator.service_usage.default_network import add_default_network
 
@@ -71,7 +71,7 @@ print(read("gs://BUCKET/lines"))
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    made = Server(tmp_path / "home", lambda home, front: LocalHost(home, front=front))
+    made = Server(tmp_path / "home", lambda home, front: LocalHost(home, api_address=front))
     await made.start()
     yield made
     await made.close()
@@ -213,7 +213,7 @@ async def test_a_controller_trains_on_a_node_which_sees_gs_paths_but_no_local_on
 
     await asyncio.to_thread(call, "DELETE", f"/v1/{PARENT}/nodes/n")
     await async_until(lambda: pid_of_server(address) is None, "the end of the server")
-    await asyncio.sleep(2 * serving.PAUSE_SECONDS)
+    await asyncio.sleep(2 * tensorflow_server.RESTART_DELAY_SECONDS)
     assert pid_of_server(address) is None
     assert not accepts(endpoint)
 
@@ -301,9 +301,11 @@ class Launcher:
     def __init__(self, init: Init, *scripts: str) -> None:
         self._init = init
         self._scripts = iter(scripts)
-        self.started: list[Started] = []
+        self.started: list[RunningProcess] = []
 
-    async def __call__(self, files: tuple[int, int, int]) -> tuple[Started, Callable[[int], None]]:
+    async def __call__(
+        self, files: tuple[int, int, int]
+    ) -> tuple[RunningProcess, Callable[[int], None]]:
         argv = ["/bin/sh", "-c", next(self._scripts)]
         started = await self._init.spawn(argv, env={"PATH": os.defpath}, cwd="/", files=files)
         self.started.append(started)
@@ -314,26 +316,28 @@ class Launcher:
 async def init() -> AsyncIterator[Init]:
     made = await Init.start(None)
     yield made
-    await made.halt(0)
+    await made.stop(0)
 
 
 async def test_a_server_that_does_not_come_up_says_why(init: Init, tmp_path: Path) -> None:
     launcher = Launcher(init, "echo no such port >&2; exit 3")
-    serving_ = serving.Serving(launcher, Gate(), tmp_path / "console", lambda _: None)
+    server = tensorflow_server.TensorflowServer(
+        launcher, Gate(), tmp_path / "console", lambda _: None
+    )
     with pytest.raises(MachineError, match="no such port"):
-        await serving_.start()
+        await server.start()
 
 
 async def test_a_server_that_dies_is_started_again_until_it_is_stopped(
     init: Init, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(tensorflow_server, "RESTART_DELAY_SECONDS", 0.0)
     serve = "echo noise; echo serving at a port; exec sleep 60"
     launcher = Launcher(init, serve, "exit 1", serve, serve)
     told: list[str] = []
     gate = Gate()
-    serving_ = serving.Serving(launcher, gate, tmp_path / "console", told.append)
-    await serving_.start()
+    server = tensorflow_server.TensorflowServer(launcher, gate, tmp_path / "console", told.append)
+    await server.start()
     assert len(launcher.started) == 1
     assert gate.moves == ["open"]
     init.signal(launcher.started[0], signal.SIGKILL)
@@ -341,7 +345,7 @@ async def test_a_server_that_dies_is_started_again_until_it_is_stopped(
     assert gate.moves == ["open", "close", "open"]
     assert len(launcher.started) == 3
     assert told[0] == "the TensorFlow server ended with 137"
-    await serving_.stop()
+    await server.stop()
     init.signal(launcher.started[2], signal.SIGKILL)
     await launcher.started[2].exit
     await asyncio.sleep(0)

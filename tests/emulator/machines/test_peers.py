@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.support.commands import succeed
-from tpuctl.emulator.machines.peers import is_own
-from tpuctl.emulator.machines.port_forward import Door
+from tpuctl.emulator.machines.peers import is_same_user
+from tpuctl.emulator.machines.port_forward import PortForward
 
 STRANGER = 65534  # `nobody`
 TOKEN = "/computeMetadata/v1/instance/service-accounts/default/token"
@@ -74,8 +74,8 @@ async def test_no_other_user_comes_in_by_the_door() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    door = Door(reach)
-    await door.open_at("127.0.0.1", port)
+    door = PortForward(reach)
+    await door.listen("127.0.0.1", port)
     try:
         assert await ask(f"127.0.0.1:{port}", None) == "here"
         assert await ask(f"127.0.0.1:{port}", STRANGER) == "reset\n"
@@ -95,8 +95,8 @@ def test_whose_a_connection_is(
         client.connect((host, port))
         accepted, far = server.accept()
         with accepted:
-            assert is_own(accepted.getsockname(), far)
-            assert not is_own(accepted.getsockname(), (far[0], 1))
+            assert is_same_user(accepted.getsockname(), far)
+            assert not is_same_user(accepted.getsockname(), (far[0], 1))
             own = os.geteuid()
             monkeypatch.setattr(os, "geteuid", lambda: own + 1)
-            assert not is_own(accepted.getsockname(), far)
+            assert not is_same_user(accepted.getsockname(), far)

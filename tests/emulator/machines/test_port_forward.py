@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tpuctl.emulator.machines.port_forward import OwnNetwork
-from tpuctl.emulator.machines.processes import Init, View, reason_against_namespaces
+from tpuctl.emulator.machines.port_forward import MachineNetwork
+from tpuctl.emulator.machines.processes import Init, View, namespaces_problem
 from tpuctl.interpreters import current
 
 DIAL = """
@@ -62,18 +62,18 @@ async def outside() -> AsyncIterator[Callable[[], Any]]:
         server.close()
 
 
-Begin = Callable[[OwnNetwork], Any]
+Begin = Callable[[MachineNetwork], Any]
 
 
 @pytest.fixture
 async def begin(tmp_path: Path) -> AsyncIterator[Begin]:
     """Starts first processes of machines in the networks given."""
-    against = await reason_against_namespaces()
+    against = await namespaces_problem()
     if against is not None:
         pytest.skip(f"machines are not isolated here: {against}")
-    begun: list[tuple[OwnNetwork, Init]] = []
+    begun: list[tuple[MachineNetwork, Init]] = []
 
-    async def start(network: OwnNetwork) -> Init:
+    async def start(network: MachineNetwork) -> Init:
         view = View((), str(tmp_path), "machine", network=network.outside)
         init = await Init.start(view)
         begun.append((network, init))
@@ -83,7 +83,7 @@ async def begin(tmp_path: Path) -> AsyncIterator[Begin]:
     yield start
     for network, init in begun:
         await network.close()
-        await init.halt(0)
+        await init.stop(0)
 
 
 @contextlib.asynccontextmanager
@@ -115,7 +115,7 @@ def free_port() -> int:
 
 async def test_only_the_places_named_are_reached(begin: Begin, outside: Any) -> None:
     allowed, other = await outside(), await outside()
-    init = await begin(OwnNetwork(("127.77.1.1", free_port()), [allowed]))
+    init = await begin(MachineNetwork(("127.77.1.1", free_port()), [allowed]))
     places = [f"{address}:{port}" for address, port in (allowed, other)]
     async with running(init, DIAL, *places) as output:
         lines = await asyncio.to_thread(output.readlines)
@@ -124,33 +124,33 @@ async def test_only_the_places_named_are_reached(begin: Begin, outside: Any) -> 
 
 async def test_the_door_is_the_only_way_in(begin: Begin) -> None:
     door = ("127.77.1.2", free_port())
-    network = OwnNetwork(door, [])
+    network = MachineNetwork(door, [])
     init = await begin(network)
     async with running(init, SHOUT, str(door[1])) as output:
         assert await asyncio.to_thread(output.readline) == b"listening\n"
         for place in (door, ("127.0.0.1", door[1])):
             with pytest.raises(ConnectionRefusedError):
                 await ask(place, b"in")
-        await network.open_door()
+        await network.open_port()
         assert await ask(door, b"in") == b"IN"
         with pytest.raises(ConnectionRefusedError):
             await ask(("127.0.0.1", door[1]), b"in")
-        await network.close_door()
+        await network.close_port()
         with pytest.raises(ConnectionRefusedError):
             await ask(door, b"in")
-        await network.open_door()
+        await network.open_port()
         assert await ask(door, b"again") == b"AGAIN"
 
 
 async def test_closing_the_door_ends_what_goes_through(begin: Begin) -> None:
     door = ("127.77.1.3", free_port())
-    network = OwnNetwork(door, [])
+    network = MachineNetwork(door, [])
     init = await begin(network)
     async with running(init, SHOUT, str(door[1])) as output:
         assert await asyncio.to_thread(output.readline) == b"listening\n"
-        await network.open_door()
+        await network.open_port()
         reader, writer = await asyncio.open_connection(*door)
-        await network.close_door()
+        await network.close_port()
         with contextlib.suppress(ConnectionResetError):
             assert await asyncio.wait_for(reader.read(), 10) == b""
         writer.close()
@@ -158,9 +158,9 @@ async def test_closing_the_door_ends_what_goes_through(begin: Begin) -> None:
 
 async def test_behind_an_open_door_nobody_may_be_there(begin: Begin) -> None:
     door = ("127.77.1.4", free_port())
-    network = OwnNetwork(door, [])
+    network = MachineNetwork(door, [])
     await begin(network)
-    await network.open_door()
+    await network.open_port()
     reader, writer = await asyncio.open_connection(*door)
     with contextlib.suppress(ConnectionResetError):
         assert await asyncio.wait_for(reader.read(), 10) == b""

@@ -20,7 +20,7 @@ PLAIN = {"PATH": os.defpath}
 async def init() -> AsyncIterator[Init]:
     one = await Init.start(None)
     yield one
-    await one.halt(0.2)
+    await one.stop(0.2)
 
 
 def descriptors() -> set[str]:
@@ -90,6 +90,6 @@ async def test_what_cannot_be_run_says_so(init: Init) -> None:
 
 
 async def test_nothing_is_started_on_a_machine_that_is_shut_down(init: Init) -> None:
-    await init.halt(0)
+    await init.stop(0)
     with pytest.raises(MachineError, match="shut down"):
         await init.spawn(["/bin/sh"], env=PLAIN, cwd="/", terminal=(1, 1))

@@ -82,7 +82,7 @@ async def test_host_keys_differ_between_machines_and_stay_over_reboots(lab: Any)
     spec = await lab.boot(workers=2)
     first, second = (lab.host.guest_attributes(one.name)["hostkeys"] for one in lab.specs)
     assert first != second
-    await lab.host.shut(spec.name)
+    await lab.host.shut_down(spec.name)
     await lab.host.boot(spec, lambda _: None)
     assert lab.host.guest_attributes(spec.name)["hostkeys"] == first
 
@@ -209,7 +209,7 @@ async def test_a_detached_program_outlives_its_connection_but_not_its_machine(
     await async_until(lambda: running(mark), "it starts")
     assert (await either.run("echo again")).out == "again\n"
     assert running(mark)
-    await either.host.shut(either.name)
+    await either.host.shut_down(either.name)
     assert not running(mark)
 
 
@@ -274,7 +274,7 @@ async def test_shutting_drops_connections_and_booting_again_keeps_the_disk(lab: 
     spec = await lab.boot()
     async with lab.connect() as connection:
         await connection.run("echo kept > file")
-        await lab.host.shut(spec.name)
+        await lab.host.shut_down(spec.name)
         await asyncio.wait_for(connection.wait_closed(), 10)
     assert lab.host.count_running() == 0
     await lab.host.boot(spec, lambda _: None)

@@ -48,7 +48,7 @@ class BillingService:
             names = [name for name in names if (name == OPEN_ACCOUNT) == is_open]
         if request.parent not in ("", ORGANIZATION):
             names = []
-        rows, token = page(names, request.page_size, request.page_token, str, most=100)
+        rows, token = page(names, request.page_size, request.page_token, str, max_size=100)
         return messages.ListBillingAccountsResponse.pb()(
             billing_accounts=[_account(name) for name in rows], next_page_token=token
         )
@@ -59,7 +59,7 @@ class BillingService:
     async def list_project_billing_info(self, request: Any, caller: Caller) -> Any:
         account = self._check(request.name)
         chosen = [each for each in self._world.projects.all() if _payer(each) == account]
-        rows, token = page(chosen, request.page_size, request.page_token, _identity, most=100)
+        rows, token = page(chosen, request.page_size, request.page_token, _identity, max_size=100)
         return messages.ListProjectBillingInfoResponse.pb()(
             project_billing_info=[_info(project) for project in rows], next_page_token=token
         )

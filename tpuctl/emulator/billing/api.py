@@ -49,7 +49,7 @@ API = GoogleApi(
             "billing",
             r"/v1/(?:billingAccounts|projects/[^/]+/billingInfo)",
             # Seen in a recorded run of `gcloud billing projects describe`: "billingEnabled": false.
-            tells_defaults=True,
+            includes_defaults=True,
         ),
         Surface(
             "google.cloud.billing.v1.CloudCatalog",

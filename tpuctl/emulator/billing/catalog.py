@@ -87,7 +87,9 @@ class PriceListService:
         return self
 
     async def list_services(self, request: Any, caller: Caller) -> Any:
-        rows, token = page(sorted(SERVICES), request.page_size, request.page_token, str, most=MOST)
+        rows, token = page(
+            sorted(SERVICES), request.page_size, request.page_token, str, max_size=MOST
+        )
         return messages.ListServicesResponse.pb()(
             services=[
                 messages.Service.pb()(
@@ -108,7 +110,9 @@ class PriceListService:
             raise missing(f"Service '{request.parent}' not found.")
         if request.currency_code not in ("", "USD"):
             raise invalid(f"Currency {request.currency_code} is not known to the local cloud.")
-        rows, token = page(_skus(service), request.page_size, request.page_token, _name, most=MOST)
+        rows, token = page(
+            _skus(service), request.page_size, request.page_token, _name, max_size=MOST
+        )
         return messages.ListSkusResponse.pb()(skus=rows, next_page_token=token)
 
 

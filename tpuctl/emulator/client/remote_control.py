@@ -61,21 +61,21 @@ def release(cloud: LocalCloud, fault_id: str, *, act: bool = True) -> int:
     return int(answer["released"])
 
 
-def wait_held(cloud: LocalCloud, fault_id: str, seconds: float) -> list[Fields]:
+def wait_held(cloud: LocalCloud, fault_id: str, timeout: float) -> list[Fields]:
     """The requests that a fault holds, once there is one. TimedOut when there is none so long."""
-    found: list[Fields] = []
+    requests: list[Fields] = []
 
     def is_held() -> bool:
-        found.extend(fault(cloud, fault_id)["waiting"])
-        return bool(found)
+        requests.extend(fault(cloud, fault_id)["waiting"])
+        return bool(requests)
 
-    if not wait_until(is_held, seconds):
+    if not wait_until(is_held, timeout):
         raise TimedOut(
             "Nothing was held",
-            f"no request met {fault_id} within {seconds:g} s",
+            f"no request met {fault_id} within {timeout:g} s",
             hint="See which requests the faults have met so far:\n    tpuctl local fault list",
         )
-    return found
+    return requests
 
 
 def settings(cloud: LocalCloud) -> Fields:

@@ -25,7 +25,7 @@ from typing import Any
 
 import platformdirs
 
-from tpuctl.emulator.client.shell_record import surroundings
+from tpuctl.emulator.client.shell_record import original_environment
 from tpuctl.emulator.state.folder_removal import remove_folder
 from tpuctl.emulator.state.pace import PACES
 from tpuctl.errors import Conflict, NotFound, TpuctlError, Unreachable, Usage
@@ -46,13 +46,13 @@ __all__ = [
 _POLL_SECONDS = 0.03
 _STOP_SECONDS = 20.0
 _LOG_LINES = 15
-_HOW_OTHERWISE = {
+_CHANGE_HINTS = {
     "port": "Stop it first:\n    tpuctl local down",
     "pace": "Change it while it runs:\n    tpuctl local set pace {}",
 }
-_LARGEST_LOG = 4 << 20  # a start with more than this begins a new one and keeps the former
+_MAX_LOG_BYTES = 4 << 20  # a start with more than this begins a new one and keeps the former
 # All that a local cloud keeps in its folder. Images are cached elsewhere and stay.
-_OWN_NAMES = (
+_STATE_NAMES = (
     "addresses.json",
     "addresses.new",
     "authority",
@@ -119,7 +119,7 @@ def status(home: Path) -> LocalCloud | None:
     except (OSError, ValueError, KeyError, TpuctlError):
         return None
     # Another program may have the port by now; only ours knows the token and its own folder.
-    is_ours = answer.get("pid") == cloud.pid and _is_same(Path(str(answer.get("home"))), home)
+    is_ours = answer.get("pid") == cloud.pid and _is_same_path(Path(str(answer.get("home"))), home)
     return replace(cloud, isolation=str(answer.get("isolation"))) if is_ours else None
 
 
@@ -129,7 +129,7 @@ def start(
     port: int | None = None,
     pace: str | None = None,
     ssh: str = "auto",
-    wait: float = 20.0,
+    timeout: float = 20.0,
 ) -> LocalCloud:
     """The local cloud of this folder, started if it does not run. Safe to call at once by many.
 
@@ -143,8 +143,8 @@ def start(
     with _lock(home):
         running = status(home)
         if running is not None:
-            return _as_asked(running, port, pace)
-        record = _known(home)
+            return _require_settings(running, port, pace)
+        record = _read_record(home)
         chosen_port = int(record.get("port") or 0)
         if port is not None:
             _require_free(port)
@@ -154,7 +154,7 @@ def start(
         command = [sys.executable, "-m", "tpuctl.emulator", "--home", str(home)]
         command += ["--port", str(chosen_port), "--ssh", ssh]
         command += ["--pace", pace or str(record.get("pace") or "quick")]
-        return _spawn(command, home, wait)
+        return _spawn(command, home, timeout)
 
 
 def report(cloud: LocalCloud) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def stop(home: Path) -> bool:
     with _lock(home):
         cloud = status(home)
         if cloud is None:
-            return _stop_silent(home)
+            return _stop_unresponsive(home)
         with contextlib.suppress(TpuctlError):
             request(cloud, "POST", "/_local/shutdown")
         if not wait_until(lambda: not _is_alive(cloud.pid), _STOP_SECONDS):
@@ -194,7 +194,7 @@ def reset(home: Path) -> None:
             hint="Name the folder of a local cloud, or an empty one.",
         )
     stop(home)
-    for name in _OWN_NAMES:
+    for name in _STATE_NAMES:
         path = home / name
         if path.is_dir() and not path.is_symlink():
             remove_folder(path)
@@ -202,23 +202,23 @@ def reset(home: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _as_asked(running: LocalCloud, port: int | None, pace: str | None) -> LocalCloud:
+def _require_settings(running: LocalCloud, port: int | None, pace: str | None) -> LocalCloud:
     for name, requested, actual in (("port", port, running.port), ("pace", pace, running.pace)):
         if requested is not None and requested != actual:
             raise Conflict(
                 "The local cloud runs otherwise",
                 f"it runs with {name} {actual}, not {requested} (process {running.pid})",
-                hint=_HOW_OTHERWISE[name].format(requested),
+                hint=_CHANGE_HINTS[name].format(requested),
             )
     return running
 
 
-def _spawn(command: list[str], home: Path, wait: float) -> LocalCloud:
+def _spawn(command: list[str], home: Path, timeout: float) -> LocalCloud:
     log = home / "server.log"
-    if log.exists() and log.stat().st_size > _LARGEST_LOG:
+    if log.exists() and log.stat().st_size > _MAX_LOG_BYTES:
         log.replace(home / "server.log.old")
     # Not through the gateway of the very cloud that is to start.
-    environment = {**surroundings(os.environ), "PYTHONUNBUFFERED": "1"}
+    environment = {**original_environment(os.environ), "PYTHONUNBUFFERED": "1"}
     with log.open("ab") as out:
         offset = out.tell()
         process = subprocess.Popen(
@@ -230,21 +230,21 @@ def _spawn(command: list[str], home: Path, wait: float) -> LocalCloud:
             env=environment,
             start_new_session=True,
         )
-    found: list[LocalCloud] = []
+    clouds: list[LocalCloud] = []
 
     def answers() -> bool:
         if process.poll() is not None:
             return True
         cloud = status(home)
         if cloud is not None and cloud.pid == process.pid:
-            found.append(cloud)
-        return bool(found)
+            clouds.append(cloud)
+        return bool(clouds)
 
-    wait_until(answers, wait)
-    if found:
+    wait_until(answers, timeout)
+    if clouds:
         # It outlives this process on purpose; nobody is to be warned of that.
         process.returncode = 0
-        return found[0]
+        return clouds[0]
     with log.open("rb") as file:
         file.seek(offset)
         lines = file.read().decode("utf-8", "replace").splitlines()[-_LOG_LINES:]
@@ -252,7 +252,7 @@ def _spawn(command: list[str], home: Path, wait: float) -> LocalCloud:
     if process.poll() is None:
         process.kill()
         process.wait()
-        raise _silent(f"nothing within {wait:.0f} s:\n{output}")
+        raise _unresponsive(f"nothing within {timeout:.0f} s:\n{output}")
     if any(line.startswith("Port taken") for line in lines):
         raise _port_taken(int(command[command.index("--port") + 1]))
     raise TpuctlError(
@@ -316,12 +316,12 @@ def request(cloud: LocalCloud, verb: str, path: str, body: Any = None) -> dict[s
             if error.code in (400, 404):
                 message = json.loads(error.read())["error"]["message"]
                 raise refusal("Refused by the local cloud", message) from error
-        raise _silent(f"{cloud.url}: {error}") from error
+        raise _unresponsive(f"{cloud.url}: {error}") from error
     except (OSError, ValueError) as error:
-        raise _silent(f"{cloud.url}: {error}") from error
+        raise _unresponsive(f"{cloud.url}: {error}") from error
 
 
-def _silent(detail: str) -> Unreachable:
+def _unresponsive(detail: str) -> Unreachable:
     return Unreachable(
         "The local cloud did not answer",
         detail,
@@ -329,9 +329,9 @@ def _silent(detail: str) -> Unreachable:
     )
 
 
-def _stop_silent(home: Path) -> bool:
+def _stop_unresponsive(home: Path) -> bool:
     """End a server that does not answer any more."""
-    pid = int(_known(home).get("pid") or 0)
+    pid = int(_read_record(home).get("pid") or 0)
     if not pid or not _is_server_of(pid, home):
         return False
     return _kill(pid, home)
@@ -380,24 +380,24 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def wait_until(is_so: Callable[[], bool], seconds: float) -> bool:
+def wait_until(condition: Callable[[], bool], timeout: float) -> bool:
     """Whether it came to be so within that time."""
-    deadline = time.monotonic() + seconds
-    while not is_so():
+    deadline = time.monotonic() + timeout
+    while not condition():
         if time.monotonic() > deadline:
             return False
         time.sleep(_POLL_SECONDS)
     return True
 
 
-def _known(home: Path) -> dict[str, Any]:
+def _read_record(home: Path) -> dict[str, Any]:
     try:
         return dict(json.loads((home / "server.json").read_text("utf-8")))
     except (OSError, ValueError):
         return {}
 
 
-def _is_same(path: Path, other: Path) -> bool:
+def _is_same_path(path: Path, other: Path) -> bool:
     return os.path.realpath(path) == os.path.realpath(other)
 
 

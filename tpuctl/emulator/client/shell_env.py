@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tpuctl.emulator.client.server_process import LocalCloud
-from tpuctl.emulator.client.shell_record import RECORD, read_record, surroundings
-from tpuctl.emulator.machines.gateway_address import Way, shell_user, write_private
+from tpuctl.emulator.client.shell_record import RECORD, original_environment, read_record
+from tpuctl.emulator.machines.gateway_address import GatewayAddress, shell_user, write_private
 from tpuctl.emulator.machines.trust import (
-    CERTIFICATES,
-    NO_FOLDERS,
+    CERTIFICATE_VARIABLES,
+    GCSFS_SETTINGS,
     local_hosts,
     trusted_certificates,
 )
@@ -36,21 +36,21 @@ _APIS = (
 )
 _PROXIES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 # What would lead somewhere else, or be somebody else, whatever the files say.
-_IN_THE_WAY = (
+_CONFLICTING = (
     *("GCLOUD_PROJECT", "GOOGLE_CLOUD_QUOTA_PROJECT", "GOOGLE_CLOUD_UNIVERSE_DOMAIN"),
     *("GOOGLE_API_USE_CLIENT_CERTIFICATE", "GOOGLE_API_USE_MTLS_ENDPOINT", "GOOGLE_API_KEY"),
     *("GOOGLE_AUTH_TOKEN_FOR_TESTING", "API_ENDPOINT_OVERRIDE", "grpc_proxy"),
     *("CLOUDSDK_CORE_ACCOUNT", "CLOUDSDK_CORE_PROJECT", "CLOUDSDK_CORE_UNIVERSE_DOMAIN"),
     "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE",
 )
-_SECTIONS_IN_THE_WAY = (
+_CONFLICTING_PREFIXES = (
     *("CLOUDSDK_API_CLIENT_OVERRIDES_", "CLOUDSDK_API_ENDPOINT_OVERRIDES_", "CLOUDSDK_AUTH_"),
     *("CLOUDSDK_BILLING_", "CLOUDSDK_CONTEXT_AWARE_", "CLOUDSDK_PROXY_"),
 )
 
 
 def environment_for(
-    cloud: LocalCloud, around: Mapping[str, str], project: str | None = None
+    cloud: LocalCloud, environ: Mapping[str, str], project: str | None = None
 ) -> dict[str, str | None]:
     """The variables to set in a shell with these around it; None means to unset.
 
@@ -58,60 +58,66 @@ def environment_for(
     it is not given. A local cloud without machines has no gateway: only what knows a setting for
     it is pointed there.
     """
-    before = surroundings(around)
+    original = original_environment(environ)
     folder = cloud.home / "environment"
     folder.mkdir(mode=0o700, exist_ok=True)
     credentials = json.dumps(_credentials(cloud.token), indent=2)
     write_private(folder / "credentials.json", credentials)
     write_private(folder / "boto", "[GSUtil]\nuse_gcloud_storage=True\n")
-    way = Way.read(cloud.home)
-    passes = {} if way is None else _through_gateway(cloud.home, way, before)
-    project = _configure_gcloud(folder / "gcloud", cloud, project, passes.get("SSL_CERT_FILE"))
+    gateway = GatewayAddress.read(cloud.home)
+    gateway_variables = {} if gateway is None else _gateway_variables(cloud.home, gateway, original)
+    project = _configure_gcloud(
+        folder / "gcloud", cloud, project, gateway_variables.get("SSL_CERT_FILE")
+    )
     _log_in(folder / "gcloud" / "credentials.db", credentials)
-    direct = ",".join([*local_hosts(), *_kept_direct(before)])
-    found: dict[str, str | None] = {
+    direct = ",".join([*local_hosts(), *_direct_hosts(original)])
+    variables: dict[str, str | None] = {
         "CLOUDSDK_CONFIG": str(folder / "gcloud"),
         "CLOUDSDK_ACTIVE_CONFIG_NAME": "local",
         "BOTO_CONFIG": str(folder / "boto"),
         "GOOGLE_APPLICATION_CREDENTIALS": str(folder / "credentials.json"),
         "GOOGLE_CLOUD_PROJECT": project,
         "STORAGE_EMULATOR_HOST": f"{cloud.url}/t/{cloud.token}",
-        **NO_FOLDERS,
+        **GCSFS_SETTINGS,
         "no_proxy": direct,
         "NO_PROXY": direct,
         "TPUCTL_CLOUD": "local",
-        **passes,
+        **gateway_variables,
     }
-    found |= dict.fromkeys(name for name in before if _is_in_the_way(name))
-    found[RECORD] = json.dumps(
-        {name: before.get(name) for name in {**read_record(around), **found}}
+    variables |= dict.fromkeys(name for name in original if _is_conflicting(name))
+    variables[RECORD] = json.dumps(
+        {name: original.get(name) for name in {**read_record(environ), **variables}}
     )
-    return found
+    return variables
 
 
-def _through_gateway(home: Path, way: Way, before: Mapping[str, str]) -> dict[str, str]:
+def _gateway_variables(
+    home: Path, gateway: GatewayAddress, original: Mapping[str, str]
+) -> dict[str, str]:
     """The proxy that is Google, and the certificates to trust it by."""
     authority = (home / "authority" / "authority.pem").read_bytes()
     certificates = home / "environment" / "certificates.pem"
-    write_private(certificates, trusted_certificates(authority, before).decode("ascii", "replace"))
-    upstream = next((before[name] for name in _PROXIES if before.get(name)), None)
-    proxy = way.url(shell_user(home, upstream))
+    write_private(
+        certificates, trusted_certificates(authority, original).decode("ascii", "replace")
+    )
+    upstream = next((original[name] for name in _PROXIES if original.get(name)), None)
+    proxy = gateway.url(shell_user(home, upstream))
     return {
-        **dict.fromkeys(CERTIFICATES, str(certificates)),
+        **dict.fromkeys(CERTIFICATE_VARIABLES, str(certificates)),
         "https_proxy": proxy,
         "HTTPS_PROXY": proxy,
         # gRPC knows no networks in no_proxy, only how a host ends: all addresses end in a digit.
-        "no_grpc_proxy": ",".join(["localhost", *"0123456789", *_kept_direct(before)]),
+        "no_grpc_proxy": ",".join(["localhost", *"0123456789", *_direct_hosts(original)]),
     }
 
 
-def _is_in_the_way(name: str) -> bool:
-    return name in _IN_THE_WAY or name.startswith(_SECTIONS_IN_THE_WAY)
+def _is_conflicting(name: str) -> bool:
+    return name in _CONFLICTING or name.startswith(_CONFLICTING_PREFIXES)
 
 
-def _kept_direct(before: Mapping[str, str]) -> list[str]:
+def _direct_hosts(original: Mapping[str, str]) -> list[str]:
     """The hosts that the shell reached without its proxy, but for Google's."""
-    hosts = f"{before.get('no_proxy', '')},{before.get('NO_PROXY', '')}".split(",")
+    hosts = f"{original.get('no_proxy', '')},{original.get('NO_PROXY', '')}".split(",")
     plain = dict.fromkeys(host.strip() for host in hosts)
     return [host for host in plain if host and host != "*" and not _covers_google(host)]
 

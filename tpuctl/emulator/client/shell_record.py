@@ -7,29 +7,29 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["RECORD", "read_record", "surroundings", "way_back"]
+__all__ = ["RECORD", "original_environment", "read_record", "restore_variables"]
 
 RECORD = "TPUCTL_LOCAL_ENV"  # the variable that tells
 
 
-def surroundings(around: Mapping[str, str]) -> dict[str, str]:
+def original_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment as it was before it was pointed at a local cloud."""
-    record = read_record(around)
+    record = read_record(environ)
     return {
-        **{name: value for name, value in around.items() if name not in {*record, RECORD}},
+        **{name: value for name, value in environ.items() if name not in {*record, RECORD}},
         **{name: value for name, value in record.items() if value is not None},
     }
 
 
-def way_back(around: Mapping[str, str]) -> dict[str, str | None]:
+def restore_variables(environ: Mapping[str, str]) -> dict[str, str | None]:
     """The variables to set, or with None to unset, to undo `environment_for`; {} where it was not
     done."""
-    record = read_record(around)
-    return {**record, RECORD: None} if RECORD in around else {}
+    record = read_record(environ)
+    return {**record, RECORD: None} if RECORD in environ else {}
 
 
-def read_record(around: Mapping[str, str]) -> dict[str, str | None]:
+def read_record(environ: Mapping[str, str]) -> dict[str, str | None]:
     with contextlib.suppress(ValueError, AttributeError):
-        known: dict[str, Any] = json.loads(around.get(RECORD, "{}"))
-        return {name: value for name, value in known.items() if name != RECORD}
+        record: dict[str, Any] = json.loads(environ.get(RECORD, "{}"))
+        return {name: value for name, value in record.items() if name != RECORD}
     return {}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tpuctl.catalog import region_of
-from tpuctl.emulator.faults.google_messages import refusal
+from tpuctl.emulator.faults.google_messages import fault_error
 from tpuctl.emulator.iam.api_access import ApiAccess
 from tpuctl.emulator.iam.required_permissions import Need, Places, text_at
 from tpuctl.emulator.state.errors import ApiError
@@ -50,7 +50,9 @@ def _name(method: str, project: str, request: Any) -> str:
 def _refuse(method: str, need: Need, email: str, request: Any) -> ApiError:
     """As in hundreds of public issues."""
     if need.kind == "actas":
-        return refusal({"kind": "error", "like": "actas"}, {"account": need.told, "caller": email})
+        return fault_error(
+            {"kind": "error", "like": "actas"}, {"account": need.told, "caller": email}
+        )
     text = f"Required '{need.permission}' permission for '{need.told}'"
     return ApiError("PERMISSION_DENIED", text, reason="forbidden")
 

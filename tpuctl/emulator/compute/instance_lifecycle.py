@@ -214,11 +214,11 @@ class Machines(Collection):
             raise failed("INTERNAL_ERROR", text, 500) from error
 
     async def _reset(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
-        await self._host.shut(arguments["target"])
+        await self._host.shut_down(arguments["target"])
         await self._boot(arguments, tell)
 
     async def _shut(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
-        await self._host.shut(arguments["target"])
+        await self._host.shut_down(arguments["target"])
 
     async def _shut_preempted(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
         """The machine learns of it, and its programs have a moment before they are ended."""
@@ -228,7 +228,7 @@ class Machines(Collection):
         if row is not None and row["scheduling"].get("instanceTerminationAction") == "DELETE":
             await self._host.discard(arguments["target"])
         else:
-            await self._host.shut(arguments["target"])
+            await self._host.shut_down(arguments["target"])
 
     async def _discard(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
         await self.discard_machine(arguments["target"])

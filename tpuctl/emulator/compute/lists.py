@@ -79,7 +79,7 @@ def _pick(request: Any, names: Sequence[str], show: Show) -> tuple[list[tuple[st
         names = list(known)
     if request.order_by == "creationTimestamp desc":
         names = sorted(names, key=lambda name: _time_of(known[name]), reverse=True)
-    picked, token = page(names, request.max_results, request.page_token, str, most=_MOST)
+    picked, token = page(names, request.max_results, request.page_token, str, max_size=_MOST)
     rows_of = _of(known, picked) if known else show(picked)
     return list(zip(picked, rows_of, strict=True)), token
 
@@ -109,7 +109,7 @@ def matches(row: Row, text: str) -> bool:
     """Whether a filter takes the row; refused where it is none."""
     try:
         return filters.matches(row, text)
-    except filters.NoFilter as error:
+    except filters.InvalidFilter as error:
         raise _invalid("filter", str(error)) from error
 
 

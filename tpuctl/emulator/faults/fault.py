@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from tpuctl import catalog
-from tpuctl.emulator.faults.google_messages import WORDINGS
+from tpuctl.emulator.faults.google_messages import MESSAGES
 from tpuctl.emulator.state.errors import CODES, invalid, missing
 from tpuctl.emulator.state.locations import regions, zones
 from tpuctl.emulator.state.store import Store
@@ -48,9 +48,9 @@ SCHEDULED = ("preempt", "maintenance", "host-gone", "disk-full")
 # What a quota is met by, unless a method is named.
 _CREATIONS = "CreateNode,CreateQueuedResource,Instances/Insert"
 _UNLIMITED = "unlimited"
-_LONGEST_TEXT = 10_000
+_MAX_TEXT_LENGTH = 10_000
 _CHOICES = {"of": ("request", "answer"), "how": ("silent", "refused")}
-_READING = re.compile(
+_READ_ONLY_VERBS = re.compile(
     r"(?:get|list|search|test|wait|query|fetch|aggregated|batchget|lookup|check|lint|sign)",
     re.IGNORECASE,
 )
@@ -82,10 +82,10 @@ class Fault:
             return True
         return at is not None and self.fields["seen"] >= at + times - 1
 
-    def fits(self, facts: Mapping[str, Any]) -> bool:
+    def matches(self, attributes: Mapping[str, Any]) -> bool:
         """Whether it is about something of which these facts are known."""
         return all(
-            _fits(name, self.fields[name], facts.get(name))
+            _matches(name, self.fields[name], attributes.get(name))
             for name in (*MATCHES, "node", "worker")
             if name in self.fields
         )
@@ -106,7 +106,7 @@ class Faults:
 
     def add(self, spec: Any) -> Fault:
         """Make a fault from its JSON form; ApiError names the first thing wrong with it."""
-        fields = _checked(spec)
+        fields = _validate(spec)
         number = self._store.next("fault")
         fault = Fault(
             {"id": f"{fields['kind']}-{number}", **fields, "seen": 0, "used": 0, "problem": ""}
@@ -133,47 +133,49 @@ class Faults:
         del self._faults[fault_id]
         self._store.delete("fault", self._keys.pop(fault_id))
 
-    def take(self, kind: str, **facts: str) -> dict[str, Any] | None:
+    def take(self, kind: str, **attributes: str) -> dict[str, Any] | None:
         """The fault of this kind that applies to these facts, its use counted; None for none.
 
         A service asks where the fault would strike, as in `take("stockout", zone=zone, type=type)`
         when capacity is looked for.
         """
-        for fault in self.due((kind,), lambda: facts):
-            self.use(fault)
+        for fault in self.due((kind,), lambda: attributes):
+            self.record_use(fault)
             return dict(fault.fields)
         return None
 
-    def due(self, kinds: Collection[str], facts: Callable[[], Mapping[str, Any]]) -> list[Fault]:
+    def due(
+        self, kinds: Collection[str], get_attributes: Callable[[], Mapping[str, Any]]
+    ) -> list[Fault]:
         """Those of these kinds that strike now, the oldest first. Each request is asked about once.
 
         Whoever lets one of them strike says so with `use`.
         """
-        found: list[Fault] = []
+        due_faults: list[Fault] = []
         attributes: Mapping[str, Any] | None = None
         for fault in self._faults.values():
             if fault.kind not in kinds or fault.is_spent():
                 continue
-            attributes = facts() if attributes is None else attributes
-            if not fault.fits(attributes):
+            attributes = get_attributes() if attributes is None else attributes
+            if not fault.matches(attributes):
                 continue
             fault.fields["seen"] += 1
             self._save(fault)
             if fault.fields["seen"] >= (fault.get("at") or 1):
-                found.append(fault)
-        return found
+                due_faults.append(fault)
+        return due_faults
 
     def can_strike(self, fault: Fault) -> bool:
         """Whether a fault that was due still is: neither removed nor used up since."""
         times = fault.fields["times"]
         return fault.id in self._faults and (times == _UNLIMITED or fault.fields["used"] < times)
 
-    def note(self, fault: Fault, **fields: Any) -> None:
+    def update(self, fault: Fault, **fields: Any) -> None:
         """Keep something beside what was asked for."""
         fault.fields.update(fields)
         self._save(fault)
 
-    def use(self, fault: Fault, problem: str = "") -> None:
+    def record_use(self, fault: Fault, problem: str = "") -> None:
         """Note that it struck, or tried to and met a problem."""
         fault.fields["used"] += 1
         fault.fields["problem"] = problem
@@ -201,10 +203,10 @@ def matches_method(pattern: str, method: str) -> bool:
 
 def is_mutating(method: str) -> bool:
     """Whether a method changes something, by its verb."""
-    return _READING.match(re.split(r"[/.]", method)[-1]) is None
+    return _READ_ONLY_VERBS.match(re.split(r"[/.]", method)[-1]) is None
 
 
-def _fits(name: str, expected: Any, actual: Any) -> bool:
+def _matches(name: str, expected: Any, actual: Any) -> bool:
     if name == "worker":
         return bool(str(expected) == actual)
     if name == "method":
@@ -215,7 +217,7 @@ def _fits(name: str, expected: Any, actual: Any) -> bool:
     return any(fnmatchcase(value, expected) for value in values)
 
 
-def _checked(spec: Any) -> dict[str, Any]:
+def _validate(spec: Any) -> dict[str, Any]:
     if not isinstance(spec, dict):
         raise invalid("A fault is an object with a kind.")
     options = {key: value for key, value in spec.items() if value is not None}
@@ -225,20 +227,20 @@ def _checked(spec: Any) -> dict[str, Any]:
             f"There is no fault of kind {kind!r}.{did_you_mean(str(kind), KINDS)} "
             f"The kinds are {', '.join(KINDS)}."
         )
-    takes = {name.rstrip("*") for name in KINDS[kind]}
+    allowed = {name.rstrip("*") for name in KINDS[kind]}
     for name in options:
-        if name not in takes and name not in _COUNTS:
+        if name not in allowed and name not in _COUNTS:
             everything = {field.rstrip("*") for fields in KINDS.values() for field in fields}
             if name in everything:
                 raise invalid(
                     f"A fault of kind {kind} has no {name!r}: it takes "
-                    f"{', '.join(sorted(takes)) or 'nothing'}, and {' and '.join(_COUNTS)}."
+                    f"{', '.join(sorted(allowed)) or 'nothing'}, and {' and '.join(_COUNTS)}."
                 )
-            raise invalid(f"A fault has no {name!r}.{did_you_mean(name, takes | set(_COUNTS))}")
+            raise invalid(f"A fault has no {name!r}.{did_you_mean(name, allowed | set(_COUNTS))}")
     for name in KINDS[kind]:
         if name.endswith("*") and name[:-1] not in options:
             raise invalid(f"A fault of kind {kind} needs {name[:-1]!r}.")
-    fields = {name: _value(name, value) for name, value in options.items()}
+    fields = {name: _validate_value(name, value) for name, value in options.items()}
     if kind in SCHEDULED and not {"times", "at"}.isdisjoint(fields):
         raise invalid(f"A fault of kind {kind} strikes once: it has no times and no at.")
     if kind == "quota":
@@ -246,7 +248,7 @@ def _checked(spec: Any) -> dict[str, Any]:
     return {"kind": kind, "times": 1, **fields}
 
 
-def _value(name: str, value: Any) -> Any:
+def _validate_value(name: str, value: Any) -> Any:
     if name == "times" and value == _UNLIMITED:
         return value
     if name in ("times", "at", "number", "http", "after_bytes", "worker"):
@@ -265,33 +267,33 @@ def _value(name: str, value: Any) -> Any:
     elif name in ("after", "operation"):
         if not isinstance(value, bool):
             raise invalid(f"{name} is true or false, not {value!r}.")
-    elif not isinstance(value, str) or not 0 < len(value) <= _LONGEST_TEXT:
+    elif not isinstance(value, str) or not 0 < len(value) <= _MAX_TEXT_LENGTH:
         raise invalid(f"{name} is a text that is not empty, not {value!r}.")
     elif name in _CHOICES and value not in _CHOICES[name]:
         raise invalid(f"{name} is {' or '.join(_CHOICES[name])}, not {value!r}.")
     elif name in ("zone", "region", "type") and not _is_known(name, value):
-        known_values = _KNOWN[name]()
+        known_values = _KNOWN_VALUES[name]()
         raise invalid(f"There is no {name} {value!r}.{did_you_mean(value, known_values)}")
     elif name == "code" and value not in CODES:
         raise invalid(f"There is no code {value!r}.{did_you_mean(value.upper(), CODES)}")
-    elif name == "like" and value not in WORDINGS:
+    elif name == "like" and value not in MESSAGES:
         raise invalid(
-            f"There is no wording {value!r}.{did_you_mean(value, WORDINGS)} "
-            f"The wordings are {', '.join(WORDINGS)}."
+            f"There is no wording {value!r}.{did_you_mean(value, MESSAGES)} "
+            f"The wordings are {', '.join(MESSAGES)}."
         )
     return value
 
 
-_KNOWN: Mapping[str, Callable[[], Collection[str]]] = {
+_KNOWN_VALUES: Mapping[str, Callable[[], Collection[str]]] = {
     "zone": zones,
     "region": regions,
     "type": catalog.accelerator_types,
 }
-_TPU = re.compile(r"v\d")
+_TPU_TYPE = re.compile(r"v\d")
 
 
 def _is_known(name: str, value: str) -> bool:
     """Whether there is such a place or type; of types, those of TPUs alone are looked at."""
-    if name == "type" and not _TPU.match(value):
+    if name == "type" and not _TPU_TYPE.match(value):
         return True
-    return any(fnmatchcase(candidate, value) for candidate in _KNOWN[name]())
+    return any(fnmatchcase(candidate, value) for candidate in _KNOWN_VALUES[name]())

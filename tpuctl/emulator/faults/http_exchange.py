@@ -9,16 +9,16 @@ from typing import Literal
 
 from aiohttp import web
 
-__all__ = ["Exchange", "HalfAnswer", "Part", "hang_up"]
+__all__ = ["Exchange", "Part", "TruncatedResponse", "hang_up"]
 
 Part = Literal["request", "answer"]
 
-_LOOK_SECONDS = 0.01
-_LONGEST_WAIT = 5.0  # for a client that does not read what it was sent
+_POLL_SECONDS = 0.01
+_MAX_WAIT_SECONDS = 5.0  # for a client that does not read what it was sent
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _PlannedCut:
     after: int | None
     strike: Callable[[], bool]
     code: str = ""  # of a connection that can say why it ends
@@ -33,13 +33,13 @@ class Exchange:
     """
 
     received: int = 0  # bytes of a request's body that was read before its call was known
-    _plans: dict[Part, _Plan] = field(default_factory=dict)
+    _plans: dict[Part, _PlannedCut] = field(default_factory=dict)
 
-    def plan(
+    def plan_cut(
         self, part: Part, after: int | None, strike: Callable[[], bool], code: str = ""
     ) -> None:
         """Have a body cut. `strike` is asked at the place: it counts, or says that it is over."""
-        self._plans.setdefault(part, _Plan(after, strike, code))
+        self._plans.setdefault(part, _PlannedCut(after, strike, code))
 
     def code(self, part: Part) -> str:
         """What a connection is to say when it is cut; nothing where it just ends."""
@@ -59,12 +59,12 @@ class Exchange:
             limit = 1 if size is None else size // 2
         return limit if size is None or limit < size else None
 
-    def strikes(self, part: Part) -> bool:
+    def trigger(self, part: Part) -> bool:
         """Whether the cut happens, now that its place is reached."""
         return self._plans.pop(part).strike()
 
 
-class HalfAnswer(web.StreamResponse):
+class TruncatedResponse(web.StreamResponse):
     """The first bytes of an answer that announced more, and then the end of the connection."""
 
     def __init__(self, whole: web.Response, count: int) -> None:
@@ -86,7 +86,7 @@ async def hang_up(request: web.BaseRequest) -> None:
     if not isinstance(transport, asyncio.Transport):
         return
     waited = 0.0
-    while transport.get_write_buffer_size() and waited < _LONGEST_WAIT:
-        await asyncio.sleep(_LOOK_SECONDS)
-        waited += _LOOK_SECONDS
+    while transport.get_write_buffer_size() and waited < _MAX_WAIT_SECONDS:
+        await asyncio.sleep(_POLL_SECONDS)
+        waited += _POLL_SECONDS
     transport.close()

@@ -36,7 +36,7 @@ class MethodNames:
                 continue
             matching = [name for name in names if matches_method(glob, name)]
             if not any(name in others or self._router.imitates(name) for name in matching):
-                close = did_you_mean(glob, _forms(names))
+                close = did_you_mean(glob, _name_forms(names))
                 raise invalid(
                     f"The local cloud has no method {glob!r}.{close}"
                     " Methods are named as CreateNode, Networks/Insert or storage.objects.insert, "
@@ -44,7 +44,7 @@ class MethodNames:
                 )
 
 
-def _forms(names: Collection[str]) -> list[str]:
+def _name_forms(names: Collection[str]) -> list[str]:
     """The ways in which a method may be named."""
     forms: dict[str, None] = {}
     for name in sorted(names):

@@ -43,18 +43,18 @@ class ScheduledFaults:
         self._names = names
         self._service_of = service_of
         self._in_background = in_background
-        self._ways: dict[str, Callable[[Fault, str], Awaitable[None]]] = {
+        self._handlers: dict[str, Callable[[Fault, str], Awaitable[None]]] = {
             "preempt": self._preempt,
             "maintenance": self._maintain,
-            "host-gone": self._lose,
-            "disk-full": self._fill,
+            "host-gone": self._fail_host,
+            "disk-full": self._fill_disk,
         }
 
     def resume(self) -> None:
         """Take up what is still to happen."""
         for fault in self._faults.all():
             if fault.kind in SCHEDULED and not fault.is_spent():
-                self._in_background(self._happen(fault))
+                self._in_background(self._trigger(fault))
 
     def schedule(self, fault: Fault) -> None:
         """Have a new fault happen at its time. ApiError if that is now and cannot be."""
@@ -64,15 +64,15 @@ class ScheduledFaults:
             name = self._full_name(fault.fields["node"])
             if fault.kind in ("host-gone", "disk-full"):
                 self._machines(fault, name)
-        self._faults.note(fault, due=time.time() + fault.get("seconds", 0))
-        self._in_background(self._happen(fault))
+        self._faults.update(fault, due=time.time() + fault.get("seconds", 0))
+        self._in_background(self._trigger(fault))
 
     async def undo(self, fault: Fault) -> None:
         """What a fault that was removed leaves: disks have room again. The rest has happened."""
         if not fault.get("active"):
             return
         for name in self._host.machines():
-            if _is_about(fault, name):
+            if _targets(fault, name):
                 try:
                     await self._host.limit_disk(name, self.disk_limit(name))
                 except MachineError as error:
@@ -83,7 +83,7 @@ class ScheduledFaults:
         limits = [
             int(fault.get("after_bytes", 0))
             for fault in self._faults.all()
-            if fault.get("active") and _is_about(fault, machine)
+            if fault.get("active") and _targets(fault, machine)
         ]
         return min(limits, default=None)
 
@@ -92,25 +92,30 @@ class ScheduledFaults:
         if not fault.get("active"):
             return {}
         host = self._host
-        left = [host.disk_free(name) for name in host.machines() if _is_about(fault, name)]
+        free_by_machine = [
+            host.disk_free(name) for name in host.machines() if _targets(fault, name)
+        ]
         return {
-            "free": min((free_bytes for free_bytes in left if free_bytes is not None), default=None)
+            "free": min(
+                (free_bytes for free_bytes in free_by_machine if free_bytes is not None),
+                default=None,
+            )
         }
 
-    async def _happen(self, fault: Fault) -> None:
+    async def _trigger(self, fault: Fault) -> None:
         await asyncio.sleep(max(0.0, fault.fields["due"] - time.time()))
         if not self._faults.can_strike(fault):
             return
         problem = ""
         try:
-            await self._ways[fault.kind](fault, self._full_name(fault.fields["node"]))
+            await self._handlers[fault.kind](fault, self._full_name(fault.fields["node"]))
         except (ApiError, MachineError) as error:
             problem = str(error)
         except Exception as error:
             log.exception("%s of %s failed", fault.kind, fault.fields["node"])
             problem = repr(error)
         if self._faults.can_strike(fault):
-            self._faults.use(fault, problem)
+            self._faults.record_use(fault, problem)
 
     async def _preempt(self, fault: Fault, name: str) -> None:
         await self._service_of(name).preempt(name)
@@ -118,16 +123,16 @@ class ScheduledFaults:
     async def _maintain(self, fault: Fault, name: str) -> None:
         await self._service_of(name).maintain(name)
 
-    async def _lose(self, fault: Fault, name: str) -> None:
+    async def _fail_host(self, fault: Fault, name: str) -> None:
         is_silent = fault.get("how", "silent") == "silent"
         for machine in self._machines(fault, name):
-            await self._host.lose(machine, is_silent=is_silent)
+            await self._host.fail_host(machine, is_silent=is_silent)
 
-    async def _fill(self, fault: Fault, name: str) -> None:
+    async def _fill_disk(self, fault: Fault, name: str) -> None:
         """What limits the disks stays until the fault is removed; machines ask as they boot."""
         for machine in self._machines(fault, name):
             await self._host.limit_disk(machine, int(fault.get("after_bytes", 0)))
-        self._faults.note(fault, active=True)
+        self._faults.update(fault, active=True)
 
     def _full_name(self, node: str) -> str:
         """Of a node or an instance given by its full name or, where that is clear, by its id."""
@@ -144,7 +149,7 @@ class ScheduledFaults:
         of_node = [machine for machine in self._host.machines() if _node_of(machine) == name]
         if not of_node:
             raise missing(f"{name} has no machine that runs.")
-        matching = [machine for machine in of_node if _is_about(fault, machine)]
+        matching = [machine for machine in of_node if _targets(fault, machine)]
         if not matching:
             workers = sorted(
                 int(machine.rpartition("/workers/")[2]) for machine in of_node if "/wo" in machine
@@ -159,7 +164,7 @@ def _node_of(machine: str) -> str:
     return machine.partition("/workers/")[0].replace("/v1nodes/", "/nodes/")
 
 
-def _is_about(fault: Fault, machine: str) -> bool:
+def _targets(fault: Fault, machine: str) -> bool:
     full, worker = _node_of(machine), machine.rpartition("/workers/")[2]
     node = fault.fields["node"]
     if node not in (full, full.rpartition("/")[2]):

@@ -19,21 +19,21 @@ from functools import partial
 from typing import Any
 
 from tpuctl.emulator.faults.fault import Fault, Faults, is_mutating
-from tpuctl.emulator.faults.google_messages import REFUSING, refusal
+from tpuctl.emulator.faults.google_messages import REJECTING_KINDS, fault_error
 from tpuctl.emulator.faults.http_exchange import Exchange, Part
 from tpuctl.emulator.state.errors import ApiError
 
-__all__ = ["Call", "Caller", "Cut", "Traffic"]
+__all__ = ["Call", "Caller", "ConnectionCut", "Traffic"]
 
-KEPT_CALLS = 10_000
-_LOOK_SECONDS = 0.05
-_ENDING = (*REFUSING, "dropped")
-_KINDS = (*_ENDING, "lost", "hold", "slow", "cut")
+MAX_JOURNAL_CALLS = 10_000
+_POLL_SECONDS = 0.05
+_REJECTING_KINDS = (*REJECTING_KINDS, "dropped")
+_KINDS = (*_REJECTING_KINDS, "lost", "hold", "slow", "cut")
 
-Facts = Mapping[str, Any]
+Attributes = Mapping[str, Any]
 
 
-class Cut(Exception):
+class ConnectionCut(Exception):
     """The connection is to end here, without an answer."""
 
 
@@ -45,13 +45,13 @@ class Caller:
     """
 
     email: str
-    is_there: Callable[[], bool] = field(default=lambda: True, compare=False, repr=False)
+    is_connected: Callable[[], bool] = field(default=lambda: True, compare=False, repr=False)
     exchange: Exchange | None = field(default=None, compare=False, repr=False)
     scopes: frozenset[str] = frozenset()  # what the token is limited to; none where it is not
 
 
 @dataclass
-class _Held:
+class _HeldCall:
     """A request that waits inside a `hold`."""
 
     call: Call
@@ -70,13 +70,17 @@ class Call:
         self.status = "OK"
         self.faults: list[str] = []  # ids of those that struck it
         self.due: list[Fault] = []
-        self.facts: Facts = {}
-        self.is_over = False
+        self.attributes: Attributes = {}
+        self.is_finished = False
         self.entry: dict[str, Any] | None = None  # of the journal
         self._traffic = traffic
 
     async def arrive(
-        self, facts: Callable[[], Facts], *, streams: bool = False, uploads: bool = False
+        self,
+        get_attributes: Callable[[], Attributes],
+        *,
+        streams: bool = False,
+        uploads: bool = False,
     ) -> None:
         """Let the faults strike that come before the server acts: ApiError, Cut, or a wait.
 
@@ -84,14 +88,16 @@ class Call:
         back once it began: what would strike after the server acted strikes now. A call that
         `uploads` has its body still to come, and that is what a cut means there.
         """
-        self.due = self._traffic.due(self, facts)
+        self.due = self._traffic.due(self, get_attributes)
         for fault in self.take("hold", where=lambda fault: not fault.get("after")):
             await self._traffic.hold(fault, self)
-        for fault in self.take(*_ENDING, where=lambda fault: not fault.get("operation"), most=1):
+        for fault in self.take(
+            *_REJECTING_KINDS, where=lambda fault: not fault.get("operation"), limit=1
+        ):
             self.due = []  # what would strike later does not: the call ends here
             if fault.kind == "dropped":
-                raise Cut
-            raise refusal(fault.fields, self.facts)
+                raise ConnectionCut
+            raise fault_error(fault.fields, self.attributes)
         self._plan_cut("request", uploads=uploads)
         if streams:
             await self.leave()
@@ -102,8 +108,8 @@ class Call:
             await self._traffic.hold(fault, self, fault.fields["seconds"])
         for fault in self.take("hold"):
             await self._traffic.hold(fault, self)
-        if self.take("lost", most=1):
-            raise Cut
+        if self.take("lost", limit=1):
+            raise ConnectionCut
         self._plan_cut("answer")
 
     def _plan_cut(self, part: Part, *, uploads: bool = False) -> None:
@@ -116,13 +122,13 @@ class Call:
             exchange, strike = self.caller.exchange, partial(self._strike, fault)
             if exchange is None:
                 if strike():
-                    raise Cut
+                    raise ConnectionCut
                 return
-            exchange.plan(part, fault.get("after_bytes"), strike, fault.get("code", ""))
+            exchange.plan_cut(part, fault.get("after_bytes"), strike, fault.get("code", ""))
             if part == "request" and not uploads:  # its body is here, but it goes no further
                 limit = exchange.limit(part, exchange.received)
-                if limit is not None and exchange.strikes(part):
-                    raise Cut
+                if limit is not None and exchange.trigger(part):
+                    raise ConnectionCut
             return
 
     def _strike(self, fault: Fault) -> bool:
@@ -130,7 +136,7 @@ class Call:
         if not self._traffic.faults.can_strike(fault):
             return False
         self.faults.append(fault.id)
-        self._traffic.faults.use(fault)
+        self._traffic.faults.record_use(fault)
         if self.entry is not None:
             self.entry["status"] = "CUT"
         return True
@@ -139,17 +145,17 @@ class Call:
         self,
         *kinds: str,
         where: Callable[[Fault], bool] = lambda fault: True,
-        most: int | None = None,
+        limit: int | None = None,
     ) -> list[Fault]:
         """The due faults of these kinds, their uses counted: they strike now."""
         matching = [fault for fault in self.due if fault.kind in kinds and where(fault)]
         self.due = [fault for fault in self.due if fault not in matching]
         # Another call may have used one up, or somebody removed it, since this call arrived.
-        live = [fault for fault in matching if self._traffic.faults.can_strike(fault)][:most]
-        for fault in live:
+        active = [fault for fault in matching if self._traffic.faults.can_strike(fault)][:limit]
+        for fault in active:
             self.faults.append(fault.id)
-            self._traffic.faults.use(fault)
-        return live
+            self._traffic.faults.record_use(fault)
+        return active
 
 
 _current: ContextVar[Call | None] = ContextVar("call", default=None)
@@ -168,19 +174,19 @@ class Traffic:
         self.faults = faults
         self._project_number = project_number
         self._describe = describe
-        self._journal: deque[dict[str, Any]] = deque(maxlen=KEPT_CALLS)
+        self._journal: deque[dict[str, Any]] = deque(maxlen=MAX_JOURNAL_CALLS)
         self._count = 0
-        self._held: dict[str, list[_Held]] = {}
+        self._held: dict[str, list[_HeldCall]] = {}
 
     @contextlib.asynccontextmanager
-    async def carry(self, method: str, caller: Caller) -> AsyncIterator[Call]:
+    async def track(self, method: str, caller: Caller) -> AsyncIterator[Call]:
         """One call, from its arrival to its answer. Raises what its body raises, or Cut."""
         call = Call(self, method, caller)
         before = _current.set(call)
         try:
             try:
                 yield call
-            except Cut:
+            except ConnectionCut:
                 raise
             except Exception as error:
                 if call.status == "OK":
@@ -188,27 +194,29 @@ class Traffic:
                 await call.leave()
                 raise
             await call.leave()
-        except Cut:
+        except ConnectionCut:
             call.status = "CUT"
             raise
         except asyncio.CancelledError:
             call.status = "CANCELLED"
             raise
         finally:
-            call.is_over = True
+            call.is_finished = True
             _current.reset(before)
-            self._note(call)
+            self._record(call)
 
-    def due(self, call: Call, facts: Callable[[], Facts]) -> list[Fault]:
+    def due(self, call: Call, get_attributes: Callable[[], Attributes]) -> list[Fault]:
         """The faults that strike this call, before or after the server acts."""
 
-        def request_attributes() -> Facts:
-            found = dict(facts())
-            found |= {"method": call.method, "caller": call.caller.email}
-            found |= self._describe(call.method)
-            found["project_number"] = self._project_number(str(found.get("project") or ""))
-            call.facts = found
-            return found
+        def request_attributes() -> Attributes:
+            attributes = dict(get_attributes())
+            attributes |= {"method": call.method, "caller": call.caller.email}
+            attributes |= self._describe(call.method)
+            attributes["project_number"] = self._project_number(
+                str(attributes.get("project") or "")
+            )
+            call.attributes = attributes
+            return attributes
 
         return self.faults.due(_KINDS, request_attributes)
 
@@ -224,27 +232,27 @@ class Traffic:
         asked, so that no handler has to pass its call on to where operations begin.
         """
         call = _current.get()
-        if call is None or call.is_over:
+        if call is None or call.is_finished:
             return 0.0, None
         seconds = sum(fault.fields["seconds"] for fault in call.take("slow"))
-        failing = call.take("error", where=lambda fault: bool(fault.get("operation")), most=1)
-        return seconds, refusal(failing[0].fields, call.facts) if failing else None
+        failing = call.take("error", where=lambda fault: bool(fault.get("operation")), limit=1)
+        return seconds, fault_error(failing[0].fields, call.attributes) if failing else None
 
     # Held requests.
 
     async def hold(self, fault: Fault, call: Call, seconds: float = math.inf) -> None:
         """Wait until somebody lets the call go on, or so long. Cut if its caller goes away."""
-        held_call = _Held(call, time.time())
+        held_call = _HeldCall(call, time.time())
         self._held.setdefault(fault.id, []).append(held_call)
         try:
-            until = time.monotonic() + seconds
-            while not held_call.go.is_set() and (left := until - time.monotonic()) > 0:
+            deadline = time.monotonic() + seconds
+            while not held_call.go.is_set() and (remaining := deadline - time.monotonic()) > 0:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(held_call.go.wait(), min(left, _LOOK_SECONDS))
-                if not call.caller.is_there():
-                    raise Cut
+                    await asyncio.wait_for(held_call.go.wait(), min(remaining, _POLL_SECONDS))
+                if not call.caller.is_connected():
+                    raise ConnectionCut
             if held_call.is_dropped:
-                raise Cut
+                raise ConnectionCut
         finally:
             self._held[fault.id].remove(held_call)
 
@@ -261,13 +269,13 @@ class Traffic:
 
     def release(self, fault_id: str, *, act: bool = True) -> int:
         """Let go what a fault holds, or without `act` cut it off; returns how many that was."""
-        waiting = [
+        held_calls = [
             held_call for held_call in self._held.get(fault_id, ()) if not held_call.go.is_set()
         ]
-        for held_call in waiting:
+        for held_call in held_calls:
             held_call.is_dropped = not act
             held_call.go.set()
-        return len(waiting)
+        return len(held_calls)
 
     def close(self) -> None:
         """Cut off all that is held: the server is ending."""
@@ -285,7 +293,7 @@ class Traffic:
         entries = list(self._journal)[max(0, since - first) :]
         return {"calls": entries, "last": self._count}
 
-    def _note(self, call: Call) -> None:
+    def _record(self, call: Call) -> None:
         self._count += 1
         call.entry = {
             "number": self._count,

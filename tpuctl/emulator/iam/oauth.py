@@ -16,7 +16,7 @@ from urllib.parse import parse_qs
 from aiohttp import web
 
 from tpuctl.emulator.iam.tokens import Access
-from tpuctl.emulator.machines.identity_tokens import certificates_at
+from tpuctl.emulator.machines.identity_tokens import certificates_for
 from tpuctl.emulator.state.errors import ApiError
 
 __all__ = ["PublicPages"]
@@ -42,7 +42,7 @@ class PublicPages:
         if raw.method in ("GET", "POST") and path in _INFO_PATHS:
             return _tell_token(raw, self._access)
         if raw.method == "GET" and path.startswith("/oauth2/"):
-            found = await asyncio.to_thread(certificates_at, path, self._home)
+            found = await asyncio.to_thread(certificates_for, path, self._home)
             return None if found is None else _json(found)
         return None
 

@@ -16,9 +16,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 __all__ = ["Authority"]
 
-LIFE = timedelta(days=3650)
-LEAF_LIFE = timedelta(days=365)
-EARLIER = timedelta(days=1)  # for clocks that differ
+AUTHORITY_LIFETIME = timedelta(days=3650)
+HOST_LIFETIME = timedelta(days=365)
+CLOCK_SKEW = timedelta(days=1)  # for clocks that differ
 
 
 class Authority:
@@ -76,8 +76,8 @@ class Authority:
             .issuer_name(name)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - EARLIER)
-            .not_valid_after(now + LIFE)
+            .not_valid_before(now - CLOCK_SKEW)
+            .not_valid_after(now + AUTHORITY_LIFETIME)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(usage, critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
@@ -101,8 +101,8 @@ class Authority:
             .issuer_name(issuer)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - EARLIER)
-            .not_valid_after(now + LEAF_LIFE)
+            .not_valid_before(now - CLOCK_SKEW)
+            .not_valid_after(now + HOST_LIFETIME)
             .add_extension(x509.SubjectAlternativeName([_general_name(host)]), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)

@@ -14,20 +14,20 @@ from tpuctl.interpreters import current
 __all__ = ["LimitedDisk"]
 
 PROGRAM = Path(__file__).with_name("sandbox_disk.py")
-SECONDS = 20.0
-ENDLESS = 1 << 49  # so much is free only where nothing limits it
+TIMEOUT_SECONDS = 20.0
+UNLIMITED_BYTES = 1 << 49  # so much is free only where nothing limits it
 
 
 class LimitedDisk:
     """The disk of one machine, from its first limit on until its processes end."""
 
     def __init__(
-        self, folder: Path, writable: Sequence[Path], also: Mapping[Path, Sequence[str]]
+        self, folder: Path, writable: Sequence[Path], mirrors: Mapping[Path, Sequence[str]]
     ) -> None:
         """`folder` is empty and the disk's own; `also` names where else a folder is shown."""
         self._folder = folder
         self._writable = [str(path) for path in writable]
-        self._also = {str(path): list(others) for path, others in also.items()}
+        self._mirrors = {str(path): list(others) for path, others in mirrors.items()}
         self._pid: int | None = None
 
     @property
@@ -41,7 +41,7 @@ class LimitedDisk:
         request = {
             "folder": str(self._folder),
             "writable": self._writable,
-            "also": self._also,
+            "also": self._mirrors,
             "free": free,
         }
         process = await asyncio.create_subprocess_exec(
@@ -53,7 +53,7 @@ class LimitedDisk:
             cwd="/",
         )
         try:
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
                 _, stderr = await process.communicate()
         except BaseException:
             process.kill()
@@ -73,8 +73,8 @@ class LimitedDisk:
         except OSError:  # its processes are gone
             return None
         free = filesystem.f_bavail * filesystem.f_frsize
-        return None if free > ENDLESS else free
+        return None if free > UNLIMITED_BYTES else free
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """The machine's processes are gone, and what they wrote into memory with them."""
         self._pid = None

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from tpuctl.interpreters import current
 
-__all__ = ["PROGRAM", "Child", "Nursery", "begin"]
+__all__ = ["PROGRAM", "Child", "ForkServer", "start_process"]
 
 PROGRAM = Path(__file__).with_name("sandbox.py")
 
@@ -39,7 +39,7 @@ class Child(Protocol):
     def kill(self) -> None: ...
 
 
-async def begin(control: socket.socket, *more: str) -> Child:
+async def start_process(control: socket.socket, *more: str) -> Child:
     """Run the program, with this socket and further arguments. Raises OSError."""
     return await asyncio.create_subprocess_exec(
         *(current().path, "-I", "-S", str(PROGRAM), str(control.fileno()), *more),
@@ -52,26 +52,26 @@ async def begin(control: socket.socket, *more: str) -> Child:
     )
 
 
-class Nursery:
+class ForkServer:
     """Begun with the first machine, and anew if it should have ended."""
 
     def __init__(self) -> None:
         self._process: Child | None = None
         self._control: socket.socket | None = None
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
-    async def begin(self, control: socket.socket) -> Child:
+    async def start_process(self, control: socket.socket) -> Child:
         """Like the function of that name, by forking where that can be. Raises OSError."""
         if sys.platform != "linux":
-            return await begin(control)
-        async with self._turn:
+            return await start_process(control)
+        async with self._lock:
             try:
-                return _Forked(await self._ask(control))
+                return _ForkedProcess(await self._fork(control))
             except ConnectionError:  # it has ended
                 await self.close()
-                return _Forked(await self._ask(control))
+                return _ForkedProcess(await self._fork(control))
 
-    async def _ask(self, machine: socket.socket) -> int:
+    async def _fork(self, machine: socket.socket) -> int:
         """The id of a new process for the machine."""
         if self._control is None:
             await self._open()
@@ -87,7 +87,7 @@ class Nursery:
         parent_end, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with child_end:
             try:
-                self._process = await begin(child_end, "nursery")
+                self._process = await start_process(child_end, "fork-server")
             except OSError:
                 parent_end.close()
                 raise
@@ -108,7 +108,7 @@ class Nursery:
             self._process = None
 
 
-class _Forked:
+class _ForkedProcess:
     """Somebody else's child, which alone may ask for its status: that it ended is enough."""
 
     def __init__(self, pid: int) -> None:

@@ -6,8 +6,13 @@ from enum import Enum, auto
 
 __all__ = ["RequestFraming"]
 
-LONGEST_HEAD = 1 << 16
-DROPPED = {b"x-forwarded-proto", b"x-forwarded-for", b"proxy-authorization", b"proxy-connection"}
+MAX_HEAD_BYTES = 1 << 16
+DROPPED_HEADERS = {
+    b"x-forwarded-proto",
+    b"x-forwarded-for",
+    b"proxy-authorization",
+    b"proxy-connection",
+}
 
 
 class _Part(Enum):
@@ -15,7 +20,7 @@ class _Part(Enum):
     BODY = auto()  # of known length, or one chunk with its line end
     CHUNK_SIZE = auto()
     TRAILER = auto()
-    OTHER = auto()  # no HTTP any more, to the end: a WebSocket
+    PASSTHROUGH = auto()  # no HTTP any more, to the end: a WebSocket
 
 
 class RequestFraming:
@@ -37,7 +42,7 @@ class RequestFraming:
         out: list[bytes] = []
         view = data
         while view:
-            if self._part is _Part.OTHER:
+            if self._part is _Part.PASSTHROUGH:
                 out.append(view)
                 break
             if self._part is _Part.BODY:
@@ -51,7 +56,7 @@ class RequestFraming:
             end = b"\r\n\r\n" if self._part is _Part.HEAD else b"\r\n"
             block, separator, after = view.partition(end)
             if not separator:
-                if len(view) > LONGEST_HEAD:
+                if len(view) > MAX_HEAD_BYTES:
                     raise ValueError("a head without end")
                 self._rest = view
                 break
@@ -81,13 +86,15 @@ class RequestFraming:
         headers = [(line.partition(b":")[0].strip().lower(), line) for line in lines]
         values = {name: line.partition(b":")[2].strip() for name, line in headers}
         self._is_chunked = b"chunked" in values.get(b"transfer-encoding", b"").lower()
-        dropped = DROPPED | {b"content-length" if self._is_chunked else b"transfer-encoding"}
+        dropped = DROPPED_HEADERS | {
+            b"content-length" if self._is_chunked else b"transfer-encoding"
+        }
         if self._is_chunked:
             self._part = _Part.CHUNK_SIZE
         else:
             self._left = int(values.get(b"content-length", b"0"))
             self._part = _Part.BODY if self._left else _Part.HEAD
         if values.get(b"upgrade", b"").lower() == b"websocket":
-            self._part = _Part.OTHER
+            self._part = _Part.PASSTHROUGH
         kept_lines = [line for name, line in headers if name not in dropped]
         return b"\r\n".join([request, *kept_lines, b"X-Forwarded-Proto: https", b"", b""])

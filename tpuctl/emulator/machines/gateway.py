@@ -22,9 +22,9 @@ from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 from tpuctl.emulator.machines.certificate_authority import Authority
-from tpuctl.emulator.machines.framing import LONGEST_HEAD
-from tpuctl.emulator.machines.gateway_address import MACHINE, Way, upstream_of
-from tpuctl.emulator.machines.proxy import AskingOn, End, Keeper, RequestEnd
+from tpuctl.emulator.machines.framing import MAX_HEAD_BYTES
+from tpuctl.emulator.machines.gateway_address import MACHINE, GatewayAddress, read_upstream
+from tpuctl.emulator.machines.proxy import ClientEnd, ConnectionSet, RelayEnd, UpstreamConnect
 
 __all__ = ["Gateway"]
 
@@ -49,37 +49,41 @@ class Gateway:
     """Serves every machine of a local cloud; `url` holds the credentials that it asks for."""
 
     def __init__(
-        self, authority: Authority, front: tuple[str, int], home: Path | None = None
+        self, authority: Authority, api_address: tuple[str, int], home: Path | None = None
     ) -> None:
         """In the local cloud's folder it keeps its port and password, for shells."""
         self.authority = authority
-        self.ends = Keeper()
-        self._front = front
+        self.connections = ConnectionSet()
+        self._api_address = api_address
         self._home = home
-        self._way = (Way.read(home) if home is not None else None) or Way.new()
+        self._address = (
+            GatewayAddress.read(home) if home is not None else None
+        ) or GatewayAddress.new()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def url(self) -> str:
-        return self._way.url(MACHINE)
+        return self._address.url(MACHINE)
 
     async def open(self) -> None:
         """Listen where it did before, if that is still free."""
         try:
-            server = await self._listen(self._way.port)
+            server = await self._listen(self._address.port)
         except OSError as problem:
-            if problem.errno not in (errno.EADDRINUSE, errno.EACCES) or not self._way.port:
+            if problem.errno not in (errno.EADDRINUSE, errno.EACCES) or not self._address.port:
                 raise
             server = await self._listen(0)
         self._server = server
-        self._way = Way(server.sockets[0].getsockname()[1], self._way.password)
+        self._address = GatewayAddress(server.sockets[0].getsockname()[1], self._address.password)
         if self._home is not None:
-            self._way.write(self._home)
+            self._address.write(self._home)
 
     async def _listen(self, port: int) -> asyncio.Server:
         loop = asyncio.get_running_loop()
-        return await loop.create_server(lambda: _Asking(self), "127.0.0.1", port, backlog=256)
+        return await loop.create_server(
+            lambda: _ConnectRequest(self), "127.0.0.1", port, backlog=256
+        )
 
     async def close(self) -> None:
         """Stop, and end every connection that goes through."""
@@ -88,9 +92,9 @@ class Gateway:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self.ends.abort()
+        self.connections.abort()
 
-    def proxy_of(self, authorization: bytes) -> str | None:
+    def proxy_for(self, authorization: bytes) -> str | None:
         """The proxy by which this client goes on to other hosts, "auto" for the computer's own.
 
         Raises KeyError for who may not come through.
@@ -101,91 +105,97 @@ class Gateway:
         except ValueError:
             pair = b""
         user, _, password = pair.partition(b":")
-        if not hmac.compare_digest(password, self._way.password.encode()):
+        if not hmac.compare_digest(password, self._address.password.encode()):
             raise KeyError(user)
         name = user.decode("latin-1")
         if name == MACHINE:
             return "auto"
         if self._home is None:
             raise KeyError(name)
-        return upstream_of(self._home, name)
+        return read_upstream(self._home, name)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def connect(self, asking: _Asking, host: str, port: int, proxy: str | None) -> None:
+    async def connect(
+        self, request: _ConnectRequest, host: str, port: int, proxy: str | None
+    ) -> None:
         """Join the asking client to where it wants to go, or tell it why not."""
-        transport = asking.transport
+        transport = request.transport
         assert transport is not None
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                far = End(self.ends)
+                remote = RelayEnd(self.connections)
                 if is_google(host):
-                    await self._reach(far, *self._front)
+                    await self._open_connection(remote, *self._api_address)
                 else:
-                    await self._reach_outside(far, host, port, proxy)
+                    await self._open_outside(remote, host, port, proxy)
         except (OSError, ValueError, TimeoutError) as problem:
-            refuse(transport, "502 Bad Gateway", f"{host}:{port} cannot be reached: {problem}")
+            reject(transport, "502 Bad Gateway", f"{host}:{port} cannot be reached: {problem}")
             return
-        near = RequestEnd(self.ends) if is_google(host) else End(self.ends)
-        near.other, far.other = far, near
+        client = ClientEnd(self.connections) if is_google(host) else RelayEnd(self.connections)
+        client.peer, remote.peer = remote, client
         transport.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         loop = asyncio.get_running_loop()
         if is_google(host):
             context = self.authority.context_for(host)
             try:
-                secured = await loop.start_tls(transport, near, context, server_side=True)
+                secured = await loop.start_tls(transport, client, context, server_side=True)
             except (OSError, ssl.SSLError):
-                far.abort()
+                remote.abort()
                 return
             if secured is None:  # the client left meanwhile
-                far.abort()
+                remote.abort()
                 return
-            near.connection_made(secured)
+            client.connection_made(secured)
         else:
-            transport.set_protocol(near)
-            near.connection_made(transport)
+            transport.set_protocol(client)
+            client.connection_made(transport)
             transport.resume_reading()
 
-    async def _reach(self, end: End, host: str, port: int, *, tls: bool = False) -> None:
+    async def _open_connection(
+        self, end: RelayEnd, host: str, port: int, *, tls: bool = False
+    ) -> None:
         context = ssl.create_default_context() if tls else None
         await asyncio.get_running_loop().create_connection(lambda: end, host, port, ssl=context)
 
-    async def _reach_outside(self, end: End, host: str, port: int, proxy: str | None) -> None:
+    async def _open_outside(self, end: RelayEnd, host: str, port: int, proxy: str | None) -> None:
         if proxy == "auto":
             proxies = urllib.request.getproxies()
             proxy = proxies.get("https") or proxies.get("all")
             if urllib.request.proxy_bypass(host):
                 proxy = None
         if not proxy or is_loopback(host):
-            await self._reach(end, host, port)
+            await self._open_connection(end, host, port)
             return
         parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"this computer's proxy is of a kind not supported: {parts.scheme}")
-        if parts.port == self._way.port and is_loopback(parts.hostname):
+        if parts.port == self._address.port and is_loopback(parts.hostname):
             raise ValueError("this computer's proxy is the local cloud itself")
-        asking = AskingOn(self.ends)
+        upstream = UpstreamConnect(self.connections)
         default = 443 if parts.scheme == "https" else 80
-        await self._reach(asking, parts.hostname, parts.port or default, tls=default == 443)
+        await self._open_connection(
+            upstream, parts.hostname, parts.port or default, tls=default == 443
+        )
         head = f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n"
         if parts.username:
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             head += f"Proxy-Authorization: Basic {base64.b64encode(pair.encode()).decode()}\r\n"
         try:
-            transport, early = await asking.open_tunnel(head.encode() + b"\r\n")
+            transport, early = await upstream.open_tunnel(head.encode() + b"\r\n")
         except BaseException:
-            asking.abort()
+            upstream.abort()
             raise
         transport.set_protocol(end)
-        self.ends.drop(asking)
+        self.connections.discard(upstream)
         end.connection_made(transport)
-        end.early = early
+        end.buffered = early
 
 
-def refuse(transport: asyncio.Transport, status: str, reason: str) -> None:
+def reject(transport: asyncio.Transport, status: str, reason: str) -> None:
     body = reason.encode() + b"\n"
     head = f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n"
     if status.startswith("407"):
@@ -194,7 +204,7 @@ def refuse(transport: asyncio.Transport, status: str, reason: str) -> None:
     transport.close()
 
 
-class _Asking(asyncio.Protocol):
+class _ConnectRequest(asyncio.Protocol):
     """A client until its CONNECT is read."""
 
     def __init__(self, gateway: Gateway) -> None:
@@ -210,7 +220,7 @@ class _Asking(asyncio.Protocol):
         self._head += data
         head, end, _ = self._head.partition(b"\r\n\r\n")
         if not end:
-            if len(self._head) > LONGEST_HEAD:
+            if len(self._head) > MAX_HEAD_BYTES:
                 self.transport.abort()
             return
         self.transport.pause_reading()
@@ -221,12 +231,12 @@ class _Asking(asyncio.Protocol):
         place = target.partition(" ")[0]
         host, colon, port = place.rpartition(":")
         try:
-            proxy = self._gateway.proxy_of(fields.get(b"proxy-authorization", b""))
+            proxy = self._gateway.proxy_for(fields.get(b"proxy-authorization", b""))
         except KeyError:
-            refuse(self.transport, "407 Proxy Authentication Required", "the local cloud's only")
+            reject(self.transport, "407 Proxy Authentication Required", "the local cloud's only")
             return
         if method != "CONNECT" or not colon or not port.isdigit():
-            refuse(self.transport, "405 Method Not Allowed", "this proxy serves CONNECT only")
+            reject(self.transport, "405 Method Not Allowed", "this proxy serves CONNECT only")
         else:
             plain = host.strip("[]").rstrip(".").lower()
             self._gateway.run(self._gateway.connect(self, plain, int(port), proxy))

@@ -10,21 +10,21 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["MACHINE", "SHELL", "Way", "shell_user", "upstream_of", "write_private"]
+__all__ = ["MACHINE", "SHELL", "GatewayAddress", "read_upstream", "shell_user", "write_private"]
 
 MACHINE = "machine"  # goes on to other hosts as the local cloud's own process would
 SHELL = "shell"  # goes on to them as its shell did before, through the proxy of that, if any
 
 
 @dataclass(frozen=True)
-class Way:
+class GatewayAddress:
     """The port and the password of a local cloud's gateway, in its folder."""
 
     port: int
     password: str
 
     @classmethod
-    def read(cls, home: Path) -> Way | None:
+    def read(cls, home: Path) -> GatewayAddress | None:
         """The way that was used last; None before the first."""
         try:
             saved = json.loads((home / "gateway.json").read_text("utf-8"))
@@ -33,7 +33,7 @@ class Way:
             return None
 
     @classmethod
-    def new(cls) -> Way:
+    def new(cls) -> GatewayAddress:
         return cls(0, secrets.token_urlsafe(24))
 
     def write(self, home: Path) -> None:
@@ -59,7 +59,7 @@ def shell_user(home: Path, upstream: str | None) -> str:
     return f"{SHELL}-{name}"
 
 
-def upstream_of(home: Path, user: str) -> str | None:
+def read_upstream(home: Path, user: str) -> str | None:
     """What `shell_user` was told. Raises KeyError for a user that is not known."""
     if user == SHELL:
         return None

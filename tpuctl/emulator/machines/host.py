@@ -15,18 +15,18 @@ from typing import Any, Literal, TypeVar
 from tpuctl.catalog import runtime
 from tpuctl.emulator.machines.addresses import Addresses
 from tpuctl.emulator.machines.certificate_authority import Authority
-from tpuctl.emulator.machines.fork_server import Nursery
+from tpuctl.emulator.machines.fork_server import ForkServer
 from tpuctl.emulator.machines.gateway import Gateway
 from tpuctl.emulator.machines.identity_tokens import IdentityKey
-from tpuctl.emulator.machines.images import Choice, ImageStore
+from tpuctl.emulator.machines.images import ImageChoice, ImageStore
 from tpuctl.emulator.machines.interface import Endpoint, MachineError, MachineSpec
-from tpuctl.emulator.machines.machine import STARTUP, Machine
+from tpuctl.emulator.machines.machine import STARTUP_SCRIPT, Machine
 from tpuctl.emulator.machines.process_environment import (
-    Folder,
-    Surroundings,
+    MachineFolder,
+    SharedEnvironment,
     pip_configuration,
 )
-from tpuctl.emulator.machines.processes import reason_against_namespaces
+from tpuctl.emulator.machines.processes import namespaces_problem
 from tpuctl.emulator.machines.trust import trusted_certificates
 from tpuctl.emulator.state.folder_removal import remove_folder
 from tpuctl.files import private_folder
@@ -38,9 +38,9 @@ T = TypeVar("T")
 # What may name keys and credentials outside of the user's home: folders, and a file.
 PRIVATE_FOLDERS = ("TPUCTL_CONFIG_HOME", "CLOUDSDK_CONFIG")
 PRIVATE_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
-MOST_SERVERS = 16  # of one TPU node: each takes some 400 MB of memory
+MAX_SERVERS = 16  # of one TPU node: each takes some 400 MB of memory
 SHUTDOWN_SECONDS = 3.0  # what programs have to end well when their machine is switched off
-MOST_FILES = 1 << 16  # open at once: a slice of many workers has many streams
+MAX_OPEN_FILES = 1 << 16  # open at once: a slice of many workers has many streams
 
 
 def _outermost(folders: Iterable[Path]) -> tuple[Path, ...]:
@@ -59,7 +59,7 @@ class LocalHost:
         self,
         home: Path,
         *,
-        front: tuple[str, int],
+        api_address: tuple[str, int],
         ssh: Literal["auto", "high"] = "auto",
         images: ImageStore | None = None,
         namespaces: bool = True,
@@ -67,17 +67,17 @@ class LocalHost:
         self._home = home.absolute()
         self.refuses_key: Callable[[str], bool] = lambda name: False
         self.disk_limit: Callable[[str], int | None] = lambda name: None
-        self._front = front
+        self._api_address = api_address
         self._images = images or ImageStore()
         self._ssh = ssh
         self._namespaces = namespaces
-        self._against: str | None = "not started"
+        self._isolation_problem: str | None = "not started"
         self._machines: dict[str, Machine] = {}
-        self._nursery = Nursery()
-        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._endings: defaultdict[str, int] = defaultdict(int)
+        self._fork_server = ForkServer()
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._shutdown_counts: defaultdict[str, int] = defaultdict(int)
         self._addresses: Addresses | None = None
-        self._preparing: asyncio.Task[Surroundings] | None = None
+        self._environment: asyncio.Task[SharedEnvironment] | None = None
         self._gateway: Gateway | None = None
         self._discarded = self._home / "discarded"  # disks that are being removed
         self._removals: set[asyncio.Task[None]] = set()
@@ -85,7 +85,11 @@ class LocalHost:
     @property
     def isolation(self) -> str:
         """How machines are kept from the computer: "user namespaces", or "none: reason"."""
-        return "user namespaces" if self._against is None else f"none: {self._against}"
+        return (
+            "user namespaces"
+            if self._isolation_problem is None
+            else f"none: {self._isolation_problem}"
+        )
 
     @property
     def image_notes(self) -> list[str]:
@@ -97,30 +101,30 @@ class LocalHost:
         private_folder(self._home)
         self._home.chmod(0o700)
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        target = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
+        target = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(MAX_OPEN_FILES, hard)
         if soft != resource.RLIM_INFINITY and soft < target:
             resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
         self._addresses = Addresses(self._home / "addresses.json", ssh=self._ssh)
         self._discarded.mkdir(exist_ok=True)
-        for left in self._discarded.iterdir():
-            self._remove(left)
-        self._against = "switched off"
+        for leftover in self._discarded.iterdir():
+            self._remove(leftover)
+        self._isolation_problem = "switched off"
         if self._namespaces:
-            self._against = await reason_against_namespaces()
+            self._isolation_problem = await namespaces_problem()
         authority = await asyncio.to_thread(Authority, self._home / "authority")
-        self._gateway = Gateway(authority, self._front, self._home)
+        self._gateway = Gateway(authority, self._api_address, self._home)
         await self._gateway.open()
 
-    def _prepared(self) -> asyncio.Task[Surroundings]:
+    def _prepare_environment(self) -> asyncio.Task[SharedEnvironment]:
         """Begins when a machine is to come: pip is asked, which takes half a second."""
-        if self._preparing is None:
-            gateway = self._started(self._gateway)
-            self._preparing = asyncio.create_task(
-                asyncio.to_thread(self._prepare_surroundings, gateway)
+        if self._environment is None:
+            gateway = self._require_started(self._gateway)
+            self._environment = asyncio.create_task(
+                asyncio.to_thread(self._build_environment, gateway)
             )
-        return self._preparing
+        return self._environment
 
-    def _prepare_surroundings(self, gateway: Gateway) -> Surroundings:
+    def _build_environment(self, gateway: Gateway) -> SharedEnvironment:
         shared = self._home / "shared"
         shared.mkdir(exist_ok=True)
         certificates, pip_settings = shared / "certificates.pem", shared / "pip.conf"
@@ -128,7 +132,7 @@ class LocalHost:
         text, variables = pip_configuration()
         pip_settings.write_text(text, "utf-8")
         private_folder(self._images.downloads)
-        return Surroundings(
+        return SharedEnvironment(
             certificates=certificates,
             pip_settings=pip_settings,
             pip_variables=variables,
@@ -137,46 +141,46 @@ class LocalHost:
         )
 
     async def reserve(self, names: Sequence[str]) -> list[Endpoint]:
-        addresses = self._started(self._addresses)
-        self._prepared()
+        addresses = self._require_started(self._addresses)
+        self._prepare_environment()
         return [reservation.endpoint for reservation in addresses.reserve(names)]
 
     async def boot(self, spec: MachineSpec, progress: Callable[[str], None]) -> None:
-        if spec.kind == "node" and len(spec.endpoints) > MOST_SERVERS:
+        if spec.kind == "node" and len(spec.endpoints) > MAX_SERVERS:
             raise MachineError(
-                f"{spec.node_id} has {len(spec.endpoints)} hosts. Each is a TensorFlow server of "
-                f"its own on this computer: the local cloud runs nodes of up to {MOST_SERVERS}."
+                f"{spec.node_id} has {len(spec.endpoints)} hosts, each a TensorFlow server on this "
+                f"computer. The local cloud runs nodes of up to {MAX_SERVERS} hosts."
             )
-        if spec.attribute(STARTUP) is not None and self._against is not None:
+        if spec.attribute(STARTUP_SCRIPT) is not None and self._isolation_problem is not None:
             raise MachineError(
-                f"{spec.node_id} has a startup-script. Machines cannot be kept from your "
-                f"files on this computer ({self._against}), so startup scripts are refused."
+                f"{spec.node_id} has a startup-script. Machines cannot be isolated from your files "
+                f"on this computer ({self._isolation_problem}), so startup scripts are not allowed."
             )
-        ended_before = self._endings[spec.name]
+        shutdowns_before = self._shutdown_counts[spec.name]
         choice = await asyncio.to_thread(self._choose, spec)
         image = await self._images.ensure(choice.tensorflow, progress)
-        async with self._turns[spec.name]:
-            if self._endings[spec.name] != ended_before:
+        async with self._locks[spec.name]:
+            if self._shutdown_counts[spec.name] != shutdowns_before:
                 raise MachineError(f"{spec.name} was shut down while it started.")
             if (running := self._machines.get(spec.name)) is not None:
                 running.reconfigure(spec)
                 return
-            reservation = self._started(self._addresses).reserve([spec.name])[0]
+            reservation = self._require_started(self._addresses).reserve([spec.name])[0]
             if reservation.endpoint != spec.endpoint:
                 raise MachineError(
                     f"{spec.name} is reserved at {reservation.endpoint}, not {spec.endpoint}."
                 )
             machine = Machine(
                 spec,
-                folder=Folder.of(self._home, spec.name),
+                folder=MachineFolder.of(self._home, spec.name),
                 reservation=reservation,
-                surroundings=await asyncio.shield(self._prepared()),
+                environment=await asyncio.shield(self._prepare_environment()),
                 image=image,
                 note=choice.note,
                 hidden=tuple(map(str, self._hidden())),
                 private_files=tuple(map(str, self._private_files())),
-                is_isolated=self._against is None,
-                nursery=self._nursery,
+                is_isolated=self._isolation_problem is None,
+                fork_server=self._fork_server,
                 refuses_key=lambda: self.refuses_key(spec.name),
                 disk_limit=lambda: self.disk_limit(spec.name),
                 sign=self._sign,
@@ -193,17 +197,17 @@ class LocalHost:
         if (machine := self._machines.get(name)) is not None:
             machine.set_event(key, value)
 
-    async def shut(self, name: str) -> None:
-        async with self._ending(name):
+    async def shut_down(self, name: str) -> None:
+        async with self._shutting_down(name):
             await self._stop(name, SHUTDOWN_SECONDS)
-            Folder.of(self._home, name).lost.unlink(missing_ok=True)
+            MachineFolder.of(self._home, name).failed_marker.unlink(missing_ok=True)
 
-    async def lose(self, name: str, *, is_silent: bool) -> None:
-        async with self._turns[name]:
-            await self._running(name).fail(is_silent=is_silent)
+    async def fail_host(self, name: str, *, is_silent: bool) -> None:
+        async with self._locks[name]:
+            await self._running(name).fail_host(is_silent=is_silent)
 
     async def limit_disk(self, name: str, free: int | None) -> None:
-        async with self._turns[name]:
+        async with self._locks[name]:
             await self._running(name).limit_disk(free)
 
     def disk_free(self, name: str) -> int | None:
@@ -220,24 +224,24 @@ class LocalHost:
         return machine
 
     async def discard(self, name: str) -> None:
-        async with self._ending(name):
+        async with self._shutting_down(name):
             await self._stop(name, 0)  # nothing that its programs could still save is kept
-            left = self._discarded / secrets.token_hex(8)
+            leftover = self._discarded / secrets.token_hex(8)
             with contextlib.suppress(FileNotFoundError):
-                Folder.of(self._home, name).path.rename(left)
-                self._remove(left)
-            self._started(self._addresses).release(name)
+                MachineFolder.of(self._home, name).path.rename(leftover)
+                self._remove(leftover)
+            self._require_started(self._addresses).release(name)
 
     @contextlib.asynccontextmanager
-    async def _ending(self, name: str) -> AsyncIterator[None]:
+    async def _shutting_down(self, name: str) -> AsyncIterator[None]:
         """The machine's turn; a boot that is still waiting for its image comes too late."""
-        self._endings[name] += 1
-        async with self._turns[name]:
+        self._shutdown_counts[name] += 1
+        async with self._locks[name]:
             yield
 
-    async def _leave(self, name: str) -> None:
+    async def _stop_for_exit(self, name: str) -> None:
         """End it because the server ends: one that failed has still failed afterwards."""
-        async with self._ending(name):
+        async with self._shutting_down(name):
             await self._stop(name, SHUTDOWN_SECONDS)
 
     async def _stop(self, name: str, grace: float) -> None:
@@ -257,7 +261,7 @@ class LocalHost:
 
     def console(self, name: str) -> bytes:
         try:
-            return Folder.of(self._home, name).console.read_bytes()
+            return MachineFolder.of(self._home, name).console.read_bytes()
         except FileNotFoundError:
             return b""
 
@@ -265,12 +269,12 @@ class LocalHost:
         return len(self._machines)
 
     async def close(self) -> None:
-        await asyncio.gather(*(self._leave(name) for name in list(self._machines)))
-        await self._nursery.close()
+        await asyncio.gather(*(self._stop_for_exit(name) for name in list(self._machines)))
+        await self._fork_server.close()
         if self._gateway is not None:
             await self._gateway.close()
-        if self._preparing is not None:
-            await asyncio.wait([self._preparing])
+        if self._environment is not None:
+            await asyncio.wait([self._environment])
         await asyncio.gather(*self._removals, return_exceptions=True)
 
     def _sign(self, claims: Mapping[str, Any]) -> str:
@@ -286,9 +290,9 @@ class LocalHost:
         is_root = home == home.parent
         home_folders = [path for path in home.glob(".*") if path.is_dir()] if is_root else [home]
         configured = (os.environ.get(name) for name in PRIVATE_FOLDERS)
-        elsewhere = [Path(path).expanduser().absolute() for path in configured if path]
+        extra_folders = [Path(path).expanduser().absolute() for path in configured if path]
         return _outermost(
-            [self._home, *home_folders, *(path for path in elsewhere if path != path.parent)]
+            [self._home, *home_folders, *(path for path in extra_folders if path != path.parent)]
         )
 
     def _private_files(self) -> tuple[Path, ...]:
@@ -300,21 +304,21 @@ class LocalHost:
         hidden = {*self._hidden()}
         return tuple(path for path in files if hidden.isdisjoint(path.parents))
 
-    def _choose(self, spec: MachineSpec) -> Choice:
+    def _choose(self, spec: MachineSpec) -> ImageChoice:
         """The image's TensorFlow; none for bare Python. Refuses what has no image at all."""
-        offered = self._images.locks()
+        locks = self._images.locks()
         tensorflow, is_known = spec.tensorflow, spec.kind == "instance"
         if spec.kind == "worker":
             tpu_runtime = runtime(spec.runtime_version)
             tensorflow = tpu_runtime.tensorflow if tpu_runtime is not None else None
             is_known = tpu_runtime is not None
-        if tensorflow in offered or (tensorflow is None and is_known):
+        if tensorflow in locks or (tensorflow is None and is_known):
             return self._images.choose(tensorflow)
         label = "TPU node version" if spec.kind == "node" else "runtime"
         description = " ".join(
             word for word in (label, spec.runtime_version) if spec.runtime_version
         )
-        available = ", ".join(f"TensorFlow {number}" for number in offered)
+        available = ", ".join(f"TensorFlow {number}" for number in locks)
         raise MachineError(
             f"The local cloud has no image for {description or spec.node_id}"
             + (f" (TensorFlow {tensorflow})" if tensorflow is not None else "")
@@ -323,7 +327,7 @@ class LocalHost:
         )
 
     @staticmethod
-    def _started(value: T | None) -> T:
+    def _require_started(value: T | None) -> T:
         if value is None:
             raise MachineError("The host of the machines is not started.")
         return value

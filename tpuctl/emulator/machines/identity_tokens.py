@@ -23,11 +23,11 @@ from cryptography.x509.oid import NameOID
 
 from tpuctl.emulator.machines.gateway_address import write_private
 
-__all__ = ["IdentityKey", "certificates_at"]
+__all__ = ["IdentityKey", "certificates_for"]
 
 ISSUER = "https://accounts.google.com"
-SECONDS = 3600
-LIFE = timedelta(days=3650)
+TOKEN_SECONDS = 3600
+CERTIFICATE_LIFETIME = timedelta(days=3650)
 
 
 class IdentityKey:
@@ -43,13 +43,13 @@ class IdentityKey:
         assert isinstance(key, rsa.RSAPrivateKey)
         self._key = key
         self._public = key.public_key()
-        self.id = hashlib.sha256(_plain(self._public)).hexdigest()[:40]
+        self.id = hashlib.sha256(_public_bytes(self._public)).hexdigest()[:40]
 
     def sign(self, claims: Mapping[str, Any]) -> str:
         """A JSON Web Token of these claims, of now and for an hour."""
         now = int(time.time())
         head = {"alg": "RS256", "kid": self.id, "typ": "JWT"}
-        body = {"iss": ISSUER, "iat": now, "exp": now + SECONDS, **claims}
+        body = {"iss": ISSUER, "iat": now, "exp": now + TOKEN_SECONDS, **claims}
         signed = b".".join(_encoded(json.dumps(part).encode()) for part in (head, body))
         signature = self._key.sign(signed, padding.PKCS1v15(), hashes.SHA256())
         return (signed + b"." + _encoded(signature)).decode()
@@ -65,7 +65,7 @@ class IdentityKey:
             .public_key(self._public)
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - timedelta(days=1))
-            .not_valid_after(now + LIFE)
+            .not_valid_after(now + CERTIFICATE_LIFETIME)
             .sign(self._key, hashes.SHA256())
         )
         return {self.id: certificate.public_bytes(serialization.Encoding.PEM).decode()}
@@ -81,7 +81,7 @@ class IdentityKey:
         return {"keys": [{"kty": "RSA", "alg": "RS256", "use": "sig", "kid": self.id, **encoded}]}
 
 
-def certificates_at(path: str, home: Path) -> dict[str, Any] | None:
+def certificates_for(path: str, home: Path) -> dict[str, Any] | None:
     """What Google's public pages of keys answer here; None for any other path."""
     if path == "/oauth2/v1/certs":
         return IdentityKey(home).certificates()
@@ -99,7 +99,7 @@ def _new_key() -> str:
     ).decode()
 
 
-def _plain(key: rsa.RSAPublicKey) -> bytes:
+def _public_bytes(key: rsa.RSAPublicKey) -> bytes:
     return key.public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )

@@ -16,13 +16,13 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from tpuctl.emulator.machines.fetching import Fetching, Moved
+from tpuctl.emulator.machines.download_progress import BytesProgress, DownloadProgress
 from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.environments import exclusive, run_installer
 from tpuctl.files import private_folder
 from tpuctl.interpreters import Interpreter, current, find, install_hint, or_list
 
-__all__ = ["Choice", "ImageStore", "NoImage", "image_interpreter", "site_packages"]
+__all__ = ["ImageChoice", "ImageStore", "NoImage", "image_interpreter", "site_packages"]
 
 MARKER = "complete"
 
@@ -36,7 +36,7 @@ class NoImage(MachineError):
 
 
 @dataclass(frozen=True)
-class Choice:
+class ImageChoice:
     """The TensorFlow of a machine's image; `note` says, in a line, why it is another one."""
 
     tensorflow: str | None
@@ -51,12 +51,12 @@ def site_packages(environment: Path, minor: str) -> Path:
 def image_interpreter(image: Path) -> Interpreter:
     """The interpreter that a made image, as any virtual environment, was made with."""
     lines = (image / "pyvenv.cfg").read_text("utf-8").splitlines()
-    facts = {
+    settings = {
         name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)
     }
-    version = facts["version"]
+    version = settings["version"]
     program = f"python{'.'.join(version.split('.')[:2])}"
-    return Interpreter(str(Path(facts["home"], program)), version)
+    return Interpreter(str(Path(settings["home"], program)), version)
 
 
 class ImageStore:
@@ -80,42 +80,44 @@ class ImageStore:
         """pip's cache, shared by all machines."""
         return self.cache / "pip"
 
-    def offered(self) -> dict[str, Path]:
+    def available(self) -> dict[str, Path]:
         """TensorFlow versions that a Python of this computer can run, oldest first, with locks."""
         return {version: lock for version, lock in self.locks().items() if self.can_run(version)}
 
     def locks(self) -> dict[str, Path]:
         """All TensorFlow versions that there are images of, oldest first, with their locks."""
-        locks = sorted(self._locks.glob("*.txt"), key=lambda lock: _numbers(lock.stem))
+        locks = sorted(self._locks.glob("*.txt"), key=lambda lock: _version_parts(lock.stem))
         return {lock.stem: lock for lock in locks}
 
     def interpreters(self, tensorflow: str) -> list[str]:
         """The Pythons that a TensorFlow has wheels for, as in "3.11", the preferred one first."""
-        return _interpreters(self._lock(tensorflow))
+        return _supported_pythons(self._lock(tensorflow))
 
     def can_run(self, tensorflow: str | None) -> bool:
         """Whether there is a Python here for it. NoImage for one without a lock."""
         return self._interpreter(tensorflow) is not None
 
-    def choose(self, tensorflow: str | None) -> Choice:
+    def choose(self, tensorflow: str | None) -> ImageChoice:
         """The image for a machine of this TensorFlow: of the same, else of the nearest one.
 
         Raises NoImage where none can be made here, or there is no lock for it.
         """
         if self.can_run(tensorflow):
-            return Choice(tensorflow)
+            return ImageChoice(tensorflow)
         assert tensorflow is not None
         needed = or_list(self.interpreters(tensorflow))
         nearest = self.nearest(tensorflow)
         if nearest is None:
-            every = {minor for lock in self.locks().values() for minor in _interpreters(lock)}
+            supported = {
+                minor for lock in self.locks().values() for minor in _supported_pythons(lock)
+            }
             raise NoImage(
                 f"TensorFlow {tensorflow} needs Python {needed}. This is Python {current().minor}, "
                 f"which no TensorFlow here has wheels for, and no Python "
-                f"{or_list(sorted(every))} was found on PATH, in pyenv or in uv.",
+                f"{or_list(sorted(supported))} was found on PATH, in pyenv or in uv.",
                 install_hint(self.interpreters(tensorflow)[0]),
             )
-        return Choice(
+        return ImageChoice(
             nearest,
             f"TensorFlow {nearest} instead of {tensorflow}: no Python {needed} was found on PATH, "
             "in pyenv or in uv.",
@@ -123,9 +125,11 @@ class ImageStore:
 
     def nearest(self, tensorflow: str) -> str | None:
         """Of the versions offered here the nearest, of two the newer one; None without any."""
-        place = _place(tensorflow)
-        newest_first = reversed(self.offered())
-        return min(newest_first, key=lambda version: abs(_place(version) - place), default=None)
+        rank = _version_rank(tensorflow)
+        newest_first = reversed(self.available())
+        return min(
+            newest_first, key=lambda version: abs(_version_rank(version) - rank), default=None
+        )
 
     def path_of(self, tensorflow: str | None) -> Path:
         """Where the image is, or would be. NoImage where none can be made here."""
@@ -170,11 +174,14 @@ class ImageStore:
                     return image_interpreter(image)
         return find(minors)
 
-    def is_made(self, tensorflow: str | None) -> bool:
+    def is_cached(self, tensorflow: str | None) -> bool:
         return _is_complete(self.path_of(tensorflow))
 
     async def ensure(
-        self, tensorflow: str | None, progress: Callable[[str], None], moved: Moved | None = None
+        self,
+        tensorflow: str | None,
+        progress: Callable[[str], None],
+        on_bytes: BytesProgress | None = None,
     ) -> Path:
         """The image's folder, made now if need be; raises MachineError when that fails.
 
@@ -190,7 +197,7 @@ class ImageStore:
         path = image.with_name(image.name + ".lock")
         async with exclusive(path, progress, waiting=waiting) as lock:
             if not _is_complete(image):
-                await self._make(image, tensorflow, interpreter, progress, lock, moved)
+                await self._build(image, tensorflow, interpreter, progress, lock, on_bytes)
         return image
 
     def _lock(self, tensorflow: str) -> Path:
@@ -203,14 +210,14 @@ class ImageStore:
             )
         return locks[tensorflow]
 
-    async def _make(
+    async def _build(
         self,
         image: Path,
         tensorflow: str | None,
         interpreter: Interpreter,
         progress: Callable[[str], None],
         lock: int,
-        moved: Moved | None,
+        on_bytes: BytesProgress | None,
     ) -> None:
         description = f"TensorFlow {tensorflow}" if tensorflow else "Python"
         progress(f"Making the image with {description} (once; kept in {self.cache})")
@@ -218,7 +225,7 @@ class ImageStore:
         python = str(image / "bin" / "python3")
 
         async def run(*command: str) -> None:
-            status, tail = await _run(command, progress, lock, moved)
+            status, tail = await _run(command, progress, lock, on_bytes)
             if status != 0:
                 output = "\n".join(tail) or "(it printed nothing)"
                 raise MachineError(
@@ -246,7 +253,7 @@ class ImageStore:
         (image / MARKER).touch()
 
 
-def _interpreters(lock: Path) -> list[str]:
+def _supported_pythons(lock: Path) -> list[str]:
     with lock.open(encoding="utf-8") as lines:
         head, _, versions = lines.readline().partition(":")
     return versions.split() if head == "# interpreters" else []
@@ -256,13 +263,13 @@ def _is_complete(image: Path) -> bool:
     return (image / MARKER).exists() and (image / "bin" / "python3").exists()
 
 
-def _place(version: str) -> int:
+def _version_rank(version: str) -> int:
     """Where a version stands among all: patch releases are nearer than any other."""
-    major, minor, patch, *_ = (*_numbers(version), 0, 0)
+    major, minor, patch, *_ = (*_version_parts(version), 0, 0)
     return (major * 1000 + minor) * 1000 + patch
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _version_parts(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
@@ -270,19 +277,19 @@ async def _run(
     command: Sequence[str],
     progress: Callable[[str], None],
     lock: int,
-    moved: Moved | None = None,
+    on_bytes: BytesProgress | None = None,
 ) -> tuple[int, list[str]]:
     """Run pip, and report how much of a file it has fetched."""
     with tempfile.TemporaryDirectory(prefix="tpuctl-") as scratch:
-        fetching = Fetching(Path(scratch), moved or (lambda done, total, text: None))
-        watching = asyncio.create_task(fetching.watch())
+        download = DownloadProgress(Path(scratch), on_bytes or (lambda done, total, text: None))
+        polling = asyncio.create_task(download.poll())
         try:
             return await run_installer(
                 command,
                 progress,
                 lock=lock,
                 variables={"TMPDIR": scratch},
-                on_line=fetching.on_line,
+                on_line=download.on_line,
             )
         finally:
-            watching.cancel()
+            polling.cancel()

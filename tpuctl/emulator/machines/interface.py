@@ -91,7 +91,7 @@ class Host(Protocol):
         """Change an instance value of the metadata server: `preempted`, `maintenance-event`."""
         ...
 
-    async def shut(self, name: str) -> None:
+    async def shut_down(self, name: str) -> None:
         """End the machine's processes, asked to first, and its listeners; its disk stays."""
         ...
 
@@ -106,7 +106,7 @@ class Host(Protocol):
         """The names of the machines that run, those included whose host has failed."""
         ...
 
-    async def lose(self, name: str, *, is_silent: bool) -> None:
+    async def fail_host(self, name: str, *, is_silent: bool) -> None:
         """Have a machine gone without a word, until it is shut or discarded.
 
         Who is or gets connected hears nothing then, or is refused. MachineError if it cannot.

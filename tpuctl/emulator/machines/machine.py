@@ -14,29 +14,35 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tpuctl.emulator.machines.addresses import Reservation
-from tpuctl.emulator.machines.attributes import Tree, identity_of, tree_of
 from tpuctl.emulator.machines.disk_space import LimitedDisk
-from tpuctl.emulator.machines.fork_server import Nursery
+from tpuctl.emulator.machines.fork_server import ForkServer
 from tpuctl.emulator.machines.images import image_interpreter
 from tpuctl.emulator.machines.interface import MachineError, MachineSpec
 from tpuctl.emulator.machines.metadata import MetadataServer
-from tpuctl.emulator.machines.port_forward import OwnNetwork
-from tpuctl.emulator.machines.process_environment import ROOT, SHELL, Folder, Surroundings, hostname
-from tpuctl.emulator.machines.processes import Init, Started, View
-from tpuctl.emulator.machines.serving import PROGRAM, Serving
+from tpuctl.emulator.machines.metadata_tree import Tree, identity_claims, metadata_tree
+from tpuctl.emulator.machines.port_forward import MachineNetwork
+from tpuctl.emulator.machines.process_environment import (
+    ROOT,
+    SHELL,
+    MachineFolder,
+    SharedEnvironment,
+    hostname,
+)
+from tpuctl.emulator.machines.processes import Init, RunningProcess, View
 from tpuctl.emulator.machines.session import Session
 from tpuctl.emulator.machines.sftp import MachineFiles
-from tpuctl.emulator.machines.ssh import Acceptor, allowed_keys, host_key
-from tpuctl.emulator.machines.superuser import COVERED, install_sudo, write_sudo_settings
+from tpuctl.emulator.machines.ssh import SshServer, allowed_keys, host_key
+from tpuctl.emulator.machines.sudo_install import HOST_SUDO, install_sudo, write_sudo_settings
+from tpuctl.emulator.machines.tensorflow_server import PROGRAM, TensorflowServer
 from tpuctl.emulator.machines.tpuctl_on_instance import interpreter_folders, write_program
-from tpuctl.emulator.machines.unreachable import Silence
+from tpuctl.emulator.machines.unreachable import UnreachableAddress
 from tpuctl.interpreters import current
 
-__all__ = ["STARTUP", "Machine"]
+__all__ = ["STARTUP_SCRIPT", "Machine"]
 
 log = logging.getLogger(__name__)
 
-STARTUP = "startup-script"
+STARTUP_SCRIPT = "startup-script"
 _SILENT = "silent"
 
 
@@ -47,15 +53,15 @@ class Machine:
         self,
         spec: MachineSpec,
         *,
-        folder: Folder,
+        folder: MachineFolder,
         reservation: Reservation,
-        surroundings: Surroundings,
+        environment: SharedEnvironment,
         image: Path,
         note: str,
         hidden: tuple[str, ...],
         private_files: tuple[str, ...],
         is_isolated: bool,
-        nursery: Nursery,
+        fork_server: ForkServer,
         refuses_key: Callable[[], bool],
         sign: Callable[[Mapping[str, Any]], str],
         disk_limit: Callable[[], int | None],
@@ -68,63 +74,63 @@ class Machine:
         self.spec = spec
         self._folder = folder
         self._reservation = reservation
-        self._surroundings = surroundings
+        self._environment = environment
         self._image = image
         self.note = note
         self._hidden = hidden
         self._private_files = private_files
         self._is_isolated = is_isolated
-        self._nursery = nursery
+        self._fork_server = fork_server
         self._refuses_key = refuses_key
         self._sign = sign
         self._disk_limit = disk_limit
         self._disk = LimitedDisk(
-            folder.limit,
-            [folder.homes, folder.temporary, folder.python, surroundings.downloads],
+            folder.disk_limit,
+            [folder.homes, folder.temporary, folder.python, environment.downloads],
             {folder.temporary: ("/tmp", "/var/tmp")},
         )
-        self._silence = Silence()
-        self._began = int(time.time())
+        self._unreachable = UnreachableAddress()
+        self._started_at = int(time.time())
         self._init: Init | None = None
         self._starting_init = asyncio.Lock()
-        self._acceptor: Acceptor | None = None
-        self._serving: Serving | None = None
-        self._network: OwnNetwork | None = None
+        self._ssh_server: SshServer | None = None
+        self._tensorflow_server: TensorflowServer | None = None
+        self._network: MachineNetwork | None = None
         self._host_key_text = ""
         self._events: dict[str, str] = {}
         self._guest: dict[str, dict[str, str]] = {}
         self._metadata = MetadataServer(
-            self._tree, lambda: self.spec.access_token, self._identify, self._keep
+            self._tree, lambda: self.spec.access_token, self._identify, self._store_guest_attribute
         )
 
     async def start(self) -> None:
         """Returns when it accepts connections. Raises MachineError, with nothing left running."""
-        await asyncio.to_thread(self._folder.make, self._image)
+        await asyncio.to_thread(self._folder.create, self._image)
         if self.spec.kind == "instance":
             write_program(self._folder.python / "bin")
         if self.spec.kind != "node":
-            self._acceptor = self._make_acceptor()
+            self._ssh_server = self._make_ssh_server()
             install_sudo(self._folder)
         self.reconfigure(self.spec)
-        if self._folder.lost.exists():  # before the server began anew, too
-            await self.fail(is_silent=self._folder.lost.read_text("utf-8") == _SILENT)
+        if self._folder.failed_marker.exists():  # before the server began anew, too
+            await self.fail_host(is_silent=self._folder.failed_marker.read_text("utf-8") == _SILENT)
             return
         await self._metadata.open(self.spec.endpoint.address, self._reservation.metadata_port)
         try:
-            if self._acceptor is None:
-                await self._start_serving()
+            if self._ssh_server is None:
+                await self._start_tensorflow_server()
             else:
                 if self._disk_limit() is not None:
-                    await self._first_process()  # what comes by SFTP is limited too
-                await self._acceptor.open()
-                script = self.spec.attribute(STARTUP)
+                    await self._ensure_init()  # what comes by SFTP is limited too
+                await self._ssh_server.open()
+                script = self.spec.attribute(STARTUP_SCRIPT)
                 if script is not None:
                     await self._run_startup_script(script)
         except BaseException:
             await self.stop(0)
             raise
 
-    def _make_acceptor(self) -> Acceptor:
+    def _make_ssh_server(self) -> SshServer:
         key = host_key(self._folder.host_key)
         self._host_key_text = key.export_public_key().decode().strip()
         self._guest = {"hostkeys": dict([self._host_key_text.split()[:2]])}
@@ -133,23 +139,23 @@ class Machine:
             # command_lib/compute/tpus/tpu_vm/ssh.py). The namespace is a guess.
             self._guest["tpu"] = {"hostname": hostname(self.spec)}
         reachable = {endpoint.address for endpoint in self.spec.endpoints}
-        return Acceptor(self.spec.endpoint, key, self._session, reachable, self._refuses_key)
+        return SshServer(self.spec.endpoint, key, self._session, reachable, self._refuses_key)
 
     def reconfigure(self, spec: MachineSpec) -> None:
         """Take over changed metadata: keys count from the next login on."""
         self.spec = spec
         allowed = allowed_keys(spec.metadata, spec.project_metadata)
-        if self._acceptor is not None:
-            self._acceptor.allowed = allowed
+        if self._ssh_server is not None:
+            self._ssh_server.allowed_keys = allowed
         self._folder.write_settings(spec, allowed, self._reservation.metadata_port)
-        if self._acceptor is not None:
+        if self._ssh_server is not None:
             write_sudo_settings(self._folder, self._variables(ROOT), is_isolated=self._is_isolated)
-        self._metadata.changed()
+        self._metadata.notify_changed()
 
     def set_event(self, key: str, value: str) -> None:
         """Change an instance value of the metadata server."""
         self._events[key] = value
-        self._metadata.changed()
+        self._metadata.notify_changed()
 
     def guest_attributes(self) -> Mapping[str, Mapping[str, str]]:
         """The host key, and what programs on the machine have written."""
@@ -157,38 +163,38 @@ class Machine:
 
     async def stop(self, grace: float) -> None:
         """End its processes, asked to `grace` seconds before, then its servers; the disk stays."""
-        await self._end_programs(grace)
-        if self._acceptor is not None:
-            await self._acceptor.close()
+        await self._stop_programs(grace)
+        if self._ssh_server is not None:
+            await self._ssh_server.close()
         await self._metadata.close()
-        self._silence.close()
+        self._unreachable.close()
 
-    async def _end_programs(self, grace: float) -> None:
-        if self._serving is not None:
-            await self._serving.stop()
+    async def _stop_programs(self, grace: float) -> None:
+        if self._tensorflow_server is not None:
+            await self._tensorflow_server.stop()
         if self._network is not None:
             await self._network.close()
         async with self._starting_init:
             if self._init is not None:
-                await self._init.halt(grace)
-        self._disk.forget()
+                await self._init.stop(grace)
+        self._disk.reset()
 
-    async def fail(self, *, is_silent: bool) -> None:
+    async def fail_host(self, *, is_silent: bool) -> None:
         """Be gone without a word, as when the host breaks, until `stop`: nothing asks programs.
 
         Whoever is connected or connects then hears nothing, or is refused.
         """
-        self._folder.lost.write_text(_SILENT if is_silent else "refused", "utf-8")
+        self._folder.failed_marker.write_text(_SILENT if is_silent else "refused", "utf-8")
         endpoint = self.spec.endpoint
-        if self._acceptor is not None:
+        if self._ssh_server is not None:
             if is_silent:
-                self._silence.keep(self._acceptor.connections)
-            await self._acceptor.close()
-        await self._end_programs(0)
+                self._unreachable.hold(self._ssh_server.connections)
+            await self._ssh_server.close()
+        await self._stop_programs(0)
         await self._metadata.close()
         if is_silent:
             port = endpoint.serving_port if self.spec.kind == "node" else endpoint.ssh_port
-            self._silence.occupy(endpoint.address, port)
+            self._unreachable.occupy(endpoint.address, port)
 
     async def limit_disk(self, free: int | None) -> None:
         """Let programs write so many bytes more; None for any number. MachineError if it cannot."""
@@ -197,7 +203,7 @@ class Machine:
                 "A disk can be limited where machines have a view of their own of the file system, "
                 "which this computer does not give them."
             )
-        init = await self._first_process()
+        init = await self._ensure_init()
         if free is not None or self._disk.root:
             await self._disk.limit(init.pid, free)
 
@@ -206,13 +212,15 @@ class Machine:
         return self._disk.free()
 
     def _tree(self) -> Tree:
-        return tree_of(self.spec, hostname(self.spec), self._events, self._guest)
+        return metadata_tree(self.spec, hostname(self.spec), self._events, self._guest)
 
     async def _identify(self, audience: str, is_full: bool) -> str:
-        claims = identity_of(self.spec, hostname(self.spec), audience, self._began, is_full)
+        claims = identity_claims(
+            self.spec, hostname(self.spec), audience, self._started_at, is_full
+        )
         return await asyncio.to_thread(self._sign, claims)
 
-    def _keep(self, space: str, key: str, value: str | None) -> None:
+    def _store_guest_attribute(self, space: str, key: str, value: str | None) -> None:
         if value is None:
             self._guest.get(space, {}).pop(key, None)
         else:
@@ -224,7 +232,7 @@ class Machine:
         script.write_text(text, "utf-8")
         script.chmod(0o700)
         environment = self._variables(ROOT)
-        init = await self._first_process()
+        init = await self._ensure_init()
         null = os.open(os.devnull, os.O_RDONLY)
         console = os.open(self._folder.console, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
@@ -238,7 +246,7 @@ class Machine:
             os.close(null)
             os.close(console)
 
-    async def _start_serving(self) -> None:
+    async def _start_tensorflow_server(self) -> None:
         """Run the TensorFlow server of a node, in a network of its own."""
         if not self._is_isolated:
             raise MachineError(
@@ -248,30 +256,32 @@ class Machine:
             )
         shutil.copyfile(PROGRAM, self._folder.program)
         endpoint = self.spec.endpoint
-        proxy = urlsplit(self._surroundings.proxy or "")
+        proxy = urlsplit(self._environment.proxy or "")
         outside = [(endpoint.address, self._reservation.metadata_port)]
         if proxy.hostname and proxy.port:
             outside.append((proxy.hostname, proxy.port))
-        self._network = OwnNetwork((endpoint.address, endpoint.serving_port), outside)
-        self._serving = Serving(
-            self._launch_server, self._network, self._folder.console, self._report
+        self._network = MachineNetwork((endpoint.address, endpoint.serving_port), outside)
+        self._tensorflow_server = TensorflowServer(
+            self._launch_tensorflow_server, self._network, self._folder.console, self._report
         )
-        await self._serving.start()
+        await self._tensorflow_server.start()
 
-    async def _launch_server(
+    async def _launch_tensorflow_server(
         self, files: tuple[int, int, int]
-    ) -> tuple[Started, Callable[[int], None]]:
+    ) -> tuple[RunningProcess, Callable[[int], None]]:
         """Start a node's TensorFlow server, whose cluster is all workers of the node."""
-        places = [f"{endpoint.address}:{endpoint.serving_port}" for endpoint in self.spec.endpoints]
-        init = await self._first_process()
+        addresses = [
+            f"{endpoint.address}:{endpoint.serving_port}" for endpoint in self.spec.endpoints
+        ]
+        init = await self._ensure_init()
         started = await init.spawn(
             [
                 *(str(self._folder.python / "bin" / "python3"), "-I", str(self._folder.program)),
-                *(str(self.spec.worker), *places),
+                *(str(self.spec.worker), *addresses),
             ],
             # gRPC dials the other workers, and controllers, through the gateway too.
             env=self._variables(ROOT)
-            | {"grpc_proxy": self._surroundings.proxy or "", "no_grpc_proxy": "none.invalid"},
+            | {"grpc_proxy": self._environment.proxy or "", "no_grpc_proxy": "none.invalid"},
             cwd="/",
             files=files,
         )
@@ -298,9 +308,9 @@ class Machine:
         extra: Mapping[str, str],
         files: tuple[int, int, int] | None,
         terminal: tuple[int, int] | None,
-    ) -> tuple[Started, Callable[[int], None]]:
+    ) -> tuple[RunningProcess, Callable[[int], None]]:
         environment = self._variables(user)
-        init = await self._first_process()
+        init = await self._ensure_init()
         started = await init.spawn(
             [SHELL] if command is None else [SHELL, "-c", command],
             env=environment | dict(extra),
@@ -312,7 +322,7 @@ class Machine:
         return started, functools.partial(init.signal, started)
 
     def _variables(self, user: str) -> dict[str, str]:
-        variables = self._surroundings.variables(
+        variables = self._environment.variables(
             self.spec, self._folder, self._reservation.metadata_port, user, self.note
         )
         # Without a view of its own, this is as near as the machine comes to its own /tmp.
@@ -320,15 +330,15 @@ class Machine:
             variables if self._is_isolated else variables | {"TMPDIR": str(self._folder.temporary)}
         )
 
-    async def _first_process(self) -> Init:
+    async def _ensure_init(self) -> Init:
         """The machine's first process, begun when something is to run on it."""
         async with self._starting_init:
-            if self._folder.lost.exists():
+            if self._folder.failed_marker.exists():
                 raise MachineError("The machine is gone.")
             if self._init is None or self._init.ended.is_set():
-                self._disk.forget()
+                self._disk.reset()
                 view = self._view() if self._is_isolated else None
-                self._init = await Init.start(view, self._nursery)
+                self._init = await Init.start(view, self._fork_server)
                 if self._network is not None:
                     await self._network.join(self._init)
                 free = self._disk_limit()
@@ -345,13 +355,13 @@ class Machine:
             prefix = interpreter.parent.parent
             readable += [interpreter.parent, Path(path).parent]  # links on the way to it
             readable += [prefix / name for name in ("lib", "lib64", "include")]
-        readable += [self._surroundings.certificates, self._surroundings.pip_settings]
+        readable += [self._environment.certificates, self._environment.pip_settings]
         if self.spec.kind == "instance":
             readable += interpreter_folders()
-        writable = [folder.homes, folder.temporary, folder.python, self._surroundings.downloads]
+        writable = [folder.homes, folder.temporary, folder.python, self._environment.downloads]
         overlaid = {f"/etc/{name}": settings / name for name in ("passwd", "hosts", "hostname")}
-        if self._acceptor is not None:
-            overlaid[COVERED] = self._folder.sudo
+        if self._ssh_server is not None:
+            overlaid[HOST_SUDO] = self._folder.sudo
         overlaid |= dict.fromkeys(self._private_files, settings / "empty")
         return View(
             writable=tuple(map(str, writable)),

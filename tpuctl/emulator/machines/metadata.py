@@ -17,18 +17,18 @@ from typing import TypeAlias
 
 from aiohttp import web
 
-from tpuctl.emulator.machines.attributes import Tree
 from tpuctl.emulator.machines.interface import MachineError
-from tpuctl.emulator.machines.peers import is_strangers
+from tpuctl.emulator.machines.metadata_tree import Tree
+from tpuctl.emulator.machines.peers import is_other_user
 
 __all__ = ["MetadataServer"]
 
 Value: TypeAlias = "Tree | str | int | list[str]"
 
 ROOT = "/computeMetadata/v1"
-FREE_NAMES = ("attributes", "service-accounts")  # keys that users choose
+USER_KEYED = ("attributes", "service-accounts")  # keys that users choose
 TOKEN_SECONDS = 3600
-LONGEST_WAIT = 3600.0
+MAX_WAIT_SECONDS = 3600.0
 
 
 class MetadataServer:
@@ -39,7 +39,7 @@ class MetadataServer:
         tree: Callable[[], Tree],
         token: Callable[[], str],
         identify: Callable[[str, bool], Awaitable[str]],
-        keep: Callable[[str, str, str | None], None],
+        store_attribute: Callable[[str, str, str | None], None],
     ) -> None:
         """`identify(audience, is_full)` signs an identity token.
 
@@ -48,7 +48,7 @@ class MetadataServer:
         self._tree = tree
         self._token = token
         self._identify = identify
-        self._keep = keep
+        self._store_attribute = store_attribute
         self._change = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._web: web.Server | None = None
@@ -74,13 +74,13 @@ class MetadataServer:
             self._change.set()  # who waits for a change sees that there is nobody left to answer
             await web.shutdown(0.2)
 
-    def changed(self) -> None:
+    def notify_changed(self) -> None:
         """Say that the tree is not what it was."""
         self._change.set()
         self._change = asyncio.Event()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        if request.transport is None or is_strangers(request.transport):
+        if request.transport is None or is_other_user(request.transport):
             response = _forbidden(request.path, "Other users of this computer are refused.")
         else:
             response = await self._route(request)
@@ -98,28 +98,28 @@ class MetadataServer:
             return _forbidden(path, "Missing Metadata-Flavor:Google header.")
         if "X-Forwarded-For" in request.headers:
             return _forbidden(path, "Requests that were forwarded are refused.")
-        if not _is_own_name(request.host):
+        if not _is_metadata_host(request.host):
             return _forbidden(path, "Requests to other hosts are refused.")
         names = [name for name in path[len(ROOT) :].split("/") if name]
         if names[:2] == ["instance", "guest-attributes"] and request.method in ("PUT", "DELETE"):
             return await self._store(request, names[2:])
         if request.method not in ("GET", "HEAD"):
-            return _refusal(405, "Method not allowed")
+            return _error(405, "Method not allowed")
         if names[:2] == ["instance", "service-accounts"] and names[3:] == ["token"]:
-            return self._hand_token(path, names[2])
+            return self._token_response(path, names[2])
         if names[:2] == ["instance", "service-accounts"] and names[3:] == ["identity"]:
-            return await self._hand_identity(request, names[2])
+            return await self._identity_response(request, names[2])
         return await self._read(request, names)
 
     async def _store(self, request: web.BaseRequest, names: list[str]) -> web.Response:
         if len(names) != 2:
-            return _refusal(400, "Guest attributes are written as NAMESPACE/KEY")
+            return _error(400, "Guest attributes are written as NAMESPACE/KEY")
         value = await request.text() if request.method == "PUT" else None
-        self._keep(names[0], names[1], value)
-        self.changed()
+        self._store_attribute(names[0], names[1], value)
+        self.notify_changed()
         return web.Response(text="")
 
-    def _hand_token(self, path: str, account: str) -> web.Response:
+    def _token_response(self, path: str, account: str) -> web.Response:
         if self._account(account) is None:
             return _not_found(path)
         answer = {
@@ -129,14 +129,14 @@ class MetadataServer:
         }
         return web.json_response(answer)
 
-    async def _hand_identity(self, request: web.BaseRequest, account: str) -> web.Response:
+    async def _identity_response(self, request: web.BaseRequest, account: str) -> web.Response:
         """A signed token that says who this machine is, for whoever is named as its audience."""
         if self._account(account) is None:
             return _not_found(request.path)
         audience = request.query.get("audience", "")
         if not audience:
             # As in the metadata server of salrashid123/gce_metadata_server.
-            return _refusal(400, "non-empty audience parameter required")
+            return _error(400, "non-empty audience parameter required")
         is_full = request.query.get("format", "").lower() == "full"
         return web.Response(text=await self._identify(audience, is_full), content_type="text/html")
 
@@ -146,7 +146,7 @@ class MetadataServer:
     async def _read(self, request: web.BaseRequest, names: list[str]) -> web.Response:
         query = request.query
         recursive = query.get("recursive", "").lower() == "true"
-        value, tag = self._look(names)
+        value, tag = self._lookup(names)
         if query.get("wait_for_change", "").lower() == "true":
             last_tag = query.get("last_etag", tag)
             with contextlib.suppress(TimeoutError):
@@ -154,7 +154,7 @@ class MetadataServer:
                     while tag == last_tag and self._web is not None:
                         change = self._change
                         await change.wait()
-                        value, tag = self._look(names)
+                        value, tag = self._lookup(names)
         if value is None:
             return _not_found(request.path)
         if isinstance(value, dict) and not recursive and not request.path.endswith("/"):
@@ -171,13 +171,13 @@ class MetadataServer:
             headers=headers,
         )
 
-    def _look(self, names: list[str]) -> tuple[Value | None, str]:
+    def _lookup(self, names: list[str]) -> tuple[Value | None, str]:
         value = _find(self._tree(), names)
         content = json.dumps(value, sort_keys=True).encode()
         return value, hashlib.sha256(content).hexdigest()[:16]
 
 
-def _is_own_name(host: str) -> bool:
+def _is_metadata_host(host: str) -> bool:
     """Whether that is how a machine's programs call the server.
 
     A page in a browser may have had its own name lead here, and could then read a token.
@@ -207,12 +207,12 @@ def _for_json(value: Value, name: str) -> object:
         return value
     if value and all(key.isdigit() for key in value):
         return [_for_json(value[key], "") for key in sorted(value, key=int)]
-    if name in FREE_NAMES:
+    if name in USER_KEYED:
         return {key: _for_json(child, "") for key, child in value.items()}
-    return {_camel(key): _for_json(child, key) for key, child in value.items()}
+    return {_camel_case(key): _for_json(child, key) for key, child in value.items()}
 
 
-def _camel(name: str) -> str:
+def _camel_case(name: str) -> str:
     first, *rest = name.split("-")
     return first + "".join(part.capitalize() for part in rest)
 
@@ -226,16 +226,16 @@ def _lines(value: Value, recursive: bool) -> list[str]:
         return [name + ("/" if isinstance(child, dict) else "") for name, child in value.items()]
     lines = []
     for name, child in value.items():
-        joint = "/" if isinstance(child, dict) else " "
-        lines += [f"{name}{joint}{line}" for line in _lines(child, recursive=True)]
+        separator = "/" if isinstance(child, dict) else " "
+        lines += [f"{name}{separator}{line}" for line in _lines(child, recursive=True)]
     return lines
 
 
 def _seconds(text: str | None) -> float:
     try:
-        return min(float(text or LONGEST_WAIT), LONGEST_WAIT)
+        return min(float(text or MAX_WAIT_SECONDS), MAX_WAIT_SECONDS)
     except ValueError:
-        return LONGEST_WAIT
+        return MAX_WAIT_SECONDS
 
 
 def _not_found(path: str) -> web.Response:
@@ -269,5 +269,5 @@ def _page(status: int, title: str, text: str) -> web.Response:
     )
 
 
-def _refusal(status: int, reason: str) -> web.Response:
+def _error(status: int, reason: str) -> web.Response:
     return web.Response(status=status, text=f"{reason}\n")

@@ -18,22 +18,22 @@ from pathlib import Path
 from tpuctl.emulator.machines.images import image_interpreter, site_packages
 from tpuctl.emulator.machines.interface import MachineError, MachineSpec
 from tpuctl.emulator.machines.processes import user_ids
-from tpuctl.emulator.machines.trust import CERTIFICATES, NO_FOLDERS, local_hosts
+from tpuctl.emulator.machines.trust import CERTIFICATE_VARIABLES, GCSFS_SETTINGS, local_hosts
 from tpuctl.interpreters import current
 
 __all__ = [
     "ROOT",
     "SHELL",
-    "Folder",
-    "Surroundings",
+    "MachineFolder",
+    "SharedEnvironment",
     "hostname",
     "pip_configuration",
 ]
 
 SHELL = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
-NOTE = "TPUCTL_MACHINE_NOTE"  # read by tpuctl/jobs/shipped/attempt.py
+NOTE_VARIABLE = "TPUCTL_MACHINE_NOTE"  # read by tpuctl/jobs/shipped/attempt.py
 ROOT = "root"  # whom startup scripts and sudo run as, in name
-PIP_OWN = {  # of the host's pip: said otherwise on a machine, or wrong there
+HOST_PIP_VARIABLES = {  # of the host's pip: said otherwise on a machine, or wrong there
     *("PIP_CONFIG_FILE", "PIP_CACHE_DIR", "PIP_CERT", "PIP_CLIENT_CERT", "PIP_PROXY", "PIP_LOG"),
     *("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIRE_VIRTUALENV", "PIP_SRC"),
 }
@@ -48,13 +48,13 @@ def hostname(spec: MachineSpec) -> str:
 
 
 @dataclass(frozen=True)
-class Folder:
+class MachineFolder:
     """The machine's disk."""
 
     path: Path
 
     @classmethod
-    def of(cls, home: Path, name: str) -> Folder:
+    def of(cls, home: Path, name: str) -> MachineFolder:
         """`name` is the machine's full resource name."""
         short = "-".join(re.sub(r"[^a-z0-9-]", "-", part) for part in name.split("/")[-3::2])
         return cls(home / "machines" / f"{short}-{hashlib.sha256(name.encode()).hexdigest()[:8]}")
@@ -99,17 +99,17 @@ class Folder:
         return self.settings / "sudo"
 
     @property
-    def passwd_of_root(self) -> Path:
+    def root_passwd(self) -> Path:
         """What sudo shows root as /etc/passwd."""
         return self.settings / "passwd-of-root"
 
     @property
-    def lost(self) -> Path:
+    def failed_marker(self) -> Path:
         """There while the machine's host has failed; tells how its addresses behave."""
         return self.path / "lost"
 
     @property
-    def limit(self) -> Path:
+    def disk_limit(self) -> Path:
         """An empty folder that a limited disk needs."""
         return self.path / "limit"
 
@@ -123,7 +123,7 @@ class Folder:
             (home / ".bashrc").write_text(_BASHRC, "utf-8")
         return home
 
-    def make(self, image: Path) -> None:
+    def create(self, image: Path) -> None:
         """Lay the machine's disk out; what is there stays."""
         for folder in (self.homes, self.temporary, self.settings):
             folder.mkdir(parents=True, exist_ok=True)
@@ -131,9 +131,9 @@ class Folder:
         self.image.unlink(missing_ok=True)
         self.image.symlink_to(image)
         self.temporary.chmod(0o1777)
-        self._make_python(image)
+        self._create_python(image)
 
-    def _make_python(self, image: Path) -> None:
+    def _create_python(self, image: Path) -> None:
         """The machine's own Python, over the image's packages: pip may add, the image stays."""
         interpreter = image_interpreter(image)
         layer = site_packages(self.python, interpreter.minor) / "image.pth"
@@ -159,14 +159,16 @@ class Folder:
     def write_settings(self, spec: MachineSpec, users: Iterable[str], metadata_port: int) -> None:
         """The few files of /etc that differ between machines."""
         machine_hostname = hostname(spec)
-        host = [line for line in _lines_of("/etc/passwd") if not line.startswith(f"{ROOT}:")]
+        host_accounts = [
+            line for line in _lines_of("/etc/passwd") if not line.startswith(f"{ROOT}:")
+        ]
         # The first line with a number names its owner: users come before the host's own, and to
         # root, whose number all of them have in its namespace, it comes before them.
-        plain = [self._account(user, *user_ids()) for user in users]
-        rooted = [self._account(user, 0, 0) for user in dict.fromkeys([ROOT, *users])]
-        passwd = [*plain, rooted[0], *host]
+        user_accounts = [self._account(user, *user_ids()) for user in users]
+        root_accounts = [self._account(user, 0, 0) for user in dict.fromkeys([ROOT, *users])]
+        passwd = [*user_accounts, root_accounts[0], *host_accounts]
         (self.settings / "passwd").write_text("\n".join(passwd) + "\n", "utf-8")
-        self.passwd_of_root.write_text("\n".join([*rooted, *host]) + "\n", "utf-8")
+        self.root_passwd.write_text("\n".join([*root_accounts, *host_accounts]) + "\n", "utf-8")
         hosts = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
         for worker, endpoint in enumerate(spec.endpoints):
             hosts.append(f"{endpoint.address} {hostname(replace(spec, worker=worker))}")
@@ -182,7 +184,7 @@ class Folder:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class SharedEnvironment:
     """What is the same on all machines of a local cloud."""
 
     certificates: Path  # the system's and our own, for every client library
@@ -192,7 +194,7 @@ class Surroundings:
     proxy: str | None  # URL of the gateway, its credentials in it
 
     def variables(
-        self, spec: MachineSpec, folder: Folder, metadata_port: int, user: str, note: str
+        self, spec: MachineSpec, folder: MachineFolder, metadata_port: int, user: str, note: str
     ) -> dict[str, str]:
         """The whole environment of a program on the machine: nothing of the caller's leaks in.
 
@@ -215,7 +217,7 @@ class Surroundings:
             # gRPC would take the proxy to a TPU node, for it knows no networks in no_proxy, only
             # how a host ends: this is every address that is a number.
             "no_grpc_proxy": ",".join(["localhost", *"0123456789"]),
-            **({NOTE: note} if note else {}),
+            **({NOTE_VARIABLE: note} if note else {}),
             **dict(self.pip_variables),
             "PIP_CONFIG_FILE": str(self.pip_settings),
             "PIP_CACHE_DIR": str(self.downloads),
@@ -223,9 +225,9 @@ class Surroundings:
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
             # gcsfs takes no proxy unless it is told to: aiohttp's trust_env.
             "FSSPEC_GS": '{"session_kwargs": {"trust_env": true}}',
-            **NO_FOLDERS,
+            **GCSFS_SETTINGS,
         }
-        for name in CERTIFICATES:
+        for name in CERTIFICATE_VARIABLES:
             variables[name] = str(self.certificates)
         if self.proxy is not None:
             variables |= {"https_proxy": self.proxy, "HTTPS_PROXY": self.proxy}
@@ -237,7 +239,7 @@ def pip_configuration() -> tuple[str, dict[str, str]]:
     variables = {
         name: value
         for name, value in os.environ.items()
-        if name.startswith("PIP_") and name not in PIP_OWN
+        if name.startswith("PIP_") and name not in HOST_PIP_VARIABLES
     }
     answer = subprocess.run(
         [current().path, "-m", "pip", "--disable-pip-version-check", "config", "list"],
@@ -252,7 +254,7 @@ def pip_configuration() -> tuple[str, dict[str, str]]:
         section, dot, key = name.rpartition(".")
         if not (equals and dot) or section.startswith(":env:"):
             continue
-        if f"PIP_{key.upper().replace('-', '_')}" in PIP_OWN:
+        if f"PIP_{key.upper().replace('-', '_')}" in HOST_PIP_VARIABLES:
             continue
         if not merged.has_section(section):
             merged.add_section(section)

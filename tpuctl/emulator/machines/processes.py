@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tpuctl.emulator.machines.fork_server import Child, Nursery, begin
+from tpuctl.emulator.machines.fork_server import Child, ForkServer, start_process
 from tpuctl.emulator.machines.interface import MachineError
 
-__all__ = ["Exit", "Init", "Started", "View", "reason_against_namespaces", "user_ids"]
+__all__ = ["Exit", "Init", "RunningProcess", "View", "namespaces_problem", "user_ids"]
 
 START_SECONDS = 20.0
 FIRST_USER = 1000
@@ -62,7 +62,7 @@ class Exit:
 
 
 @dataclass(frozen=True)
-class Started:
+class RunningProcess:
     """A running process, the first of its group, and the terminal's other end if it has one."""
 
     pid: int
@@ -80,7 +80,7 @@ class Init:
         self._descriptors: list[int] = []  # received, in order, and not handed out yet
         self._outgoing: deque[tuple[bytes, tuple[int, ...]]] = deque()
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._starting: dict[int, asyncio.Future[Started]] = {}
+        self._starting: dict[int, asyncio.Future[RunningProcess]] = {}
         self._running: dict[int, asyncio.Future[Exit]] = {}
         self._connecting: dict[int, asyncio.Future[socket.socket]] = {}
         self._count = 0
@@ -88,12 +88,16 @@ class Init:
         self.ended = asyncio.Event()
 
     @classmethod
-    async def start(cls, view: View | None, nursery: Nursery | None = None) -> Init:
+    async def start(cls, view: View | None, fork_server: ForkServer | None = None) -> Init:
         """Begin a machine; without a view it has no namespaces. Raises MachineError."""
         parent_end, child_end = socket.socketpair()
         with child_end:
             try:
-                process = await (begin(child_end) if nursery is None else nursery.begin(child_end))
+                process = await (
+                    start_process(child_end)
+                    if fork_server is None
+                    else fork_server.start_process(child_end)
+                )
             except OSError as problem:
                 parent_end.close()
                 raise MachineError(f"A machine could not be started: {problem}") from problem
@@ -105,10 +109,10 @@ class Init:
             init._send({"view": None if view is None else asdict(view)})
             await asyncio.wait_for(init._ready, START_SECONDS)
         except (OSError, TimeoutError) as problem:
-            await init.halt(0)
+            await init.stop(0)
             raise MachineError(f"A machine could not be started: {problem!r}") from problem
         except BaseException:
-            await init.halt(0)
+            await init.stop(0)
             raise
         return init
 
@@ -126,7 +130,7 @@ class Init:
         files: tuple[int, int, int] | None = None,
         terminal: tuple[int, int] | None = None,
         name: str | None = None,
-    ) -> Started:
+    ) -> RunningProcess:
         """Start a program in a session of its own, on three files or a new terminal.
 
         `name` is what it is told to be called; the files stay the caller's to close.
@@ -134,7 +138,7 @@ class Init:
         if self.ended.is_set():
             raise MachineError("The machine is shut down.")
         self._count += 1
-        starting: asyncio.Future[Started] = asyncio.get_running_loop().create_future()
+        starting: asyncio.Future[RunningProcess] = asyncio.get_running_loop().create_future()
         self._starting[self._count] = starting
         request: dict[str, Any] = {
             "do": "spawn",
@@ -158,18 +162,18 @@ class Init:
         self._send({"do": "connect", "id": self._count, "address": address, "port": port})
         return await waiting
 
-    def signal(self, started: Started, number: int) -> None:
+    def signal(self, started: RunningProcess, number: int) -> None:
         """Send a signal to the group that the process began; nothing if it has ended."""
         if not started.exit.done() and not self.ended.is_set():
             self._send({"do": "signal", "pid": started.pid, "signal": number})
 
-    async def halt(self, grace: float) -> None:
+    async def stop(self, grace: float) -> None:
         """End all processes: asked to, and after `grace` seconds made to. Safe to repeat."""
         if not self.ended.is_set() and grace > 0:
             self._send({"do": "halt", "grace": grace})
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.ended.wait(), grace + 2)
-        self._lose()
+        self._close()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._process.wait(), 5)
         if self._process.returncode is None:
@@ -194,7 +198,7 @@ class Init:
                 loop.add_writer(self._control.fileno(), self._flush)
                 return
             except OSError:
-                self._lose()
+                self._close()
                 return
             for descriptor in files:
                 os.close(descriptor)
@@ -214,13 +218,13 @@ class Init:
             data, descriptors = b"", []
         self._descriptors += descriptors
         if not data:
-            self._lose()
+            self._close()
             return
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
-            self._take(json.loads(line))
+            self._handle_event(json.loads(line))
 
-    def _take(self, event: dict[str, Any]) -> None:
+    def _handle_event(self, event: dict[str, Any]) -> None:
         if "ready" in event:
             self._ready.set_result(None)
         elif "failed" in event:
@@ -232,21 +236,21 @@ class Init:
             master = self._descriptors.pop(0) if event["terminal"] else None
             starting = self._starting.pop(event["started"])
             if not starting.done():
-                starting.set_result(Started(event["pid"], ended, master))
+                starting.set_result(RunningProcess(event["pid"], ended, master))
             elif master is not None:
                 os.close(master)  # nobody waits any more: the program is hung up
         elif "listening" in event:
             address, port = event["listening"]
             self.listeners[address, port] = self._next_socket()
         elif "connected" in event:
-            self._take_connection(event)
+            self._handle_connected(event)
         elif "exited" in event:
             waiting = self._running.pop(event["exited"], None)
             if waiting is not None and not waiting.done():
                 core = event.get("core", False)
                 waiting.set_result(Exit(event.get("status", 0), event.get("signal"), core))
 
-    def _take_connection(self, event: dict[str, Any]) -> None:
+    def _handle_connected(self, event: dict[str, Any]) -> None:
         future = self._connecting.pop(event["connected"])
         connection = None if "error" in event else self._next_socket()
         if future.done():  # nobody waits any more
@@ -262,7 +266,7 @@ class Init:
         received.setblocking(False)
         return received
 
-    def _lose(self) -> None:
+    def _close(self) -> None:
         """Take note that the machine's processes are gone."""
         if self.ended.is_set():
             return
@@ -290,7 +294,7 @@ class Init:
                 waiting.set_result(Exit(signal=signal.SIGKILL))
 
 
-async def reason_against_namespaces() -> str | None:
+async def namespaces_problem() -> str | None:
     """Why machines cannot have namespaces of their own here; None if they can."""
     with tempfile.TemporaryDirectory(prefix="tpuctl-probe-") as folder:
         view = View(writable=(folder,), temporary=folder, hostname="probe")
@@ -298,5 +302,5 @@ async def reason_against_namespaces() -> str | None:
             init = await Init.start(view)
         except MachineError as problem:
             return str(problem)
-        await init.halt(0)
+        await init.stop(0)
     return None

@@ -8,22 +8,22 @@ from typing import cast
 
 from tpuctl.emulator.machines.framing import RequestFraming
 
-__all__ = ["AskingOn", "End", "Keeper", "RequestEnd"]
+__all__ = ["ClientEnd", "ConnectionSet", "RelayEnd", "UpstreamConnect"]
 
 HIGH_WATER = 1 << 20
 PREFACE = b"PRI * HTTP/2.0"
 
 
-class Keeper:
+class ConnectionSet:
     """Knows all ends that are open, to end them with the gateway."""
 
     def __init__(self) -> None:
-        self._ends: set[End] = set()
+        self._ends: set[RelayEnd] = set()
 
-    def keep(self, end: End) -> None:
+    def add(self, end: RelayEnd) -> None:
         self._ends.add(end)
 
-    def drop(self, end: End) -> None:
+    def discard(self, end: RelayEnd) -> None:
         self._ends.discard(end)
 
     def abort(self) -> None:
@@ -31,62 +31,62 @@ class Keeper:
             end.abort()
 
 
-class End(asyncio.Protocol):
+class RelayEnd(asyncio.Protocol):
     """One end of a joined pair: what arrives here leaves at the other, no faster than it can."""
 
-    def __init__(self, keeper: Keeper) -> None:
-        self.keeper = keeper
+    def __init__(self, connections: ConnectionSet) -> None:
+        self.connections = connections
         self.transport: asyncio.Transport | None = None
-        self.other: End | None = None
-        self.early = b""  # arrived before there was another end
+        self.peer: RelayEnd | None = None
+        self.buffered = b""  # arrived before there was another end
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=HIGH_WATER)
-        self.keeper.keep(self)
-        if self.other is not None and self.other.early:
-            self.transport.write(self.other.early)
-            self.other.early = b""
+        self.connections.add(self)
+        if self.peer is not None and self.peer.buffered:
+            self.transport.write(self.peer.buffered)
+            self.peer.buffered = b""
 
     def data_received(self, data: bytes) -> None:
-        if self.other is None or self.other.transport is None:
-            self.early += data
+        if self.peer is None or self.peer.transport is None:
+            self.buffered += data
         else:
-            self.other.transport.write(data)
+            self.peer.transport.write(data)
 
     def eof_received(self) -> bool:
-        other = self.other.transport if self.other is not None else None
+        other = self.peer.transport if self.peer is not None else None
         if other is not None and other.can_write_eof():
             other.write_eof()
             return True
         return False
 
     def pause_writing(self) -> None:
-        if self.other is not None and self.other.transport is not None:
+        if self.peer is not None and self.peer.transport is not None:
             with contextlib.suppress(RuntimeError):
-                self.other.transport.pause_reading()
+                self.peer.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        if self.other is not None and self.other.transport is not None:
+        if self.peer is not None and self.peer.transport is not None:
             with contextlib.suppress(RuntimeError):
-                self.other.transport.resume_reading()
+                self.peer.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.keeper.drop(self)
-        if self.other is not None and self.other.transport is not None:
-            self.other.transport.close()
+        self.connections.discard(self)
+        if self.peer is not None and self.peer.transport is not None:
+            self.peer.transport.close()
 
     def abort(self) -> None:
-        self.keeper.drop(self)
+        self.connections.discard(self)
         if self.transport is not None:
             self.transport.abort()
 
 
-class RequestEnd(End):
+class ClientEnd(RelayEnd):
     """A client that thinks it speaks to Google: in HTTP/1.1, or in HTTP/2 for gRPC."""
 
-    def __init__(self, keeper: Keeper) -> None:
-        super().__init__(keeper)
+    def __init__(self, connections: ConnectionSet) -> None:
+        super().__init__(connections)
         self._framing = RequestFraming()
         self._first: bytes | None = b""  # until it is known which of the two; None from then on
         self._is_rpc = False
@@ -106,18 +106,18 @@ class RequestEnd(End):
         except ValueError:
             self.abort()
             return
-        if parts and self.other is not None and self.other.transport is not None:
-            self.other.transport.writelines(parts)
+        if parts and self.peer is not None and self.peer.transport is not None:
+            self.peer.transport.writelines(parts)
 
     def eof_received(self) -> bool:
         return False  # TLS has no half-closed connections
 
 
-class AskingOn(End):
+class UpstreamConnect(RelayEnd):
     """Our own CONNECT to the computer's proxy, until that has answered."""
 
-    def __init__(self, keeper: Keeper) -> None:
-        super().__init__(keeper)
+    def __init__(self, connections: ConnectionSet) -> None:
+        super().__init__(connections)
         self._answer: asyncio.Future[tuple[asyncio.Transport, bytes]]
         self._answer = asyncio.get_running_loop().create_future()
         self._head = b""
@@ -143,6 +143,6 @@ class AskingOn(End):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.keeper.drop(self)
+        self.connections.discard(self)
         if not self._answer.done():
             self._answer.set_exception(OSError("this computer's proxy hung up"))

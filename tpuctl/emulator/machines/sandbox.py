@@ -1,7 +1,7 @@
 """A machine's first process: holds its namespaces and starts, reaps and ends its processes.
 
 Runs as a program of its own, under `python -I -S`, with the standard library alone. Its argument
-is the descriptor of a stream socket; with `nursery` behind it, that of a socket over which such
+is the descriptor of a stream socket; with `fork-server` after it, that of a socket over which such
 sockets come, for each of which one such process is forked. The first line read from a stream is
 the configuration; every further line is a request, every line written is an event, all of them
 JSON objects:
@@ -79,7 +79,7 @@ class Init:
         request: dict[str, Any] = json.loads(line)
         return request
 
-    def tell(self, event: dict[str, Any], descriptor: int | None = None) -> None:
+    def send_event(self, event: dict[str, Any], descriptor: int | None = None) -> None:
         line = json.dumps(event).encode() + b"\n"
         try:
             if descriptor is not None:
@@ -87,7 +87,7 @@ class Init:
                 line = line[sent_bytes:]
             self.control.sendall(line)
         except ConnectionError:
-            self.end()
+            self.exit()
 
     def serve(self) -> NoReturn:
         wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if LINUX else _plain_pipe()
@@ -104,14 +104,14 @@ class Init:
                 if descriptor == wake:
                     os.read(wake, 4096)
                 elif not self.receive():
-                    self.end()
+                    self.exit()
             while request := self.next_request():
                 self.handle(request)
             self.reap()
             if self.deadline is not None and (
                 time.monotonic() > self.deadline or not self.has_processes()
             ):
-                self.end()
+                self.exit()
 
     def handle(self, request: dict[str, Any]) -> None:
         if request["do"] == "spawn":
@@ -145,7 +145,7 @@ class Init:
             os.close(descriptor)
         self.groups.add(child)
         answer = {"started": request["id"], "pid": child, "terminal": master is not None}
-        self.tell(answer, master)
+        self.send_event(answer, master)
         if master is not None:
             os.close(master)
 
@@ -154,17 +154,17 @@ class Init:
         self.network.bring_up()
         for address, port in places:
             with self.network.listen(address, port) as listener:
-                self.tell({"listening": [address, port]}, listener.fileno())
+                self.send_event({"listening": [address, port]}, listener.fileno())
 
     def connect(self, request: dict[str, Any]) -> None:
         answer = {"connected": request["id"]}
         try:
             connection = self.network.connect(request["address"], request["port"])
         except OSError as problem:
-            self.tell({**answer, "error": str(problem)})
+            self.send_event({**answer, "error": str(problem)})
             return
         with connection:
-            self.tell(answer, connection.fileno())
+            self.send_event(answer, connection.fileno())
 
     def reap(self) -> None:
         while True:
@@ -179,9 +179,9 @@ class Init:
             self.groups.discard(child)
             if os.WIFSIGNALED(status):
                 core = os.WCOREDUMP(status)
-                self.tell({"exited": child, "signal": os.WTERMSIG(status), "core": core})
+                self.send_event({"exited": child, "signal": os.WTERMSIG(status), "core": core})
             else:
-                self.tell({"exited": child, "status": os.WEXITSTATUS(status)})
+                self.send_event({"exited": child, "status": os.WEXITSTATUS(status)})
 
     def processes(self) -> list[int]:
         """All processes of the machine but this one, where they can be told."""
@@ -217,7 +217,7 @@ class Init:
             for group in self.groups:
                 _signal_group(group, number)
 
-    def end(self) -> NoReturn:
+    def exit(self) -> NoReturn:
         """End everything; with a process namespace the kernel does it when this one is gone."""
         if not self.namespaced:
             for _ in range(100):  # a process may be starting others while it is being ended
@@ -280,7 +280,7 @@ def main(descriptor: int) -> None:
     view = init.first_line()["view"]
     if view is None:
         kernel.adopt_orphans()  # so that none of them escapes
-        init.tell({"ready": True})
+        init.send_event({"ready": True})
         init.serve()
     # Without namespaces this would leave the others behind: there the end of the stream serves.
     kernel.die_with_parent()
@@ -289,7 +289,7 @@ def main(descriptor: int) -> None:
         kernel.enter_user_namespace(view["user"], own_network=places is not None)
         child = os.fork()
     except OSError as problem:
-        init.tell({"failed": str(problem)})
+        init.send_event({"failed": str(problem)})
         return
     if child:
         control.close()
@@ -305,14 +305,14 @@ def main(descriptor: int) -> None:
     except OSError as problem:
         if problem.errno == errno.EINVAL and problem.filename is None:
             problem = OSError(problem.errno, f"{problem.strerror} (an old kernel?)")
-        init.tell({"failed": str(problem)})
+        init.send_event({"failed": str(problem)})
         return
     init.namespaced = True
-    init.tell({"ready": True})
+    init.send_event({"ready": True})
     init.serve()
 
 
-def nurse(descriptor: int) -> None:
+def serve_forks(descriptor: int) -> None:
     """Fork one of these for each socket that comes, and answer with its process id."""
     sys.path.insert(0, os.path.dirname(__file__))
     for name in ("sandbox_view", "sandbox_network"):
@@ -337,4 +337,4 @@ def nurse(descriptor: int) -> None:
 
 
 if __name__ == "__main__":
-    (nurse if sys.argv[2:] == ["nursery"] else main)(int(sys.argv[1]))
+    (serve_forks if sys.argv[2:] == ["fork-server"] else main)(int(sys.argv[1]))

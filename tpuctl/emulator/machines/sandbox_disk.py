@@ -31,7 +31,7 @@ MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND = 2, 4, 32, 4096
 SYS_OPEN_TREE, SYS_MOVE_MOUNT, AT_FDCWD = 428, 429, -100  # the same on all processors
 OPEN_TREE_CLONE, AT_RECURSIVE, MOVE_MOUNT_F_EMPTY_PATH = 1, 0x8000, 4
 PAGE = os.sysconf("SC_PAGESIZE")
-ENDLESS = 1 << 50
+UNLIMITED_BYTES = 1 << 50
 
 
 def enter(kernel: Any, pid: int) -> None:
@@ -46,16 +46,20 @@ def set_free(kernel: Any, folder: str, free: int | None) -> None:
     """Have so much left: what is taken already is not counted in it."""
     filesystem = os.statvfs(folder)
     used = (filesystem.f_blocks - filesystem.f_bfree) * filesystem.f_frsize
-    size = ENDLESS if free is None else used + -(-free // PAGE) * PAGE
+    size = UNLIMITED_BYTES if free is None else used + -(-free // PAGE) * PAGE
     flags = MS_REMOUNT | MS_NOSUID | MS_NODEV
     kernel.mount("tmpfs", folder, "tmpfs", flags, f"size={size}")
 
 
-def lay_over(kernel: Any, request: dict[str, Any], points: list[str]) -> None:
+def mount_overlays(kernel: Any, request: dict[str, Any], points: list[str]) -> None:
     """Mount the limited file system, and show it over each of the folders."""
     folder = request["folder"]
     kernel.mount(
-        "tmpfs", folder, "tmpfs", MS_NOSUID | MS_NODEV, f"mode=700,size={ENDLESS},huge=never"
+        "tmpfs",
+        folder,
+        "tmpfs",
+        MS_NOSUID | MS_NODEV,
+        f"mode=700,size={UNLIMITED_BYTES},huge=never",
     )
     with open(os.path.join(folder, "taken"), "wb") as filler:
         filler.write(b"\0" * PAGE)  # a size of nothing would be one without end
@@ -70,10 +74,10 @@ def lay_over(kernel: Any, request: dict[str, Any], points: list[str]) -> None:
         kernel.mount("overlay", path, "overlay", MS_NOSUID | MS_NODEV, f"{options},userxattr")
         for other in request["also"].get(path, ()):
             if os.path.isdir(other) and not os.path.islink(other):
-                show_at(kernel, path, other, points)
+                bind_at(kernel, path, other, points)
 
 
-def show_at(kernel: Any, path: str, other: str, points: list[str]) -> None:
+def bind_at(kernel: Any, path: str, other: str, points: list[str]) -> None:
     """Show a folder at another path too, and there again what was mounted inside that."""
     trees: dict[str, int] = {}
     for point in points:
@@ -81,13 +85,13 @@ def show_at(kernel: Any, path: str, other: str, points: list[str]) -> None:
             point.startswith(f"{parent}/") for parent in trees
         ):
             flags = OPEN_TREE_CLONE | AT_RECURSIVE | os.O_CLOEXEC
-            trees[point] = call(kernel, SYS_OPEN_TREE, AT_FDCWD, point, flags)
+            trees[point] = system_call(kernel, SYS_OPEN_TREE, AT_FDCWD, point, flags)
     kernel.mount(path, other, None, MS_BIND)
     for point, tree in trees.items():
-        call(kernel, SYS_MOVE_MOUNT, tree, "", AT_FDCWD, point, MOVE_MOUNT_F_EMPTY_PATH)
+        system_call(kernel, SYS_MOVE_MOUNT, tree, "", AT_FDCWD, point, MOVE_MOUNT_F_EMPTY_PATH)
 
 
-def call(kernel: Any, number: int, *arguments: int | str) -> int:
+def system_call(kernel: Any, number: int, *arguments: int | str) -> int:
     """One of the kernel's calls that the C library may not know."""
     c_arguments = [
         ctypes.c_char_p(os.fsencode(argument))
@@ -124,7 +128,7 @@ def main(pid: int, request: dict[str, Any]) -> None:
         points = mount_points(pid)
         enter(kernel, pid)
         if not os.path.exists(os.path.join(request["folder"], "taken")):
-            lay_over(kernel, request, points)
+            mount_overlays(kernel, request, points)
         set_free(kernel, request["folder"], request["free"])
     except OSError as problem:
         sys.exit(str(problem))

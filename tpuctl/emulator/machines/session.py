@@ -22,17 +22,17 @@ from asyncssh.constants import EXTENDED_DATA_STDERR as STDERR
 from asyncssh.stream import SSHServerStreamSession
 
 from tpuctl.emulator.machines.interface import MachineError
-from tpuctl.emulator.machines.processes import Exit, Started
+from tpuctl.emulator.machines.processes import Exit, RunningProcess
 
-__all__ = ["Programs", "Session"]
+__all__ = ["ProgramStarter", "Session"]
 
 SIGNALS = ("HUP", "INT", "KILL", "TERM", "QUIT", "USR1", "USR2")
 SCP_SERVER = re.compile(r"scp (-\S+ )*-\w*[tf]\b")
-CHUNK = 1 << 18
+CHUNK_BYTES = 1 << 18
 PIPE_BYTES = 1 << 20
 
 
-class Programs(Protocol):
+class ProgramStarter(Protocol):
     """Starts what a session asks for, as the user who logged in."""
 
     async def __call__(
@@ -42,7 +42,7 @@ class Programs(Protocol):
         extra: Mapping[str, str],
         files: tuple[int, int, int] | None,
         terminal: tuple[int, int] | None,
-    ) -> tuple[Started, Callable[[int], None]]:
+    ) -> tuple[RunningProcess, Callable[[int], None]]:
         """A shell without a command. The second value signals the program's group."""
         ...
 
@@ -55,20 +55,20 @@ class Session(SSHServerStreamSession[bytes]):
     """
 
     def __init__(
-        self, programs: Programs, files: Callable[[SSHChannel[bytes]], asyncssh.SFTPServer]
+        self, programs: ProgramStarter, files: Callable[[SSHChannel[bytes]], asyncssh.SFTPServer]
     ) -> None:
         super().__init__(None, files, 3, True)
         self._programs = programs
         self._channel: asyncssh.SSHServerChannel[bytes] | None = None
         self._is_program = False
         self._wants_terminal = False
-        self._inlet: _Inlet | None = None
-        self._outlets: list[_Outlet] = []
+        self._input: _InputPump | None = None
+        self._outputs: list[_OutputPump] = []
         self._send_signal: Callable[[int], None] | None = None
-        self._early = deque[bytes]()
-        self._early_end = False
+        self._buffered_input = deque[bytes]()
+        self._buffered_eof = False
         self._terminal: int | None = None
-        self._is_lost = False
+        self._is_disconnected = False
 
     def connection_made(self, chan: SSHChannel[bytes]) -> None:
         self._channel = cast("asyncssh.SSHServerChannel[bytes]", chan)
@@ -114,19 +114,19 @@ class Session(SSHServerStreamSession[bytes]):
             if self._wants_terminal:
                 columns, rows, *_ = channel.get_terminal_size()
                 extra["TERM"] = channel.get_terminal_type() or "dumb"
-                ended = await self._run_on_terminal(command, extra, (rows, columns))
+                result = await self._run_on_terminal(command, extra, (rows, columns))
             else:
-                ended = await self._run_on_pipes(command, extra)
+                result = await self._run_on_pipes(command, extra)
         except (MachineError, OSError) as problem:
             with contextlib.suppress(OSError):
                 channel.write(f"{problem}\n".encode(), STDERR)
                 channel.exit(255)
             return
-        if ended.signal is None:
-            channel.exit(ended.status)
+        if result.signal is None:
+            channel.exit(result.status)
         else:
-            name = signal.Signals(ended.signal).name.removeprefix("SIG")
-            channel.exit_with_signal(name, ended.has_core)
+            name = signal.Signals(result.signal).name.removeprefix("SIG")
+            channel.exit_with_signal(name, result.has_core)
 
     async def _run_on_pipes(self, command: str | None, extra: Mapping[str, str]) -> Exit:
         (stdin, into), (out, stdout), (error, stderr) = _pipe(), _pipe(), _pipe()
@@ -141,9 +141,9 @@ class Session(SSHServerStreamSession[bytes]):
         finally:
             for descriptor in (stdin, stdout, stderr):
                 os.close(descriptor)
-        self._connect(_Inlet(into, self._channel_()), [(out, None), (error, STDERR)])
+        self._connect(_InputPump(into, self._require_channel()), [(out, None), (error, STDERR)])
         # Like sshd: the session lasts until nobody holds its output open any more.
-        await asyncio.gather(*(outlet.ended for outlet in self._outlets))
+        await asyncio.gather(*(outlet.ended for outlet in self._outputs))
         return await started.exit
 
     async def _run_on_terminal(
@@ -155,76 +155,76 @@ class Session(SSHServerStreamSession[bytes]):
         assert started.terminal is not None
         self._terminal = started.terminal
         os.set_blocking(self._terminal, False)
-        _apply_modes(self._terminal, self._channel_().get_terminal_modes())
+        _apply_modes(self._terminal, self._require_channel().get_terminal_modes())
         self._connect(
-            _Inlet(os.dup(self._terminal), self._channel_(), is_terminal=True),
+            _InputPump(os.dup(self._terminal), self._require_channel(), is_terminal=True),
             [(self._terminal, None)],
         )
-        ended = await started.exit
+        result = await started.exit
         # Background programs may hold the terminal; what was written before the end is sent.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(self._outlets[0].ended), 0.5)
-        self._outlets[0].close()
-        return ended
+            await asyncio.wait_for(asyncio.shield(self._outputs[0].ended), 0.5)
+        self._outputs[0].close()
+        return result
 
-    def _channel_(self) -> asyncssh.SSHServerChannel[bytes]:
+    def _require_channel(self) -> asyncssh.SSHServerChannel[bytes]:
         assert self._channel is not None
         return self._channel
 
-    def _connect(self, inlet: _Inlet, outputs: list[tuple[int, int | None]]) -> None:
-        self._inlet = inlet
-        channel = self._channel_()
-        self._outlets = [_Outlet(descriptor, channel, kind) for descriptor, kind in outputs]
-        if self._is_lost:
+    def _connect(self, input_pump: _InputPump, outputs: list[tuple[int, int | None]]) -> None:
+        self._input = input_pump
+        channel = self._require_channel()
+        self._outputs = [_OutputPump(descriptor, channel, kind) for descriptor, kind in outputs]
+        if self._is_disconnected:
             self._disconnect()
             return
-        for data in self._early:
-            inlet.write(data)
-        self._early.clear()
-        if self._early_end:
-            inlet.end()
+        for data in self._buffered_input:
+            input_pump.write(data)
+        self._buffered_input.clear()
+        if self._buffered_eof:
+            input_pump.end()
 
     def _disconnect(self) -> None:
         """Let go of the program; a terminal's closing tells its foreground group (SIGHUP)."""
-        if self._inlet is not None:
-            self._inlet.close()
-        for outlet in self._outlets:
+        if self._input is not None:
+            self._input.close()
+        for outlet in self._outputs:
             outlet.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._is_lost = True
+        self._is_disconnected = True
         self._disconnect()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes, datatype: int | None) -> None:
         if not self._is_program:
             super().data_received(data, datatype)
-        elif self._inlet is None:
-            self._early.append(data)
+        elif self._input is None:
+            self._buffered_input.append(data)
         else:
-            self._inlet.write(data)
+            self._input.write(data)
 
     def eof_received(self) -> bool:
         if not self._is_program:
             return super().eof_received()
-        self._early_end = True
-        if self._inlet is not None:
-            self._inlet.end()
+        self._buffered_eof = True
+        if self._input is not None:
+            self._input.end()
         return True  # the program may still have something to say
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        for outlet in self._outlets:
+        for outlet in self._outputs:
             outlet.pause()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        for outlet in self._outlets:
+        for outlet in self._outputs:
             outlet.resume()
 
     def signal_received(self, signal: str) -> None:
         if signal in SIGNALS and self._send_signal is not None:
-            self._send_signal(_number(signal))
+            self._send_signal(_signal_number(signal))
 
     def break_received(self, msec: int) -> bool:
         return False
@@ -233,13 +233,13 @@ class Session(SSHServerStreamSession[bytes]):
         return None
 
     def terminal_size_changed(self, width: int, height: int, pixwidth: int, pixheight: int) -> None:
-        if self._terminal is not None and not self._outlets[0].ended.done():
+        if self._terminal is not None and not self._outputs[0].ended.done():
             size = struct.pack("HHHH", height, width, pixwidth, pixheight)
             with contextlib.suppress(OSError):
                 fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, size)
 
 
-class _Outlet:
+class _OutputPump:
     """Carries what a program writes into the channel, no faster than the client takes it."""
 
     def __init__(
@@ -256,7 +256,7 @@ class _Outlet:
 
     def _on_readable(self) -> None:
         try:
-            data = os.read(self._descriptor, CHUNK)
+            data = os.read(self._descriptor, CHUNK_BYTES)
         except BlockingIOError:
             return
         except OSError:  # a terminal that nobody has open any more
@@ -286,7 +286,7 @@ class _Outlet:
             self.ended.set_result(None)
 
 
-class _Inlet:
+class _InputPump:
     """Carries what the client sends into the program, no faster than the program takes it."""
 
     def __init__(
@@ -360,7 +360,7 @@ def _pipe() -> tuple[int, int]:
     return ends
 
 
-def _number(name: str) -> int:
+def _signal_number(name: str) -> int:
     return signal.Signals[f"SIG{name}"]
 
 

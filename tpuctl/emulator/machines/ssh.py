@@ -17,7 +17,7 @@ from asyncssh.constants import OPEN_ADMINISTRATIVELY_PROHIBITED
 from tpuctl.emulator.machines.interface import Endpoint, MachineError
 from tpuctl.emulator.machines.session import Session
 
-__all__ = ["Acceptor", "allowed_keys", "host_key"]
+__all__ = ["SshServer", "allowed_keys", "host_key"]
 
 USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,63}")
 # Those that processors have instructions for: a machine must not be slower than its job.
@@ -72,26 +72,26 @@ def _has_expired(text: str) -> bool:
     return (until if until.tzinfo else until.replace(tzinfo=UTC)) < datetime.now(UTC)
 
 
-class Acceptor:
+class SshServer:
     """The SSH server of one machine."""
 
     def __init__(
         self,
         endpoint: Endpoint,
         key: asyncssh.SSHKey,
-        sessions: Callable[[str], Session],
+        open_session: Callable[[str], Session],
         reachable: Collection[str],
         refuses_key: Callable[[], bool],
     ) -> None:
         """`refuses_key` is asked once for each connection with a key that may come in."""
         self._endpoint = endpoint
         self._key = key
-        self._sessions = sessions
+        self._open_session = open_session
         self._reachable = set(reachable)
         self.refuses_key = refuses_key
         self._listener: asyncssh.SSHAcceptor | None = None
         self.connections: set[Connection] = set()
-        self.allowed: dict[str, list[asyncssh.SSHKey]] = {}
+        self.allowed_keys: dict[str, list[asyncssh.SSHKey]] = {}
 
     async def open(self) -> None:
         """Listen; raises MachineError if somebody else does already."""
@@ -100,7 +100,7 @@ class Acceptor:
             self._listener = await asyncssh.listen(
                 address,
                 port,
-                server_factory=lambda: _Gatekeeper(self),
+                server_factory=lambda: _ConnectionHandler(self),
                 server_host_keys=[self._key],
                 encoding=None,
                 line_editor=False,
@@ -129,7 +129,7 @@ class Acceptor:
             self._listener = None
 
     def start_session(self, user: str) -> Session:
-        return self._sessions(user)
+        return self._open_session(user)
 
     def destinations(self, host: str) -> tuple[str, ...]:
         """Where a forwarded connection may go, in order: this machine or its siblings."""
@@ -139,21 +139,21 @@ class Acceptor:
         return (host,) if host in self._reachable else ()
 
 
-class _Gatekeeper(asyncssh.SSHServer):
+class _ConnectionHandler(asyncssh.SSHServer):
     """Decides for one connection."""
 
-    def __init__(self, acceptor: Acceptor) -> None:
-        self._acceptor = acceptor
+    def __init__(self, server: SshServer) -> None:
+        self._server = server
         self._connection: Connection | None = None
         self._is_refused: bool | None = None
 
     def connection_made(self, conn: Connection) -> None:
         self._connection = conn
-        self._acceptor.connections.add(conn)
+        self._server.connections.add(conn)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._connection is not None:
-            self._acceptor.connections.discard(self._connection)
+            self._server.connections.discard(self._connection)
 
     def begin_auth(self, username: str) -> bool:
         return True
@@ -168,15 +168,15 @@ class _Gatekeeper(asyncssh.SSHServer):
         return True
 
     def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
-        if key not in self._acceptor.allowed.get(username, []):
+        if key not in self._server.allowed_keys.get(username, []):
             return False
         if self._is_refused is None:  # a client asks about a key before it signs with it
-            self._is_refused = self._acceptor.refuses_key()
+            self._is_refused = self._server.refuses_key()
         return not self._is_refused
 
     def session_requested(self) -> Session:
         assert self._connection is not None
-        return self._acceptor.start_session(self._connection.get_extra_info("username"))
+        return self._server.start_session(self._connection.get_extra_info("username"))
 
     async def connection_requested(
         self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
@@ -186,7 +186,7 @@ class _Gatekeeper(asyncssh.SSHServer):
             OPEN_ADMINISTRATIVELY_PROHIBITED,
             f"machines of the local cloud forward to their own node only, not to {dest_host}",
         )
-        for host in self._acceptor.destinations(dest_host):
+        for host in self._server.destinations(dest_host):
             try:
                 forwarder = await self._connection.forward_connection(host, dest_port)
                 return cast("asyncssh.SSHTCPSession[bytes]", forwarder)

@@ -31,14 +31,14 @@ __all__ = ["main"]
 
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
-KEPT = ("TERM", "LANG", "DISPLAY", "COLORTERM", "TZ")
+PRESERVED_VARIABLES = ("TERM", "LANG", "DISPLAY", "COLORTERM", "TZ")
 SHORT = "bD:EHhiKklNnPp:Su:Vvs"
 LONG = (
     *("background", "chdir=", "help", "list", "login", "no-update", "non-interactive"),
     *("preserve-env=", "preserve-groups", "prompt=", "remove-timestamp", "reset-timestamp"),
     *("set-home", "shell", "stdin", "user=", "validate", "version"),
 )
-ALIKE = {
+SHORT_NAMES = {
     "--background": "-b",
     "--chdir": "-D",
     "--list": "-l",
@@ -48,7 +48,7 @@ ALIKE = {
     "--user": "-u",
     "--version": "-V",
 }
-DONE = {"-v", "--validate", "-k", "--reset-timestamp", "-K", "--remove-timestamp"}
+NO_OP_OPTIONS = {"-v", "--validate", "-k", "--reset-timestamp", "-K", "--remove-timestamp"}
 USAGE = "usage: sudo [-bEHiKklnSsVv] [-D directory] [-u user] [VAR=value] [command [argument ...]]"
 
 
@@ -69,7 +69,7 @@ def parse(arguments: list[str]) -> tuple[dict[str, str], dict[str, str], list[st
         pairs, rest = getopt.getopt(ready, SHORT, LONG)
     except getopt.GetoptError as problem:
         fail(f"{problem}\n{USAGE}")
-    options = {ALIKE.get(name, name): value for name, value in pairs}
+    options = {SHORT_NAMES.get(name, name): value for name, value in pairs}
     variables = {}
     while rest and re.match(r"[A-Za-z_]\w*=", rest[0]):
         name, _, value = rest.pop(0).partition("=")
@@ -93,7 +93,10 @@ def environment(
     preserved = {
         name: value
         for name, value in os.environ.items()
-        if "-E" in options or name in KEPT or name in listed or name.startswith("LC_")
+        if "-E" in options
+        or name in PRESERVED_VARIABLES
+        or name in listed
+        or name.startswith("LC_")
     }
     identity = {"USER": user.pw_name, "LOGNAME": user.pw_name, "HOME": user.pw_dir}
     path = f"{base['PATH']}:/usr/local/sbin:/usr/sbin:/sbin"
@@ -160,7 +163,7 @@ def main(arguments: list[str]) -> int:
         if "-V" in options:
             print("Sudo version 1.9 as the local cloud has it")
             return 0
-        if DONE & options.keys():
+        if NO_OP_OPTIONS & options.keys():
             return 0
         print(USAGE, file=sys.stderr)
         return 1

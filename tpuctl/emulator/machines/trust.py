@@ -11,17 +11,17 @@ from pathlib import Path
 
 import certifi
 
-__all__ = ["CERTIFICATES", "NO_FOLDERS", "local_hosts", "trusted_certificates"]
+__all__ = ["CERTIFICATE_VARIABLES", "GCSFS_SETTINGS", "local_hosts", "trusted_certificates"]
 
 # Whose file of certificates each is: curl and TensorFlow, Python and Go, requests, gRPC, Node,
 # httplib2, TensorStore.
-CERTIFICATES = (
+CERTIFICATE_VARIABLES = (
     *("CURL_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"),
     *("NODE_EXTRA_CA_CERTS", "HTTPLIB2_CA_CERTS", "TENSORSTORE_CA_BUNDLE"),
 )
 # gcsfs asks Storage Control by gRPC whether buckets have folders (gcsfs/extended_gcsfs.py), and at
 # an address of one's own with TLS. There are no such buckets here.
-NO_FOLDERS = {"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
+GCSFS_SETTINGS = {"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
 
 
 def local_hosts() -> list[str]:
@@ -29,7 +29,7 @@ def local_hosts() -> list[str]:
     return ["localhost", "127.0.0.1", "::1", "127.0.0.0/8", "metadata.google.internal"]
 
 
-def trusted_certificates(authority: bytes, around: Mapping[str, str] | None = None) -> bytes:
+def trusted_certificates(authority: bytes, environ: Mapping[str, str] | None = None) -> bytes:
     """All that the host's clients trust, with these variables set, and our own authority."""
     defaults = ssl.get_default_verify_paths()
     variable_names = (
@@ -37,12 +37,12 @@ def trusted_certificates(authority: bytes, around: Mapping[str, str] | None = No
         *("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "NODE_EXTRA_CA_CERTS", "HTTPLIB2_CA_CERTS"),
         "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE",
     )
-    files = [(os.environ if around is None else around).get(name) for name in variable_names]
+    files = [(os.environ if environ is None else environ).get(name) for name in variable_names]
     files += [defaults.cafile, "/etc/ssl/certs/ca-certificates.crt", certifi.where()]
-    seen: dict[bytes, None] = {}
+    certificates: dict[bytes, None] = {}
     pattern = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
     for file in dict.fromkeys(file for file in files if file):
         with contextlib.suppress(OSError):
-            seen |= dict.fromkeys(pattern.findall(Path(file).read_bytes()))
-    seen |= dict.fromkeys(pattern.findall(authority))
-    return b"\n".join(seen) + b"\n"
+            certificates |= dict.fromkeys(pattern.findall(Path(file).read_bytes()))
+    certificates |= dict.fromkeys(pattern.findall(authority))
+    return b"\n".join(certificates) + b"\n"

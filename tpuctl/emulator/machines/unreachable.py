@@ -9,13 +9,13 @@ from collections.abc import Iterable
 
 import asyncssh
 
-__all__ = ["Silence"]
+__all__ = ["UnreachableAddress"]
 
-_MOST_KNOCKS = 16
-_KNOCK_MILLISECONDS = 50
+_MAX_PROBES = 16
+_PROBE_MILLISECONDS = 50
 
 
-class Silence:
+class UnreachableAddress:
     """Takes the places of those who listened and of those who were connected, and says nothing.
 
     Who connects waits until they give up: Linux drops what comes to a listener whose queue is
@@ -23,9 +23,9 @@ class Silence:
     """
 
     def __init__(self) -> None:
-        self._held: list[socket.socket] = []
+        self._sockets: list[socket.socket] = []
 
-    def keep(self, connections: Iterable[asyncssh.SSHServerConnection]) -> None:
+    def hold(self, connections: Iterable[asyncssh.SSHServerConnection]) -> None:
         """Let connections live on without anybody at this end; their servers are told they ended.
 
         The kernel still takes what is sent to them.
@@ -34,34 +34,34 @@ class Silence:
             open_socket = connection.get_extra_info("socket")
             if open_socket is not None:
                 with contextlib.suppress(OSError):  # it is closed already
-                    self._held.append(open_socket.dup())
+                    self._sockets.append(open_socket.dup())
             connection.abort()
 
     def occupy(self, address: str, port: int) -> None:
         """Listen where somebody did, and never answer. OSError if somebody still does."""
         listener = socket.socket()
-        self._held.append(listener)
+        self._sockets.append(listener)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((address, port))
         listener.listen(0)
-        for _ in range(_MOST_KNOCKS):
-            knock = socket.socket()
-            self._held.append(knock)
-            knock.setblocking(False)
+        for _ in range(_MAX_PROBES):
+            probe = socket.socket()
+            self._sockets.append(probe)
+            probe.setblocking(False)
             with contextlib.suppress(BlockingIOError):
-                knock.connect((address, port))
-            if not _is_connected(knock):
+                probe.connect((address, port))
+            if not _is_connected(probe):
                 break
 
     def close(self) -> None:
         """Give up the places; connections that were kept are reset."""
-        for held_socket in self._held:
+        for held_socket in self._sockets:
             held_socket.close()
-        self._held.clear()
+        self._sockets.clear()
 
 
-def _is_connected(knock: socket.socket) -> bool:
+def _is_connected(probe: socket.socket) -> bool:
     """Whether a place in the queue was left for it: on loopback that shows at once."""
     poll = select.poll()
-    poll.register(knock, select.POLLOUT)
-    return bool(poll.poll(_KNOCK_MILLISECONDS))
+    poll.register(probe, select.POLLOUT)
+    return bool(poll.poll(_PROBE_MILLISECONDS))

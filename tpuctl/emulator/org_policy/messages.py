@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tpuctl.emulator.wire.definitions import Definition, Way
+from tpuctl.emulator.wire.definitions import Definition, MethodDefinition
 from tpuctl.emulator.wire.messages import Method
 
 __all__ = ["V2", "methods"]
@@ -16,20 +16,22 @@ __all__ = ["V2", "methods"]
 _ALL = "/v2/{parent=*/*}/policies"
 _ONE = "/v2/{name=*/*/policies/*}"
 
-_METHODS: Mapping[str, Way] = {
-    "list_constraints": Way(
+_METHODS: Mapping[str, MethodDefinition] = {
+    "list_constraints": MethodDefinition(
         "ListConstraintsRequest", "ListConstraintsResponse", "GET", "/v2/{parent=*/*}/constraints"
     ),
-    "list_policies": Way("ListPoliciesRequest", "ListPoliciesResponse", "GET", _ALL),
-    "get_policy": Way("GetPolicyRequest", "Policy", "GET", _ONE),
-    "get_effective_policy": Way(
+    "list_policies": MethodDefinition("ListPoliciesRequest", "ListPoliciesResponse", "GET", _ALL),
+    "get_policy": MethodDefinition("GetPolicyRequest", "Policy", "GET", _ONE),
+    "get_effective_policy": MethodDefinition(
         "GetEffectivePolicyRequest", "Policy", "GET", f"{_ONE}:getEffectivePolicy"
     ),
-    "create_policy": Way("CreatePolicyRequest", "Policy", "POST", _ALL, "policy"),
-    "update_policy": Way(
+    "create_policy": MethodDefinition("CreatePolicyRequest", "Policy", "POST", _ALL, "policy"),
+    "update_policy": MethodDefinition(
         "UpdatePolicyRequest", "Policy", "PATCH", "/v2/{policy.name=*/*/policies/*}", "policy"
     ),
-    "delete_policy": Way("DeletePolicyRequest", "google.protobuf.Empty", "DELETE", _ONE),
+    "delete_policy": MethodDefinition(
+        "DeletePolicyRequest", "google.protobuf.Empty", "DELETE", _ONE
+    ),
 }
 
 V2 = Definition(

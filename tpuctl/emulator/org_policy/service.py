@@ -39,7 +39,7 @@ class OrgPolicyService:
     async def list_constraints(self, request: Any, caller: Caller) -> Any:
         parent = self._resource(request.parent)
         names, token = page(
-            sorted(CONSTRAINTS), request.page_size, request.page_token, str, most=1000
+            sorted(CONSTRAINTS), request.page_size, request.page_token, str, max_size=1000
         )
         answer = V2.message("ListConstraintsResponse")(next_page_token=token)
         for name in names:
@@ -57,7 +57,7 @@ class OrgPolicyService:
             request.page_size,
             request.page_token,
             _name,
-            most=1000,
+            max_size=1000,
         )
         return V2.message("ListPoliciesResponse")(
             policies=map(self._message, rows), next_page_token=token

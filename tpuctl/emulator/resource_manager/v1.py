@@ -256,7 +256,7 @@ def _takes(text: str, project: Any) -> bool:
     try:
         joined = _PARENTS.sub(r"(\1 AND \2)", text)
         return filters.matches(_facts(project), joined, _holds, any_of=True)
-    except filters.NoFilter:
+    except filters.InvalidFilter:
         raise invalid("Request contains an invalid argument.") from None
 
 
@@ -278,7 +278,7 @@ def _facts(project: Any) -> dict[str, str]:
 def _holds(facts: Mapping[str, Any], field: str, operator: str, wanted: str) -> bool:
     field = field.lower()
     if field not in facts and not field.startswith("labels."):
-        raise filters.NoFilter(field)
+        raise filters.InvalidFilter(field)
     actual = facts.get(field)
     pattern = re.escape(wanted).replace(r"\*", ".*")
     is_like = actual is not None and re.fullmatch(pattern, actual, re.IGNORECASE) is not None

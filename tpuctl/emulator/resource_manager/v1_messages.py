@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tpuctl.emulator.wire.definitions import Definition, Way
+from tpuctl.emulator.wire.definitions import Definition, MethodDefinition
 from tpuctl.emulator.wire.messages import Method
 
 __all__ = ["V1", "V2", "methods"]
@@ -35,17 +35,17 @@ def _camel(name: str) -> str:
     return first + "".join(map(str.capitalize, rest))
 
 
-def _about(resource: str) -> Mapping[str, Way]:
+def _about(resource: str) -> Mapping[str, MethodDefinition]:
     """The methods about a resource's policy."""
     path = f"{{resource={resource}/*}}"
     return {
-        "get_iam_policy": Way(
+        "get_iam_policy": MethodDefinition(
             f"{_IAM}.GetIamPolicyRequest", _POLICY, "POST", f"{path}:getIamPolicy", "*"
         ),
-        "set_iam_policy": Way(
+        "set_iam_policy": MethodDefinition(
             f"{_IAM}.SetIamPolicyRequest", _POLICY, "POST", f"{path}:setIamPolicy", "*"
         ),
-        "test_iam_permissions": Way(
+        "test_iam_permissions": MethodDefinition(
             f"{_IAM}.TestIamPermissionsRequest",
             f"{_IAM}.TestIamPermissionsResponse",
             "POST",
@@ -55,16 +55,21 @@ def _about(resource: str) -> Mapping[str, Way]:
     }
 
 
-def _organization_policies(resource: str) -> Mapping[str, Way]:
+def _organization_policies(resource: str) -> Mapping[str, MethodDefinition]:
     path = f"/v1/{{resource={resource}/*}}"
     return {
-        name: Way("AbsentRequest", _EMPTY, "POST", f"{path}:{_camel(name)}") for name in _ABSENT
+        name: MethodDefinition("AbsentRequest", _EMPTY, "POST", f"{path}:{_camel(name)}")
+        for name in _ABSENT
     }
 
 
-def _versioned(version: str, ways: Mapping[str, Way]) -> Mapping[str, Way]:
+def _versioned(
+    version: str, ways: Mapping[str, MethodDefinition]
+) -> Mapping[str, MethodDefinition]:
     return {
-        name: Way(way.request, way.response, way.verb, f"/{version}/{way.path}", way.body)
+        name: MethodDefinition(
+            way.request, way.response, way.verb, f"/{version}/{way.path}", way.body
+        )
         for name, way in ways.items()
     }
 
@@ -100,29 +105,31 @@ V1 = Definition(
     enums={"LifecycleState": _STATES},
     services={
         "Projects": {
-            "create_project": Way(
+            "create_project": MethodDefinition(
                 "CreateProjectRequest", _OPERATION, "POST", "/v1/projects", "project"
             ),
-            "list_projects": Way(
+            "list_projects": MethodDefinition(
                 "ListProjectsRequest", "ListProjectsResponse", "GET", "/v1/projects"
             ),
-            "get_project": Way("GetProjectRequest", "Project", "GET", _PROJECT),
-            "update_project": Way("UpdateProjectRequest", "Project", "PUT", _PROJECT, "project"),
-            "delete_project": Way("DeleteProjectRequest", _EMPTY, "DELETE", _PROJECT),
-            "undelete_project": Way(
+            "get_project": MethodDefinition("GetProjectRequest", "Project", "GET", _PROJECT),
+            "update_project": MethodDefinition(
+                "UpdateProjectRequest", "Project", "PUT", _PROJECT, "project"
+            ),
+            "delete_project": MethodDefinition("DeleteProjectRequest", _EMPTY, "DELETE", _PROJECT),
+            "undelete_project": MethodDefinition(
                 "UndeleteProjectRequest", _EMPTY, "POST", f"{_PROJECT}:undelete", "*"
             ),
-            "get_ancestry": Way(
+            "get_ancestry": MethodDefinition(
                 "GetAncestryRequest", "GetAncestryResponse", "POST", f"{_PROJECT}:getAncestry", "*"
             ),
             **_versioned("v1", _about("projects")),
             **_organization_policies("projects"),
         },
         "Organizations": {
-            "get_organization": Way(
+            "get_organization": MethodDefinition(
                 "GetOrganizationRequest", "Organization", "GET", "/v1/{name=organizations/*}"
             ),
-            "search_organizations": Way(
+            "search_organizations": MethodDefinition(
                 "SearchOrganizationsRequest",
                 "SearchOrganizationsResponse",
                 "POST",
@@ -134,13 +141,15 @@ V1 = Definition(
         },
         "Folders": {**_organization_policies("folders")},
         "Liens": {
-            "list_liens": Way("AbsentRequest", _EMPTY, "GET", "/v1/liens"),
-            "create_lien": Way("AbsentRequest", _EMPTY, "POST", "/v1/liens"),
-            "get_lien": Way("AbsentRequest", _EMPTY, "GET", "/v1/{name=liens/*}"),
-            "delete_lien": Way("AbsentRequest", _EMPTY, "DELETE", "/v1/{name=liens/*}"),
+            "list_liens": MethodDefinition("AbsentRequest", _EMPTY, "GET", "/v1/liens"),
+            "create_lien": MethodDefinition("AbsentRequest", _EMPTY, "POST", "/v1/liens"),
+            "get_lien": MethodDefinition("AbsentRequest", _EMPTY, "GET", "/v1/{name=liens/*}"),
+            "delete_lien": MethodDefinition(
+                "AbsentRequest", _EMPTY, "DELETE", "/v1/{name=liens/*}"
+            ),
         },
         "Operations": {
-            "get_operation": Way(
+            "get_operation": MethodDefinition(
                 "GetOperationRequest", _OPERATION, "GET", "/v1/{name=operations/*}"
             ),
         },
@@ -164,17 +173,21 @@ V2 = Definition(
     enums={"LifecycleState": _STATES},
     services={
         "Folders": {
-            "get_folder": Way("GetFolderRequest", "Folder", "GET", _FOLDER),
-            "list_folders": Way("ListFoldersRequest", "ListFoldersResponse", "GET", "/v2/folders"),
-            "search_folders": Way(
+            "get_folder": MethodDefinition("GetFolderRequest", "Folder", "GET", _FOLDER),
+            "list_folders": MethodDefinition(
+                "ListFoldersRequest", "ListFoldersResponse", "GET", "/v2/folders"
+            ),
+            "search_folders": MethodDefinition(
                 "SearchFoldersRequest", "SearchFoldersResponse", "POST", "/v2/folders:search", "*"
             ),
             **_versioned("v2", _about("folders")),
-            "create_folder": Way("AbsentRequest", _OPERATION, "POST", "/v2/folders"),
-            "update_folder": Way("AbsentRequest", "Folder", "PATCH", _FOLDER),
-            "delete_folder": Way("AbsentRequest", "Folder", "DELETE", _FOLDER),
-            "move_folder": Way("AbsentRequest", _OPERATION, "POST", f"{_FOLDER}:move"),
-            "undelete_folder": Way("AbsentRequest", "Folder", "POST", f"{_FOLDER}:undelete"),
+            "create_folder": MethodDefinition("AbsentRequest", _OPERATION, "POST", "/v2/folders"),
+            "update_folder": MethodDefinition("AbsentRequest", "Folder", "PATCH", _FOLDER),
+            "delete_folder": MethodDefinition("AbsentRequest", "Folder", "DELETE", _FOLDER),
+            "move_folder": MethodDefinition("AbsentRequest", _OPERATION, "POST", f"{_FOLDER}:move"),
+            "undelete_folder": MethodDefinition(
+                "AbsentRequest", "Folder", "POST", f"{_FOLDER}:undelete"
+            ),
         }
     },
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tpuctl.emulator.wire.definitions import Definition, Way
+from tpuctl.emulator.wire.definitions import Definition, MethodDefinition
 from tpuctl.emulator.wire.messages import Method
 
 __all__ = ["V1", "methods"]
@@ -24,38 +24,40 @@ _VERSION = "/v1/{name=projects/*/secrets/*/versions/*}"
 _RESOURCE = "/v1/{resource=projects/*/secrets/*}"
 
 
-def _change(verb: str) -> Way:
+def _change(verb: str) -> MethodDefinition:
     """A method that puts a version into another state."""
     kind = f"{verb.capitalize()}SecretVersionRequest"
-    return Way(kind, "SecretVersion", "POST", f"{_VERSION}:{verb}", "*")
+    return MethodDefinition(kind, "SecretVersion", "POST", f"{_VERSION}:{verb}", "*")
 
 
-_METHODS: Mapping[str, Way] = {
-    "list_secrets": Way("ListSecretsRequest", "ListSecretsResponse", "GET", _PARENT),
-    "create_secret": Way("CreateSecretRequest", "Secret", "POST", _PARENT, "secret"),
-    "get_secret": Way("GetSecretRequest", "Secret", "GET", _SECRET),
-    "update_secret": Way("AbsentRequest", "Secret", "PATCH", _SECRET),
-    "delete_secret": Way("DeleteSecretRequest", _EMPTY, "DELETE", _SECRET),
-    "add_secret_version": Way(
+_METHODS: Mapping[str, MethodDefinition] = {
+    "list_secrets": MethodDefinition("ListSecretsRequest", "ListSecretsResponse", "GET", _PARENT),
+    "create_secret": MethodDefinition("CreateSecretRequest", "Secret", "POST", _PARENT, "secret"),
+    "get_secret": MethodDefinition("GetSecretRequest", "Secret", "GET", _SECRET),
+    "update_secret": MethodDefinition("AbsentRequest", "Secret", "PATCH", _SECRET),
+    "delete_secret": MethodDefinition("DeleteSecretRequest", _EMPTY, "DELETE", _SECRET),
+    "add_secret_version": MethodDefinition(
         "AddSecretVersionRequest", "SecretVersion", "POST", f"{_BELOW}:addVersion", "*"
     ),
-    "list_secret_versions": Way(
+    "list_secret_versions": MethodDefinition(
         "ListSecretVersionsRequest", "ListSecretVersionsResponse", "GET", f"{_BELOW}/versions"
     ),
-    "get_secret_version": Way("GetSecretVersionRequest", "SecretVersion", "GET", _VERSION),
-    "access_secret_version": Way(
+    "get_secret_version": MethodDefinition(
+        "GetSecretVersionRequest", "SecretVersion", "GET", _VERSION
+    ),
+    "access_secret_version": MethodDefinition(
         "AccessSecretVersionRequest", "AccessSecretVersionResponse", "GET", f"{_VERSION}:access"
     ),
     "disable_secret_version": _change("disable"),
     "enable_secret_version": _change("enable"),
     "destroy_secret_version": _change("destroy"),
-    "get_iam_policy": Way(
+    "get_iam_policy": MethodDefinition(
         f"{_IAM}.GetIamPolicyRequest", f"{_IAM}.Policy", "GET", f"{_RESOURCE}:getIamPolicy"
     ),
-    "set_iam_policy": Way(
+    "set_iam_policy": MethodDefinition(
         f"{_IAM}.SetIamPolicyRequest", f"{_IAM}.Policy", "POST", f"{_RESOURCE}:setIamPolicy", "*"
     ),
-    "test_iam_permissions": Way(
+    "test_iam_permissions": MethodDefinition(
         f"{_IAM}.TestIamPermissionsRequest",
         f"{_IAM}.TestIamPermissionsResponse",
         "POST",

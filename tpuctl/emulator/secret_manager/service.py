@@ -274,7 +274,7 @@ def _page(found: list[Any], request: Any, what: str) -> tuple[list[Any], str]:
     if request.filter:
         raise unimplemented(f"secretmanager.projects.{what}.list with a filter")
     rows = sorted(found, key=_newest_first)
-    return page(rows, request.page_size, request.page_token, _newest_first, most=_PAGE)
+    return page(rows, request.page_size, request.page_token, _newest_first, max_size=_PAGE)
 
 
 def _newest_first(row: Mapping[str, Any]) -> str:

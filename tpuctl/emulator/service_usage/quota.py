@@ -106,7 +106,7 @@ class QuotaService:
         method, metrics = self.method_of(verb, path), _METRICS.fullmatch(path)
         found = metrics or _IDENTITY.fullmatch(path)
         assert method is not None and found is not None
-        async with self._world.traffic.carry(f"{_SERVICE}/{method}", caller) as call:
+        async with self._world.traffic.track(f"{_SERVICE}/{method}", caller) as call:
             call.project = found[1]
             await call.arrive(dict)
             project = self._world.projects.require(found[1])

@@ -78,7 +78,7 @@ class ServicesService(OperationsService):
         if wanted[1]:
             names = {name for name in names if (name in enabled) == (wanted[1] == "ENABLED")}
         rows, token = page(
-            sorted(names), request.page_size or 50, request.page_token, str, most=200
+            sorted(names), request.page_size or 50, request.page_token, str, max_size=200
         )
         return serviceusage.ListServicesResponse.pb()(
             services=[self._message(project, api) for api in rows], next_page_token=token

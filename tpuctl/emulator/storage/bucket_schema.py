@@ -10,7 +10,7 @@ from typing import Any
 
 from tpuctl.emulator.state.errors import invalid
 
-__all__ = ["shaped"]
+__all__ = ["parse_bucket"]
 
 # storage.v1's discovery document, schema Bucket, without what only the service itself sets. A list
 # has what its items are, a mapping from "*" has any keys; `object` is looked at elsewhere.
@@ -25,7 +25,7 @@ _CONDITION = {
     "matchesSuffix": [str],
 }
 _ACTION = {"storageClass": str, "type": str}
-_SHAPE: Mapping[str, Any] = {
+_SCHEMA: Mapping[str, Any] = {
     "autoclass": {"enabled": bool, "terminalStorageClass": str},
     "billing": {"requesterPays": bool},
     "cors": [{"maxAgeSeconds": int, "method": [str], "origin": [str], "responseHeader": [str]}],
@@ -52,33 +52,33 @@ _SHAPE: Mapping[str, Any] = {
 }
 
 
-def shaped(resource: dict[str, Any]) -> dict[str, Any]:
+def parse_bucket(resource: dict[str, Any]) -> dict[str, Any]:
     """The resource with the known fields alone; ApiError for what is not of its type."""
-    found: dict[str, Any] = _take(resource, _SHAPE, "")
-    return found
+    bucket: dict[str, Any] = _validate(resource, _SCHEMA, "")
+    return bucket
 
 
-def _take(value: Any, shape: Any, place: str) -> Any:
-    if value is None or shape is object:
+def _validate(value: Any, schema: Any, path: str) -> Any:
+    if value is None or schema is object:
         return value
-    if isinstance(shape, Mapping):
+    if isinstance(schema, Mapping):
         if not isinstance(value, dict):
-            raise invalid(f"Invalid argument: {place}")
-        kinds = {key: shape.get(key, shape.get("*")) for key in value}
-        prefix = f"{place}." if place else ""
+            raise invalid(f"Invalid argument: {path}")
+        kinds = {key: schema.get(key, schema.get("*")) for key in value}
+        prefix = f"{path}." if path else ""
         return {
-            key: _take(value[key], kind, prefix + key)
+            key: _validate(value[key], kind, prefix + key)
             for key, kind in kinds.items()
             if kind is not None
         }
-    if isinstance(shape, list):
+    if isinstance(schema, list):
         if not isinstance(value, list) or None in value:
-            raise invalid(f"Invalid argument: {place}")
-        return [_take(item, shape[0], place) for item in value]
-    if shape is int and isinstance(value, str) and value.isascii() and value.isdigit():
+            raise invalid(f"Invalid argument: {path}")
+        return [_validate(item, schema[0], path) for item in value]
+    if schema is int and isinstance(value, str) and value.isascii() and value.isdigit():
         value = int(value)
-    if not isinstance(value, shape) or (shape is int and not _is_int32(value)):
-        raise invalid(f"Invalid argument: {place}")
+    if not isinstance(value, schema) or (schema is int and not _is_int32(value)):
+        raise invalid(f"Invalid argument: {path}")
     return value
 
 

@@ -13,7 +13,14 @@ from tpuctl import catalog
 from tpuctl.emulator.state.errors import ApiError, invalid
 from tpuctl.emulator.state.projects import now_text
 
-__all__ = ["Bucket", "change", "complete", "merge", "retention_seconds", "soft_delete_seconds"]
+__all__ = [
+    "Bucket",
+    "apply_changes",
+    "fill_defaults",
+    "merge",
+    "retention_seconds",
+    "soft_delete_seconds",
+]
 
 Bucket = dict[str, Any]
 
@@ -30,9 +37,9 @@ _CLASSES = (
     "DURABLE_REDUCED_AVAILABILITY",
 )
 _DAY = 24 * 3600
-_SOFT_DELETE = 7 * _DAY  # the default, and the least that is not off
-_MOST_SOFT_DELETE = 90 * _DAY
-_MOST_RETENTION = 3_155_760_000  # measured: a hundred years
+_DEFAULT_SOFT_DELETE = 7 * _DAY  # the default, and the least that is not off
+_MAX_SOFT_DELETE = 90 * _DAY
+_MAX_RETENTION = 3_155_760_000  # measured: a hundred years
 
 
 def retention_seconds(bucket: Bucket) -> int:
@@ -59,7 +66,7 @@ def merge(target: dict[str, Any], changes: dict[str, Any]) -> None:
             target[key] = value
 
 
-def change(before: Bucket, changes: dict[str, Any], *, base: Bucket) -> Bucket:
+def apply_changes(before: Bucket, changes: dict[str, Any], *, base: Bucket) -> Bucket:
     """The bucket with changes made to `base`: all of it for a patch, what stays for an update."""
     changed = dict(base)
     merge(changed, changes)
@@ -69,13 +76,13 @@ def change(before: Bucket, changes: dict[str, Any], *, base: Bucket) -> Bucket:
     if isinstance(changes.get("retentionPolicy"), dict):
         # Measured: an object without a period changes nothing; locks and times are not the
         # caller's to set.
-        kept = dict(before.get("retentionPolicy") or {})
+        policy = dict(before.get("retentionPolicy") or {})
         if period is not None:
-            kept["retentionPeriod"] = period
-        changed["retentionPolicy"] = kept
-        if not kept:
+            policy["retentionPeriod"] = period
+        changed["retentionPolicy"] = policy
+        if not policy:
             del changed["retentionPolicy"]
-    complete(changed, before)
+    fill_defaults(changed, before)
     _check_lock(before, changed)
     return changed
 
@@ -99,7 +106,7 @@ def _check_lock(before: Bucket, changed: Bucket) -> None:
         )
 
 
-def complete(bucket: Bucket, before: Bucket | None = None) -> None:
+def fill_defaults(bucket: Bucket, before: Bucket | None = None) -> None:
     """Check what a client may set and fill in what it left out."""
     location = str(bucket.get("location") or "US").upper()
     is_region = re.fullmatch(r"[A-Z]+-[A-Z]+\d+", location) is not None
@@ -112,9 +119,9 @@ def complete(bucket: Bucket, before: Bucket | None = None) -> None:
     if bucket["storageClass"] not in _CLASSES:
         raise invalid(f"Invalid argument: storageClass {bucket['storageClass']}")
     _check_labels(bucket.get("labels", {}))
-    _complete_access(bucket)
-    _complete_soft_delete(bucket, (before or {}).get("softDeletePolicy"))
-    _complete_retention(bucket, (before or {}).get("retentionPolicy"))
+    _fill_access(bucket)
+    _fill_soft_delete(bucket, (before or {}).get("softDeletePolicy"))
+    _fill_retention(bucket, (before or {}).get("retentionPolicy"))
     versioning = bucket.get("versioning", {})
     if not isinstance(versioning, dict) or not isinstance(versioning.get("enabled", False), bool):
         raise invalid("Invalid argument: versioning")
@@ -133,7 +140,7 @@ def _check_labels(labels: Any) -> None:
             raise invalid(f"Invalid label: '{key}': '{value}'", reason="invalid")
 
 
-def _complete_access(bucket: Bucket) -> None:
+def _fill_access(bucket: Bucket) -> None:
     access = bucket.setdefault("iamConfiguration", {})
     if not isinstance(access, dict):
         raise invalid("Invalid argument: iamConfiguration")
@@ -150,13 +157,15 @@ def _complete_access(bucket: Bucket) -> None:
         raise invalid(f"Invalid argument: publicAccessPrevention {prevention}")
 
 
-def _complete_soft_delete(bucket: Bucket, before: Any) -> None:
+def _fill_soft_delete(bucket: Bucket, before: Any) -> None:
     """Off (0), or 7 to 90 days (cloud.google.com/storage/docs/soft-delete)."""
     policy = bucket.setdefault("softDeletePolicy", {})
     if not isinstance(policy, dict):
         raise invalid("Invalid argument: softDeletePolicy")
-    seconds = _seconds(policy.get("retentionDurationSeconds", _SOFT_DELETE), "softDeletePolicy")
-    if seconds and not _SOFT_DELETE <= seconds <= _MOST_SOFT_DELETE:
+    seconds = _seconds(
+        policy.get("retentionDurationSeconds", _DEFAULT_SOFT_DELETE), "softDeletePolicy"
+    )
+    if seconds and not _DEFAULT_SOFT_DELETE <= seconds <= _MAX_SOFT_DELETE:
         raise invalid("Soft delete policy retention duration must be 0 or between 7 and 90 days.")
     policy["retentionDurationSeconds"] = str(seconds)
     former = before if isinstance(before, dict) else {}
@@ -164,14 +173,14 @@ def _complete_soft_delete(bucket: Bucket, before: Any) -> None:
     policy["effectiveTime"] = former["effectiveTime"] if is_same else now_text()
 
 
-def _complete_retention(bucket: Bucket, before: Any) -> None:
+def _fill_retention(bucket: Bucket, before: Any) -> None:
     policy = bucket.get("retentionPolicy")
     if policy is None:
         return
     if not isinstance(policy, dict):
         raise invalid("Invalid argument: retentionPolicy")
     seconds = _seconds(policy.get("retentionPeriod", 0), "retentionPolicy")
-    if not 1 <= seconds <= _MOST_RETENTION:
+    if not 1 <= seconds <= _MAX_RETENTION:
         raise invalid("Invalid argument: retentionPeriod must be between 1 and 3155760000.")
     former = before if isinstance(before, dict) else {}
     bucket["retentionPolicy"] = {

@@ -11,8 +11,8 @@ from tpuctl.emulator.iam.policies import Policies
 from tpuctl.emulator.state.constraints import OrgPolicies
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
 from tpuctl.emulator.state.projects import DEFAULT_PROJECT, Project, now_text
-from tpuctl.emulator.storage.bucket_schema import shaped
-from tpuctl.emulator.storage.bucket_settings import Bucket, change, complete, merge
+from tpuctl.emulator.storage.bucket_schema import parse_bucket
+from tpuctl.emulator.storage.bucket_settings import Bucket, apply_changes, fill_defaults, merge
 from tpuctl.emulator.storage.primitives import (
     NO_SUCH_BUCKET,
     Answer,
@@ -58,7 +58,7 @@ class Buckets:
         self._policies = Policies(world.store)
         self.on_delete: Callable[[str], None] = lambda name: None
 
-    def must(self, name: str) -> Bucket:
+    def load(self, name: str) -> Bucket:
         bucket = self._store.get_json("bucket", name)
         if bucket is None:
             raise missing(NO_SUCH_BUCKET)
@@ -83,11 +83,11 @@ class Buckets:
         resource = call.json()
         project = self._project(call)
         name = resource.get("name", "")
-        if not isinstance(name, str) or not _is_name(name):
+        if not isinstance(name, str) or not _is_valid_name(name):
             raise invalid(f"Invalid bucket name: '{name}'")
         existing = self._store.get_json("bucket", name)
         if existing is not None:
-            raise _taken(existing["projectNumber"] == str(project["number"]))
+            raise _name_taken(existing["projectNumber"] == str(project["number"]))
         if not project["billing"]:
             # googleapis/python-storage#1456 has "absent"; that a closed one is told as such,
             # stanford-futuredata/noscope#48.
@@ -109,9 +109,9 @@ class Buckets:
             "storageClass": "STANDARD",
             "location": "US",
         }
-        merge(bucket, shaped(resource))
+        merge(bucket, parse_bucket(resource))
         self._check_location(project, str(bucket["location"]).lower())
-        complete(bucket)
+        fill_defaults(bucket)
         self._store.put_json("bucket", name, bucket)
         return Answer(self.show(bucket, call.base_url))
 
@@ -128,20 +128,20 @@ class Buckets:
             )
 
     def get(self, call: Call) -> Answer:
-        bucket = self.must(call.parts[1])
+        bucket = self.load(call.parts[1])
         check_conditions(call.query, _state(bucket), etag=_etag(bucket))
         return Answer(self.show(bucket, call.base_url))
 
     def list_all(self, call: Call) -> Answer:
         project = self._project(call)
-        prefix = call.first("prefix")
+        prefix = call.param("prefix")
         rows = [
             bucket
             for bucket in self._store.list_json("bucket", prefix)
             if bucket["projectNumber"] == str(project["number"])
         ]
         count = call.number("maxResults", 1000)
-        picked, token = page(rows, count, call.first("pageToken"), lambda row: str(row["name"]))
+        picked, token = page(rows, count, call.param("pageToken"), lambda row: str(row["name"]))
         answer: dict[str, Any] = {"kind": "storage#buckets"}
         if picked:
             answer["items"] = [self.show(row, call.base_url) for row in picked]
@@ -156,7 +156,7 @@ class Buckets:
         return self._change(call, replace=True)
 
     def delete(self, call: Call) -> Answer:
-        bucket = self.must(call.parts[1])
+        bucket = self.load(call.parts[1])
         check_conditions(call.query, _state(bucket))
         name = bucket["name"]
         if self._store.row(
@@ -176,19 +176,19 @@ class Buckets:
 
     def lock_retention(self, call: Call) -> Answer:
         """For ever. kmoneil/zig-gcp measured what is refused (src/storage/fake_buckets.zig)."""
-        bucket = self.must(call.parts[1])
-        if not call.first("ifMetagenerationMatch"):
+        bucket = self.load(call.parts[1])
+        if not call.param("ifMetagenerationMatch"):
             raise invalid("Required parameter: ifMetagenerationMatch", reason="required")
         policy = bucket.get("retentionPolicy")
         if policy is None or policy.get("isLocked"):
             raise invalid(f"Bucket '{bucket['name']}' does not have an unlocked retention policy.")
         check_conditions(call.query, _state(bucket))
-        changed = _touched({**bucket, "retentionPolicy": {**policy, "isLocked": True}})
+        changed = _with_change_marks({**bucket, "retentionPolicy": {**policy, "isLocked": True}})
         self._store.put_json("bucket", bucket["name"], changed)
         return Answer(self.show(changed, call.base_url))
 
     def storage_layout(self, call: Call) -> Answer:
-        bucket = self.must(call.parts[1])
+        bucket = self.load(call.parts[1])
         return Answer(
             {
                 "kind": "storage#storageLayout",
@@ -200,18 +200,18 @@ class Buckets:
         )
 
     def get_policy(self, call: Call) -> Answer:
-        bucket = self.must(call.parts[1])
+        bucket = self.load(call.parts[1])
         policy = self._policies.get(self._key(bucket))
         return Answer(self._policy(bucket, policy))
 
     def set_policy(self, call: Call) -> Answer:
         """The policy's etag is the bucket's: kmoneil/zig-gcp measured it (src/storage/iam.zig)."""
-        bucket = self.must(call.parts[1])
+        bucket = self.load(call.parts[1])
         new_policy = call.json()
         if new_policy.get("etag") and new_policy["etag"] != _etag(bucket):
             raise condition_not_met()
         _check_bindings(bucket, new_policy.get("bindings"))
-        changed = _touched(bucket)
+        changed = _with_change_marks(bucket)
         with self._store.transaction():
             policy = self._policies.set(
                 self._key(bucket), {**new_policy, "etag": ""}, condition_not_met()
@@ -220,7 +220,7 @@ class Buckets:
         return Answer(self._policy(changed, policy))
 
     def test_permissions(self, call: Call) -> Answer:
-        bucket = self.must(call.parts[1])
+        bucket = self.load(call.parts[1])
         permissions = call.query.get("permissions", [])
         answer: dict[str, Any] = {"kind": "storage#testIamPermissionsResponse"}
         names = self._world.authority.granted(call.caller, self._key(bucket), permissions)
@@ -234,9 +234,9 @@ class Buckets:
     # What they share.
 
     def _change(self, call: Call, *, replace: bool) -> Answer:
-        bucket = self.must(call.parts[1])
+        bucket = self.load(call.parts[1])
         check_conditions(call.query, _state(bucket))
-        changes = shaped(call.json())
+        changes = parse_bucket(call.json())
         if changes.get("name", bucket["name"]) != bucket["name"]:
             raise invalid("The bucket's name cannot be changed.")
         location = changes.pop("location", None)
@@ -246,13 +246,13 @@ class Buckets:
             return Answer(self.show(bucket, call.base_url))  # measured: nothing changes
         unchanged = ("location", "name", "storageClass", "iamConfiguration", *_OUTPUT_ONLY)
         base = {key: bucket[key] for key in unchanged if key in bucket} if replace else bucket
-        changed = _touched(change(bucket, changes, base=base))
+        changed = _with_change_marks(apply_changes(bucket, changes, base=base))
         self._store.put_json("bucket", bucket["name"], changed)
         return Answer(self.show(changed, call.base_url))
 
     def _project(self, call: Call) -> Project:
         """The one named in the query; clients in emulator mode name none that exists."""
-        name = call.first("project")
+        name = call.param("project")
         if not name:
             where = ("parameter", "project")
             raise invalid("Required parameter: project", reason="required", location=where)
@@ -296,7 +296,7 @@ def _check_bindings(bucket: Bucket, bindings: Any) -> None:
         )
 
 
-def _touched(bucket: Bucket) -> Bucket:
+def _with_change_marks(bucket: Bucket) -> Bucket:
     """The bucket with the marks of a change."""
     metageneration = str(int(bucket["metageneration"]) + 1)
     return {**bucket, "metageneration": metageneration, "updated": now_text()}
@@ -310,7 +310,7 @@ def _etag(bucket: Bucket) -> str:
     return etag_of(int(bucket["metageneration"]))
 
 
-def _is_name(name: str) -> bool:
+def _is_valid_name(name: str) -> bool:
     """cloud.google.com/storage/docs/buckets#naming."""
     if not _NAME.fullmatch(name) or _ADDRESS.fullmatch(name):
         return False
@@ -319,7 +319,7 @@ def _is_name(name: str) -> bool:
     return not name.startswith("goog") and "google" not in name and ".." not in name
 
 
-def _taken(is_own: bool) -> ApiError:
+def _name_taken(is_own: bool) -> ApiError:
     text = (
         "Your previous request to create the named bucket succeeded and you already own it."
         if is_own

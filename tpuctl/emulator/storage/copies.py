@@ -15,8 +15,8 @@ from typing import Any
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.store import Store
 from tpuctl.emulator.storage.buckets import Buckets
-from tpuctl.emulator.storage.object_row import Stored
-from tpuctl.emulator.storage.objects import DEFAULT_TYPE, SETTABLE, Objects, settable
+from tpuctl.emulator.storage.object_row import StoredObject
+from tpuctl.emulator.storage.objects import DEFAULT_TYPE, WRITABLE_FIELDS, Objects, writable_fields
 from tpuctl.emulator.storage.primitives import (
     CHUNK,
     Answer,
@@ -30,7 +30,7 @@ from tpuctl.emulator.storage.retention import RELEASED
 
 __all__ = ["Copies"]
 
-_MOST_SOURCES = 32
+_MAX_SOURCES = 32
 _TIMES = ("timeCreated", "updated", "timeStorageClassUpdated", "timeFinalized", "timeDeleted")
 _SOFT_TIMES = ("softDeleteTime", "hardDeleteTime")
 _HOLDS = ("eventBasedHold", "temporaryHold", RELEASED)
@@ -50,11 +50,11 @@ class Copies:
         source = self._source(call)
         self._objects.check_write(bucket, name, call.query)
         body = _without(source.body, *_TIMES, *_HOLDS, "storageClass")
-        metadata = settable(call.json())
+        metadata = writable_fields(call.json())
         if metadata:  # metadata that is given replaces all of the source's, its type too
-            body = _without(body, *SETTABLE) | _given(metadata)
+            body = _without(body, *WRITABLE_FIELDS) | _without_nulls(metadata)
         stored = self._objects.commit(
-            bucket, name, call.query, self._linked(source), source.size, body
+            bucket, name, call.query, self._link_draft(source), source.size, body
         )
         resource = self._objects.show(stored, call.base_url)
         if call.parts[4] == "copyTo":
@@ -76,12 +76,12 @@ class Copies:
         self._objects.check_write(bucket, name, call.query)
         if name == source.name:
             raise invalid("The source and destination of a move must be different objects.")
-        owner = self._buckets.must(bucket)
+        owner = self._buckets.load(bucket)
         stored = self._objects.commit(
             bucket,
             name,
             call.query,
-            self._linked(source),
+            self._link_draft(source),
             source.size,
             _without(source.body, *_TIMES),
             lambda _: self._objects.retire(source, owner),
@@ -91,8 +91,8 @@ class Copies:
     def restore(self, call: Call) -> Answer:
         """A new version out of a soft-deleted one, which stays where it is."""
         bucket, name = call.parts[1], call.parts[3]
-        self._objects.require_soft_delete(self._buckets.must(bucket))
-        if not call.first("generation"):
+        self._objects.require_soft_delete(self._buckets.load(bucket))
+        if not call.param("generation"):
             raise invalid("Required parameter: generation", reason="required")
         source = self._objects.versions.find(
             bucket, name, call.number("generation", 0), is_soft_deleted=True
@@ -102,7 +102,7 @@ class Copies:
         self._objects.check_write(bucket, name, call.query)
         body = _without(source.body, *_TIMES, *_SOFT_TIMES, *_HOLDS)
         stored = self._objects.commit(
-            bucket, name, call.query, self._linked(source), source.size, body
+            bucket, name, call.query, self._link_draft(source), source.size, body
         )
         return Answer(self._objects.show(stored, call.base_url))
 
@@ -119,28 +119,28 @@ class Copies:
         finally:
             for file in opened:
                 file.close()
-        body = _given(settable(request.get("destination") or {}))
+        body = _without_nulls(writable_fields(request.get("destination") or {}))
         body["contentType"] = body.get("contentType") or DEFAULT_TYPE
         body["componentCount"] = sum(source.body.get("componentCount", 1) for source in sources)
         body["crc32c"] = crc32c
         size = sum(source.size for source in sources)
 
-        def drop_sources(stored: Stored) -> None:
-            owner = self._buckets.must(bucket)
+        def drop_sources(stored: StoredObject) -> None:
+            owner = self._buckets.load(bucket)
             for source in dict.fromkeys((source.name, source.generation) for source in sources):
                 current = self._objects.find(bucket, *source)
                 if current is not None and current.generation != stored.generation:
                     self._objects.retire(current, owner, for_good=True)
 
-        also = drop_sources if request.get("deleteSourceObjects") is True else None
-        stored = self._objects.commit(bucket, name, call.query, draft, size, body, also)
+        on_commit = drop_sources if request.get("deleteSourceObjects") is True else None
+        stored = self._objects.commit(bucket, name, call.query, draft, size, body, on_commit)
         return Answer(self._objects.show(stored, call.base_url))
 
-    def _source(self, call: Call) -> Stored:
+    def _source(self, call: Call) -> StoredObject:
         """What a copy is made of, its conditions held against the request."""
         bucket, name = call.parts[1], call.parts[3]
-        self._buckets.must(bucket)
-        text = call.first("sourceGeneration")
+        self._buckets.load(bucket)
+        text = call.param("sourceGeneration")
         generation = parse_number("sourceGeneration", text) if text else None
         source = self._objects.find(bucket, name, generation)
         if source is None:
@@ -148,19 +148,19 @@ class Copies:
         check_conditions(call.query, source.state, prefix="ifSource")
         return source
 
-    def _linked(self, source: Stored) -> Path:
+    def _link_draft(self, source: StoredObject) -> Path:
         """The same bytes under the name of a draft."""
         draft = self._objects.files.new_draft()
         os.link(self._objects.files.path(source.file), draft)
         return draft
 
-    def _sources(self, bucket: str, entries: Any) -> list[Stored]:
+    def _sources(self, bucket: str, entries: Any) -> list[StoredObject]:
         if not isinstance(entries, list) or not entries:
             raise invalid("You must provide at least one source component.", reason="required")
-        if len(entries) > _MOST_SOURCES:
+        if len(entries) > _MAX_SOURCES:
             raise invalid(
                 f"The number of source components provided ({len(entries)}) exceeds the maximum "
-                f"({_MOST_SOURCES})"
+                f"({_MAX_SOURCES})"
             )
         sources = []
         for each in entries:
@@ -188,7 +188,7 @@ def _without(body: dict[str, Any], *keys: str) -> dict[str, Any]:
     return {key: value for key, value in body.items() if key not in keys}
 
 
-def _given(resource: dict[str, Any]) -> dict[str, Any]:
+def _without_nulls(resource: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in resource.items() if value is not None}
 
 

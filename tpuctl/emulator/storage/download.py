@@ -14,9 +14,9 @@ from typing import BinaryIO
 from aiohttp import web
 
 from tpuctl.emulator.faults.http_exchange import hang_up
-from tpuctl.emulator.faults.traffic import Cut
+from tpuctl.emulator.faults.traffic import ConnectionCut
 from tpuctl.emulator.state.errors import invalid
-from tpuctl.emulator.storage.object_row import Stored
+from tpuctl.emulator.storage.object_row import StoredObject
 from tpuctl.emulator.storage.primitives import CHUNK, etag_of
 from tpuctl.emulator.wire.http_request import Request
 
@@ -24,7 +24,7 @@ __all__ = ["media_headers", "send_media"]
 
 _RANGE = re.compile(r"bytes=(?:(\d+)-(\d*)|-(\d+))")
 _TOO_SHORT = "the object's file is shorter than its size"
-_PASSED = {
+_HEADER_BY_FIELD = {
     "cacheControl": "Cache-Control",
     "contentEncoding": "Content-Encoding",
     "contentDisposition": "Content-Disposition",
@@ -32,7 +32,7 @@ _PASSED = {
 }
 
 
-def media_headers(stored: Stored) -> dict[str, str]:
+def media_headers(stored: StoredObject) -> dict[str, str]:
     """What GET and HEAD tell of an object."""
     hashes = f"crc32c={stored.body['crc32c']}"
     if stored.body.get("md5Hash"):
@@ -50,7 +50,7 @@ def media_headers(stored: Stored) -> dict[str, str]:
         "X-Goog-Stored-Content-Encoding": str(stored.body.get("contentEncoding", "identity")),
         "X-Goog-Stored-Content-Length": str(stored.size),
     }
-    for field, header in _PASSED.items():
+    for field, header in _HEADER_BY_FIELD.items():
         if stored.body.get(field):
             headers[header] = str(stored.body[field])
     for key, value in (stored.body.get("metadata") or {}).items():
@@ -60,15 +60,15 @@ def media_headers(stored: Stored) -> dict[str, str]:
     return headers
 
 
-async def send_media(request: Request, stored: Stored, file: BinaryIO) -> web.StreamResponse:
+async def send_media(request: Request, stored: StoredObject, file: BinaryIO) -> web.StreamResponse:
     """Answer with the object's bytes, or the part that a Range header asks for.
 
     What is stored compressed is expanded for whoever does not take it so, whole and whatever range
     was asked for: cloud.google.com/storage/docs/transcoding.
     """
     headers = media_headers(stored)
-    if _is_to_be_expanded(request.raw.headers, stored):
-        return await _send_expanded(request, stored, file, headers)
+    if _should_decompress(request.raw.headers, stored):
+        return await _send_decompressed(request, stored, file, headers)
     status, first, last = 200, 0, stored.size - 1
     byte_range = _parse_range(request.raw.headers, stored.size)
     if byte_range is not None:
@@ -84,65 +84,69 @@ async def send_media(request: Request, stored: Stored, file: BinaryIO) -> web.St
         if last - first + 1 < stored.size:
             # kmoneil/zig-gcp measured it: docs/storage/emulator.md.
             del headers["X-Goog-Hash"]
-    left = last - first + 1
+    remaining = last - first + 1
     file.seek(first)
-    if left <= CHUNK and request.verb != "HEAD":  # in one piece with its headers
-        data = file.read(left)
-        if len(data) < left:
+    if remaining <= CHUNK and request.verb != "HEAD":  # in one piece with its headers
+        data = file.read(remaining)
+        if len(data) < remaining:
             raise ConnectionResetError(_TOO_SHORT)
         return web.Response(status=status, headers=headers, body=data)
-    headers["Content-Length"] = str(left)
+    headers["Content-Length"] = str(remaining)
     response = web.StreamResponse(status=status, headers=headers)
     await response.prepare(request.raw)
-    limit = request.exchange.limit("answer", left)
+    limit = request.exchange.limit("answer", remaining)
     transport = request.raw.transport
     if request.verb != "HEAD" and limit is None and isinstance(transport, asyncio.Transport):
-        sent_bytes = await asyncio.get_running_loop().sendfile(transport, file, first, left)
-        if sent_bytes < left:
+        sent_bytes = await asyncio.get_running_loop().sendfile(transport, file, first, remaining)
+        if sent_bytes < remaining:
             raise ConnectionResetError(_TOO_SHORT)
     elif request.verb != "HEAD":
-        await _send_in_pieces(request, response, file, left, limit)
+        await _send_chunks(request, response, file, remaining, limit)
     await response.write_eof()
     return response
 
 
-async def _send_in_pieces(
-    request: Request, response: web.StreamResponse, file: BinaryIO, left: int, limit: int | None
+async def _send_chunks(
+    request: Request,
+    response: web.StreamResponse,
+    file: BinaryIO,
+    remaining: int,
+    limit: int | None,
 ) -> None:
     """What a fault may cut after so many bytes."""
-    while left > 0:
-        chunk = file.read(min(CHUNK, left, left if limit is None else limit))
+    while remaining > 0:
+        chunk = file.read(min(CHUNK, remaining, remaining if limit is None else limit))
         if not chunk and limit != 0:
             raise ConnectionResetError(_TOO_SHORT)
-        left -= len(chunk)
+        remaining -= len(chunk)
         await response.write(chunk)
         if limit is None:
             continue
         limit -= len(chunk)
         if limit == 0:
-            if request.exchange.strikes("answer"):
+            if request.exchange.trigger("answer"):
                 await hang_up(request.raw)
-                raise Cut
+                raise ConnectionCut
             limit = None
 
 
-def _is_to_be_expanded(headers: Mapping[str, str], stored: Stored) -> bool:
+def _should_decompress(headers: Mapping[str, str], stored: StoredObject) -> bool:
     if str(stored.body.get("contentEncoding", "")).lower() != "gzip":
         return False
-    is_fixed = "no-transform" in str(stored.body.get("cacheControl", "")).lower()
-    return not is_fixed and "gzip" not in headers.get("Accept-Encoding", "").lower()
+    forbids_transform = "no-transform" in str(stored.body.get("cacheControl", "")).lower()
+    return not forbids_transform and "gzip" not in headers.get("Accept-Encoding", "").lower()
 
 
-async def _send_expanded(
-    request: Request, stored: Stored, file: BinaryIO, headers: dict[str, str]
+async def _send_decompressed(
+    request: Request, stored: StoredObject, file: BinaryIO, headers: dict[str, str]
 ) -> web.StreamResponse:
     del headers["Content-Encoding"], headers["Accept-Ranges"]
     headers["Vary"] = "Accept-Encoding"
     headers["Warning"] = "214 UploadServer gunzipped"
     headers["X-GUploader-Response-Body-Transformations"] = "gunzipped"
-    whole = gzip.GzipFile(fileobj=file)
+    decompressed = gzip.GzipFile(fileobj=file)
     try:
-        chunk = await asyncio.to_thread(whole.read, CHUNK)
+        chunk = await asyncio.to_thread(decompressed.read, CHUNK)
     except (OSError, EOFError, zlib.error) as error:
         # That it is refused so, zig-gcp measured (docs/storage/checksums-and-compression.md).
         raise invalid("Bad Request") from error
@@ -152,7 +156,7 @@ async def _send_expanded(
         while chunk:
             await response.write(chunk)
             try:
-                chunk = await asyncio.to_thread(whole.read, CHUNK)
+                chunk = await asyncio.to_thread(decompressed.read, CHUNK)
             except (OSError, EOFError, zlib.error) as error:
                 raise ConnectionResetError("the object is compressed in part only") from error
     await response.write_eof()

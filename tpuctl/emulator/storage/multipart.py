@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.storage.primitives import CHUNK
 
-__all__ = ["LARGEST_METADATA", "Parts"]
+__all__ = ["MAX_METADATA_BYTES", "MultipartBody"]
 
-LARGEST_METADATA = 1024 * 1024
+MAX_METADATA_BYTES = 1024 * 1024
 _HEAD_END = rb"^\r?\n|(?:\r?\n){2}"  # an empty line, which may be the first
 
 
-class Parts:
+class MultipartBody:
     """The two parts of a multipart/related body, the second as a stream.
 
     Senders differ in their line ends: CRLF, or bare LF as those of gcloud, gsutil and gcsfs. The
@@ -30,18 +30,18 @@ class Parts:
         self._buffer = bytearray()
         self._line_end = b"\r\n"
 
-    async def _more(self) -> bool:
+    async def _read_more(self) -> bool:
         chunk = await anext(self._chunks, None)
         if chunk is None:
             return False
         self._buffer += chunk
         return True
 
-    async def _until(self, pattern: bytes) -> tuple[bytes, bytes]:
+    async def _read_until(self, pattern: bytes) -> tuple[bytes, bytes]:
         """Everything before a match, and the match, both of which are dropped."""
         compiled = re.compile(pattern)
         while (separator := compiled.search(self._buffer)) is None:
-            if len(self._buffer) > LARGEST_METADATA or not await self._more():
+            if len(self._buffer) > MAX_METADATA_BYTES or not await self._read_more():
                 raise invalid("Malformed multipart body.")
         before, match = bytes(self._buffer[: separator.start()]), separator[0]
         del self._buffer[: separator.end()]
@@ -49,19 +49,19 @@ class Parts:
 
     async def read_metadata(self) -> bytes:
         delimiter = re.escape(self._delimiter)
-        _, first = await self._until(delimiter + rb"[ \t]*\r?\n")
+        _, first = await self._read_until(delimiter + rb"[ \t]*\r?\n")
         self._line_end = b"\r\n" if first.endswith(b"\r\n") else b"\n"
-        await self._until(_HEAD_END)
-        metadata, _ = await self._until(rb"\r?\n" + delimiter + rb"[ \t]*\r?\n")
+        await self._read_until(_HEAD_END)
+        metadata, _ = await self._read_until(rb"\r?\n" + delimiter + rb"[ \t]*\r?\n")
         return metadata
 
     async def read_media_type(self) -> str:
-        head, _ = await self._until(_HEAD_END)
+        head, _ = await self._read_until(_HEAD_END)
         match = re.search(rb"(?im)^content-type:[ \t]*([^\r\n]+)", head)
         return match[1].decode("latin-1").strip() if match else ""
 
     async def media(self) -> AsyncIterator[bytes]:
-        while await self._more():
+        while await self._read_more():
             if len(self._buffer) > self._TAIL + CHUNK:
                 ready = len(self._buffer) - self._TAIL
                 yield bytes(self._buffer[:ready])

@@ -9,24 +9,24 @@ from typing import Any
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.store import Store
 from tpuctl.emulator.storage.buckets import Buckets
-from tpuctl.emulator.storage.object_row import Stored
+from tpuctl.emulator.storage.object_row import StoredObject
 from tpuctl.emulator.storage.objects import Objects
 from tpuctl.emulator.storage.primitives import Answer, Call, glob_pattern
 from tpuctl.emulator.wire.paging import read_token, write_token
 
-__all__ = ["Lists"]
+__all__ = ["ObjectLists"]
 
-_LAST = "\U0010ffff"  # sorts behind every other character
+_LAST_CHARACTER = "\U0010ffff"  # sorts behind every other character
 _BATCH = 256
 _LIVE = "SELECT * FROM objects WHERE {where}"
-_KEPT = (
+_VERSIONS = (
     "SELECT bucket, name, generation, metageneration, size, file, body FROM versions "
     "WHERE until {until} AND {where}"
 )
-Place = tuple[str, int]  # a name and a generation of it
+Position = tuple[str, int]  # a name and a generation of it
 
 
-class Lists:
+class ObjectLists:
     """objects.list, in order of name as UTF-8 bytes, versions of one name oldest first."""
 
     def __init__(self, store: Store, buckets: Buckets, objects: Objects) -> None:
@@ -35,41 +35,41 @@ class Lists:
         self._objects = objects
 
     def list_all(self, call: Call) -> Answer:
-        bucket = self._buckets.must(call.parts[1])
+        bucket = self._buckets.load(call.parts[1])
         source, has_versions = self._source(call, bucket)
-        prefix, delimiter = call.first("prefix"), call.first("delimiter")
-        most = min(max(call.number("maxResults", 1000), 1), 1000)
-        glob = glob_pattern(call.first("matchGlob")) if call.first("matchGlob") else None
-        end = call.first("endOffset")
+        prefix, delimiter = call.param("prefix"), call.param("delimiter")
+        max_results = min(max(call.number("maxResults", 1000), 1), 1000)
+        glob = glob_pattern(call.param("matchGlob")) if call.param("matchGlob") else None
+        end = call.param("endOffset")
         trailing = call.flag("includeTrailingDelimiter")
-        place: Place = (max(prefix, call.first("startOffset")), -1)
-        if call.first("pageToken"):
-            name, _, generation = read_token(call.first("pageToken")).partition("\n")
+        position: Position = (max(prefix, call.param("startOffset")), -1)
+        if call.param("pageToken"):
+            name, _, generation = read_token(call.param("pageToken")).partition("\n")
             resume_at = (name, int(generation) if generation.isdigit() else 1 << 62)
-            place = max(place, resume_at)
+            position = max(position, resume_at)
         items: list[dict[str, Any]] = []
         prefixes: list[str] = []
         token = ""
-        rows = _Rows(self._store, source, bucket["name"], prefix, place, most + 1)
+        rows = _Rows(self._store, source, bucket["name"], prefix, position, max_results + 1)
         for row in rows:
             if end and row.name >= end:
                 break
             head, found_delimiter, _ = row.name[len(prefix) :].partition(delimiter or "\0")
             common = prefix + head + delimiter if delimiter and found_delimiter else ""
             is_new = bool(common) and common != (prefixes[-1] if prefixes else "")
-            if len(items) + len(prefixes) >= most and (is_new or not common):
-                token = write_token(rows.before)
+            if len(items) + len(prefixes) >= max_results and (is_new or not common):
+                token = write_token(rows.page_token)
                 break
             if is_new and (glob is None or glob.fullmatch(common)):
                 prefixes.append(common)
             is_item = row.name == common if common else True
             if common and not is_item:
-                rows.skip(common + _LAST)
+                rows.skip(common + _LAST_CHARACTER)
             elif (trailing or not common) and (glob is None or glob.fullmatch(row.name)):
                 items.append(self._objects.show(row, call.base_url, bucket))
-            rows.before = f"{row.name}\n{row.generation}" if has_versions else row.name
+            rows.page_token = f"{row.name}\n{row.generation}" if has_versions else row.name
             if common and not is_item:
-                rows.before = common + _LAST
+                rows.page_token = common + _LAST_CHARACTER
         answer: dict[str, Any] = {"kind": "storage#objects"}
         if items:
             answer["items"] = items
@@ -86,48 +86,54 @@ class Lists:
             if versions:
                 raise invalid("Cannot list both versions and soft-deleted objects.")
             self._objects.require_soft_delete(bucket)
-            return _KEPT.format(until=f"> {time.time()}", where="{where}"), True
+            return _VERSIONS.format(until=f"> {time.time()}", where="{where}"), True
         if versions:
-            return f"{_LIVE} UNION ALL {_KEPT.format(until='IS NULL', where='{where}')}", True
+            return f"{_LIVE} UNION ALL {_VERSIONS.format(until='IS NULL', where='{where}')}", True
         return _LIVE, False
 
 
-class _Rows(Iterator[Stored]):
+class _Rows(Iterator[StoredObject]):
     """The rows behind a place, read in batches, with a way to leap over many."""
 
     def __init__(
-        self, store: Store, source: str, bucket: str, prefix: str, place: Place, most: int
+        self,
+        store: Store,
+        source: str,
+        bucket: str,
+        prefix: str,
+        position: Position,
+        max_results: int,
     ) -> None:
         """`most` is how many will hardly be wanted in all: a small page reads few rows."""
         self._store = store
-        self._batch_size = min(most, _BATCH)
+        self._batch_size = min(max_results, _BATCH)
         self._source = source
         self._bucket = bucket
-        self._end = prefix + _LAST
-        self._place = place  # everything up to it is passed
-        self._batch: list[Stored] = []
+        self._end = prefix + _LAST_CHARACTER
+        self._position = position  # everything up to it is passed
+        self._batch: list[StoredObject] = []
         self._is_over = False
-        self.before = ""  # the page token of the row before this one
+        self.page_token = ""  # the page token of the row before this one
 
     def skip(self, name: str) -> None:
         """Go on behind this name."""
-        self._place = (name, 1 << 62)
+        self._position = (name, 1 << 62)
         while self._batch and self._batch[-1].name <= name:
             self._batch.pop()
 
-    def __next__(self) -> Stored:
+    def __next__(self) -> StoredObject:
         if not self._batch and not self._is_over:
             self._batch = self._read()
             self._is_over = not self._batch
         if not self._batch:
             raise StopIteration
         row = self._batch.pop()
-        self._place = (row.name, row.generation)
+        self._position = (row.name, row.generation)
         return row
 
-    def _read(self) -> list[Stored]:
+    def _read(self) -> list[StoredObject]:
         """The next batch, last first."""
-        name, generation = self._place
+        name, generation = self._position
         where = "bucket=?1 AND name<?4 AND (name>?2 OR name=?2 AND generation>?3)"
         query = self._source.format(where=f"name>=?2 AND {where}")
         rows = self._store.rows(
@@ -137,4 +143,4 @@ class _Rows(Iterator[Stored]):
             generation,
             self._end,
         )
-        return [Stored.of(row) for row in reversed(rows)]
+        return [StoredObject.of(row) for row in reversed(rows)]

@@ -6,11 +6,11 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-__all__ = ["Stored"]
+__all__ = ["StoredObject"]
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredObject:
     """One version of one object."""
 
     bucket: str
@@ -22,7 +22,7 @@ class Stored:
     body: dict[str, Any]  # the resource, but for what the other fields tell; keys in _ are ours
 
     @classmethod
-    def of(cls, row: tuple[Any, ...]) -> Stored:
+    def of(cls, row: tuple[Any, ...]) -> StoredObject:
         bucket, name, generation, metageneration, size, file, body = row
         return cls(bucket, name, generation, metageneration, size, file, json.loads(body))
 
@@ -45,5 +45,5 @@ class Stored:
     def path(self) -> str:
         return f"{self.bucket}/{self.name}"
 
-    def with_body(self, body: dict[str, Any]) -> Stored:
+    def with_body(self, body: dict[str, Any]) -> StoredObject:
         return replace(self, body=body)

@@ -15,26 +15,26 @@ from tpuctl.emulator.state.projects import now_text
 from tpuctl.emulator.state.store import Store
 from tpuctl.emulator.storage.bucket_settings import Bucket, merge, soft_delete_seconds
 from tpuctl.emulator.storage.buckets import Buckets
-from tpuctl.emulator.storage.object_row import Stored
+from tpuctl.emulator.storage.object_row import StoredObject
 from tpuctl.emulator.storage.primitives import (
     Answer,
     Call,
-    Files,
     Hasher,
+    ObjectFiles,
     check_conditions,
     etag_of,
     no_such_object,
     parse_number,
 )
-from tpuctl.emulator.storage.retention import RELEASED, kept_until, refuse_if_kept
+from tpuctl.emulator.storage.retention import RELEASED, require_deletable, retained_until
 from tpuctl.emulator.storage.versions import Versions
 
-__all__ = ["DEFAULT_TYPE", "SETTABLE", "Objects", "described", "settable"]
+__all__ = ["DEFAULT_TYPE", "WRITABLE_FIELDS", "Objects", "object_body", "writable_fields"]
 
 DEFAULT_TYPE = "application/octet-stream"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_LONGEST_NAME = 1024
-SETTABLE = (
+_MAX_NAME_BYTES = 1024
+WRITABLE_FIELDS = (
     "cacheControl",
     "contentDisposition",
     "contentEncoding",
@@ -52,28 +52,28 @@ Query = Mapping[str, list[str]]
 class Objects:
     """The objects of all buckets."""
 
-    def __init__(self, store: Store, buckets: Buckets, files: Files) -> None:
+    def __init__(self, store: Store, buckets: Buckets, files: ObjectFiles) -> None:
         self._store = store
         self._buckets = buckets
         self.files = files
         self.versions = Versions(store, files)
         buckets.on_delete = self.versions.forget_bucket
 
-    def find(self, bucket: str, name: str, generation: int | None = None) -> Stored | None:
+    def find(self, bucket: str, name: str, generation: int | None = None) -> StoredObject | None:
         """The live version, or the one of that generation though it is noncurrent."""
         row = self._store.row("SELECT * FROM objects WHERE bucket=? AND name=?", bucket, name)
-        live = Stored.of(row) if row else None
+        live = StoredObject.of(row) if row else None
         if generation is None or (live is not None and live.generation == generation):
             return live
         return self.versions.find(bucket, name, generation)
 
-    def must(self, query: Query, bucket: str, name: str) -> Stored:
+    def load(self, query: Query, bucket: str, name: str) -> StoredObject:
         """The version that the query names, its preconditions held against it.
 
         Conditions on the generation are about the live one, though another is named: so the
         reference of objects.restore says, and storage-testbench has it everywhere.
         """
-        self._buckets.must(bucket)
+        self._buckets.load(bucket)
         texts = query.get("generation")
         generation = parse_number("generation", texts[-1]) if texts and texts[-1] else None
         stored = self.find(bucket, name, generation)
@@ -84,7 +84,9 @@ class Objects:
         check_conditions(query, state, etag=etag_of(*stored.state))
         return stored
 
-    def show(self, stored: Stored, base_url: str, bucket: Bucket | None = None) -> dict[str, Any]:
+    def show(
+        self, stored: StoredObject, base_url: str, bucket: Bucket | None = None
+    ) -> dict[str, Any]:
         path = f"b/{stored.bucket}/o/{quote(stored.name, safe='')}"
         resource = {
             "kind": "storage#object",
@@ -101,7 +103,7 @@ class Objects:
             "etag": etag_of(*stored.state),
             **{key: value for key, value in stored.body.items() if key != RELEASED},
         }
-        until = kept_until(stored.body, bucket or self._buckets.must(stored.bucket))
+        until = retained_until(stored.body, bucket or self._buckets.load(stored.bucket))
         if until is not None:
             text = until.isoformat(timespec="milliseconds").replace("+00:00", "Z")
             resource["retentionExpirationTime"] = text
@@ -109,8 +111,8 @@ class Objects:
 
     def check_write(self, bucket: str, name: str, query: Query) -> None:
         """Refuse a write before its bytes are read; it is asked again when they are there."""
-        self._buckets.must(bucket)
-        if not name or len(name.encode()) > _LONGEST_NAME or "\n" in name or "\r" in name:
+        self._buckets.load(bucket)
+        if not name or len(name.encode()) > _MAX_NAME_BYTES or "\n" in name or "\r" in name:
             raise invalid("Required parameter: name" if not name else "Invalid object name.")
         if name in (".", "..") or name.startswith(".well-known/acme-challenge/"):
             raise invalid("Invalid object name.")
@@ -128,10 +130,10 @@ class Objects:
         draft: Path,
         size: int,
         body: dict[str, Any],
-        also: Callable[[Stored], None] | None = None,
+        on_commit: Callable[[StoredObject], None] | None = None,
         *,
         keep_draft: bool = False,
-    ) -> Stored:
+    ) -> StoredObject:
         """Make a whole draft the object, in one step that a kill cannot split.
 
         `also` is part of that step. With `keep_draft`, the draft is the caller's to remove: until
@@ -142,41 +144,45 @@ class Objects:
         try:
             with self._store.transaction():
                 self.check_write(bucket, name, query)
-                owner = self._buckets.must(bucket)
-                former = self.find(bucket, name)
-                if former is not None:
-                    self.retire(former, owner)
+                bucket_record = self._buckets.load(bucket)
+                previous = self.find(bucket, name)
+                if previous is not None:
+                    self.retire(previous, bucket_record)
                 now_us = time.time_ns() // 1000
                 now = now_text()
                 complete = {
-                    "storageClass": owner["storageClass"],
+                    "storageClass": bucket_record["storageClass"],
                     "timeCreated": now,
                     "updated": now,
                     "timeStorageClassUpdated": now,
                     "timeFinalized": now,
-                    **({"eventBasedHold": True} if owner.get("defaultEventBasedHold") else {}),
+                    **(
+                        {"eventBasedHold": True}
+                        if bucket_record.get("defaultEventBasedHold")
+                        else {}
+                    ),
                     **body,
                 }
-                stored = Stored(
+                stored = StoredObject(
                     bucket, name, self._store.next("generation", now_us), 1, size, file, complete
                 )
                 self._save(stored)
-                if also is not None:
-                    also(stored)
+                if on_commit is not None:
+                    on_commit(stored)
         except BaseException:
-            self.versions.forget()
+            self.versions.rollback()
             self.files.remove(file)
             raise
         self.versions.clean()
         return stored
 
-    def retire(self, stored: Stored, bucket: Bucket, *, for_good: bool = False) -> None:
+    def retire(self, stored: StoredObject, bucket: Bucket, *, for_good: bool = False) -> None:
         """Take a version away, inside a transaction: it is replaced, or deleted.
 
         Raises what keeps it. A retained live version may still become a noncurrent one.
         """
         if for_good or not (bucket.get("versioning") or {}).get("enabled"):
-            refuse_if_kept(stored.path, stored.body, bucket)
+            require_deletable(stored.path, stored.body, bucket)
         self._store.run(
             "DELETE FROM objects WHERE bucket=? AND name=? AND generation=?",
             stored.bucket,
@@ -194,9 +200,9 @@ class Objects:
     def get(self, call: Call) -> Answer:
         bucket, name = call.parts[1], call.parts[3]
         if not call.flag("softDeleted"):
-            return Answer(self.show(self.must(call.query, bucket, name), call.base_url))
-        self.require_soft_delete(self._buckets.must(bucket))
-        if not call.first("generation"):
+            return Answer(self.show(self.load(call.query, bucket, name), call.base_url))
+        self.require_soft_delete(self._buckets.load(bucket))
+        if not call.param("generation"):
             raise invalid("Required parameter: generation", reason="required")
         generation = call.number("generation", 0)
         stored = self.versions.find(bucket, name, generation, is_soft_deleted=True)
@@ -210,13 +216,13 @@ class Objects:
 
     def remove(self, query: Query, bucket: str, name: str) -> None:
         """Delete the live version, or for good the one whose generation is named."""
-        stored = self.must(query, bucket, name)
+        stored = self.load(query, bucket, name)
         try:
             with self._store.transaction():
                 for_good = bool((query.get("generation") or [""])[-1])
-                self.retire(stored, self._buckets.must(bucket), for_good=for_good)
+                self.retire(stored, self._buckets.load(bucket), for_good=for_good)
         except BaseException:
-            self.versions.forget()
+            self.versions.rollback()
             raise
         self.versions.clean()
 
@@ -237,12 +243,12 @@ class Objects:
         return self._change(call, is_update=True)
 
     def _change(self, call: Call, *, is_update: bool) -> Answer:
-        stored = self.must(call.query, call.parts[1], call.parts[3])
+        stored = self.load(call.query, call.parts[1], call.parts[3])
         body = dict(stored.body)
         if is_update:
-            body = {key: value for key, value in body.items() if key not in SETTABLE}
+            body = {key: value for key, value in body.items() if key not in WRITABLE_FIELDS}
             body["storageClass"] = stored.body["storageClass"]
-        merge(body, settable(call.json()))
+        merge(body, writable_fields(call.json()))
         body["updated"] = now_text()
         if stored.body.get("eventBasedHold") and not body.get("eventBasedHold"):
             body[RELEASED] = body["updated"]
@@ -253,34 +259,34 @@ class Objects:
             self._save(changed)
         return Answer(self.show(changed, call.base_url))
 
-    def _save(self, stored: Stored) -> None:
+    def _save(self, stored: StoredObject) -> None:
         self._store.run("INSERT OR REPLACE INTO objects VALUES (?,?,?,?,?,?,?)", *stored.row())
 
 
-def settable(resource: Any) -> dict[str, Any]:
+def writable_fields(resource: Any) -> dict[str, Any]:
     """Of a resource that a client sent, what it may set."""
     if not isinstance(resource, dict):
         raise ApiError("INVALID_ARGUMENT", "Parse Error", reason="parseError")
-    fields = {key: value for key, value in resource.items() if key in SETTABLE}
+    fields = {key: value for key, value in resource.items() if key in WRITABLE_FIELDS}
     for key, value in fields.items():
         if key == "metadata":
-            is_fine = value is None or (isinstance(value, dict) and _are_texts(value.values()))
+            is_valid = value is None or (isinstance(value, dict) and _are_strings(value.values()))
         elif key.endswith("Hold"):
-            is_fine = value is None or isinstance(value, bool)
+            is_valid = value is None or isinstance(value, bool)
         else:
             # Most of these become headers of downloads: no control characters in them.
-            is_fine = _are_texts([value]) and not _CONTROL.search(value or "")
-        if not is_fine:
+            is_valid = _are_strings([value]) and not _CONTROL.search(value or "")
+        if not is_valid:
             raise invalid(f"Invalid argument: {key}")
     return fields
 
 
-def _are_texts(values: Iterable[Any]) -> bool:
+def _are_strings(values: Iterable[Any]) -> bool:
     return all(value is None or isinstance(value, str) for value in values)
 
 
-def described(hasher: Hasher, resource: dict[str, Any]) -> dict[str, Any]:
+def object_body(hasher: Hasher, resource: dict[str, Any]) -> dict[str, Any]:
     """The body of a freshly uploaded object."""
-    body = {key: value for key, value in settable(resource).items() if value is not None}
+    body = {key: value for key, value in writable_fields(resource).items() if value is not None}
     body["contentType"] = body.get("contentType") or DEFAULT_TYPE
     return {**body, "md5Hash": hasher.md5, "crc32c": hasher.crc32c}

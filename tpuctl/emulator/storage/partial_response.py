@@ -10,13 +10,13 @@ from typing import Any
 
 from tpuctl.emulator.state.errors import ApiError
 
-__all__ = ["pick"]
+__all__ = ["select_fields"]
 
 _TOKEN = re.compile(r"[(),/]|[^(),/]+")
 Tree = dict[str, "Tree"]  # an empty one stands for all that is there
 
 
-def pick(value: Any, fields: str) -> Any:
+def select_fields(value: Any, fields: str) -> Any:
     """The parts of a JSON value that a selector names; all of it for an empty one."""
     if not fields:
         return value
@@ -32,7 +32,7 @@ def pick(value: Any, fields: str) -> Any:
             reason="invalidParameter",
             location=("parameter", "fields"),
         ) from error
-    return _cut(value, tree)
+    return _select(value, tree)
 
 
 def _read_list(tokens: list[str]) -> Tree:
@@ -59,16 +59,16 @@ def _read_path(tokens: list[str], tree: Tree) -> None:
             raise ValueError("(")
 
 
-def _cut(value: Any, tree: Tree) -> Any:
+def _select(value: Any, tree: Tree) -> Any:
     if isinstance(value, list):
-        return [_cut(each, tree) for each in value]
+        return [_select(each, tree) for each in value]
     if not tree or not isinstance(value, dict):
         return value
     everywhere = tree.get("*")
     result = {}
     for key, inner in value.items():
         if key in tree:
-            result[key] = _cut(inner, tree[key])
+            result[key] = _select(inner, tree[key])
         elif everywhere is not None:
-            result[key] = _cut(inner, everywhere)
+            result[key] = _select(inner, everywhere)
     return result

@@ -24,9 +24,9 @@ __all__ = [
     "Answer",
     "Call",
     "Checksum",
-    "Files",
     "Hasher",
     "NotModified",
+    "ObjectFiles",
     "check_conditions",
     "condition_not_met",
     "etag_of",
@@ -41,7 +41,12 @@ Checksum: Any = google_crc32c.Checksum  # the package has no types
 NO_SUCH_BUCKET = "The specified bucket does not exist."
 _GLOB = re.compile(r"\*\*/|\*\*|\\.|\[[!^]?\]?[^\]]*\]|[\s\S]")
 _GLOB_PARTS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-_NAMES = ("GenerationMatch", "GenerationNotMatch", "MetagenerationMatch", "MetagenerationNotMatch")
+_CONDITIONS = (
+    "GenerationMatch",
+    "GenerationNotMatch",
+    "MetagenerationMatch",
+    "MetagenerationNotMatch",
+)
 
 
 @dataclass
@@ -56,18 +61,18 @@ class Call:
     caller: Caller
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def first(self, key: str, default: str = "") -> str:
+    def param(self, key: str, default: str = "") -> str:
         return self.query[key][-1] if self.query.get(key) else default
 
     def number(self, key: str, default: int) -> int:
-        text = self.first(key)
+        text = self.param(key)
         if not text:
             return default
         return parse_number(key, text)
 
     def flag(self, key: str) -> bool:
         """gcloud spells booleans as Python does."""
-        return self.first(key).lower() == "true"
+        return self.param(key).lower() == "true"
 
     def json(self) -> dict[str, Any]:
         return read_body_json(self.body)
@@ -131,7 +136,7 @@ def check_conditions(
     measured (docs/storage/writing-objects.md), and storage-testbench has it.
     """
     generation, metageneration = current or (0, 0)
-    for name in _NAMES:
+    for name in _CONDITIONS:
         key = f"{prefix}{name}"
         texts = query.get(key)
         if not texts:
@@ -240,7 +245,7 @@ class Hasher:
                 )
 
 
-def claims_of(header: str) -> dict[str, str]:
+def claimed_checksums(header: str) -> dict[str, str]:
     """The checksums that an X-Goog-Hash header names."""
     checksums = {}
     for part in header.split(","):
@@ -250,7 +255,7 @@ def claims_of(header: str) -> dict[str, str]:
     return checksums
 
 
-class Files:
+class ObjectFiles:
     """Where objects' bytes lie: files of unguessable names, never changed once they are whole."""
 
     def __init__(self, home: Path) -> None:

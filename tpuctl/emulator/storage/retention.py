@@ -13,13 +13,13 @@ from typing import Any
 from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.storage.bucket_settings import Bucket, retention_seconds
 
-__all__ = ["RELEASED", "kept_until", "refuse_if_kept"]
+__all__ = ["RELEASED", "require_deletable", "retained_until"]
 
 # In an object's body: when its event-based hold was released, which is when its time begins.
 RELEASED = "_released"
 
 
-def kept_until(body: dict[str, Any], bucket: Bucket) -> datetime | None:
+def retained_until(body: dict[str, Any], bucket: Bucket) -> datetime | None:
     """Until when the bucket's policy keeps the object. None: no policy, or a hold defers it."""
     seconds = retention_seconds(bucket)
     if not seconds or body.get("eventBasedHold"):
@@ -29,7 +29,7 @@ def kept_until(body: dict[str, Any], bucket: Bucket) -> datetime | None:
     return datetime.fromtimestamp(since.timestamp() + seconds, UTC)
 
 
-def refuse_if_kept(path: str, body: dict[str, Any], bucket: Bucket) -> None:
+def require_deletable(path: str, body: dict[str, Any], bucket: Bucket) -> None:
     """Raise the refusal to delete or replace an object, `path` being bucket/name."""
     for field, words in (("temporaryHold", "Temporary"), ("eventBasedHold", "Event-Based")):
         if body.get(field):
@@ -39,7 +39,7 @@ def refuse_if_kept(path: str, body: dict[str, Any], bucket: Bucket) -> None:
                 "overwritten or archived until hold is removed.",
                 reason="forbidden",
             )
-    until = kept_until(body, bucket)
+    until = retained_until(body, bucket)
     if until is not None and until.timestamp() > time.time():
         raise ApiError(
             "PERMISSION_DENIED",

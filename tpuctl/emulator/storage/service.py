@@ -18,10 +18,10 @@ from tpuctl.emulator.storage.batch import answer_batch
 from tpuctl.emulator.storage.buckets import Buckets
 from tpuctl.emulator.storage.copies import Copies
 from tpuctl.emulator.storage.download import send_media
-from tpuctl.emulator.storage.object_lists import Lists
+from tpuctl.emulator.storage.object_lists import ObjectLists
 from tpuctl.emulator.storage.objects import Objects
-from tpuctl.emulator.storage.partial_response import pick
-from tpuctl.emulator.storage.primitives import Answer, Call, Files, NotModified
+from tpuctl.emulator.storage.partial_response import select_fields
+from tpuctl.emulator.storage.primitives import Answer, Call, NotModified, ObjectFiles
 from tpuctl.emulator.storage.uploads import Uploads
 from tpuctl.emulator.storage.xml import METHODS as XML_METHODS
 from tpuctl.emulator.storage.xml import Xml
@@ -35,7 +35,7 @@ __all__ = ["StorageService"]
 Handler = Callable[[Call], Answer | Awaitable[Answer]]
 
 # The collections whose methods are known by name but not imitated.
-_ABSENT = {
+_UNSUPPORTED = {
     "acl": "bucketAccessControls",
     "defaultObjectAcl": "defaultObjectAccessControls",
     "notificationConfigs": "notifications",
@@ -44,7 +44,7 @@ _ABSENT = {
     "restore": "buckets.restore",
     "o": "objects",
 }
-_IN_TEXT = (400, 403, 404, 412)  # errors of downloads that are said without JSON around them
+_TEXT_ERRORS = (400, 403, 404, 412)  # errors of downloads that are said without JSON around them
 _ETAGS = ("If-Match", "If-None-Match")
 
 
@@ -56,13 +56,13 @@ class StorageService:
     def __init__(self, world: World) -> None:
         self._world = world
         buckets = Buckets(world)
-        self._objects = Objects(world.store, buckets, Files(world.home))
+        self._objects = Objects(world.store, buckets, ObjectFiles(world.home))
         copies = Copies(world.store, buckets, self._objects)
-        lists = Lists(world.store, buckets, self._objects)
+        lists = ObjectLists(world.store, buckets, self._objects)
         self._uploads = Uploads(world.store, self._objects)
         self._parts = MultipartUploads(world.home, world.store, self._objects, self._uploads)
         xml_buckets = XmlBuckets(buckets, lists)
-        self._xml = Xml(self._objects, self._uploads, xml_buckets, self._parts, self._carry)
+        self._xml = Xml(self._objects, self._uploads, xml_buckets, self._parts, self._track)
         objects = self._objects
         # By verb and the shape of the path: letters stand, * is any one segment.
         self._table: dict[tuple[str, str], tuple[str, Handler]] = {
@@ -83,9 +83,9 @@ class StorageService:
                 buckets.lock_retention,
             ),
             ("GET", "b/*/storageLayout"): ("buckets.getStorageLayout", buckets.storage_layout),
-            ("GET", "b/*/managedFolders"): ("managedFolders.list", self._no_folders),
+            ("GET", "b/*/managedFolders"): ("managedFolders.list", self._list_managed_folders),
             ("GET", "b/*/o"): ("objects.list", lists.list_all),
-            ("POST", "b/*/o"): ("objects.insert", _refuse_upload),
+            ("POST", "b/*/o"): ("objects.insert", _reject_upload),
             ("GET", "b/*/o/*"): ("objects.get", objects.get),
             ("PATCH", "b/*/o/*"): ("objects.patch", objects.patch),
             ("PUT", "b/*/o/*"): ("objects.update", objects.update),
@@ -132,11 +132,11 @@ class StorageService:
             match = re.fullmatch(r"(?:/download)?/storage/v1/(.+)|/(b(?:/.*)?)", path)
             if match is not None:
                 parts = _split(match[1] or match[2])
-                is_media = request.first("alt") == "media" or path.startswith("/download/")
+                is_media = request.param("alt") == "media" or path.startswith("/download/")
                 if request.verb in ("GET", "HEAD") and is_media and _shape(parts) == "b/*/o/*":
                     return await self._download(request, parts[1], parts[3])
                 return await self._json(request, parts)
-            return await self._plain(request)
+            return await self._answer_path(request)
         except NotModified:
             response = web.Response(status=304)
             if not request.raw.content.is_eof():
@@ -144,34 +144,34 @@ class StorageService:
             return response
 
     async def _upload(self, request: Request, bucket: str) -> web.StreamResponse:
-        name = request.first("name")
-        is_session = bool(request.first("upload_id"))
+        name = request.param("name")
+        is_session = bool(request.param("upload_id"))
         if is_session and request.verb == "DELETE":
-            async with self._carry("objects.cancelUpload", request.caller, bucket, name):
+            async with self._track("objects.cancelUpload", request.caller, bucket, name):
                 return self._uploads.cancel(request)
-        async with self._carry("objects.insert", request.caller, bucket, name, uploads=True):
+        async with self._track("objects.insert", request.caller, bucket, name, uploads=True):
             if is_session and request.verb in ("PUT", "POST"):
-                return await self._uploads.proceed(request)
+                return await self._uploads.resume(request)
             if request.verb in ("POST", "PUT"):
                 return await self._uploads.start(request, bucket)
             raise unimplemented(f"storage.objects {request.verb} on an upload path")
 
     async def _download(self, request: Request, bucket: str, name: str) -> web.StreamResponse:
         try:
-            async with self._carry("objects.get", request.caller, bucket, name, streams=True):
-                stored = self._objects.must(request.query, bucket, name)
+            async with self._track("objects.get", request.caller, bucket, name, streams=True):
+                stored = self._objects.load(request.query, bucket, name)
                 with self._objects.files.open(stored.file) as file:
                     return await send_media(request, stored, file)
         except ApiError as error:
             # Bare text, called HTML: firebase/firebase-tools#3647.
-            if error.is_page or error.http not in _IN_TEXT:
+            if error.is_page or error.http not in _TEXT_ERRORS:
                 raise
             text = b"" if request.verb == "HEAD" else error.message.encode()
             kind = "text/html"
             return web.Response(status=error.http, body=text, content_type=kind, charset="UTF-8")
 
     @contextlib.asynccontextmanager
-    async def _carry(
+    async def _track(
         self,
         method: str,
         caller: Caller,
@@ -182,14 +182,14 @@ class StorageService:
         uploads: bool = False,
     ) -> AsyncIterator[None]:
         """One call of the API, by its name there, as `objects.insert`."""
-        async with self._world.traffic.carry(f"storage.{method}", caller) as call:
+        async with self._world.traffic.track(f"storage.{method}", caller) as call:
             bucket_record = self._world.store.get_json("bucket", bucket)
             owner = (
                 self._world.projects.find(bucket_record["projectNumber"]) if bucket_record else None
             )
             call.project = owner["id"] if owner else ""
-            facts = {"project": call.project, "name": [bucket, name]}
-            await call.arrive(lambda: facts, streams=streams, uploads=uploads)
+            attributes = {"project": call.project, "name": [bucket, name]}
+            await call.arrive(lambda: attributes, streams=streams, uploads=uploads)
             self._world.guard.check_storage(call.method, caller, bucket, name)
             try:
                 yield
@@ -224,20 +224,20 @@ class StorageService:
     async def _answer(self, call: Call) -> Answer:
         shape = _shape(call.parts)
         verb = "GET" if call.verb == "HEAD" else call.verb
-        method, handler = self._table.get((verb, shape)) or (_absent(call, shape), None)
+        method, handler = self._table.get((verb, shape)) or (_unsupported_method(call, shape), None)
         names = dict(enumerate(call.parts))
-        bucket, name = names.get(1, call.first("project")), names.get(3, "")
-        async with self._carry(method, call.caller, bucket, name):
+        bucket, name = names.get(1, call.param("project")), names.get(3, "")
+        async with self._track(method, call.caller, bucket, name):
             if handler is None:
                 raise unimplemented(f"storage.{method} ({call.verb})")
             answer = handler(call)
             if inspect.isawaitable(answer):
                 answer = await answer
             if isinstance(answer.value, dict):
-                return Answer(pick(answer.value, call.first("fields")), answer.status)
+                return Answer(select_fields(answer.value, call.param("fields")), answer.status)
             return answer
 
-    async def _plain(self, request: Request) -> web.StreamResponse | None:
+    async def _answer_path(self, request: Request) -> web.StreamResponse | None:
         """`/BUCKET/OBJECT`, at storage's own host or, for known buckets, at any."""
         host = request.host.partition(":")[0]
         path = request.path.removeprefix("/")
@@ -252,11 +252,11 @@ class StorageService:
                 return None
         return await self._xml.handle(request, bucket, rest)
 
-    def _no_folders(self, call: Call) -> Answer:
+    def _list_managed_folders(self, call: Call) -> Answer:
         return Answer({"kind": "storage#managedFolders"})
 
 
-def _refuse_upload(call: Call) -> Answer:
+def _reject_upload(call: Call) -> Answer:
     """Measured: fsouza/fake-gcs-server#1251 and google/google-api-javascript-client#200."""
     if not call.query.get("uploadType"):
         message = (
@@ -307,7 +307,7 @@ def _shape(parts: list[str]) -> str:
     return "/".join("*" if index in name_positions else part for index, part in enumerate(parts))
 
 
-def _absent(call: Call, shape: str) -> str:
+def _unsupported_method(call: Call, shape: str) -> str:
     """The name of a method that is not imitated."""
     collection: Any = call.parts[2] if len(call.parts) > 2 else call.parts[0]
-    return _ABSENT.get(collection, shape.replace("/*", "").replace("/", "."))
+    return _UNSUPPORTED.get(collection, shape.replace("/*", "").replace("/", "."))

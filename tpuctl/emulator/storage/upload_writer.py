@@ -9,14 +9,16 @@ from pathlib import Path
 
 from tpuctl.emulator.storage.primitives import Hasher
 
-__all__ = ["pour"]
+__all__ = ["write_stream"]
 
-BATCH = 1 << 20
+BATCH_BYTES = 1 << 20
 # Of their own: whoever holds all threads of the loop may be waiting for an upload.
 _WRITERS = ThreadPoolExecutor(4, "pour")
 
 
-async def pour(path: Path, hasher: Hasher, chunks: AsyncIterator[bytes], mode: str = "wb") -> None:
+async def write_stream(
+    path: Path, hasher: Hasher, chunks: AsyncIterator[bytes], mode: str = "wb"
+) -> None:
     """Write all that comes. When the sender fails, what came before is in the file.
 
     Writing and summing up take as long as receiving: large bodies have a thread for it, which
@@ -28,8 +30,8 @@ async def pour(path: Path, hasher: Hasher, chunks: AsyncIterator[bytes], mode: s
     size = 0
     with path.open(mode) as out:
 
-        def put(some: list[bytes]) -> None:
-            for chunk in some:
+        def put(batch: list[bytes]) -> None:
+            for chunk in batch:
                 out.write(chunk)
                 hasher.update(chunk)
 
@@ -37,7 +39,7 @@ async def pour(path: Path, hasher: Hasher, chunks: AsyncIterator[bytes], mode: s
             async for chunk in chunks:
                 batch.append(chunk)
                 size += len(chunk)
-                if size >= BATCH:
+                if size >= BATCH_BYTES:
                     if writing is not None:
                         await writing
                     writing = loop.run_in_executor(_WRITERS, put, batch)

@@ -17,16 +17,16 @@ from aiohttp import web
 
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
 from tpuctl.emulator.state.store import Store
-from tpuctl.emulator.storage.multipart import LARGEST_METADATA, Parts
-from tpuctl.emulator.storage.object_row import Stored
-from tpuctl.emulator.storage.objects import Objects, described
+from tpuctl.emulator.storage.multipart import MAX_METADATA_BYTES, MultipartBody
+from tpuctl.emulator.storage.object_row import StoredObject
+from tpuctl.emulator.storage.objects import Objects, object_body
 from tpuctl.emulator.storage.primitives import (
     CHUNK,
     Hasher,
-    claims_of,
+    claimed_checksums,
     read_body_json,
 )
-from tpuctl.emulator.storage.upload_writer import pour
+from tpuctl.emulator.storage.upload_writer import write_stream
 from tpuctl.emulator.wire.http_request import Request
 
 __all__ = ["Uploads"]
@@ -34,8 +34,8 @@ __all__ = ["Uploads"]
 # `0-*` is all that the request has from there on, as Node's client sends it: with `/*` its end is
 # that of the object.
 _RANGE = re.compile(r"bytes (?:(\d+)-(\d+|\*)|\*)/(\d+|\*)")
-_KEPT_SECONDS = 7 * 24 * 3600.0  # how long an upload session lives, as Google's
-_LOOK_SECONDS = 3600.0
+_SESSION_SECONDS = 7 * 24 * 3600.0  # how long an upload session lives, as Google's
+_EXPIRY_SECONDS = 3600.0
 
 
 @dataclass
@@ -61,11 +61,11 @@ class Uploads:
         self._files = objects.files
         self._hashers: dict[str, Hasher] = {}  # of sessions written by this process so far
         self._busy: set[str] = set()
-        self._next_look = 0.0
+        self._next_expiry = 0.0
 
     async def start(self, request: Request, bucket: str) -> web.StreamResponse:
         """POST to `/upload/…/o`: a whole upload, or the beginning of a resumable one."""
-        kind = request.first("uploadType")
+        kind = request.param("uploadType")
         if kind == "resumable":
             return await self._begin(request, bucket)
         if kind == "multipart":
@@ -78,8 +78,8 @@ class Uploads:
         """The request's body as a draft, its checksums held against those that came with it."""
         draft, hasher = self._files.new_draft(), Hasher()
         try:
-            await pour(draft, hasher, _body(request))
-            hasher.check(claims_of(request.raw.headers.get("X-Goog-Hash", "")))
+            await write_stream(draft, hasher, _body(request))
+            hasher.check(claimed_checksums(request.raw.headers.get("X-Goog-Hash", "")))
             hasher.check({"md5Hash": request.raw.headers.get("Content-MD5")})
         except BaseException:
             draft.unlink(missing_ok=True)
@@ -88,21 +88,21 @@ class Uploads:
 
     def resource_of(self, request: Request) -> dict[str, Any]:
         """What the headers of a request say about an object."""
-        return _with_type(_encoded({}, request), request)
+        return _with_headers(_with_encoding({}, request), request)
 
-    async def receive_simple(self, request: Request, bucket: str, name: str) -> Stored:
+    async def receive_simple(self, request: Request, bucket: str, name: str) -> StoredObject:
         """The request's body as an object."""
         self._objects.check_write(bucket, name, request.query)
         draft, hasher = await self.receive_draft(request)
         try:
-            body = described(hasher, self.resource_of(request))
+            body = object_body(hasher, self.resource_of(request))
             return self._objects.commit(bucket, name, request.query, draft, hasher.size, body)
         finally:
             draft.unlink(missing_ok=True)
 
     async def _simple(self, request: Request, bucket: str) -> web.StreamResponse:
-        stored = await self.receive_simple(request, bucket, request.first("name"))
-        return self._shown(request, self._objects.show(stored, request.base_url))
+        stored = await self.receive_simple(request, bucket, request.param("name"))
+        return self._json_response(request, self._objects.show(stored, request.base_url))
 
     async def _multipart(self, request: Request, bucket: str) -> web.StreamResponse:
         header = request.raw.headers.get("Content-Type", "")
@@ -111,31 +111,31 @@ class Uploads:
         if match is None:
             raise invalid("Missing boundary in the Content-Type of a multipart upload.")
         boundary = (match[1] or match[2] or match[3]).encode()
-        parts = Parts(_body(request), boundary)
+        parts = MultipartBody(_body(request), boundary)
         request.content = await parts.read_metadata()
-        resource = _encoded(read_body_json(request.content), request)
-        name = str(request.first("name") or resource.get("name") or "")
+        resource = _with_encoding(read_body_json(request.content), request)
+        name = str(request.param("name") or resource.get("name") or "")
         self._objects.check_write(bucket, name, request.query)
-        _declare(resource, await parts.read_media_type())
+        _set_content_type(resource, await parts.read_media_type())
         draft, hasher = self._files.new_draft(), Hasher()
         try:
-            await pour(draft, hasher, parts.media())
+            await write_stream(draft, hasher, parts.media())
             hasher.check(resource)
-            hasher.check(claims_of(request.raw.headers.get("X-Goog-Hash", "")))
-            body = described(hasher, resource)
+            hasher.check(claimed_checksums(request.raw.headers.get("X-Goog-Hash", "")))
+            body = object_body(hasher, resource)
             stored = self._objects.commit(bucket, name, request.query, draft, hasher.size, body)
         finally:
             draft.unlink(missing_ok=True)
-        return self._shown(request, self._objects.show(stored, request.base_url))
+        return self._json_response(request, self._objects.show(stored, request.base_url))
 
     # Resumable uploads.
 
     async def _begin(self, request: Request, bucket: str) -> web.StreamResponse:
-        self._forget_old()
-        resource = _encoded(read_body_json(await request.read(LARGEST_METADATA)), request)
-        name = str(request.first("name") or resource.get("name") or "")
+        self._expire_sessions()
+        resource = _with_encoding(read_body_json(await request.read(MAX_METADATA_BYTES)), request)
+        name = str(request.param("name") or resource.get("name") or "")
         self._objects.check_write(bucket, name, request.query)
-        _declare(resource, request.raw.headers.get("X-Upload-Content-Type", ""))
+        _set_content_type(resource, request.raw.headers.get("X-Upload-Content-Type", ""))
         session = Session(
             id=secrets.token_urlsafe(48),
             bucket=bucket,
@@ -162,13 +162,13 @@ class Uploads:
             },
         )
 
-    async def proceed(self, request: Request) -> web.StreamResponse:
+    async def resume(self, request: Request) -> web.StreamResponse:
         """PUT to a session's address: more bytes, or a question how many there are."""
-        session = self._must(request.first("upload_id"))
+        session = self._load(request.param("upload_id"))
         if session.result is not None:
             await _drain(request)
-            return self._shown(request, session.result)
-        self._refuse_second(session)
+            return self._json_response(request, session.result)
+        self._require_idle(session)
         self._busy.add(session.id)
         try:
             return await self._append(request, session)
@@ -203,7 +203,9 @@ class Uploads:
         else:
             hasher = await self._hasher(session, received)
             try:
-                await pour(session.draft, hasher, _skip(_body(request), received - first), "ab")
+                await write_stream(
+                    session.draft, hasher, _skip(_body(request), received - first), "ab"
+                )
             except BaseException:
                 # What arrived stays: the sender asks how much that is and goes on from there.
                 self._hashers.pop(session.id, None)
@@ -218,20 +220,20 @@ class Uploads:
             if received:
                 headers["Range"] = f"bytes=0-{received - 1}"
             return web.Response(status=308, headers=headers)
-        claims = claims_of(request.raw.headers.get("X-Goog-Hash", ""))
-        return self._shown(request, await self._finish(session, claims, request.base_url))
+        claims = claimed_checksums(request.raw.headers.get("X-Goog-Hash", ""))
+        return self._json_response(request, await self._finish(session, claims, request.base_url))
 
     def cancel(self, request: Request) -> web.StreamResponse:
-        session = self._must(request.first("upload_id"))
-        self._refuse_second(session)
-        self._forget(session.id, session.draft)
+        session = self._load(request.param("upload_id"))
+        self._require_idle(session)
+        self._delete(session.id, session.draft)
         return web.Response(status=499)
 
-    def _refuse_second(self, session: Session) -> None:
+    def _require_idle(self, session: Session) -> None:
         if session.id in self._busy:
             raise ApiError("UNAVAILABLE", "Another request is writing to this upload session.")
 
-    def _forget(self, upload_id: str, draft: Path) -> None:
+    def _delete(self, upload_id: str, draft: Path) -> None:
         self._store.run("DELETE FROM uploads WHERE id=?", upload_id)
         draft.unlink(missing_ok=True)
         self._hashers.pop(upload_id, None)
@@ -244,12 +246,12 @@ class Uploads:
         del self._hashers[session.id]
         hasher.check(session.resource)
         hasher.check(claims)
-        body = described(hasher, session.resource)
-        shown: dict[str, Any] = {}
+        body = object_body(hasher, session.resource)
+        resource: dict[str, Any] = {}
 
-        def end(stored: Stored) -> None:
-            shown.update(self._objects.show(stored, base_url))
-            session.result = shown
+        def end(stored: StoredObject) -> None:
+            resource.update(self._objects.show(stored, base_url))
+            session.result = resource
             self._save(session)
 
         self._objects.commit(
@@ -263,7 +265,7 @@ class Uploads:
             keep_draft=True,
         )
         session.draft.unlink(missing_ok=True)
-        return shown
+        return resource
 
     async def _hasher(self, session: Session, size: int) -> Hasher:
         """The running checksums of what the session holds; anew after an interruption."""
@@ -273,7 +275,7 @@ class Uploads:
             self._hashers[session.id] = hasher
         return hasher
 
-    def _must(self, upload_id: str) -> Session:
+    def _load(self, upload_id: str) -> Session:
         row = self._store.row("SELECT * FROM uploads WHERE id=?", upload_id)
         if row is None:
             raise missing("Upload session not found.")
@@ -307,25 +309,25 @@ class Uploads:
 
     def sweep(self) -> None:
         """Forget sessions past their week, and drafts that belong to none. Before any request."""
-        self._forget_old()
+        self._expire_sessions()
         rows = self._store.rows("SELECT file, body FROM uploads")
         live = {file for file, body in rows if json.loads(body)["result"] is None}
         for path in self._files.drafts.iterdir():
             if path.name not in live:
                 path.unlink(missing_ok=True)
 
-    def _forget_old(self) -> None:
+    def _expire_sessions(self) -> None:
         """Forget sessions past their week, looking no oftener than each hour."""
         now = time.time()
-        if now < self._next_look:
+        if now < self._next_expiry:
             return
-        self._next_look = now + _LOOK_SECONDS
+        self._next_expiry = now + _EXPIRY_SECONDS
         for upload_id, body, file in self._store.rows("SELECT id, body, file FROM uploads"):
-            if json.loads(body)["started"] < now - _KEPT_SECONDS and upload_id not in self._busy:
-                self._forget(upload_id, self._files.drafts / file)
+            if json.loads(body)["started"] < now - _SESSION_SECONDS and upload_id not in self._busy:
+                self._delete(upload_id, self._files.drafts / file)
 
     @staticmethod
-    def _shown(request: Request, resource: dict[str, Any]) -> web.Response:
+    def _json_response(request: Request, resource: dict[str, Any]) -> web.Response:
         return web.Response(
             body=json.dumps(resource).encode(),
             content_type="application/json",
@@ -361,14 +363,14 @@ def _hash_file(path: Path) -> Hasher:
     return hasher
 
 
-def _encoded(resource: dict[str, Any], request: Request) -> dict[str, Any]:
+def _with_encoding(resource: dict[str, Any], request: Request) -> dict[str, Any]:
     """The parameter stands for the field of the same name, and before it."""
-    if request.first("contentEncoding"):
-        resource["contentEncoding"] = request.first("contentEncoding")
+    if request.param("contentEncoding"):
+        resource["contentEncoding"] = request.param("contentEncoding")
     return resource
 
 
-def _declare(resource: dict[str, Any], content_type: str) -> None:
+def _set_content_type(resource: dict[str, Any], content_type: str) -> None:
     """Note the type that came beside the metadata. It may not be another than theirs.
 
     The words: the same complaint is quoted in many public repositories.
@@ -383,7 +385,7 @@ def _declare(resource: dict[str, Any], content_type: str) -> None:
         resource["contentType"] = content_type
 
 
-def _with_type(resource: dict[str, Any], request: Request) -> dict[str, Any]:
+def _with_headers(resource: dict[str, Any], request: Request) -> dict[str, Any]:
     declared = request.raw.headers.get("Content-Type", "")
     if declared and "contentType" not in resource:
         resource["contentType"] = declared

@@ -13,27 +13,27 @@ from typing import Any
 from tpuctl.emulator.state.projects import now_text
 from tpuctl.emulator.state.store import Store
 from tpuctl.emulator.storage.bucket_settings import Bucket, soft_delete_seconds
-from tpuctl.emulator.storage.object_row import Stored
-from tpuctl.emulator.storage.primitives import Files
+from tpuctl.emulator.storage.object_row import StoredObject
+from tpuctl.emulator.storage.primitives import ObjectFiles
 
-__all__ = ["MOST_BYTES", "Versions"]
+__all__ = ["MAX_SOFT_DELETED_BYTES", "Versions"]
 
-MOST_BYTES = 1 << 30  # that soft delete keeps
+MAX_SOFT_DELETED_BYTES = 1 << 30  # that soft delete keeps
 _COLUMNS = "bucket, name, generation, metageneration, size, file, body"
 
 
 class Versions:
     """Every version of every object but the live ones. Rows with `until` are soft-deleted."""
 
-    def __init__(self, store: Store, files: Files) -> None:
+    def __init__(self, store: Store, files: ObjectFiles) -> None:
         self._store = store
         self._files = files
-        self._kept_bytes = self._count()  # by soft delete
-        self._leaving: list[str] = []  # files whose rows went in this transaction
+        self._soft_deleted_bytes = self._count()  # by soft delete
+        self._removed_files: list[str] = []  # files whose rows went in this transaction
 
     def find(
         self, bucket: str, name: str, generation: int, *, is_soft_deleted: bool = False
-    ) -> Stored | None:
+    ) -> StoredObject | None:
         row = self._store.row(
             f"SELECT {_COLUMNS} FROM versions WHERE bucket=? AND name=? AND generation=? "
             f"AND {'until>?' if is_soft_deleted else 'until IS NULL AND ?'}",
@@ -42,16 +42,16 @@ class Versions:
             generation,
             time.time(),
         )
-        return Stored.of(row) if row else None
+        return StoredObject.of(row) if row else None
 
-    def save(self, stored: Stored, until: float | None = None) -> None:
+    def save(self, stored: StoredObject, until: float | None = None) -> None:
         self._store.run(
             f"INSERT OR REPLACE INTO versions ({_COLUMNS}, until) VALUES (?,?,?,?,?,?,?,?)",
             *stored.row(),
             until,
         )
 
-    def retire(self, stored: Stored, bucket: Bucket, *, for_good: bool) -> None:
+    def retire(self, stored: StoredObject, bucket: Bucket, *, for_good: bool) -> None:
         """Keep what was live until now, or a noncurrent version `for_good` deleted.
 
         Part of a transaction; `clean` comes after it.
@@ -66,39 +66,39 @@ class Versions:
             self.save(stored.with_body({**stored.body, "timeDeleted": now_text()}))
             return
         seconds = soft_delete_seconds(bucket)
-        if not seconds or stored.size > MOST_BYTES:
-            self._leaving.append(stored.file)
+        if not seconds or stored.size > MAX_SOFT_DELETED_BYTES:
+            self._removed_files.append(stored.file)
             return
         now = time.time()
-        times = {"softDeleteTime": _text(now), "hardDeleteTime": _text(now + seconds)}
+        times = {"softDeleteTime": _format_time(now), "hardDeleteTime": _format_time(now + seconds)}
         self.save(stored.with_body({**stored.body, **times}), now + seconds)
-        self._kept_bytes += stored.size
-        while self._kept_bytes > MOST_BYTES and self._drop_oldest():
+        self._soft_deleted_bytes += stored.size
+        while self._soft_deleted_bytes > MAX_SOFT_DELETED_BYTES and self._drop_oldest():
             pass
 
     def clean(self) -> None:
         """Remove the files of what went in the transaction that is over now."""
-        leaving, self._leaving = self._leaving, []
-        for file in leaving:
+        removed, self._removed_files = self._removed_files, []
+        for file in removed:
             self._files.remove(file)
 
-    def forget(self) -> None:
+    def rollback(self) -> None:
         """The transaction failed: nothing went."""
-        self._leaving = []
-        self._kept_bytes = self._count()
+        self._removed_files = []
+        self._soft_deleted_bytes = self._count()
 
     def forget_bucket(self, bucket: str) -> None:
         """Drop what soft delete keeps of a bucket that is deleted."""
         rows = self._store.rows("SELECT file FROM versions WHERE bucket=?", bucket)
         self._store.run("DELETE FROM versions WHERE bucket=?", bucket)
-        self._kept_bytes = self._count()
+        self._soft_deleted_bytes = self._count()
         for (file,) in rows:
             self._files.remove(file)
 
     def sweep(self) -> None:
         """Drop what soft delete has kept for long enough."""
         self._store.run("DELETE FROM versions WHERE until<=?", time.time())
-        self._kept_bytes = self._count()
+        self._soft_deleted_bytes = self._count()
 
     def files(self) -> set[str]:
         return {file for (file,) in self._store.rows("SELECT file FROM versions")}
@@ -115,11 +115,11 @@ class Versions:
         if row is None:
             return False
         self._store.run("DELETE FROM versions WHERE bucket=? AND name=? AND generation=?", *row[:3])
-        self._kept_bytes -= int(row[3])
-        self._leaving.append(row[4])
+        self._soft_deleted_bytes -= int(row[3])
+        self._removed_files.append(row[4])
         return True
 
 
-def _text(moment: float) -> str:
-    text = datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
+def _format_time(timestamp: float) -> str:
+    text = datetime.fromtimestamp(timestamp, UTC).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")

@@ -38,7 +38,7 @@ _CONDITIONS = {
     "If-None-Match": "If-None-Match",
 }
 # kmoneil/zig-gcp measured these (src/storage/retention.zig).
-_KEPT = {
+_RETENTION_ERRORS = {
     "retentionPolicyNotMet": (
         "RetentionPolicyNotMet",
         "Object overwrite or deletion is not allowed due to retention policy.",
@@ -49,7 +49,7 @@ _KEPT = {
     ),
 }
 # Refusals whose reason is their code.
-_OWN_CODES = frozenset(
+_REASON_CODES = frozenset(
     (
         *("EntityTooSmall", "InvalidArgument", "InvalidPart", "InvalidPartOrder", "MalformedXML"),
         "NoSuchUpload",
@@ -76,7 +76,7 @@ _PARTS = {
     "DELETE": "multipartUploads.abort",
 }
 # Parts of buckets and objects that only the JSON API has here.
-_ABSENT = frozenset(
+_UNSUPPORTED = frozenset(
     (
         *(
             "acl",
@@ -92,7 +92,7 @@ _ABSENT = frozenset(
     )
 )
 METHODS = frozenset((*_PARTS.values(), "multipartUploads.list"))
-Carry = Callable[..., AbstractAsyncContextManager[None]]
+TrackCall = Callable[..., AbstractAsyncContextManager[None]]
 
 
 class Xml:
@@ -104,10 +104,10 @@ class Xml:
         uploads: Uploads,
         buckets: XmlBuckets,
         parts: MultipartUploads,
-        carry: Carry,
+        track: TrackCall,
     ) -> None:
         """`carry` is what every call passes through, by its method, caller and names."""
-        self._carry = carry
+        self._track = track
         self._objects = objects
         self._uploads = uploads
         self._buckets = buckets
@@ -128,14 +128,14 @@ class Xml:
         if method in ("buckets.insert", "buckets.list"):  # these are the project's
             owner = request.raw.headers.get("x-goog-project-id", "")
         try:
-            async with self._carry(method, request.caller, owner, name, **kind):
+            async with self._track(method, request.caller, owner, name, **kind):
                 return await self._answer(request, method, bucket, name)
         except NotModified:
             return web.Response(status=304)
         except ApiError as error:
             if error.is_page:
                 raise
-            text = _told(error)
+            text = _error_document(error)
             return web.Response(
                 status=error.http,
                 body=b"" if request.verb == "HEAD" else text.encode(),
@@ -153,7 +153,7 @@ class Xml:
         if not name:
             return await self._answer_bucket(request, method, bucket)
         if method == "objects.get":
-            stored = self._objects.must(request.query, bucket, name)
+            stored = self._objects.load(request.query, bucket, name)
             with self._objects.files.open(stored.file) as file:
                 return await send_media(request, stored, file)
         if method == "objects.insert":
@@ -192,36 +192,36 @@ class Xml:
 
 def _method_of(request: Request, bucket: str, name: str) -> str:
     """What a request is about; one whose name begins with `xml.` is not imitated."""
-    absent = f"xml.{request.verb}"
+    unsupported = f"xml.{request.verb}"
     if not bucket:
-        return "buckets.list" if request.verb == "GET" else absent
-    if _ABSENT & request.query.keys():
-        return absent
+        return "buckets.list" if request.verb == "GET" else unsupported
+    if _UNSUPPORTED & request.query.keys():
+        return unsupported
     if "uploads" in request.query:
         operations = {("POST", True): "create", ("GET", False): "list"}
         verb = operations.get((request.verb, bool(name)))
-        return f"multipartUploads.{verb}" if verb else absent
+        return f"multipartUploads.{verb}" if verb else unsupported
     if name and "uploadId" in request.query:
-        return _PARTS.get(request.verb, absent)
-    return (_OBJECTS if name else _BUCKETS).get(request.verb, absent)
+        return _PARTS.get(request.verb, unsupported)
+    return (_OBJECTS if name else _BUCKETS).get(request.verb, unsupported)
 
 
-def _told(error: ApiError) -> str:
+def _error_document(error: ApiError) -> str:
     code, text, details = _CODES.get(error.http, "InternalError"), error.message, ""
     is_held = error.reason == "forbidden" and " is under active " in text
-    if error.reason in _OWN_CODES:
+    if error.reason in _REASON_CODES:
         code = error.reason
-    elif is_held or error.reason in _KEPT:
+    elif is_held or error.reason in _RETENTION_ERRORS:
         details = text
-        code, text = _KEPT["hold" if is_held else error.reason]
+        code, text = _RETENTION_ERRORS["hold" if is_held else error.reason]
     elif error.message == NO_SUCH_BUCKET:
         code = "NoSuchBucket"
     elif code == "NoSuchKey":
         text, details = "The specified key does not exist.", text
     elif code == "AccessDenied":  # google-github-actions/setup-gcloud#49
         text, details = "Access denied.", text
-    more = f"<Details>{escape(details)}</Details>" if details else ""
+    details_element = f"<Details>{escape(details)}</Details>" if details else ""
     return (
         "<?xml version='1.0' encoding='UTF-8'?><Error>"
-        f"<Code>{code}</Code><Message>{escape(text)}</Message>{more}</Error>"
+        f"<Code>{code}</Code><Message>{escape(text)}</Message>{details_element}</Error>"
     )

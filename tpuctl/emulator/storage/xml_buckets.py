@@ -7,7 +7,7 @@ import json
 from aiohttp import web
 
 from tpuctl.emulator.storage.buckets import Buckets
-from tpuctl.emulator.storage.object_lists import Lists
+from tpuctl.emulator.storage.object_lists import ObjectLists
 from tpuctl.emulator.storage.primitives import Answer, Call
 from tpuctl.emulator.storage.xml_documents import document, parse
 from tpuctl.emulator.wire.http_request import Request
@@ -27,14 +27,14 @@ _LIST_PARAMETERS = {
 class XmlBuckets:
     """What answers `/` and `/BUCKET`."""
 
-    def __init__(self, buckets: Buckets, lists: Lists) -> None:
+    def __init__(self, buckets: Buckets, lists: ObjectLists) -> None:
         self._buckets = buckets
         self._lists = lists
 
     def list_buckets(self, request: Request, project: str) -> web.Response:
         rows, token = [], ""
         while True:
-            page = self._ask(request, ["b"], {"project": project, "pageToken": token})
+            page = self._call(request, ["b"], {"project": project, "pageToken": token})
             answer = self._buckets.list_all(page).value
             rows += answer.get("items", [])
             token = answer.get("nextPageToken", "")
@@ -56,33 +56,33 @@ class XmlBuckets:
             for element, field in fields.items():
                 if text := (configuration.findtext(element) or "").strip():
                     body[field] = text
-        call = self._ask(request, ["b"], {"project": project}, json.dumps(body).encode())
+        call = self._call(request, ["b"], {"project": project}, json.dumps(body).encode())
         self._buckets.insert(call)
         return web.Response(status=200)
 
     def get(self, request: Request, name: str) -> web.Response:
         """A list of objects, in the form of the second version where that is asked for."""
         query = {
-            json_name: request.first(xml_name)
+            json_name: request.param(xml_name)
             for xml_name, json_name in _LIST_PARAMETERS.items()
-            if request.first(xml_name)
+            if request.param(xml_name)
         }
-        after = request.first("marker") or query.pop("startOffset", "")
+        after = request.param("marker") or query.pop("startOffset", "")
         if after:  # what follows it, where the JSON API's offset is among the answer
             query["startOffset"] = f"{after}\0"
-        listed = self._lists.list_all(self._ask(request, ["b", name, "o"], query)).value
+        listed = self._lists.list_all(self._call(request, ["b", name, "o"], query)).value
         items, prefixes = listed.get("items", []), listed.get("prefixes", [])
         token = listed.get("nextPageToken", "")
-        is_second = request.first("list-type") == "2"
+        is_second = request.param("list-type") == "2"
         last = max([item["name"] for item in items] + prefixes, default="")
         following = ("NextContinuationToken", token) if is_second else ("NextMarker", last)
         return document(
             "ListBucketResult",
             [
                 ("Name", name),
-                ("Prefix", request.first("prefix")),
+                ("Prefix", request.param("prefix")),
                 *([("KeyCount", str(len(items) + len(prefixes)))] if is_second else []),
-                *([] if is_second else [("Marker", request.first("marker"))]),
+                *([] if is_second else [("Marker", request.param("marker"))]),
                 ("IsTruncated", str(bool(token)).lower()),
                 *([following] if token else []),
                 *(
@@ -104,15 +104,15 @@ class XmlBuckets:
         )
 
     def head(self, name: str) -> web.Response:
-        self._buckets.must(name)
+        self._buckets.load(name)
         return web.Response(status=200)
 
     def delete(self, request: Request, name: str) -> web.Response:
-        answer: Answer = self._buckets.delete(self._ask(request, ["b", name], {}))
+        answer: Answer = self._buckets.delete(self._call(request, ["b", name], {}))
         return web.Response(status=answer.status)
 
     @staticmethod
-    def _ask(request: Request, parts: list[str], query: dict[str, str], body: bytes = b"") -> Call:
+    def _call(request: Request, parts: list[str], query: dict[str, str], body: bytes = b"") -> Call:
         return Call(
             verb=request.verb,
             parts=parts,

@@ -21,8 +21,8 @@ from aiohttp import web
 from tpuctl.emulator.state.errors import invalid, missing
 from tpuctl.emulator.state.projects import now_text
 from tpuctl.emulator.state.store import Store
-from tpuctl.emulator.storage.object_row import Stored
-from tpuctl.emulator.storage.objects import Objects, described
+from tpuctl.emulator.storage.object_row import StoredObject
+from tpuctl.emulator.storage.objects import Objects, object_body
 from tpuctl.emulator.storage.primitives import CHUNK, Hasher
 from tpuctl.emulator.storage.uploads import Uploads
 from tpuctl.emulator.storage.xml_documents import document, parse
@@ -31,10 +31,10 @@ from tpuctl.emulator.wire.http_request import Request
 __all__ = ["MultipartUploads"]
 
 _KIND = "storage.multipart"
-_MOST_PARTS = 10_000
-_LEAST_SIZE = 5 * 2**20  # of every part but the last
-_LARGEST_LIST = 4 * 2**20
-_KEPT_SECONDS = 7 * 24 * 3600.0
+_MAX_PARTS = 10_000
+_MIN_PART_BYTES = 5 * 2**20  # of every part but the last
+_MAX_LIST_BYTES = 4 * 2**20
+_UPLOAD_SECONDS = 7 * 24 * 3600.0
 
 Record = dict[str, Any]
 
@@ -53,8 +53,8 @@ class MultipartUploads:
         """Forget uploads of more than a week ago, and what a killed process left."""
         for folder in self._folder.iterdir():
             record = self._store.get_json(_KIND, folder.name)
-            if record is None or record["started"] < time.time() - _KEPT_SECONDS:
-                self._forget(folder.name)
+            if record is None or record["started"] < time.time() - _UPLOAD_SECONDS:
+                self._delete(folder.name)
                 continue
             part_files = {part["file"] for part in record["parts"].values()}
             for path in folder.iterdir():
@@ -78,39 +78,39 @@ class MultipartUploads:
         return document("InitiateMultipartUploadResult", elements)
 
     async def upload_part(self, request: Request, bucket: str, name: str) -> web.Response:
-        upload_id = request.first("uploadId")
-        self._must(upload_id, bucket, name)
-        number = request.first("partNumber")
-        if not re.fullmatch(r"[0-9]{1,5}", number) or not 1 <= int(number) <= _MOST_PARTS:
-            text = f"Part number must be an integer between 1 and {_MOST_PARTS}."
+        upload_id = request.param("uploadId")
+        self._load(upload_id, bucket, name)
+        number = request.param("partNumber")
+        if not re.fullmatch(r"[0-9]{1,5}", number) or not 1 <= int(number) <= _MAX_PARTS:
+            text = f"Part number must be an integer between 1 and {_MAX_PARTS}."
             raise invalid(text, reason="InvalidArgument")
         draft, hasher = await self._uploads.receive_draft(request)
         try:
-            record = self._must(upload_id, bucket, name)  # it may have ended in between
-            former = record["parts"].get(str(int(number)))
+            record = self._load(upload_id, bucket, name)  # it may have ended in between
+            previous = record["parts"].get(str(int(number)))
             file = f"{int(number)}-{secrets.token_hex(8)}"
             draft.replace(self._folder / upload_id / file)
             etag = base64.b64decode(hasher.md5).hex()
             part = {"file": file, "size": hasher.size, "etag": etag, "modified": now_text()}
             record["parts"][str(int(number))] = part
             self._store.put_json(_KIND, upload_id, record)
-            if former is not None:
-                (self._folder / upload_id / former["file"]).unlink(missing_ok=True)
+            if previous is not None:
+                (self._folder / upload_id / previous["file"]).unlink(missing_ok=True)
         finally:
             draft.unlink(missing_ok=True)
         hashes = f"crc32c={hasher.crc32c},md5={hasher.md5}"
         return web.Response(headers={"ETag": f'"{etag}"', "x-goog-hash": hashes})
 
     def list_parts(self, request: Request, bucket: str, name: str) -> web.Response:
-        upload_id = request.first("uploadId")
-        parts = self._must(upload_id, bucket, name)["parts"]
-        marker, most = (
+        upload_id = request.param("uploadId")
+        parts = self._load(upload_id, bucket, name)["parts"]
+        marker, max_parts = (
             _number(request, "part-number-marker", 0),
             _number(request, "max-parts", 1000),
         )
         numbers = sorted(int(number) for number in parts if int(number) > marker)
-        page = numbers[: min(most, 1000)]
-        is_cut = len(page) < len(numbers)
+        page = numbers[: min(max_parts, 1000)]
+        is_truncated = len(page) < len(numbers)
         return document(
             "ListPartsResult",
             [
@@ -119,16 +119,16 @@ class MultipartUploads:
                 ("UploadId", upload_id),
                 ("StorageClass", "STANDARD"),
                 ("PartNumberMarker", str(marker)),
-                *([("NextPartNumberMarker", str(page[-1]))] if is_cut and page else []),
-                ("MaxParts", str(min(most, 1000))),
-                ("IsTruncated", str(is_cut).lower()),
+                *([("NextPartNumberMarker", str(page[-1]))] if is_truncated and page else []),
+                ("MaxParts", str(min(max_parts, 1000))),
+                ("IsTruncated", str(is_truncated).lower()),
                 *(("Part", _part_elements(number, parts[str(number)])) for number in page),
             ],
         )
 
     def list_uploads(self, request: Request, bucket: str) -> web.Response:
         """All of a bucket that have begun, in order of name."""
-        prefix = request.first("prefix")
+        prefix = request.param("prefix")
         uploads = []
         for upload_id, body in self._store.items(_KIND, ""):
             record = json.loads(body)
@@ -156,20 +156,20 @@ class MultipartUploads:
         )
 
     async def complete(self, request: Request, bucket: str, name: str) -> web.Response:
-        upload_id = request.first("uploadId")
-        record = self._must(upload_id, bucket, name)
-        parts = _chosen(await request.read(_LARGEST_LIST), record["parts"])
+        upload_id = request.param("uploadId")
+        record = self._load(upload_id, bucket, name)
+        parts = _listed_parts(await request.read(_MAX_LIST_BYTES), record["parts"])
         self._objects.check_write(bucket, name, request.query)
         draft = self._objects.files.new_draft()
         paths = [self._folder / upload_id / part["file"] for part in parts]
 
-        def end(_: Stored) -> None:
+        def end(_: StoredObject) -> None:
             self._store.delete(_KIND, upload_id)
 
         try:
             hasher = await asyncio.to_thread(_join, paths, draft)
-            self._must(upload_id, bucket, name)
-            body = described(hasher, record["resource"])
+            self._load(upload_id, bucket, name)
+            body = object_body(hasher, record["resource"])
             del body["md5Hash"]  # "composite" objects and these have none
             query = request.query
             stored = self._objects.commit(
@@ -183,7 +183,7 @@ class MultipartUploads:
             )
         finally:
             draft.unlink(missing_ok=True)
-        self._forget(upload_id)
+        self._delete(upload_id)
         answer = document(
             "CompleteMultipartUploadResult",
             [
@@ -198,17 +198,17 @@ class MultipartUploads:
         return answer
 
     def abort(self, request: Request, bucket: str, name: str) -> web.Response:
-        self._must(request.first("uploadId"), bucket, name)
-        self._forget(request.first("uploadId"))
+        self._load(request.param("uploadId"), bucket, name)
+        self._delete(request.param("uploadId"))
         return web.Response(status=204)
 
-    def _must(self, upload_id: str, bucket: str, name: str) -> Record:
+    def _load(self, upload_id: str, bucket: str, name: str) -> Record:
         record = self._store.get_json(_KIND, upload_id)
         if record is None or (record["bucket"], record["name"]) != (bucket, name):
             raise missing("The specified upload does not exist.", reason="NoSuchUpload")
         return record
 
-    def _forget(self, upload_id: str) -> None:
+    def _delete(self, upload_id: str) -> None:
         self._store.delete(_KIND, upload_id)
         shutil.rmtree(self._folder / upload_id, ignore_errors=True)
 
@@ -222,9 +222,9 @@ def _part_elements(number: int, part: Record) -> list[tuple[str, str]]:
     ]
 
 
-def _chosen(body: bytes, parts: Record) -> list[Record]:
+def _listed_parts(body: bytes, parts: Record) -> list[Record]:
     """The parts that the object is to consist of, in order, as the client lists them."""
-    found: list[Record] = []
+    listed: list[Record] = []
     last = 0
     for element in parse(body, "CompleteMultipartUpload").iter("Part"):
         number = (element.findtext("PartNumber") or "").strip()
@@ -237,13 +237,13 @@ def _chosen(body: bytes, parts: Record) -> list[Record]:
             text = "The list of parts was not in ascending order."
             raise invalid(text, reason="InvalidPartOrder")
         last = int(number)
-        found.append(part)
-    if not found:
+        listed.append(part)
+    if not listed:
         raise invalid("At least one part must be specified.", reason="MalformedXML")
-    if any(part["size"] < _LEAST_SIZE for part in found[:-1]):
+    if any(part["size"] < _MIN_PART_BYTES for part in listed[:-1]):
         text = "Your proposed upload is smaller than the minimum object size."
         raise invalid(text, reason="EntityTooSmall")
-    return found
+    return listed
 
 
 def _join(paths: list[Path], draft: Path) -> Hasher:
@@ -258,7 +258,7 @@ def _join(paths: list[Path], draft: Path) -> Hasher:
 
 
 def _number(request: Request, key: str, default: int) -> int:
-    text = request.first(key)
+    text = request.param(key)
     if text and not re.fullmatch(r"[0-9]{1,9}", text):
         raise invalid(f"Invalid value of {key}: {text}", reason="InvalidArgument")
     return int(text) if text else default

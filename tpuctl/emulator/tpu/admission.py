@@ -17,7 +17,7 @@ from google.cloud.tpu_v2.types import cloud_tpu
 
 from tpuctl import catalog
 from tpuctl.catalog.flex_start import flex_start_zones
-from tpuctl.emulator.faults.google_messages import refusal
+from tpuctl.emulator.faults.google_messages import fault_error
 from tpuctl.emulator.iam.policies import ACCOUNTS
 from tpuctl.emulator.machines.interface import Endpoint
 from tpuctl.emulator.state.constraints import OrgPolicies
@@ -215,7 +215,7 @@ class Admission:
         policies = OrgPolicies(self._store)
         if not policies.allows(f"projects/{project['id']}", "gcp.resourceLocations", zone):
             facts = {"zone": zone, "project_number": project["number"]}
-            raise refusal({"kind": "error", "like": "location-policy"}, facts)
+            raise fault_error({"kind": "error", "like": "location-policy"}, facts)
 
     def check_disks(self, zone: str, type_name: str, disks: Sequence[Any]) -> None:
         accelerator = catalog.accelerator_type(type_name)

@@ -238,7 +238,7 @@ class Nodes:
     async def shut(self, node: Any) -> None:
         """End the machines' programs, asked to first, all machines at once."""
         names = self.worker_names(node.name, len(node.network_endpoints))
-        await asyncio.gather(*(self._world.host.shut(name) for name in names))
+        await asyncio.gather(*(self._world.host.shut_down(name) for name in names))
 
     async def _discard(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
         await self.discard(arguments["target"])

@@ -195,7 +195,7 @@ class Engine:
     def _is_sold_out(self, facts: dict[str, str]) -> bool:
         """Looks without counting: who waits would use up a fault that was meant for others."""
         return any(
-            fault.kind == "stockout" and not fault.is_spent() and fault.fits(facts)
+            fault.kind == "stockout" and not fault.is_spent() and fault.matches(facts)
             for fault in self._world.faults.all()
         )
 

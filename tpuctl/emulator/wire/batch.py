@@ -16,7 +16,7 @@ from tpuctl.emulator.state.errors import ApiError, invalid
 
 __all__ = ["Part", "answer_batch"]
 
-_MOST_CALLS = 100
+_MAX_CALLS = 100
 _BOUNDARY = "batch_local_cloud"
 
 
@@ -46,9 +46,9 @@ async def answer_batch(
     parts = message.get_payload()
     if not message.is_multipart() or not isinstance(parts, list):
         raise invalid("Failed to parse batch request, error: missing boundary")
-    if len(parts) > _MOST_CALLS:
-        raise invalid(f"The batch request has more than {_MOST_CALLS} calls.")
-    pieces = []
+    if len(parts) > _MAX_CALLS:
+        raise invalid(f"The batch request has more than {_MAX_CALLS} calls.")
+    responses_text = []
     for part in parts:
         content = part.get_payload(decode=True) if isinstance(part, Message) else None
         if not isinstance(part, Message) or not isinstance(content, bytes):
@@ -58,14 +58,14 @@ async def answer_batch(
         except ApiError as error:
             status, text = error.http, error.as_json("legacy").decode()
         identity = str(part.get("Content-ID", "")).strip("<>")
-        pieces.append(
+        responses_text.append(
             f"--{_BOUNDARY}\r\nContent-Type: application/http\r\n"
             + (f"Content-ID: <response-{identity}>\r\n" if identity else "")
             + f"\r\nHTTP/1.1 {status} {responses.get(status, 'Unknown')}\r\n"
             "Content-Type: application/json; charset=UTF-8\r\n"
             f"Content-Length: {len(text.encode())}\r\n\r\n{text}\r\n"
         )
-    whole = "".join(pieces) + f"--{_BOUNDARY}--\r\n"
+    whole = "".join(responses_text) + f"--{_BOUNDARY}--\r\n"
     return web.Response(
         body=whole.encode(),
         headers={"Content-Type": f"multipart/mixed; boundary={_BOUNDARY}"},

@@ -18,14 +18,14 @@ from tpuctl.emulator.state.text import parse_json
 from tpuctl.emulator.wire.http_request import Request, json_response
 from tpuctl.emulator.wire.registry import World
 
-__all__ = ["Owner"]
+__all__ = ["ControlApi"]
 
 _FAULT = re.compile(r"/_local/faults/([^/]+?)(/release)?")
 
 Answer = Callable[[Request], Awaitable[Any] | Any]
 
 
-class Owner:
+class ControlApi:
     """Answers `/_local/…`. `pace_changed` is told when the pace was changed.
 
     `require_method` refuses what can match no method.
@@ -39,7 +39,7 @@ class Owner:
         scheduled: ScheduledFaults,
     ) -> None:
         self._world = world
-        self._happenings = scheduled
+        self._scheduled = scheduled
         self._pace_changed = pace_changed
         self._require_method = require_method
         self._answers: dict[tuple[str, str], Answer] = {
@@ -71,7 +71,7 @@ class Owner:
 
     def _show(self, fault: Fault) -> dict[str, Any]:
         waiting = self._world.traffic.waiting(fault.id)
-        fields = {**fault.fields, **self._happenings.describe(fault)}
+        fields = {**fault.fields, **self._scheduled.describe(fault)}
         return {**fields, "spent": fault.is_spent(), "waiting": waiting}
 
     def _list(self, request: Request) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class Owner:
             self._require_method(method)
         fault = self._world.faults.add(spec)
         try:
-            self._happenings.schedule(fault)
+            self._scheduled.schedule(fault)
         except ApiError:
             self._world.faults.remove(fault.id)
             raise
@@ -95,7 +95,7 @@ class Owner:
         description = self._show(fault)
         self._world.faults.remove(fault_id)
         self._world.traffic.release(fault_id)
-        await self._happenings.undo(fault)
+        await self._scheduled.undo(fault)
         return {**description, "waiting": []}
 
     async def _remove_all(self, request: Request) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class Owner:
         return {"member": member_of(email), "token": token}
 
     def _calls(self, request: Request) -> dict[str, Any]:
-        since = request.first("since", "0")
+        since = request.param("since", "0")
         if not since.isascii() or not since.isdigit():
             raise invalid(f"since is a number, not {since!r}.")
         return self._world.traffic.calls(int(since))

@@ -15,7 +15,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from tpuctl.emulator.wire.messages import Method, Rule, compile_path
 
-__all__ = ["Definition", "Way"]
+__all__ = ["Definition", "MethodDefinition"]
 
 _Field = descriptor_pb2.FieldDescriptorProto
 _SCALARS: Mapping[str, Any] = {
@@ -34,7 +34,7 @@ _IMPORTS = (
 
 
 @dataclass(frozen=True)
-class Way:
+class MethodDefinition:
     """A method: its messages, by name within the API or in full, and how HTTP says it."""
 
     request: str
@@ -58,7 +58,7 @@ class Definition:
     package: str
     messages: Mapping[str, str]
     enums: Mapping[str, Sequence[str]]
-    services: Mapping[str, Mapping[str, Way]]
+    services: Mapping[str, Mapping[str, MethodDefinition]]
 
     def message(self, name: str) -> Any:
         """The class of a message, by its name within the API or in full."""
@@ -74,10 +74,10 @@ class Definition:
     def methods(self, service: str) -> list[Method]:
         """The methods of a service, given in full: `google.cloudresourcemanager.v1.Projects`."""
         methods = []
-        for attribute, way in self.services[service.rpartition(".")[2]].items():
-            pattern, variables = compile_path(way.path)
-            rule = Rule(way.verb, pattern, variables, way.body)
-            request, response = self.message(way.request), self.message(way.response)
+        for attribute, definition in self.services[service.rpartition(".")[2]].items():
+            pattern, variables = compile_path(definition.path)
+            rule = Rule(definition.verb, pattern, variables, definition.body)
+            request, response = self.message(definition.request), self.message(definition.response)
             methods.append(Method(service, attribute, request, response, (rule,)))
         return methods
 

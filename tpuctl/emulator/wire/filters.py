@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["NoFilter", "matches"]
+__all__ = ["InvalidFilter", "matches"]
 
 Row = Mapping[str, Any]
 Compare = Callable[[Row, str, str, str], bool]
@@ -19,7 +19,7 @@ _WORD = re.compile(r"\s*(AND|OR)\b")
 _NOT = re.compile(r"\s*(?:NOT\b|-(?=\s*[A-Za-z(]))")
 
 
-class NoFilter(ValueError):
+class InvalidFilter(ValueError):
     """The text cannot be read as a filter."""
 
 
@@ -33,10 +33,10 @@ def matches(row: Row, text: str, compare: Compare | None = None, *, any_of: bool
     """
     if not text.strip():
         return True
-    parser = _Filter(row, text, compare or _holds, any_of)
-    holds = parser.either()
+    parser = _Filter(row, text, compare or _compare_field, any_of)
+    holds = parser.parse_or()
     if parser.rest():
-        raise NoFilter(text)
+        raise InvalidFilter(text)
     return holds
 
 
@@ -48,58 +48,58 @@ class _Filter:
         self._text = text
         self._compare = compare
         self._any_of = any_of
-        self._at = 0
+        self._position = 0
 
     def rest(self) -> str:
-        return self._text[self._at :].strip()
+        return self._text[self._position :].strip()
 
-    def either(self) -> bool:
-        holds = self._all()
-        while self._take_word("OR") or (self._any_of and self._goes_on()):
-            other = self._all()
+    def parse_or(self) -> bool:
+        holds = self._parse_and()
+        while self._take_word("OR") or (self._any_of and self._has_more()):
+            other = self._parse_and()
             holds = holds or other
         return holds
 
-    def _all(self) -> bool:
-        holds = self._one()
-        while self._take_word("AND") or (not self._any_of and self._goes_on()):
-            other = self._one()
+    def _parse_and(self) -> bool:
+        holds = self._parse_term()
+        while self._take_word("AND") or (not self._any_of and self._has_more()):
+            other = self._parse_term()
             holds = holds and other
         return holds
 
-    def _one(self) -> bool:
-        negation = _NOT.match(self._text, self._at)
+    def _parse_term(self) -> bool:
+        negation = _NOT.match(self._text, self._position)
         if negation is not None:
-            self._at = negation.end()
-            return not self._one()
+            self._position = negation.end()
+            return not self._parse_term()
         if self.rest().startswith("("):
-            self._at = self._text.index("(", self._at) + 1
-            holds = self.either()
+            self._position = self._text.index("(", self._position) + 1
+            holds = self.parse_or()
             if not self.rest().startswith(")"):
-                raise NoFilter(self._text)
-            self._at = self._text.index(")", self._at) + 1
+                raise InvalidFilter(self._text)
+            self._position = self._text.index(")", self._position) + 1
             return holds
-        term = _TERM.match(self._text, self._at)
+        term = _TERM.match(self._text, self._position)
         if term is None:
-            raise NoFilter(self._text)
-        self._at = term.end()
+            raise InvalidFilter(self._text)
+        self._position = term.end()
         quoted = term[3] if term[3] is not None else term[4]
         expected = re.sub(r"\\([\"'])", r"\1", quoted) if quoted is not None else term[5]
         return self._compare(self._row, term[1], term[2].strip(), expected)
 
-    def _goes_on(self) -> bool:
+    def _has_more(self) -> bool:
         rest = self.rest()
         return bool(rest) and not rest.startswith(")") and _WORD.match(rest) is None
 
     def _take_word(self, word: str) -> bool:
-        match = _WORD.match(self._text, self._at)
+        match = _WORD.match(self._text, self._position)
         if match is None or match[1] != word:
             return False
-        self._at = match.end()
+        self._position = match.end()
         return True
 
 
-def _holds(row: Row, field: str, operator: str, expected: str) -> bool:
+def _compare_field(row: Row, field: str, operator: str, expected: str) -> bool:
     value: Any = row
     for part in field.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
@@ -110,7 +110,7 @@ def _holds(row: Row, field: str, operator: str, expected: str) -> bool:
         try:
             is_equal = re.fullmatch(expected, actual) is not None
         except re.error as error:
-            raise NoFilter(expected) from error
+            raise InvalidFilter(expected) from error
         return is_equal == (operator == "eq")
     if operator == ":":
         return value is not None if expected == "*" else expected.strip("*") in actual

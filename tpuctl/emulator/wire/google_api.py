@@ -27,7 +27,7 @@ class Surface:
     family: str = "platform"
     api: str = ""  # must be enabled in the project that a request names
     messages: str = ""  # whose `extended` adds to the client's messages what it lacks
-    tells_defaults: bool = False  # whether its JSON has what is false or empty
+    includes_defaults: bool = False  # whether its JSON has what is false or empty
     # Whether operations say `done` and `cancelRequested` also while these are false, as those of
     # Cloud TPU do (SkyPilot reads `operation["done"]` of every answer); Resource Manager's do not:
     # a created project answers {"name": "operations/cp.N"}.

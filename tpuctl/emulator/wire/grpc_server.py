@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from typing import Any
 
-from tpuctl.emulator.faults.traffic import Caller, Cut
+from tpuctl.emulator.faults.traffic import Caller, ConnectionCut
 from tpuctl.emulator.iam.tokens import Access
 from tpuctl.emulator.state.errors import ApiError, internal
 from tpuctl.emulator.wire.routes import Router
@@ -18,7 +18,7 @@ __all__ = ["RpcServer"]
 
 log = logging.getLogger(__name__)
 
-_LONGEST_MESSAGE = 64 * 1024 * 1024
+_MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 
 class RpcServer:
@@ -59,8 +59,8 @@ class RpcServer:
         server = grpc.aio.server(
             handlers=(Handler(),),
             options=[
-                ("grpc.max_receive_message_length", _LONGEST_MESSAGE),
-                ("grpc.max_send_message_length", _LONGEST_MESSAGE),
+                ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+                ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
                 ("grpc.so_reuseport", 0),
             ],
         )
@@ -73,29 +73,29 @@ class RpcServer:
 
         self.calls += 1
         header = dict(context.invocation_metadata()).get("authorization")
-        answer, refusal = b"", None
+        answer, error_response = b"", None
         try:
             email = self._access.require(header)
             token = (header or "").partition(" ")[2].strip()
             caller = Caller(email, scopes=self._access.scopes(token))
             answer = await self._router.call_grpc(method, data, caller)
         except ApiError as error:
-            refusal = error
-        except Cut:
+            error_response = error
+        except ConnectionCut:
             # What a client is told whose connection ended: many calls share one, and the others
             # on it are to go on.
-            refusal = ApiError("UNAVAILABLE", "Socket closed")
+            error_response = ApiError("UNAVAILABLE", "Socket closed")
         except Exception as error:
             log.exception("%s failed", method)
-            refusal = internal(error)
+            error_response = internal(error)
         if self._transcript is not None:
             token = (header or "").partition(" ")[2]
-            status = refusal.number if refusal else 0
+            status = error_response.number if error_response else 0
             self._transcript.add_rpc(token, method, data, status, answer)
-        if refusal is None:
+        if error_response is None:
             return answer
-        code = next(each for each in grpc.StatusCode if each.value[0] == refusal.number)
-        await context.abort(code, refusal.message, refusal.as_trailers())
+        code = next(each for each in grpc.StatusCode if each.value[0] == error_response.number)
+        await context.abort(code, error_response.message, error_response.as_trailers())
         raise AssertionError("abort always raises")
 
     async def close(self) -> None:

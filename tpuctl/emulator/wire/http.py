@@ -10,8 +10,8 @@ from urllib.parse import parse_qs
 
 from aiohttp import web
 
-from tpuctl.emulator.faults.http_exchange import HalfAnswer
-from tpuctl.emulator.faults.traffic import Cut
+from tpuctl.emulator.faults.http_exchange import TruncatedResponse
+from tpuctl.emulator.faults.traffic import ConnectionCut
 from tpuctl.emulator.iam.oauth import PublicPages
 from tpuctl.emulator.iam.tokens import Access
 from tpuctl.emulator.state.errors import ApiError, internal, invalid
@@ -27,7 +27,7 @@ __all__ = ["HttpHandler"]
 
 log = logging.getLogger(__name__)
 
-Local = Callable[[Request], Awaitable[web.StreamResponse]]
+ControlHandler = Callable[[Request], Awaitable[web.StreamResponse]]
 
 
 class HttpHandler:
@@ -38,7 +38,7 @@ class HttpHandler:
         router: Router,
         access: Access,
         storage: Callable[[Request], Awaitable[web.StreamResponse | None]],
-        local: Local,
+        control: ControlHandler,
         pages: PublicPages,
         tunnels: Tunnels,
         transcript: Transcript | None = None,
@@ -46,7 +46,7 @@ class HttpHandler:
         self._router = router
         self._access = access
         self._storage = storage
-        self._local = local
+        self._control = control
         self._pages = pages
         self._tunnels = tunnels
         self._transcript = transcript
@@ -61,7 +61,7 @@ class HttpHandler:
         response = await self._respond(request, query_text)
         if self._transcript is not None and not request.is_secret:
             self._transcript.add_rest(request, query_text, response)
-        return _cut(request, response)
+        return _truncate(request, response)
 
     async def _respond(self, request: Request, query_text: str) -> web.StreamResponse:
         raw, path = request.raw, request.path
@@ -71,36 +71,36 @@ class HttpHandler:
             if (page := await self._pages.answer(raw, path)) is not None:
                 request.is_secret = True
                 return page
-            self._take_prefix(request)
+            self._strip_token_prefix(request)
             if self._is_discovery(request):
                 request.is_secret = True  # it is no call of an API
                 return json_response(
                     documents.answer(request.path, request.query, request.host, request.base_url)
                 )
-            family = self._router.family(request.path, request.first("alt"))
+            family = self._router.family(request.path, request.param("alt"))
             if is_storage(request):
                 family = "legacy"
             self._authenticate(request)
             return await self._answer(request)
         except ApiError as error:
-            return _refuse(raw, error, family)
-        except Cut:
-            return _NoAnswer(status=0)
+            return _error_response(raw, error, family)
+        except ConnectionCut:
+            return _DroppedResponse(status=0)
         except NoSuchPath:
             return _no_such_path(raw, path)
         except (ConnectionError, ConnectionResetError):
             raise
         except web.RequestPayloadError as error:  # not of the encoding or length that it claims
-            return _refuse(raw, invalid(f"Malformed request body: {error}"), family)
+            return _error_response(raw, invalid(f"Malformed request body: {error}"), family)
         except ValueError as error:
             log.exception("%s %s", raw.method, _without_token(path))
-            return _refuse(raw, invalid(f"Malformed request: {error}"), family)
+            return _error_response(raw, invalid(f"Malformed request: {error}"), family)
         except Exception as error:
             log.exception("%s %s failed", raw.method, _without_token(path))
-            return _refuse(raw, internal(error), family)
+            return _error_response(raw, internal(error), family)
 
     @staticmethod
-    def _take_prefix(request: Request) -> None:
+    def _strip_token_prefix(request: Request) -> None:
         while request.path.startswith("/t/"):  # one may stand before a root that has one
             request.token, slash, rest = request.path.removeprefix("/t/").partition("/")
             request.prefix = f"/t/{request.token}"
@@ -120,12 +120,12 @@ class HttpHandler:
         if request.path.startswith("/_local/"):
             if request.email != OWNER:
                 raise ApiError("PERMISSION_DENIED", "Only the local cloud's owner may do this.")
-            return await self._local(request)
+            return await self._control(request)
         if request.path.startswith(ROOT):
             request.is_secret = True  # it is no call with an answer
             return await self._tunnels.answer(request)
         # Asked before the body is read: that of an object is not to be held in memory.
-        if not _OF_APIS.match(request.path) or self._is_xml_host(request):
+        if not _API_PATHS.match(request.path) or self._is_xml_host(request):
             answer = await self._storage(request)
             if answer is not None:
                 return answer
@@ -138,7 +138,7 @@ class HttpHandler:
             query = {"prettyPrint": ["false"], **query}
         content = await self._router.call_rest(verb, request.path, query, body, request.caller)
         return web.Response(
-            body=content, content_type="application/json", charset="UTF-8", headers=_COMMON
+            body=content, content_type="application/json", charset="UTF-8", headers=_COMMON_HEADERS
         )
 
     async def _answer_batch(self, request: Request) -> web.StreamResponse:
@@ -169,16 +169,16 @@ class HttpHandler:
         return host == "storage.googleapis.com" or host.endswith(".storage.googleapis.com")
 
 
-def _cut(request: Request, response: web.StreamResponse) -> web.StreamResponse:
+def _truncate(request: Request, response: web.StreamResponse) -> web.StreamResponse:
     """The answer, or its first bytes alone if a fault wants that. Streams see to it themselves."""
     if isinstance(response, web.Response) and isinstance(response.body, bytes):
         limit = request.exchange.limit("answer", len(response.body))
-        if limit is not None and request.exchange.strikes("answer"):
-            return HalfAnswer(response, limit)
+        if limit is not None and request.exchange.trigger("answer"):
+            return TruncatedResponse(response, limit)
     return response
 
 
-class _NoAnswer(web.StreamResponse):
+class _DroppedResponse(web.StreamResponse):
     """Ends the connection without a byte."""
 
     async def prepare(self, request: web.BaseRequest) -> None:
@@ -187,10 +187,10 @@ class _NoAnswer(web.StreamResponse):
         raise ConnectionResetError
 
 
-_COMMON = {"Cache-Control": "private", "Vary": "Origin, X-Origin, Referer"}
+_COMMON_HEADERS = {"Cache-Control": "private", "Vary": "Origin, X-Origin, Referer"}
 _COMPUTE_BATCH = "/batch/compute/"
 # What no object is taken to be that is asked for by its path alone, as `/BUCKET/OBJECT`.
-_OF_APIS = re.compile(r"/(?:v\d+\w*|compute|projects|batch/compute)(?:/|$)")
+_API_PATHS = re.compile(r"/(?:v\d+\w*|compute|projects|batch/compute)(?:/|$)")
 _STORAGE_PATHS = (
     "/storage/v1/",
     "/upload/storage/v1/",
@@ -207,13 +207,13 @@ def is_storage(request: Request) -> bool:
     return request.path.startswith(_STORAGE_PATHS) or request.path == "/b"
 
 
-def _refuse(raw: web.BaseRequest, error: ApiError, family: str) -> web.Response:
-    headers = dict(_COMMON)
+def _error_response(raw: web.BaseRequest, error: ApiError, family: str) -> web.Response:
+    headers = dict(_COMMON_HEADERS)
     if error.number == 16:
         headers["WWW-Authenticate"] = 'Bearer realm="https://accounts.google.com/"'
     response = web.Response(
         status=error.http,
-        body=b"" if raw.method == "HEAD" else _told(error, family),
+        body=b"" if raw.method == "HEAD" else _error_body(error, family),
         content_type="text/html" if error.is_page else "application/json",
         charset="UTF-8",
         headers=headers,
@@ -223,7 +223,7 @@ def _refuse(raw: web.BaseRequest, error: ApiError, family: str) -> web.Response:
     return response
 
 
-def _told(error: ApiError, family: str) -> bytes:
+def _error_body(error: ApiError, family: str) -> bytes:
     return _page(error.http, error.message) if error.is_page else error.as_json(family)
 
 

@@ -10,12 +10,12 @@ from typing import Any
 from aiohttp import web
 
 from tpuctl.emulator.faults.http_exchange import Exchange
-from tpuctl.emulator.faults.traffic import Caller, Cut
+from tpuctl.emulator.faults.traffic import Caller, ConnectionCut
 from tpuctl.emulator.state.errors import ApiError
 
 __all__ = ["Request", "json_response"]
 
-_LARGEST_JSON = 32 * 1024 * 1024
+_MAX_JSON_BYTES = 32 * 1024 * 1024
 
 
 @dataclass
@@ -34,15 +34,15 @@ class Request:
     content: bytes = b""  # what was read of the body that may be kept: never an object's data
     exchange: Exchange = field(default_factory=Exchange)
 
-    def first(self, key: str, default: str = "") -> str:
+    def param(self, key: str, default: str = "") -> str:
         """The last value of a query parameter that stands once."""
         return self.query[key][-1] if self.query.get(key) else default
 
     @property
     def caller(self) -> Caller:
-        return Caller(self.email, self._is_there, self.exchange, self.scopes)
+        return Caller(self.email, self._is_connected, self.exchange, self.scopes)
 
-    def _is_there(self) -> bool:
+    def _is_connected(self) -> bool:
         transport = self.raw.transport
         return transport is not None and not transport.is_closing()
 
@@ -56,13 +56,13 @@ class Request:
         scheme = "https" if self.raw.headers.get("X-Forwarded-Proto") == "https" else "http"
         return f"{scheme}://{self.raw.headers.get('Host', '127.0.0.1')}{self.prefix}"
 
-    async def read(self, most: int = _LARGEST_JSON) -> bytes:
+    async def read(self, max_bytes: int = _MAX_JSON_BYTES) -> bytes:
         """The whole body, of a size that may be held in memory."""
-        await self.proceed()
+        await self.send_continue()
         data = bytearray()
         async for chunk in self.raw.content.iter_any():
             data += chunk
-            if len(data) > most:
+            if len(data) > max_bytes:
                 raise ApiError("INVALID_ARGUMENT", "Request payload size exceeds the limit.")
         self.content = bytes(data)
         self.exchange.received = len(data)
@@ -70,21 +70,21 @@ class Request:
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body as it comes, of any size. Raises Cut where a fault ends it."""
-        await self.proceed()
+        await self.send_continue()
         limit = self.exchange.limit("request", self.raw.content_length)
         passed = 0
         async for chunk in self.raw.content.iter_any():
             if limit is not None and passed + len(chunk) > limit:
                 yield chunk[: limit - passed]
-                if self.exchange.strikes("request"):
-                    raise Cut
+                if self.exchange.trigger("request"):
+                    raise ConnectionCut
                 yield chunk[limit - passed :]
                 limit = None
             else:
                 yield chunk
             passed += len(chunk)
 
-    async def proceed(self) -> None:
+    async def send_continue(self) -> None:
         """Tell a client that waits for it to go on with the body."""
         if self.raw.headers.get("Expect", "").lower() == "100-continue":
             writer: Any = self.raw.writer

@@ -17,10 +17,10 @@ from aiohttp import WSCloseCode, WSMsgType, web
 __all__ = ["Close", "Session"]
 
 _SID, _RECONNECTED, _DATA, _ACK = 0x0001, 0x0002, 0x0004, 0x0007
-_LARGEST = 16384
+_MAX_FRAME_BYTES = 16384
 # A guess: the client's own code acknowledges after twice the largest frame, and reads on.
-_WINDOW = 64 * _LARGEST
-_TELL_AFTER = 2 * _LARGEST
+_WINDOW_BYTES = 64 * _MAX_FRAME_BYTES
+_ACK_AFTER_BYTES = 2 * _MAX_FRAME_BYTES
 
 
 class Close(Exception):
@@ -60,20 +60,22 @@ class Session:
     ) -> None:
         self.sid = sid
         self.email = email
-        self.line: web.WebSocketResponse | None = None
+        self.websocket: web.WebSocketResponse | None = None
         self.is_over = False
         self._writer = writer
-        self._kept = bytearray()  # from the machine; its first byte has the number `_start`
+        self._unacknowledged = (
+            bytearray()
+        )  # from the machine; its first byte has the number `_start`
         self._start = 0
         self._received = 0  # from the client
-        self._told = 0
+        self._acknowledged = 0
         self._has_ended = False  # the machine's side
         self._changed = asyncio.Condition()
         self._reading = asyncio.ensure_future(self._read(reader))
 
     async def serve(
         self,
-        line: web.WebSocketResponse,
+        websocket: web.WebSocketResponse,
         acknowledged: int | None,
         cut: Callable[[str, int], bool],
     ) -> None:
@@ -85,24 +87,24 @@ class Session:
         """
         if acknowledged is not None:
             async with self._changed:
-                self._forget(acknowledged, Close.BAD_ACK)
+                self._acknowledge(acknowledged, Close.BAD_ACK)
                 self._changed.notify_all()
-        self.line = line
+        self.websocket = websocket
         greeting = (
             struct.pack(">HI", _SID, len(self.sid)) + self.sid.encode()
             if acknowledged is None
             else struct.pack(">HQ", _RECONNECTED, self._received)
         )
-        self._told = self._received
-        sending = asyncio.ensure_future(self._send(line, cut, greeting))
-        receiving = asyncio.ensure_future(self._receive(line, cut))
+        self._acknowledged = self._received
+        sending = asyncio.ensure_future(self._send(websocket, cut, greeting))
+        receiving = asyncio.ensure_future(self._receive(websocket, cut))
         try:
             await asyncio.wait((sending, receiving), return_when=asyncio.FIRST_COMPLETED)
             for task in (receiving, sending):
                 if task.done():
                     task.result()
             if receiving.done():
-                self.is_over = line.close_code not in (None, WSCloseCode.ABNORMAL_CLOSURE)
+                self.is_over = websocket.close_code not in (None, WSCloseCode.ABNORMAL_CLOSURE)
             else:
                 self.is_over = True
                 raise Close(Close.READ_FAILED, "The machine has closed the connection.")
@@ -112,7 +114,7 @@ class Session:
         except ConnectionError:
             pass  # the client, which may come back
         finally:
-            self.line = None
+            self.websocket = None
             for task in (sending, receiving):
                 task.cancel()
             await asyncio.gather(sending, receiving, return_exceptions=True)
@@ -126,61 +128,66 @@ class Session:
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(OSError):
-            while data := await reader.read(_LARGEST):
+            while data := await reader.read(_MAX_FRAME_BYTES):
                 async with self._changed:
-                    self._kept += data
+                    self._unacknowledged += data
                     self._changed.notify_all()
-                    await self._changed.wait_for(lambda: len(self._kept) < _WINDOW)
+                    await self._changed.wait_for(lambda: len(self._unacknowledged) < _WINDOW_BYTES)
         async with self._changed:
             self._has_ended = True
             self._changed.notify_all()
 
     async def _send(
-        self, line: web.WebSocketResponse, cut: Callable[[str, int], bool], greeting: bytes
+        self, websocket: web.WebSocketResponse, cut: Callable[[str, int], bool], greeting: bytes
     ) -> None:
-        await line.send_bytes(greeting)
+        await websocket.send_bytes(greeting)
         position = self._start
         passed = 0
-        while piece := await self._piece(position):
-            position += len(piece)
-            passed += len(piece)
-            await line.send_bytes(struct.pack(">HI", _DATA, len(piece)) + piece)
+        while chunk := await self._next_chunk(position):
+            position += len(chunk)
+            passed += len(chunk)
+            await websocket.send_bytes(struct.pack(">HI", _DATA, len(chunk)) + chunk)
             if cut("answer", passed):
-                await _for_ever()
+                await _wait_forever()
 
-    async def _piece(self, position: int) -> bytes:
+    async def _next_chunk(self, position: int) -> bytes:
         """What the machine sent from there on; nothing once it sends no more."""
         async with self._changed:
             await self._changed.wait_for(
-                lambda: self._has_ended or self._start + len(self._kept) > position
+                lambda: self._has_ended or self._start + len(self._unacknowledged) > position
             )
             first = position - self._start
-            return bytes(self._kept[first : first + _LARGEST])
+            return bytes(self._unacknowledged[first : first + _MAX_FRAME_BYTES])
 
-    async def _receive(self, line: web.WebSocketResponse, cut: Callable[[str, int], bool]) -> None:
+    async def _receive(
+        self, websocket: web.WebSocketResponse, cut: Callable[[str, int], bool]
+    ) -> None:
         passed = 0
-        async for message in line:
+        async for message in websocket:
             if message.type is not WSMsgType.BINARY:
                 raise Close(Close.INVALID_OPCODE, "Only binary messages are understood.")
             data = bytes(message.data)
             tag = data[:2]
             if tag == struct.pack(">H", _ACK) and len(data) >= 10:
                 async with self._changed:
-                    self._forget(struct.unpack_from(">Q", data, 2)[0], Close.INVALID_ACK)
+                    self._acknowledge(struct.unpack_from(">Q", data, 2)[0], Close.INVALID_ACK)
                     self._changed.notify_all()
             elif tag == struct.pack(">H", _DATA) and len(data) >= 6:
                 content = data[6:]
-                if len(content) != struct.unpack_from(">I", data, 2)[0] or len(content) > _LARGEST:
+                if (
+                    len(content) != struct.unpack_from(">I", data, 2)[0]
+                    or len(content) > _MAX_FRAME_BYTES
+                ):
                     raise Close(Close.INVALID_DATA, "A frame is not as long as it says.")
-                await self._pass(content)
+                await self._forward(content)
                 passed += len(content)
                 if cut("request", passed):
-                    await _for_ever()
-                if self._received - self._told > _TELL_AFTER:
-                    self._told = self._received
-                    await line.send_bytes(struct.pack(">HQ", _ACK, self._received))
+                    await _wait_forever()
+                if self._received - self._acknowledged > _ACK_AFTER_BYTES:
+                    self._acknowledged = self._received
+                    await websocket.send_bytes(struct.pack(">HQ", _ACK, self._received))
 
-    async def _pass(self, content: bytes) -> None:
+    async def _forward(self, content: bytes) -> None:
         self._writer.write(content)
         self._received += len(content)
         try:
@@ -188,14 +195,14 @@ class Session:
         except OSError:
             raise Close(Close.WRITE_FAILED, "The machine takes no more.") from None
 
-    def _forget(self, count: int, code: int) -> None:
+    def _acknowledge(self, count: int, code: int) -> None:
         """The client has so many bytes in all."""
-        if not self._start <= count <= self._start + len(self._kept):
+        if not self._start <= count <= self._start + len(self._unacknowledged):
             raise Close(code, f"{count} bytes cannot be acknowledged.")
-        del self._kept[: count - self._start]
+        del self._unacknowledged[: count - self._start]
         self._start = count
 
 
-async def _for_ever() -> None:
+async def _wait_forever() -> None:
     """Until the connection that was cut is noticed to be gone."""
     await asyncio.Event().wait()

@@ -28,7 +28,7 @@ from tpuctl.emulator.wire.iap_session import Close, Session
 from tpuctl.emulator.wire.machine_service import TunnelTarget
 from tpuctl.emulator.wire.registry import World
 
-__all__ = ["METHODS", "ROOT", "Tunnels", "lets_in"]
+__all__ = ["METHODS", "ROOT", "Tunnels", "allows_relay"]
 
 ROOT = "/v4/"
 METHODS = frozenset({"iap.tunnels.connect", "iap.tunnels.reconnect"})
@@ -38,12 +38,12 @@ SUBPROTOCOL = "relay.tunnel.cloudproxy.app"
 SSH = 22
 CONNECT_SECONDS = 10.0
 # How long a session waits for its client to come back: a guess.
-_KEPT_SECONDS = 300.0
-_LONGEST = 1 << 20
+_SESSION_SECONDS = 300.0
+_MAX_MESSAGE_BYTES = 1 << 20
 Row = Mapping[str, Any]
 
 
-class _Asked(Protocol):
+class TunnelRequest(Protocol):
     """What is needed of a request."""
 
     @property
@@ -61,7 +61,7 @@ class _Asked(Protocol):
     @property
     def caller(self) -> Caller: ...
 
-    def first(self, key: str, default: str = "") -> str: ...
+    def param(self, key: str, default: str = "") -> str: ...
 
 
 class Tunnels:
@@ -71,20 +71,20 @@ class Tunnels:
         self._world = world
         self._sessions: dict[str, Session] = {}
 
-    async def answer(self, request: _Asked) -> web.StreamResponse:
+    async def answer(self, request: TunnelRequest) -> web.StreamResponse:
         """A request below ROOT. Raises ApiError where it is none for a tunnel."""
         verb = request.path.removeprefix(ROOT)
         method = f"iap.tunnels.{verb}"
-        line = web.WebSocketResponse(
-            protocols=(SUBPROTOCOL,), max_msg_size=_LONGEST, compress=False, timeout=2.0
+        websocket = web.WebSocketResponse(
+            protocols=(SUBPROTOCOL,), max_msg_size=_MAX_MESSAGE_BYTES, compress=False, timeout=2.0
         )
-        if method not in METHODS or not line.can_prepare(request.raw):
+        if method not in METHODS or not websocket.can_prepare(request.raw):
             raise invalid("A tunnel is asked for by a WebSocket to /v4/connect or /v4/reconnect.")
         opened: Session | Close
         acknowledged: int | None = None
-        async with self._world.traffic.carry(method, request.caller) as call:
-            call.project = request.first("project")
-            await call.arrive(lambda: _facts(request))
+        async with self._world.traffic.track(method, request.caller) as call:
+            call.project = request.param("project")
+            await call.arrive(lambda: _request_attributes(request))
             try:
                 if verb == "connect":
                     opened = await self._connect(request)
@@ -93,53 +93,53 @@ class Tunnels:
             except Close as refused:
                 opened, call.status = refused, f"CLOSED_{refused.code}"
         try:
-            await line.prepare(request.raw)
+            await websocket.prepare(request.raw)
             if isinstance(opened, Close):
                 raise opened
-            await opened.serve(line, acknowledged, _cutting(request))
+            await opened.serve(websocket, acknowledged, _make_cut(request))
         except Close as close:
             with contextlib.suppress(ConnectionError):
-                await line.close(code=close.code, message=close.reason.encode())
+                await websocket.close(code=close.code, message=close.reason.encode())
         finally:
             if isinstance(opened, Session):
-                await self._let_go(opened)
-        return line
+                await self._detach(opened)
+        return websocket
 
     async def close(self) -> None:
         """End all of them."""
         for session in list(self._sessions.values()):
-            if session.line is not None:
+            if session.websocket is not None:
                 with contextlib.suppress(ConnectionError):
-                    await session.line.close(code=1001)
+                    await session.websocket.close(code=1001)
             await session.end()
         self._sessions.clear()
 
-    async def _let_go(self, session: Session) -> None:
+    async def _detach(self, session: Session) -> None:
         """A connection of the session has ended."""
         if session.is_over:
             self._sessions.pop(session.sid, None)
             await session.end()
         else:
-            self._world.in_background(self._wait_for(session))
+            self._world.in_background(self._expire(session))
 
-    async def _wait_for(self, session: Session) -> None:
-        await asyncio.sleep(_KEPT_SECONDS)
-        if session.line is None and self._sessions.pop(session.sid, None) is not None:
+    async def _expire(self, session: Session) -> None:
+        await asyncio.sleep(_SESSION_SECONDS)
+        if session.websocket is None and self._sessions.pop(session.sid, None) is not None:
             await session.end()
 
-    async def _connect(self, request: _Asked) -> Session:
-        project = self._world.projects.find(request.first("project"))
-        name = f"projects/{project['id'] if project else request.first('project')}"
-        place = f"zones/{request.first('zone')}/instances/{request.first('instance')}"
-        facts = {"resource.name": f"{name}/iap_tunnel/{place}"}
+    async def _connect(self, request: TunnelRequest) -> Session:
+        project = self._world.projects.find(request.param("project"))
+        name = f"projects/{project['id'] if project else request.param('project')}"
+        instance = f"zones/{request.param('zone')}/instances/{request.param('instance')}"
+        facts = {"resource.name": f"{name}/iap_tunnel/{instance}"}
         if not self._world.authority.allows(request.email, PERMISSION, name, facts):
             raise Close(Close.NOT_AUTHORIZED, "not authorized")
-        target = self._target(name, request.first("zone"), request.first("instance"))
+        target = self._target(name, request.param("zone"), request.param("instance"))
         if target is None:
             raise Close(Close.LOOKUP_FAILED, "Failed to lookup instance")
-        port = request.first("port")
+        port = request.param("port")
         rules = self._rules(name, target.network)
-        if port != str(SSH) or not lets_in(rules, target.tags, SSH):
+        if port != str(SSH) or not allows_relay(rules, target.tags, SSH):
             raise Close(Close.BACKEND, "failed to connect to backend")
         endpoint = (await self._world.host.reserve([target.machine]))[0]
         try:
@@ -151,15 +151,15 @@ class Tunnels:
         self._sessions[session.sid] = session
         return session
 
-    def _find(self, request: _Asked) -> tuple[Session, int]:
-        session = self._sessions.get(request.first("sid"))
+    def _find(self, request: TunnelRequest) -> tuple[Session, int]:
+        session = self._sessions.get(request.param("sid"))
         if session is None or session.email != request.email:
             raise Close(Close.SID_UNKNOWN, "unknown sid")
-        if session.line is not None:
+        if session.websocket is not None:
             raise Close(Close.SID_IN_USE, "sid in use")
-        if not request.first("ack").isdigit():
+        if not request.param("ack").isdigit():
             raise Close(Close.BAD_ACK, "bad ack")
-        return session, int(request.first("ack"))
+        return session, int(request.param("ack"))
 
     def _target(self, project: str, zone: str, host: str) -> TunnelTarget | None:
         """The running machine of that name; None for none."""
@@ -176,31 +176,32 @@ class Tunnels:
                 yield row
 
 
-def lets_in(rules: Iterable[Row], tags: frozenset[str], port: int) -> bool:
+def allows_relay(rules: Iterable[Row], tags: frozenset[str], port: int) -> bool:
     """Whether firewall rules let the relay in to a machine with these tags.
 
     Of the rules that fit, the lowest priority number counts, and of those with the same a denial
     (cloud.google.com/firewall/docs/firewalls#priority_order_for_firewall_rules). Where none fits,
     nothing comes in. Rules for accounts are not imitated: they fit nothing.
     """
-    fitting = [row for row in rules if _fits(row, tags, port)]
-    first = min(fitting, key=lambda row: (row["priority"], "denied" not in row), default=None)
+    matching = [row for row in rules if _rule_matches(row, tags, port)]
+    first = min(matching, key=lambda row: (row["priority"], "denied" not in row), default=None)
     return first is not None and bool(first.get("allowed"))
 
 
-def _fits(row: Row, tags: frozenset[str], port: int) -> bool:
+def _rule_matches(row: Row, tags: frozenset[str], port: int) -> bool:
     if row["direction"] != "INGRESS" or row["disabled"] or row.get("targetServiceAccounts"):
         return False
     if row.get("targetTags") and tags.isdisjoint(row["targetTags"]):
         return False
     ranges = [ipaddress.ip_network(network) for network in row.get("sourceRanges", ())]
     return any(SOURCE in network for network in ranges) and any(
-        rule["IPProtocol"].lower() in ("all", "tcp", "6") and _has_port(rule.get("ports"), port)
+        rule["IPProtocol"].lower() in ("all", "tcp", "6")
+        and _includes_port(rule.get("ports"), port)
         for rule in row.get("allowed") or row.get("denied") or ()
     )
 
 
-def _has_port(ports: Iterable[str] | None, port: int) -> bool:
+def _includes_port(ports: Iterable[str] | None, port: int) -> bool:
     for port_range in ports or ("0-65535",):
         first, _, last = port_range.partition("-")
         if int(first) <= port <= int(last or first):
@@ -208,22 +209,22 @@ def _has_port(ports: Iterable[str] | None, port: int) -> bool:
     return False
 
 
-def _facts(request: _Asked) -> dict[str, Any]:
-    zone = request.first("zone")
+def _request_attributes(request: TunnelRequest) -> dict[str, Any]:
+    zone = request.param("zone")
     return {
-        "project": request.first("project"),
+        "project": request.param("project"),
         "zone": zone,
         "region": catalog.region_of(zone) if zone else "",
-        "name": [request.first("instance")] if request.first("instance") else [],
+        "name": [request.param("instance")] if request.param("instance") else [],
     }
 
 
-def _cutting(request: _Asked) -> Callable[[str, int], bool]:
+def _make_cut(request: TunnelRequest) -> Callable[[str, int], bool]:
     """Ends the connection where a fault wants that: without a word, or as with an old token."""
 
     def cut(part: Any, passed: int) -> bool:
         limit, code = request.exchange.limit(part, None), request.exchange.code(part)
-        if limit is None or passed < limit or not request.exchange.strikes(part):
+        if limit is None or passed < limit or not request.exchange.trigger(part):
             return False
         if code == "UNAUTHENTICATED":
             raise Close(Close.REAUTHENTICATE, "reauthentication required")

@@ -65,7 +65,7 @@ _SYSTEM_PARAMETERS = frozenset(
     )
 )
 # What the APIs take and the messages of the official Python clients lack: gcloud sends it.
-_BEYOND_MESSAGES = frozenset(("returnPartialSuccess",))
+_IGNORED_PARAMETERS = frozenset(("returnPartialSuccess",))
 _VARIABLE = re.compile(r"\{([a-zA-Z0-9_.]+)(?:=([^}]*))?\}")
 _SEGMENTS = {"*": "[^/:]+", "**": ".+"}
 
@@ -194,14 +194,14 @@ def decode(
             document[rule.body] = content
     for key, values in query.items():
         is_known = key in message.DESCRIPTOR.fields_by_camelcase_name
-        if key not in _SYSTEM_PARAMETERS and (is_known or key not in _BEYOND_MESSAGES):
+        if key not in _SYSTEM_PARAMETERS and (is_known or key not in _IGNORED_PARAMETERS):
             _insert(document, key, _query_value(message.DESCRIPTOR, key, values))
     for variable, value in zip(rule.variables, captured, strict=True):
         _insert(document, variable, unquote(value))
     try:
         json_format.ParseDict(document, message)
     except json_format.ParseError as error:
-        raise invalid(_payload_complaint(str(error))) from error
+        raise invalid(_payload_error(str(error))) from error
     except (TypeError, ValueError, AttributeError, KeyError, RecursionError) as error:
         # What json_format lets through of malformed input.
         raise invalid(f"Invalid JSON payload received. {error}") from error
@@ -212,7 +212,7 @@ def encode(
     message: Any,
     query: Mapping[str, Sequence[str]],
     *,
-    tells_defaults: bool = False,
+    includes_defaults: bool = False,
     has_explicit_operations: bool = False,
 ) -> bytes:
     """The JSON of a response: enums as numbers for clients that ask for that, and without line
@@ -225,7 +225,7 @@ def encode(
     document = json_format.MessageToDict(
         message,
         use_integers_for_enums="enum-encoding=int" in style,
-        always_print_fields_with_no_presence=tells_defaults,
+        always_print_fields_with_no_presence=includes_defaults,
     )
     if has_explicit_operations:
         if message.DESCRIPTOR.full_name == "google.longrunning.Operation":
@@ -317,7 +317,7 @@ def _camel_path(path: str) -> str:
     return ".".join(_json_name(part) for part in path.strip().split("."))
 
 
-def _payload_complaint(text: str) -> str:
+def _payload_error(text: str) -> str:
     unknown = re.search(r'has no field named "([^"]+)"(?: at "([^"]*)")?', text)
     if unknown is None:
         return f"Invalid JSON payload received. {text}"

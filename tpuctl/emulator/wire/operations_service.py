@@ -13,7 +13,7 @@ from tpuctl.emulator.wire.registry import Caller, World
 
 __all__ = ["OperationsService"]
 
-_LONGEST_WAIT = 60.0
+_MAX_WAIT_SECONDS = 60.0
 
 
 class OperationsService:
@@ -28,7 +28,7 @@ class OperationsService:
         return self
 
     async def get_operation(self, request: Any, caller: Caller) -> Any:
-        return self._operations.message(self._operations.get(_clean(request.name)))
+        return self._operations.message(self._operations.get(_validate_name(request.name)))
 
     async def list_operations(self, request: Any, caller: Caller) -> Any:
         from google.longrunning import operations_pb2
@@ -41,17 +41,17 @@ class OperationsService:
         )
 
     async def delete_operation(self, request: Any, caller: Caller) -> None:
-        self._operations.forget(_clean(request.name))
+        self._operations.forget(_validate_name(request.name))
 
     async def wait_operation(self, request: Any, caller: Caller) -> Any:
-        seconds = _LONGEST_WAIT
+        seconds = _MAX_WAIT_SECONDS
         if request.HasField("timeout"):
             seconds = min(seconds, request.timeout.ToTimedelta().total_seconds())
-        record = await self._operations.wait(_clean(request.name), seconds)
+        record = await self._operations.wait(_validate_name(request.name), seconds)
         return self._operations.message(record)
 
 
-def _clean(name: str) -> str:
+def _validate_name(name: str) -> str:
     if not re.search(r"(?:^|/)operations/[^/]+$", name):
         raise ApiError("INVALID_ARGUMENT", f"Malformed operation name: {name!r}.")
     return name

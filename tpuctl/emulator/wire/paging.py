@@ -27,7 +27,7 @@ def read_token(token: str) -> str:
 
 
 def page(
-    rows: Sequence[T], size: int, token: str, key: Callable[[T], str], *, most: int = 1000
+    rows: Sequence[T], size: int, token: str, key: Callable[[T], str], *, max_size: int = 1000
 ) -> tuple[list[T], str]:
     """The rows after the one that the token names, and the token of the next page or ''.
 
@@ -42,7 +42,7 @@ def page(
         keys = [key(row) for row in rows]
         later = (place for place, row_key in enumerate(keys) if row_key > last)
         start = keys.index(last) + 1 if last in keys else next(later, len(rows))
-    count = min(size or most, most)
-    chosen = list(rows[start : start + count])
+    count = min(size or max_size, max_size)
+    page_rows = list(rows[start : start + count])
     more = start + count < len(rows)
-    return chosen, write_token(key(chosen[-1])) if chosen and more else ""
+    return page_rows, write_token(key(page_rows[-1])) if page_rows and more else ""

@@ -11,15 +11,15 @@ from typing import cast
 
 from aiohttp import web
 
-__all__ = ["Front"]
+__all__ = ["ProtocolSwitch"]
 
 _PREFACE = b"PRI * HTTP/2.0"
-_LONGEST_HEAD = 64 * 1024
+_MAX_HEAD_BYTES = 64 * 1024
 _TLS_HANDSHAKE = b"\x16"
 _NO_TLS = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\nThis port speaks without TLS.\n"
 
 
-class Front:
+class ProtocolSwitch:
     """Listens on loopback and hands each connection to the server that speaks its language."""
 
     def __init__(self, http: web.Server, open_rpc: Callable[[], Awaitable[str]]) -> None:
@@ -34,7 +34,7 @@ class Front:
         """Bind 127.0.0.1; port 0 picks one. Returns the port. OSError if it is taken."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: _Gate(self), "127.0.0.1", port, backlog=1024
+            lambda: _ProtocolDetector(self), "127.0.0.1", port, backlog=1024
         )
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -67,11 +67,11 @@ class Front:
         near.resume_reading()
 
 
-class _Gate(asyncio.Protocol):
+class _ProtocolDetector(asyncio.Protocol):
     """Collects the first bytes, then steps aside."""
 
-    def __init__(self, front: Front) -> None:
-        self._front = front
+    def __init__(self, switch: ProtocolSwitch) -> None:
+        self._switch = switch
         self._transport: asyncio.Transport | None = None
         self._head = b""
         self._task: asyncio.Task[None] | None = None
@@ -82,7 +82,7 @@ class _Gate(asyncio.Protocol):
             transport.close()
             return
         self._transport = cast(asyncio.Transport, transport)
-        self._front.accepted.add(transport)
+        self._switch.accepted.add(transport)
 
     def data_received(self, data: bytes) -> None:
         if self._transport is None:
@@ -90,7 +90,7 @@ class _Gate(asyncio.Protocol):
         self._head += data
         if self._head.startswith(_PREFACE):
             self._transport.pause_reading()
-            self._task = asyncio.ensure_future(self._front.splice(self._transport, self._head))
+            self._task = asyncio.ensure_future(self._switch.splice(self._transport, self._head))
             return
         if _PREFACE.startswith(self._head[: len(_PREFACE)]):
             return  # still could be either
@@ -98,12 +98,12 @@ class _Gate(asyncio.Protocol):
             self._transport.write(_NO_TLS)
             self._transport.close()
             return
-        if b"\r\n\r\n" not in self._head and len(self._head) < _LONGEST_HEAD:
+        if b"\r\n\r\n" not in self._head and len(self._head) < _MAX_HEAD_BYTES:
             return
-        protocol = self._front.make_http_protocol()
+        protocol = self._switch.make_http_protocol()
         self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)
-        protocol.data_received(_settle_framing(self._head))
+        protocol.data_received(_drop_content_length(self._head))
 
 
 class _Pipe(asyncio.Protocol):
@@ -140,7 +140,7 @@ class _Pipe(asyncio.Protocol):
             self._other.close()
 
 
-def _settle_framing(first: bytes) -> bytes:
+def _drop_content_length(first: bytes) -> bytes:
     """Drop Content-Length from a request that is also chunked.
 
     TensorFlow's uploads carry both, each on a connection of its own; RFC 9112 section 6.3 lets

@@ -65,7 +65,7 @@ class World:
         self.authority = Authority(self.store, self.settings, self.projects, agents)
         self.projects.first_enabled = self.authority.greet
         self.faults = Faults(self.store)
-        self.traffic = Traffic(self.faults, self._number_of, self._describe)
+        self.traffic = Traffic(self.faults, self._project_number, self._describe)
         accesses = [api.access for api in self.apis]
         self.guard = Guard(
             *(self.store, self.projects, self.authority.allows, self.authority.is_limitless),
@@ -116,7 +116,7 @@ class World:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _number_of(self, project: str) -> int | None:
+    def _project_number(self, project: str) -> int | None:
         record = self.projects.find(project)
         return int(record["number"]) if record else None
 

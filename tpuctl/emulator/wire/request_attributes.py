@@ -9,27 +9,27 @@ from typing import Any
 from tpuctl import catalog
 from tpuctl.emulator.state.projects import consumer_of
 
-__all__ = ["facts_of"]
+__all__ = ["request_attributes"]
 
-_DEEPEST = 5
-_LONGEST = 400
-_PLACE = re.compile(r"(?:^|/)(?:locations|zones)/([^/]+)")
+_MAX_DEPTH = 5
+_MAX_TEXT_LENGTH = 400
+_LOCATION = re.compile(r"(?:^|/)(?:locations|zones)/([^/]+)")
 
 
-def facts_of(request: Any) -> dict[str, Any]:
+def request_attributes(request: Any) -> dict[str, Any]:
     """Its project, zone, region, type, and the names in it, as far as it tells them."""
     names: list[str] = []
     zone = region = kind = ""
-    for name, value in _texts(request):
-        place = _PLACE.search(value)
+    for name, value in _text_fields(request):
+        location = _LOCATION.search(value)
         if name == "zone":
             zone = zone or value.rpartition("/")[2]
         elif name == "region":
             region = region or value.rpartition("/")[2]
         elif name in ("accelerator_type", "machine_type"):
             kind = kind or value.rpartition("/")[2]
-        elif place is not None:
-            zone = zone or place[1]
+        elif location is not None:
+            zone = zone or location[1]
         if name not in ("filter", "page_token", "order_by"):
             names.append(value)
     return {
@@ -41,15 +41,15 @@ def facts_of(request: Any) -> dict[str, Any]:
     }
 
 
-def _texts(message: Any, depth: int = 0) -> Iterator[tuple[str, str]]:
+def _text_fields(message: Any, depth: int = 0) -> Iterator[tuple[str, str]]:
     """Field names and values of all short texts; outer ones first."""
     inner = []
     for field, value in message.ListFields():
         if field.message_type is not None:
             if not field.message_type.GetOptions().map_entry:
                 inner += list(value) if field.is_repeated else [value]
-        elif isinstance(value, str) and len(value) <= _LONGEST:
+        elif isinstance(value, str) and len(value) <= _MAX_TEXT_LENGTH:
             yield field.name, value
-    if depth < _DEEPEST:
+    if depth < _MAX_DEPTH:
         for submessage in inner:
-            yield from _texts(submessage, depth + 1)
+            yield from _text_fields(submessage, depth + 1)

@@ -11,7 +11,7 @@ from typing import Any
 
 from tpuctl.emulator.state.errors import ApiError, unimplemented
 from tpuctl.emulator.state.projects import consumer_of
-from tpuctl.emulator.wire.discovery.method_list import name_of
+from tpuctl.emulator.wire.discovery.method_list import method_name
 from tpuctl.emulator.wire.google_api import Surface
 from tpuctl.emulator.wire.messages import (
     MIXINS,
@@ -25,7 +25,7 @@ from tpuctl.emulator.wire.messages import (
     shared_methods,
 )
 from tpuctl.emulator.wire.registry import Caller, World
-from tpuctl.emulator.wire.request_attributes import facts_of
+from tpuctl.emulator.wire.request_attributes import request_attributes
 
 __all__ = ["NoSuchPath", "Router"]
 
@@ -79,10 +79,10 @@ class Router:
             return encode(
                 message,
                 query,
-                tells_defaults=surface.tells_defaults,
+                includes_defaults=surface.includes_defaults,
                 has_explicit_operations=surface.has_explicit_operations,
             )
-        name = name_of(verb, path) or name_of(verb, f"/compute/v1{path}")
+        name = method_name(verb, path) or method_name(verb, f"/compute/v1{path}")
         if name is not None:
             raise unimplemented(name)
         raise NoSuchPath(path)
@@ -148,7 +148,7 @@ class Router:
         for surface in self._all_surfaces():
             handlers = self._handlers(surface.key, surface.service)
             for attribute in dir(handlers):
-                if _takes_calls(getattr(handlers, attribute, None)):
+                if _is_handler(getattr(handlers, attribute, None)):
                     is_shared = attribute in MIXINS and not surface.definition
                     service = MIXINS[attribute] if is_shared else surface.service
                     names.add(f"{service}/{camel(attribute)}")
@@ -171,12 +171,12 @@ class Router:
     async def _call(
         self, surface: Surface, method: Method, caller: Caller, read: Callable[[], Any]
     ) -> Any:
-        async with self._world.traffic.carry(method.full_name, caller) as call:
+        async with self._world.traffic.track(method.full_name, caller) as call:
             handler = self._handler(surface, method)
             request = read()
             project = consumer_of(request)
             call.project = project or ""
-            await call.arrive(partial(facts_of, request))
+            await call.arrive(partial(request_attributes, request))
             if surface.api and method.service not in self._shared and project is not None:
                 self._world.projects.require(project, surface.api)
             self._world.guard.check(method.full_name, request, caller)
@@ -192,7 +192,7 @@ class Router:
     def _find_handler(self, surface: Surface, method: Method) -> Any | None:
         key = self._shared.get(method.service, surface).key
         handler = getattr(self._handlers(key, method.service), method.attribute, None)
-        return handler if _takes_calls(handler) else None
+        return handler if _is_handler(handler) else None
 
     def _handlers(self, key: str, service: str) -> Any | None:
         return self._world.service(key).handler(service) if key else None
@@ -236,7 +236,7 @@ class Router:
         return methods
 
 
-def _takes_calls(handler: Any) -> bool:
+def _is_handler(handler: Any) -> bool:
     """Whether this answers requests, and is no other method of the same name."""
     code = getattr(handler, "__code__", None)
     return code is not None and code.co_varnames[1:3] == ("request", "caller")

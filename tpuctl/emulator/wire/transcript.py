@@ -19,8 +19,8 @@ from tpuctl.emulator.wire.http_request import Request
 __all__ = ["VARIABLE", "Transcript"]
 
 VARIABLE = "TPUCTL_LOCAL_TRANSCRIPT"
-_LONGEST_TEXT = 8 << 20  # a longer body is left out
-_OF_OBJECTS = "X-Goog-Stored-Content-Length"  # a header that the bytes of objects come with
+_MAX_TEXT_BYTES = 8 << 20  # a longer body is left out
+_OBJECT_HEADER = "X-Goog-Stored-Content-Length"  # a header that the bytes of objects come with
 _SECRET = "SECRET"
 
 
@@ -39,7 +39,7 @@ class Transcript:
     def add_rest(self, request: Request, query: str, response: web.StreamResponse) -> None:
         """`query` is the text after the question mark. Status 0 stands for no answer at all."""
         answer = None
-        if isinstance(response, web.Response) and _OF_OBJECTS not in response.headers:
+        if isinstance(response, web.Response) and _OBJECT_HEADER not in response.headers:
             body = b"" if request.verb == "HEAD" else response.body
             answer = _text(bytes(body)) if isinstance(body, bytes | bytearray) else ""
         self._write(
@@ -80,7 +80,7 @@ class Transcript:
 
 def _text(data: bytes) -> str | None:
     """What is not text is not written down."""
-    if len(data) > _LONGEST_TEXT:
+    if len(data) > _MAX_TEXT_BYTES:
         return None
     try:
         return data.decode()

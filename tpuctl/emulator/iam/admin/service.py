@@ -97,7 +97,7 @@ class IdentityService(RoleHandlers):
         project = self._project(request.name)
         accounts = self._store.list_json(ACCOUNTS, f"projects/{project['id']}/serviceAccounts/")
         rows, token = page(
-            accounts, request.page_size or 20, request.page_token, _name_of, most=100
+            accounts, request.page_size or 20, request.page_token, _name_of, max_size=100
         )
         return messages.ListServiceAccountsResponse.pb()(
             accounts=[_message(row) for row in rows], next_page_token=token

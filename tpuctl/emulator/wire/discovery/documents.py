@@ -48,14 +48,14 @@ def answer(path: str, query: Mapping[str, Sequence[str]], host: str, origin: str
     host = host.partition(":")[0]
     if path == _REST:
         versions = query.get("version") or [""]
-        return _document(_name_of(host, versions[-1]), host, origin)
+        return _document(_document_name(host, versions[-1]), host, origin)
     match = _DOCUMENT.fullmatch(path)
     if match is not None:
         return _document(f"{match[1]}.{match[2]}", host, origin)
     return _directory(query, host, origin)
 
 
-def _name_of(host: str, version: str) -> str:
+def _document_name(host: str, version: str) -> str:
     """The document that a host serves in a version, or in the one preferred."""
     api = host.removesuffix(".googleapis.com")
     if api != host:

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-__all__ = ["LIST", "described", "name_of"]
+__all__ = ["LIST", "list_methods", "method_name"]
 
 LIST = Path(__file__).with_name("methods.txt")
 
 
-def described() -> Iterator[tuple[str, str, str]]:
+def list_methods() -> Iterator[tuple[str, str, str]]:
     """Verb, path as `/v2/projects/*/locations` and name of every method, its API before it."""
     for line in LIST.read_text("utf-8").splitlines():
         if not line.startswith("#"):
@@ -24,7 +24,7 @@ def described() -> Iterator[tuple[str, str, str]]:
             yield verb, path, name
 
 
-def name_of(verb: str, path: str) -> str | None:
+def method_name(verb: str, path: str) -> str | None:
     """The method that a request is of; None if Google has none with this path."""
     for pattern, name in _by_shape().get((verb, path.count("/")), ()):
         if pattern.fullmatch(path):
@@ -34,8 +34,8 @@ def name_of(verb: str, path: str) -> str | None:
 
 @cache
 def _by_shape() -> Mapping[tuple[str, int], list[tuple[re.Pattern[str], str]]]:
-    found: dict[tuple[str, int], list[tuple[re.Pattern[str], str]]] = {}
-    for verb, path, name in described():
+    by_shape: dict[tuple[str, int], list[tuple[re.Pattern[str], str]]] = {}
+    for verb, path, name in list_methods():
         pattern = re.compile(re.escape(path).replace(r"\*", "[^/:]+"))
-        found.setdefault((verb, path.count("/")), []).append((pattern, name.partition(":")[2]))
-    return found
+        by_shape.setdefault((verb, path.count("/")), []).append((pattern, name.partition(":")[2]))
+    return by_shape

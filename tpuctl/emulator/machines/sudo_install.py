@@ -8,18 +8,18 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from tpuctl.emulator.machines.process_environment import Folder
+from tpuctl.emulator.machines.process_environment import MachineFolder
 
-__all__ = ["COVERED", "install_sudo", "write_sudo_settings"]
+__all__ = ["HOST_SUDO", "install_sudo", "write_sudo_settings"]
 
-COVERED = "/usr/bin/sudo"  # this computer's own, where it has one, which would not work there
+HOST_SUDO = "/usr/bin/sudo"  # this computer's own, where it has one, which would not work there
 _PROGRAM = Path(__file__).with_name("sudo.py")
 _SCRIPT = """#!/bin/sh
 exec {python} -I -S {program} {settings} "$@"
 """
 
 
-def install_sudo(folder: Folder) -> None:
+def install_sudo(folder: MachineFolder) -> None:
     """Put it among the machine's programs."""
     program = folder.settings / "sudo.py"
     shutil.copyfile(_PROGRAM, program)
@@ -32,12 +32,12 @@ def install_sudo(folder: Folder) -> None:
 
 
 def write_sudo_settings(
-    folder: Folder, environment: Mapping[str, str], *, is_isolated: bool
+    folder: MachineFolder, environment: Mapping[str, str], *, is_isolated: bool
 ) -> None:
     """Write what the program reads beside the machine's accounts."""
     settings = {
         "root": is_isolated,
         "environment": dict(environment),
-        "passwd": str(folder.passwd_of_root),
+        "passwd": str(folder.root_passwd),
     }
     (folder.settings / "sudo.json").write_text(json.dumps(settings), "utf-8")

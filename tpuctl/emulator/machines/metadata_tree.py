@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from tpuctl.catalog import AcceleratorType, accelerator_type
 from tpuctl.emulator.machines.interface import MachineSpec
 
-__all__ = ["Tree", "identity_of", "tree_of"]
+__all__ = ["Tree", "identity_claims", "metadata_tree"]
 
 Tree: TypeAlias = "dict[str, Tree | str | int | list[str]]"
 
@@ -36,11 +36,11 @@ HOST_TYPES = {
 }
 CHIPS_PER_HOST = {1: (1, 1, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
 # As the API's enum google.cloud.tpu.v2.AcceleratorConfig.Type has them.
-TYPES = {"v5e": "V5LITE_POD"}
+GENERATION_TYPES = {"v5e": "V5LITE_POD"}
 METRICS_PORT = 8431  # the first; one for each chip
 
 
-def tree_of(
+def metadata_tree(
     spec: MachineSpec,
     hostname: str,
     events: Mapping[str, str],
@@ -67,7 +67,7 @@ def tree_of(
         "attributes": dict(spec.metadata if spec.kind == "instance" else _attributes(spec)),
         "guest-attributes": {space: dict(values) for space, values in guest.items()},
         "hostname": f"{hostname}.{spec.zone}.c.{spec.project}.internal",
-        "id": number_of(spec.name),
+        "id": numeric_id(spec.name),
         "machine-type": f"projects/{number}/machineTypes/{spec.machine_type or host_type(spec)}",
         "maintenance-event": "NONE",
         "name": hostname,
@@ -86,25 +86,25 @@ def tree_of(
     return {"instance": instance, "project": project, "universe": universe}
 
 
-def number_of(name: str) -> int:
+def numeric_id(name: str) -> int:
     """A number that stands for this name alone."""
     return int(hashlib.sha256(name.encode()).hexdigest()[:15], 16)
 
 
-def identity_of(
-    spec: MachineSpec, hostname: str, audience: str, began: int, is_full: bool
+def identity_claims(
+    spec: MachineSpec, hostname: str, audience: str, created: int, is_full: bool
 ) -> dict[str, Any]:
     """What a machine's identity token claims.
 
     cloud.google.com/compute/docs/instances/verifying-instance-identity (its payload). The account's
     number is not that of IAM, which machines are not told.
     """
-    number = str(number_of(spec.service_account))
+    number = str(numeric_id(spec.service_account))
     claims: dict[str, Any] = {"aud": audience, "azp": number, "sub": number}
     if is_full:
         engine = {
-            "instance_creation_timestamp": began,
-            "instance_id": str(number_of(spec.name)),
+            "instance_creation_timestamp": created,
+            "instance_id": str(numeric_id(spec.name)),
             "instance_name": hostname,
             "project_id": spec.project,
             "project_number": spec.project_number,
@@ -136,7 +136,7 @@ def _attributes(spec: MachineSpec) -> dict[str, str]:
     }
     accelerator = accelerator_type(spec.accelerator_type)
     if accelerator is not None:
-        variables |= _shape(accelerator)
+        variables |= _slice_variables(accelerator)
     lines = "".join(f"{name}: '{value}'\n" for name, value in sorted(variables.items()))
     return {
         **spec.metadata,
@@ -148,17 +148,17 @@ def _attributes(spec: MachineSpec) -> dict[str, str]:
     }
 
 
-def _shape(accelerator: AcceleratorType) -> dict[str, str]:
+def _slice_variables(accelerator: AcceleratorType) -> dict[str, str]:
     """How the chips of a slice lie: to each other, in their hosts, and the hosts."""
     on_host = accelerator.chips // accelerator.workers
     ports = range(METRICS_PORT, METRICS_PORT + on_host)
     variables = {
-        "TYPE": TYPES.get(accelerator.generation, accelerator.generation.upper()),
+        "TYPE": GENERATION_TYPES.get(accelerator.generation, accelerator.generation.upper()),
         "TPU_RUNTIME_METRICS_PORTS": ",".join(map(str, ports)),
     }
     if accelerator.topology:
         variables["TOPOLOGY"] = accelerator.topology
-        variables["WRAP"] = variables["TPU_TOPOLOGY_WRAP"] = _wrap(accelerator)
+        variables["WRAP"] = variables["TPU_TOPOLOGY_WRAP"] = _topology_wrap(accelerator)
         variables["ALT"] = variables["TPU_TOPOLOGY_ALT"] = "false"
     bounds = CHIPS_PER_HOST.get(on_host)
     if bounds is None:
@@ -167,24 +167,25 @@ def _shape(accelerator: AcceleratorType) -> dict[str, str]:
     variables["CHIPS_PER_HOST_BOUNDS"] = variables["TPU_CHIPS_PER_PROCESS_BOUNDS"] = text
     if accelerator.topology:
         hosts = [
-            size // host_size for size, host_size in zip(_sizes(accelerator), bounds, strict=True)
+            size // host_size
+            for size, host_size in zip(_topology_sizes(accelerator), bounds, strict=True)
         ]
         text = ",".join(map(str, hosts))
         variables["HOST_BOUNDS"] = variables["TPU_PROCESS_BOUNDS"] = text
     return variables
 
 
-def _sizes(accelerator: AcceleratorType) -> list[int]:
+def _topology_sizes(accelerator: AcceleratorType) -> list[int]:
     sizes = [int(size) for size in accelerator.topology.split("x")]
     return [*sizes, *[1] * (3 - len(sizes))]
 
 
-def _wrap(accelerator: AcceleratorType) -> str:
+def _topology_wrap(accelerator: AcceleratorType) -> str:
     """Cubes of 4 chips are joined at their ends too, in all directions or none.
 
     docs.cloud.google.com/tpu/docs/v4 and v5p; of the flat generations nothing is known.
     """
     is_joined = accelerator.topology.count("x") == 2 and all(
-        size % 4 == 0 for size in _sizes(accelerator)
+        size % 4 == 0 for size in _topology_sizes(accelerator)
     )
     return ",".join(["true" if is_joined else "false"] * 3)

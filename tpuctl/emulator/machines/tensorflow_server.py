@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Protocol
 
 from tpuctl.emulator.machines.interface import MachineError
-from tpuctl.emulator.machines.processes import Started
+from tpuctl.emulator.machines.processes import RunningProcess
 
-__all__ = ["PROGRAM", "Gate", "Launch", "Serving"]
+__all__ = ["PROGRAM", "Gate", "Launch", "TensorflowServer"]
 
 PROGRAM = Path(__file__).with_name("node_server.py")
 READY_SECONDS = 300.0  # TensorFlow's import takes seconds, a minute on a computer that is busy
-PAUSE_SECONDS = 1.0  # before a server that died is started again
-TAIL = 2000
+RESTART_DELAY_SECONDS = 1.0  # before a server that died is started again
+MAX_LOG_BYTES = 2000
 
 
 class Launch(Protocol):
@@ -26,63 +26,67 @@ class Launch(Protocol):
 
     def __call__(
         self, files: tuple[int, int, int]
-    ) -> Awaitable[tuple[Started, Callable[[int], None]]]: ...
+    ) -> Awaitable[tuple[RunningProcess, Callable[[int], None]]]: ...
 
 
 class Gate(Protocol):
     """What clients come through."""
 
-    async def open_door(self) -> None: ...
-    async def close_door(self) -> None: ...
+    async def open_port(self) -> None: ...
+    async def close_port(self) -> None: ...
 
 
-class Serving:
+class TensorflowServer:
     """`start` returns when the server accepts connections; from then on it is kept up."""
 
     def __init__(
-        self, launch: Launch, door: Gate, console: Path, report: Callable[[str], None]
+        self, launch: Launch, gate: Gate, console: Path, report: Callable[[str], None]
     ) -> None:
         """The door is open while the server runs; what that says on stderr goes to `console`."""
         self._launch = launch
-        self._door = door
+        self._gate = gate
         self._console = console
         self._report = report
-        self._watch: asyncio.Task[None] | None = None
+        self._supervisor: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Raises MachineError, with what the server said last, when it does not come up."""
-        began = self._console.stat().st_size if self._console.exists() else 0
+        offset = self._console.stat().st_size if self._console.exists() else 0
         started = await self._run_until_ready()
         if started is None:
-            output = self._console.read_bytes()[began:][-TAIL:].decode("utf-8", "replace").strip()
+            output = (
+                self._console.read_bytes()[offset:][-MAX_LOG_BYTES:]
+                .decode("utf-8", "replace")
+                .strip()
+            )
             raise MachineError(f"The TensorFlow server of the node did not start:\n{output}")
-        await self._door.open_door()
-        self._watch = asyncio.get_running_loop().create_task(self._keep_up(started))
+        await self._gate.open_port()
+        self._supervisor = asyncio.get_running_loop().create_task(self._supervise(started))
 
     async def stop(self) -> None:
         """Let it go: whoever ends the machine's processes ends it."""
-        if self._watch is not None:
-            self._watch.cancel()
+        if self._supervisor is not None:
+            self._supervisor.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._watch
-            self._watch = None
+                await self._supervisor
+            self._supervisor = None
 
-    async def _keep_up(self, started: Started | None) -> None:
+    async def _supervise(self, started: RunningProcess | None) -> None:
         while True:
             if started is not None:
-                ended = await asyncio.shield(started.exit)  # not ours to cancel
-                await self._door.close_door()
-                self._report(f"the TensorFlow server ended with {ended.code}")
-            await asyncio.sleep(PAUSE_SECONDS)
+                result = await asyncio.shield(started.exit)  # not ours to cancel
+                await self._gate.close_port()
+                self._report(f"the TensorFlow server ended with {result.code}")
+            await asyncio.sleep(RESTART_DELAY_SECONDS)
             try:
                 started = await self._run_until_ready()
                 if started is not None:
-                    await self._door.open_door()
+                    await self._gate.open_port()
             except (MachineError, OSError) as problem:
                 self._report(f"the TensorFlow server could not be started: {problem}")
                 started = None
 
-    async def _run_until_ready(self) -> Started | None:
+    async def _run_until_ready(self) -> RunningProcess | None:
         """The running server once it accepts connections; None when it ended before."""
         reading, writing = os.pipe()
         reader = asyncio.StreamReader()
@@ -92,7 +96,7 @@ class Serving:
         )
         try:
             try:
-                started, send_signal = await self._begin(writing)
+                started, send_signal = await self._start_process(writing)
             finally:
                 os.close(writing)
             try:
@@ -107,7 +111,7 @@ class Serving:
             transport.close()
         return None
 
-    async def _begin(self, stdout: int) -> tuple[Started, Callable[[int], None]]:
+    async def _start_process(self, stdout: int) -> tuple[RunningProcess, Callable[[int], None]]:
         null = os.open(os.devnull, os.O_RDONLY)
         console = os.open(self._console, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from tpuctl.emulator.machines.fetching import Fetching
+from tpuctl.emulator.machines.download_progress import DownloadProgress
 from tpuctl.emulator.machines.images import _run
 
 # As pip does: it says what it fetches, and writes it into a folder of its own in TMPDIR.
@@ -44,13 +44,13 @@ def test_bytes_of_the_file_that_is_being_fetched(tmp_path: Path) -> None:
 
 def test_what_is_not_fetched_is_not_told(tmp_path: Path) -> None:
     moved: list[int] = []
-    fetching = Fetching(tmp_path, lambda done, total, text: moved.append(done))
-    fetching.look()
-    fetching.on_line("Downloading https://example.com/a/x.whl (1.5 kB)")
-    fetching.look()  # not begun
+    download = DownloadProgress(tmp_path, lambda done, total, text: moved.append(done))
+    download.report()
+    download.on_line("Downloading https://example.com/a/x.whl (1.5 kB)")
+    download.report()  # not begun
     (tmp_path / "unpack").mkdir()
     (tmp_path / "unpack" / "x.whl").write_bytes(b"x" * 2000)  # more than was said
-    fetching.look()
-    fetching.on_line("Installing collected packages: x")
-    fetching.look()
+    download.report()
+    download.on_line("Installing collected packages: x")
+    download.report()
     assert moved == [1500]
