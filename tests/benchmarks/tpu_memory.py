@@ -49,11 +49,11 @@ def row(generation: str, length: int) -> tuple[int, str, str]:
             variables={"PYTHONPATH": str(JOB), "TF_USE_LEGACY_KERAS": "1"},
         )
     )
-    assert report.asked is not None and report.largest is not None, report.refusal
-    answers = {one.batch: one for one in (report.asked, *report.others)}
-    taken, more = answers.get(report.largest), answers[max(1, 2 * report.largest)]
+    assert report.requested is not None and report.largest_batch is not None, report.refusal
+    answers = {one.batch: one for one in (report.requested, *report.alternatives)}
+    taken, more = answers.get(report.largest_batch), answers[max(1, 2 * report.largest_batch)]
     size = "" if taken is None or taken.sizes is None else f"{taken.sizes.peak / 1e9:.1f} GB"
-    return report.largest, size, more.refused
+    return report.largest_batch, size, more.shortfall
 
 
 def told(event: Event) -> None:

@@ -32,7 +32,7 @@ def test_the_page_has_figures() -> None:
 @pytest.mark.parametrize(("name", "chips", "on_demand", "spot"), ROWS)
 def test_prices_are_the_cheapest(name: str, chips: str, on_demand: str, spot: str) -> None:
     data = told("prices", name)
-    assert str(data["read"]) in PAGE
+    assert str(data["as_of"]) in PAGE
     prices = data["prices"]
     assert isinstance(prices, list)
     for shown, kind in ((on_demand, "on_demand"), (spot, "spot")):

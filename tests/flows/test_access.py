@@ -13,7 +13,7 @@ from tests.support.projects import Bench, Project
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, InvalidStack
 from tpuctl.flows.workers import controller_transport
-from tpuctl.model.events import Warned
+from tpuctl.model.events import WarningIssued
 from tpuctl.remote.iap import Destination
 
 STRANGER, HOME, OFFICE = "198.51.100.9", "203.0.113.7", "192.0.2.4"
@@ -154,7 +154,8 @@ async def test_who_may_not_tunnel_is_told_before_anything_is_made(
     (told,) = [
         one.diagnostic
         for one in bench.events
-        if isinstance(one, Warned) and one.diagnostic.summary == "IAP may not let you through"
+        if isinstance(one, WarningIssued)
+        and one.diagnostic.summary == "IAP may not let you through"
     ]
     assert "--role=roles/iap.tunnelResourceAccessor" in told.hint
     bench.events.clear()

@@ -88,7 +88,7 @@ def test_whoever_has_just_the_printed_role_is_told_so(ready: Pipeline, asked: As
     ready.let_robot(ready.role().permissions)
     code, checks, _ = asked(caller=ready.member)
     assert code == 0
-    assert ready.email in checks["credentials"]["told"]
+    assert ready.email in checks["credentials"]["message"]
     assert checks["permissions"]["state"] == "ok"
 
 
@@ -97,7 +97,7 @@ def test_a_permission_that_is_missing(ready: Pipeline, asked: Ask) -> None:
     ready.let(sorted(names))
     code, checks, following = asked(caller=ANN)
     assert code == 77
-    told = checks["permissions"]["told"]
+    told = checks["permissions"]["message"]
     assert "tpu.nodes.create" in told
     assert "compute.firewalls.update" not in told, "that is only for another address"
     command = (
@@ -107,7 +107,7 @@ def test_a_permission_that_is_missing(ready: Pipeline, asked: Ask) -> None:
     assert checks["permissions"]["command"] == following == command
     assert "tpuctl doctor --role" in checks["permissions"]["hint"]
     assert checks["plan"]["state"] == "not asked"
-    assert checks["quota"]["after"] == "permissions"
+    assert checks["quota"]["requires"] == "permissions"
     ready.let(ready.role().permissions)
     grant(ready.cloud, f"projects/{ready.project}", "roles/tpu.admin", ANN)
     assert asked(caller=ANN)[0] == 0
@@ -119,18 +119,18 @@ def test_billing_is_off(ready: Pipeline, cloud: LocalCloud, asked: Ask) -> None:
     code, checks, following = asked()
     assert (code, states(checks)["billing"]) == (77, "problem")
     assert following.startswith(f"gcloud billing projects link {ready.project} --billing-account=")
-    assert "no account" in checks["billing"]["told"]
+    assert "no account" in checks["billing"]["message"]
 
 
 def test_an_api_that_may_not_be_enabled(ready: Pipeline, cloud: LocalCloud, asked: Ask) -> None:
     path = f"/v1/projects/{ready.project}/services/tpu.googleapis.com:disable"
     Member.owner(cloud).must("POST", path, json={})
-    assert asked()[1]["APIs"]["told"] == "`up` enables tpu"
+    assert asked()[1]["APIs"]["message"] == "`up` enables tpu"
     ready.let([one for one in ready.role().permissions if one != "serviceusage.services.enable"])
     code, checks, following = asked(caller=ANN)
     assert code == 77
     assert following == f"gcloud services enable tpu.googleapis.com --project={ready.project}"
-    assert "you may not enable" in checks["APIs"]["told"]
+    assert "you may not enable" in checks["APIs"]["message"]
 
 
 def test_quota_of_none(ready: Pipeline, cloud: LocalCloud, asked: Ask) -> None:
@@ -141,7 +141,7 @@ def test_quota_of_none(ready: Pipeline, cloud: LocalCloud, asked: Ask) -> None:
     finally:
         remote_control.change_settings(cloud, quota={limit: None})
     assert (code, states(checks)["quota"]) == (76, "problem")
-    assert limit in checks["quota"]["told"]
+    assert limit in checks["quota"]["message"]
     assert following == checks["quota"]["command"] != ""
 
 
@@ -155,7 +155,7 @@ def test_a_policy_of_the_organization(ready: Pipeline, cloud: LocalCloud, asked:
     owner.must("POST", f"/v2/{project}/policies", json=policy)
     code, checks, following = asked()
     assert (code, states(checks)) == (77, {"org policies": "problem"})
-    assert "iam.disableServiceAccountCreation" in checks["org policies"]["told"]
+    assert "iam.disableServiceAccountCreation" in checks["org policies"]["message"]
     assert "    tpu: {service_account: NAME@" in checks["org policies"]["hint"]
     reset = f"gcloud org-policies reset iam.disableServiceAccountCreation --project={ready.project}"
     assert following == checks["org policies"]["command"] == reset
@@ -181,7 +181,7 @@ def test_a_token_that_has_ended(ready: Pipeline, cloud: LocalCloud, asked: Ask) 
     assert (code, following) == (77, "gcloud auth application-default login")
     assert checks["project"]["state"] == "problem"
     others = CHECKS[CHECKS.index("billing") :]
-    assert {checks[name]["after"] for name in others} == {"project"}
+    assert {checks[name]["requires"] for name in others} == {"project"}
 
 
 def test_a_project_that_is_not_there(ready: Pipeline, asked: Ask) -> None:
@@ -189,7 +189,7 @@ def test_a_project_that_is_not_there(ready: Pipeline, asked: Ask) -> None:
     ready.file.write_text(text.replace(ready.project, "nobodys-project"), "utf-8")
     code, checks, following = asked()
     assert (code, following) == (77, "gcloud projects list")
-    assert "nobodys-project" in checks["project"]["told"]
+    assert "nobodys-project" in checks["project"]["message"]
 
 
 def test_a_project_that_up_makes(project: Project) -> None:
@@ -197,7 +197,7 @@ def test_a_project_that_up_makes(project: Project) -> None:
     code, out, _ = bench.type("doctor", "--json")
     checks = {one["check"]: one for one in json.loads(out)["data"]["checks"]}
     assert code == 0
-    assert checks["project"]["told"] == f"`up` makes {project.id}"
+    assert checks["project"]["message"] == f"`up` makes {project.id}"
     assert checks["billing"]["state"] == checks["quota"]["state"] == "not asked"
 
 

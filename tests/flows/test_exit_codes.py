@@ -113,7 +113,7 @@ async def test_a_lost_job_ends_with_69(shell: Shell, monkeypatch: pytest.MonkeyP
     job = shell.folder / shell.script("losing.py", LOSING)
     assert await asyncio.wait_for(stack.run(job), 120) == 69
     [ended] = [one for one in events if isinstance(one, JobEnded)]
-    assert (ended.state, ended.exit_code, ended.is_own) == ("lost", 69, False)
+    assert (ended.state, ended.exit_code, ended.is_job_exit_code) == ("lost", 69, False)
     told = [one.text for one in events if isinstance(one, Note)]
     assert sum("what the cloud says of its node" in one for one in told) == 1
 

@@ -17,7 +17,7 @@ from tpuctl.cloud.operations import compute_operation
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.flows.attempts import read_attempts
 from tpuctl.flows.workers import controller_transport
-from tpuctl.model.events import Event, StepFinished, Warned
+from tpuctl.model.events import Event, StepFinished, WarningIssued
 from tpuctl.model.job import JobRecord
 from tpuctl.polling import Backoff, wait_until
 from tpuctl.remote.keys import config_home
@@ -124,7 +124,7 @@ async def test_a_job_that_nobody_watches_goes_on_after_all_that_can_happen(
 ) -> None:
     """Its controller's tpuctl is killed, the controller begins anew, its node is taken away."""
     await watched.up()
-    assert not [one for one in events if isinstance(one, Warned)]
+    assert not [one for one in events if isinstance(one, WarningIssued)]
     record = await watched.submit(script)
     told = [one.because for one in events if isinstance(one, StepFinished)]
     assert [one for one in told if f"controller goes on with {record.id}" in one]
@@ -273,7 +273,7 @@ async def test_a_controller_that_cannot_is_told_of_and_the_job_runs(
         away = 'rm -rf .tpuctl/programs .tpuctl/controller; echo "not json" > .tpuctl/controller'
         (await there.run(["sh", "-c", away])).check("breaking it")
     record = await watched.submit(script)
-    warned = [one.diagnostic for one in events if isinstance(one, Warned)]
+    warned = [one.diagnostic for one in events if isinstance(one, WarningIssued)]
     assert [one.summary for one in warned] == ["Controller does not watch over the job"]
     assert "Jobs run" in warned[0].detail
     assert warned[0].hint

@@ -19,7 +19,7 @@ from tpuctl.errors import Conflict, Unreachable
 from tpuctl.flows import workers
 from tpuctl.flows.forward import PortMapping
 from tpuctl.model.copy_path import parse_copy
-from tpuctl.model.events import CommandOutput, Event, LogChunk, PortForwarded, Warned
+from tpuctl.model.events import CommandOutput, Event, LogChunk, PortForwarded, WarningIssued
 
 TALKING = """
 for number in range(3000):
@@ -70,7 +70,7 @@ async def test_everything_goes_through_tunnels(
     expected = "".join(f"{number:06d} {'x' * 60}\n" for number in range(3000))
     assert log_of(events, 1) == expected, "of the first worker, whose output is followed"
     assert remote_control.remove_fault(local_cloud, cut["id"])["used"] == 3
-    assert not any(isinstance(one, Warned) and "onnection" in str(one) for one in events)
+    assert not any(isinstance(one, WarningIssued) and "onnection" in str(one) for one in events)
 
     # Commands and files.
     endings = await slice_.run_on_workers("hostname; exit 3")
@@ -177,7 +177,7 @@ async def test_a_machine_that_publishes_no_key_is_trusted_once(
             (one,) = (await stack.transports()).values()
             assert (await one.run(["true"])).exit_code == 0
             await one.close()
-        warnings = [each.diagnostic.summary for each in events if isinstance(each, Warned)]
+        warnings = [each.diagnostic.summary for each in events if isinstance(each, WarningIssued)]
         assert warnings == ["Host key taken on trust"], "the first time alone"
 
         kept = one.address.pinned_keys_file

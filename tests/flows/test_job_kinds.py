@@ -69,7 +69,7 @@ async def test_modules_and_commands_as_they_are_typed(stack: Tpuctl, tmp_path: P
     assert (code, out) == (9, "bash with 1 words: again (1)\njax torch ['again']\n")
 
     jobs = [job_data(job) for job in reversed(await stack.jobs())]
-    assert [(job["form"], job["script"], job["args"]) for job in jobs] == [
+    assert [(job["kind"], job["script"], job["args"]) for job in jobs] == [
         ("module", "bert.train", ["--steps", "3"]),
         ("shell", "./train.sh", ["--x", "1 2"]),
         ("shell", "./train.sh", ["again"]),

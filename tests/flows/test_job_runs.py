@@ -22,7 +22,7 @@ from tpuctl.flows.follow import follow, stop
 from tpuctl.flows.jobs import latest_job, list_jobs, load_job, read_status
 from tpuctl.flows.submission import Submission
 from tpuctl.flows.submit import submit
-from tpuctl.model.events import Event, LogChunk, Note, StepFinished, Warned
+from tpuctl.model.events import Event, LogChunk, Note, StepFinished, WarningIssued
 from tpuctl.model.job import JobRecord, WorkerRecord
 from tpuctl.remote.transport import Transport
 
@@ -143,7 +143,7 @@ async def test_the_script_knows_where_it_runs(bench: Bench) -> None:
 async def test_the_exit_code_is_the_jobs(bench: Bench) -> None:
     record = await bench.submit("raise SystemExit(42)")
     assert await bench.follow(record) == 42
-    told = [event.diagnostic for event in bench.events if isinstance(event, Warned)]
+    told = [event.diagnostic for event in bench.events if isinstance(event, WarningIssued)]
     assert [diagnostic.summary for diagnostic in told] == ["Job failed"]
     assert "exit code 42" in told[0].detail
     assert (await read_status(bench.store, record)).exit_code == 42

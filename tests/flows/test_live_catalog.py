@@ -76,12 +76,16 @@ def test_what_is_listed_is_what_the_catalog_has(
     for command in ("types", "zones", "runtimes"):
         data = told(capsys, command, "--live", "--project", project.id)
         live = data["live"]
-        assert (live["new"], live["gone"], live["unread"]) == ([], [], {}), command
+        assert (live["new"], live["removed"], live["unavailable"]) == ([], [], {}), command
         assert (live["project"], {*live["zones"]}) == (project.id, ZONES)
         here = {row["live"] for row in data[command]}
         assert here == {"same", "-"} if command == "types" else {"same"}
     nodes = told(capsys, "runtimes", "--nodes", "--project", project.id, "--zone", ZONE)
-    assert (nodes["live"]["zones"], nodes["live"]["new"], nodes["live"]["gone"]) == ([ZONE], [], [])
+    assert (nodes["live"]["zones"], nodes["live"]["new"], nodes["live"]["removed"]) == (
+        [ZONE],
+        [],
+        [],
+    )
     assert "All is as in the catalog." in shown(
         capsys, "types", "--project", project.id, "--type", "v2", "--zone", ZONE
     )
@@ -107,17 +111,17 @@ def test_what_is_new_and_what_is_gone(
     assert rows["v3-8"]["live"] == "+1 -1"
     assert "us-central1-a" in rows["v3-8"]["zones"]
     assert (rows["v3-2048"]["live"], rows["v3-2048"]["chips"]) == ("new", None)
-    assert (rows["v3-16"]["live"], rows["v3-16"]["zones"]) == ("gone", [])
-    assert {row["live"] for row in rows.values()} == {"same", "new", "gone", "+1 -1"}
+    assert (rows["v3-16"]["live"], rows["v3-16"]["zones"]) == ("removed", [])
+    assert {row["live"] for row in rows.values()} == {"same", "new", "removed", "+1 -1"}
     pods = ("europe-west4-a", "us-east1-d")
     new = {(one["name"], one["zone"]) for one in data["live"]["new"]}
     assert new == {("v3-8", "us-central1-a"), *(("v3-2048", zone) for zone in pods)}
-    gone = {(one["name"], one["zone"]) for one in data["live"]["gone"]}
+    gone = {(one["name"], one["zone"]) for one in data["live"]["removed"]}
     assert gone == {("v3-8", "us-west4-b"), *(("v3-16", zone) for zone in pods)}
 
     text = shown(capsys, "types", "--type", "v3", *options)
     assert "New: v3-2048 in europe-west4-a, us-east1-d" in text
-    assert "Gone: v3-8 in us-west4-b" in text
+    assert "Removed: v3-8 in us-west4-b" in text
     assert all(len(line) <= 80 for line in text.splitlines())
 
     zones = told(capsys, "zones", *options)["zones"]
@@ -142,7 +146,7 @@ def test_a_version_that_is_new(
     change_catalog(edit)
     data = told(capsys, "runtimes", "--live", "--project", project.id, "--zone", f"{ZONE},us-*")
     rows = {row["runtime"]: row["live"] for row in data["runtimes"]}
-    assert (rows[version], rows["tpu-vm-tf-9.9.9-pjrt"]) == ("new", "gone")
+    assert (rows[version], rows["tpu-vm-tf-9.9.9-pjrt"]) == ("new", "removed")
 
 
 def test_zones_that_do_not_answer(
@@ -153,8 +157,8 @@ def test_zones_that_do_not_answer(
         cloud, "deny", method="*ListAcceleratorTypes", zone=ZONE, times="unlimited"
     )
     data = told(capsys, *options)
-    assert data["live"]["unread"] == {ZONE: "permission denied"}
-    assert data["live"]["gone"] == [], "nobody knows"
+    assert data["live"]["unavailable"] == {ZONE: "permission denied"}
+    assert data["live"]["removed"] == [], "nobody knows"
     assert f"No answer from {ZONE}: permission denied." in shown(capsys, *options)
     assert remote_control.fault(cloud, fault["id"])["used"] == 2
     zones = told(capsys, "zones", *options[1:])["zones"]
@@ -239,7 +243,7 @@ def test_quota_zone_by_zone(
     finally:
         remote_control.change_settings(cloud, quota=dict.fromkeys(limits))
     rows = [
-        (row["zone"], row["allowed"], row["used"], row["nodes"], row["bound"])
+        (row["zone"], row["limit"], row["usage"], row["nodes"], row["limited_by"])
         for row in data["live"]["zones"]
     ]
     assert rows == [
@@ -249,7 +253,7 @@ def test_quota_zone_by_zone(
         ("us-east1-d", 40, 0, 1, "addresses"),
         ("us-central1-b", 0, 0, 0, "zone"),
     ]
-    more = data["live"]["more"]
+    more = data["live"]["increase"]
     assert f"project={project.id}" in more["url"]
     assert more["command"] == (
         f"gcloud quotas preferences create --project={project.id} "

@@ -20,7 +20,7 @@ from tpuctl.errors import RemoteFailed
 from tpuctl.flows.follow import follow
 from tpuctl.jobs import logs
 from tpuctl.jobs.launch import SHIPPED
-from tpuctl.model.events import Event, LogChunk, Note, Warned
+from tpuctl.model.events import Event, LogChunk, Note, WarningIssued
 from tpuctl.remote.ssh import SshTransport
 
 MIB = 1 << 20
@@ -104,7 +104,7 @@ async def test_a_job_on_a_machine_that_is_gone_is_lost(
     if how == "silent":  # what is connected is noticed by keepalive only, after a minute
         await worker.close()
     assert await asyncio.wait_for(following, 90) == 69
-    (verdict,) = [event.diagnostic for event in events if isinstance(event, Warned)]
+    (verdict,) = [event.diagnostic for event in events if isinstance(event, WarningIssued)]
     assert verdict.summary == "Job was lost"
     assert "worker 0 is gone" in str(verdict.detail)
     (told,) = [event.text for event in events if isinstance(event, Note)]

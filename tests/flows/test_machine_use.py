@@ -18,7 +18,7 @@ from tpuctl.cli.commands import COMMANDS
 from tpuctl.cli.main import run
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
-from tpuctl.view.response_models import ANSWERS
+from tpuctl.view.response_models import RESPONSES
 from tpuctl.view.schemas import envelope_schema, events_schema
 
 SCRIPT = """
@@ -45,7 +45,7 @@ WITHOUT_A_STACK = (
 def command_of(line: str) -> str:
     """The longest that there is a schema of."""
     words = line.split()
-    return next(name for end in (3, 2, 1) if (name := " ".join(words[:end])) in ANSWERS)
+    return next(name for end in (3, 2, 1) if (name := " ".join(words[:end])) in RESPONSES)
 
 
 def strict(schema: Any) -> Any:
@@ -85,7 +85,7 @@ def answer(bench: Bench, *arguments: str, code: int = 0) -> dict[str, Any]:
 
 
 def test_every_command_has_a_schema() -> None:
-    commands = {name.partition(" ")[0] for name in ANSWERS}
+    commands = {name.partition(" ")[0] for name in RESPONSES}
     assert commands == set(COMMANDS)
     Draft202012Validator.check_schema(envelope_schema())
     Draft202012Validator.check_schema(events_schema())
@@ -152,12 +152,12 @@ def test_a_life_in_envelopes(bench: Bench) -> None:
     for command in ("stop", "status", "ssh -- true", "cp train.py 0:copied.py", "orphans --all"):
         good(*command.split())
     kept = good("down", "--yes")
-    assert {one["state"] for one in kept["remaining"] if one["billable"]} <= {"gone", "kept"}
+    assert {one["state"] for one in kept["remaining"] if one["billable"]} <= {"deleted", "kept"}
     quietly(bench, "down", "--yes")
     assert good("down", "--yes") == kept, "down twice is down once"
     good("down", "--yes", "--delete-bucket")
     good("status")
-    missed = {name for name in ANSWERS if name not in done} - ELSEWHERE
+    missed = {name for name in RESPONSES if name not in done} - ELSEWHERE
     assert missed <= set(map(command_of, WITHOUT_A_STACK)), missed
 
 

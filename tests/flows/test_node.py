@@ -16,7 +16,7 @@ from tpuctl.cloud.operations import compute_operation, long_operation
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, Denied, NotFound
 from tpuctl.flows.controller import is_controller_gone
-from tpuctl.model.events import Event, Warned
+from tpuctl.model.events import Event, WarningIssued
 from tpuctl.model.plan import Action
 from tpuctl.polling import wait_until
 from tpuctl.remote.transport import Transport
@@ -88,7 +88,7 @@ async def variables(stack: Tpuctl) -> dict[str, str]:
 @node_marks
 def warned(events: list[Event]) -> list[str]:
     """Of quota too, where other stacks have used it up."""
-    return [one.diagnostic.summary for one in events if isinstance(one, Warned)]
+    return [one.diagnostic.summary for one in events if isinstance(one, WarningIssued)]
 
 
 async def test_up_makes_a_node_and_its_controller_and_down_takes_them_away(
@@ -298,7 +298,7 @@ async def test_a_denied_node_is_announced_and_answered_with_the_change_to_make(
     change = f"    tpu: {{kind: vm, runtime: tpu-vm-tf-{stack.stack.runtime.tensorflow}}}"
     assert caught.value.exit_code == 77
     assert change in caught.value.diagnostics[0].hint
-    hints = [one.diagnostic.hint for one in events if isinstance(one, Warned)]
+    hints = [one.diagnostic.hint for one in events if isinstance(one, WarningIssued)]
     assert [change in hint for hint in hints].count(True) == 1
     assert await left_of(stack) == [], "a controller without a node costs for nothing"
     assert (await stack.down(delete_bucket=True)).leaks == ()

@@ -15,7 +15,7 @@ from tpuctl.cloud.operations import compute_operation, long_operation
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Denied, NotFound, Usage
-from tpuctl.model.events import Warned
+from tpuctl.model.events import WarningIssued
 from tpuctl.model.inventory import find_orphaned
 
 
@@ -88,8 +88,8 @@ async def test_halves_of_a_pair(project: Project) -> None:
     assert data["complete"] is True
     group = stacks(data)[without_node.stack.stack.name]
     assert group["in_use"] is False
-    (one,) = [row for row in group["resources"] if row["left_behind"]]
-    assert (one["kind"], one["zone"], one["why"]) == (
+    (one,) = [row for row in group["resources"] if row["orphaned"]]
+    assert (one["kind"], one["zone"], one["reason"]) == (
         "controller",
         ZONE,
         "there is no TPU beside it",
@@ -221,6 +221,6 @@ async def test_what_costs_nothing_may_stay_unseen(project: Project, null_cloud: 
     found = await bench.again().orphans()
     remote_control.remove_all_faults(null_cloud)
     assert {one.kind for one in found} == {"node", "bucket", "firewall"}
-    warned = [one.diagnostic.detail for one in bench.events if isinstance(one, Warned)]
+    warned = [one.diagnostic.detail for one in bench.events if isinstance(one, WarningIssued)]
     assert len(warned) == 2
     assert any("the list of every account" in one for one in warned)

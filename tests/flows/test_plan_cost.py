@@ -68,10 +68,10 @@ async def test_the_plan_has_it_in_numbers(project: Project) -> None:
     answer = bench.answer("plan")
     assert (answer["status"], answer["diagnostics"]) == ("ok", [])
     data = answer["data"]
-    assert (data["price_per_hour"], data["price_read"]) == (pytest.approx(8.8), "mid-2026")
+    assert (data["price_per_hour"], data["price_as_of"]) == (pytest.approx(8.8), "mid-2026")
     assert data["cost"]["per_hour"] == pytest.approx(8.805)
     assert data["cost"]["complete"] is True
-    (elsewhere,) = data["costs_elsewhere"].items()
+    (elsewhere,) = data["fallback_costs"].items()
     assert (elsewhere[0], elsewhere[1]["per_hour"]) == ("us-central1-b", pytest.approx(8.005))
     assert data["zone"] == "europe-west4-a"
 

@@ -79,13 +79,13 @@ async def test_down_takes_everything_but_the_bucket_and_proves_it(make_stack: Ma
         "project": "kept",
         "apis": "kept",
         "network": "kept",  # the project's default, which is not ours
-        "firewall": "gone",
+        "firewall": "deleted",
         "bucket": "kept",
-        "grants": "gone",
-        "project-grants": "gone",
+        "grants": "deleted",
+        "project-grants": "deleted",
         "role": "kept",  # every stack's of the project: a role alone grants nothing
-        "node": "gone",
-        "account": "gone",
+        "node": "deleted",
+        "account": "deleted",
     }
     assert down.leaks == ()
     found = await stack.status()
@@ -107,7 +107,7 @@ async def test_down_with_the_bucket_leaves_nothing(make_stack: MakeStack) -> Non
         await stack.cloud.call("upload", bucket.blob(f"a/{number}").upload_from_string, "x")
     down = await stack.down(delete_bucket=True)
     await check_nothing_left(stack, down)
-    assert {one.state for one in down.remaining if one.is_billable} == {"gone"}
+    assert {one.state for one in down.remaining if one.is_billable} == {"deleted"}
     again = await stack.down(delete_bucket=True)
     assert again.leaks == ()
 
@@ -262,7 +262,7 @@ async def test_a_network_is_made_and_owned_where_there_is_no_default(
         assert network.auto_create_subnetworks
         assert (await stack.plan()).plan.is_empty
         down = await stack.down()
-        assert [one.state for one in down.remaining if one.address == "network/main"] == ["gone"]
+        assert [one.state for one in down.remaining if one.address == "network/main"] == ["deleted"]
         with pytest.raises(NotFound):
             await ask(stack, "networks", "get", project="local-project", network=network.name)
     finally:

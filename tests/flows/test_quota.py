@@ -13,7 +13,7 @@ from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import QuotaExceeded
 from tpuctl.flows.plan import Prepared
-from tpuctl.model.events import Warned
+from tpuctl.model.events import WarningIssued
 from tpuctl.model.quota import QuotaLine
 
 IN_ZONE = "TPUV3sPerProjectPerZoneForTPUAPI"
@@ -42,7 +42,7 @@ def by_limit(prepared: Prepared) -> dict[str, QuotaLine]:
 
 
 def warnings(bench: Bench) -> list[str]:
-    return [one.diagnostic.detail for one in bench.events if isinstance(one, Warned)]
+    return [one.diagnostic.detail for one in bench.events if isinstance(one, WarningIssued)]
 
 
 async def test_used_and_left(project: Project, cloud: LocalCloud) -> None:
@@ -105,15 +105,15 @@ async def test_a_shortfall_is_told_before_anything_is_made(
     assert row == ["TPUV3s,", "cores", ZONE, "0", "8", "-4", "4"]
     data = bench.answer("plan")["data"]["quota"]
     assert {
-        "limit": IN_ZONE,
-        "place": ZONE,
+        "quota": IN_ZONE,
+        "location": ZONE,
         "unit": "cores",
-        "allowed": 4,
-        "used": 0,
-        "added": 8,
-        "left": -4,
+        "limit": 4,
+        "usage": 0,
+        "requested": 8,
+        "remaining": -4,
     } in data["limits"]
-    assert data["unread"] == []
+    assert data["unavailable"] == []
 
 
 async def test_a_limit_of_the_region_is_told_where_there_is_one(

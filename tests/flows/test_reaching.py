@@ -190,7 +190,7 @@ def test_a_stack_and_its_job_are_watched(
         steps: list[int] = []
         while len(steps) < 2:  # each look knows more than the one before
             seen = json.loads(watching.stdout.readline())
-            assert (seen["event"], seen["problem"]) == ("StatusSeen", "")
+            assert (seen["event"], seen["problem"]) == ("StatusUpdate", "")
             known = seen["data"]["jobs"][-1]
             assert (known["id"], known["attempt"]) == (job, 1)
             states = known["worker_states"]  # the bucket hears of them some seconds late
@@ -276,7 +276,7 @@ def test_a_failure_is_explained(shell: Shell) -> None:
     failure = found["failure"]
     assert (failure["name"], failure["kind"], failure["worker"]) == ("hbm", "failure", 2)
     assert any("RESOURCE_EXHAUSTED" in line for line in failure["lines"])
-    assert found["earlier"] == []
+    assert found["previous_failures"] == []
 
     code, out, _ = shell.run("--json", "--events", "logs", "--all-workers")
     *events, envelope = map(json.loads, out.splitlines())

@@ -14,7 +14,7 @@ from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.flows.attempts import read_attempts
-from tpuctl.model.events import Event, StepFinished, Warned
+from tpuctl.model.events import Event, StepFinished, WarningIssued
 
 MakeStack = Callable[..., Tpuctl]
 MORE = (pytest.mark.soak, pytest.mark.release("more seeds of what `make test` has"))
@@ -57,7 +57,7 @@ async def test_a_preempted_job_goes_on_with_its_output(
     (summary,) = await spot.jobs()
     assert (summary.status.state, summary.record.attempt) == ("succeeded", 2)
     assert summary.retries_left == {"preemption": 9, "infrastructure": 3, "failure": 0}
-    assert not [event for event in events if isinstance(event, Warned) and event.is_error]
+    assert not [event for event in events if isinstance(event, WarningIssued) and event.is_error]
 
 
 async def preempted(stack: Tpuctl, cloud: LocalCloud) -> None:
@@ -86,7 +86,9 @@ async def test_a_budget_that_is_spent_ends_the_job(
         await async_until(lambda attempt=attempt: "began" in log_of(events, attempt), "began")
         await befall(local_cloud, "preempt", node=(await spot.node()).name)
     assert await asyncio.wait_for(following, 120) == 75
-    told = [event.diagnostic for event in events if isinstance(event, Warned) and event.is_error]
+    told = [
+        event.diagnostic for event in events if isinstance(event, WarningIssued) and event.is_error
+    ]
     assert [one.summary for one in told] == ["Job was lost"]
     assert "All 1 of job.retries.preemption were used" in told[0].detail
     assert [one.number for one in await read_attempts(spot.store, record)] == [2]

@@ -23,7 +23,7 @@ from tpuctl.errors import NoCapacity, Usage
 from tpuctl.flows import attempt_outcome, jobs, recover, workers
 from tpuctl.flows.attempts import claim_attempt, read_attempts
 from tpuctl.model.attempt import Attempt, Verdict
-from tpuctl.model.events import Event, LogChunk, Warned
+from tpuctl.model.events import Event, LogChunk, WarningIssued
 from tpuctl.model.job import JobRecord
 from tpuctl.model.stack_cost import cost_of
 from tpuctl.polling import Backoff
@@ -61,7 +61,9 @@ async def taken_down(stack: Tpuctl) -> None:
 
 
 def errors(events: list[Event]) -> list[Any]:
-    return [event.diagnostic for event in events if isinstance(event, Warned) and event.is_error]
+    return [
+        event.diagnostic for event in events if isinstance(event, WarningIssued) and event.is_error
+    ]
 
 
 async def test_what_a_machine_did_is_tried_again_on_the_same_node(

@@ -108,8 +108,8 @@ def test_fit_of_keras_3_compiles_as_it_is(tmp_path: Path) -> None:
     # The weights, Adam's two averages of each, and not much else.
     weights = 64 * 9 + 64 + 4 * 64 + 26 * 26 * 64 * 10 + 10
     assert 3 * 4 * (weights - 128) <= found["variables"] <= 3 * 4 * weights + 4096
-    assert found["variables"] < found["asked"]["peak"] < found["room"]
-    assert 15 << 30 < found["room"] < 16 << 30
+    assert found["variable_bytes"] < found["requested"]["peak"] < found["available_bytes"]
+    assert 15 << 30 < found["available_bytes"] < 16 << 30
     assert found["dynamic"] == 0
 
 
@@ -118,17 +118,17 @@ def test_what_is_too_much_is_refused_in_the_compilers_numbers(tmp_path: Path) ->
     text = LOOP.replace("        tf.print", "        #").replace("    gradient = tf.py_", "    #")
     answer = rehearsed(tmp_path, text, "--type", "v2-8", "--batch", str(8 << 27))
     assert answer["exit_code"] == 1
-    asked = answer["data"]["asked"]
+    asked = answer["data"]["requested"]
     assert asked["sizes"] is None
-    assert asked["refused"].endswith("G of 7.48G")
-    assert "RESOURCE_EXHAUSTED" in asked["words"]
+    assert asked["shortfall"].endswith("G of 7.48G")
+    assert "RESOURCE_EXHAUSTED" in asked["compiler_message"]
 
 
 def test_all_that_a_tpu_has_not_is_named_at_once_with_its_line(tmp_path: Path) -> None:
     answer = rehearsed(tmp_path, LOOP, "--type", "v3-8")
     assert answer["exit_code"] == 1 and answer["data"], answer
     refusal = answer["data"]["refusal"]
-    assert refusal["by"] == "compiler"
+    assert refusal["origin"] == "compiler"
     lines = {(one["operation"], one["where"]["text"].split("(")[0]) for one in refusal["obstacles"]}
     assert lines == {
         ("PrintV2", "tf.print"),

@@ -79,7 +79,7 @@ def test_it_goes_up_and_down_around_a_job_that_fails(make_stack: MakeStack) -> N
     assert (done.returncode, answer["exit_code"]) == (6, 6), done.stderr
     assert (answer["data"]["state"], answer["data"]["job_exit_code"]) == ("failed", 6)
     states = {one["address"].split("/")[0]: one["state"] for one in answer["data"]["remaining"]}
-    assert (states["node"], states["bucket"]) == ("gone", "kept")
+    assert (states["node"], states["bucket"]) == ("deleted", "kept")
     assert left_of(stack) == []
     log = asyncio.run(read_log(stack))
     assert log == b"hello\n", "the bucket stays, with the job in it"

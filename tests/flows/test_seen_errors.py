@@ -205,7 +205,7 @@ def test_a_text_that_is_pasted(
     assert run(["explain", "--json", "--error", seen["text"]]) == 0
     found = json.loads(capsys.readouterr().out)["data"]
     assert found["name"] == seen["known"]
-    assert found["summary"] and found["why"]
+    assert found["summary"] and found["explanation"]
     command = seen["command"].partition(" --")[0].partition("{")[0].partition("?")[0]
     assert f"    {command}" in found["hint"]
 

@@ -17,7 +17,7 @@ from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.flows.follow import follow
 from tpuctl.jobs import launch
-from tpuctl.model.events import Event, LogChunk, Warned
+from tpuctl.model.events import Event, LogChunk, WarningIssued
 from tpuctl.model.job import JobRecord
 from tpuctl.remote.ssh import SshTransport
 
@@ -72,7 +72,7 @@ class Slice:
         )
 
     def verdict(self) -> str:
-        (told,) = [event.diagnostic for event in self.events if isinstance(event, Warned)]
+        (told,) = [event.diagnostic for event in self.events if isinstance(event, WarningIssued)]
         return told.detail
 
     async def on(self, worker: int, *argv: str) -> bytes:

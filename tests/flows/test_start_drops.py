@@ -22,7 +22,7 @@ from tpuctl.flows.submission import Submission
 from tpuctl.flows.submit import submit
 from tpuctl.flows.up import prepare_workers
 from tpuctl.jobs.launch import Launch, start
-from tpuctl.model.events import Event, Warned, ignore
+from tpuctl.model.events import Event, WarningIssued, ignore
 from tpuctl.model.job import JobRecord, new_job_id
 from tpuctl.remote.ssh import SshTransport
 
@@ -122,7 +122,7 @@ async def test_host_keys_are_asked_for_again_before_one_is_trusted(
     (transport,) = (await bench.stack.transports()).values()
     assert transport.address == bench.direct.address
     assert remote_control.fault(local_cloud, fault["id"])["used"] == 2
-    warnings = [event.diagnostic.summary for event in events if isinstance(event, Warned)]
+    warnings = [event.diagnostic.summary for event in events if isinstance(event, WarningIssued)]
     assert "Host key taken on trust" not in warnings
 
 

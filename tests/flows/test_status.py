@@ -274,11 +274,11 @@ async def test_a_kept_bucket_is_told_with_its_size(project: Project) -> None:
     assert answer["exit_code"] == 0
     left = {one["address"].partition("/")[0]: one for one in answer["data"]["remaining"]}
     kept = left["bucket"]
-    assert (kept["state"], kept["counted_all"]) == ("kept", True)
+    assert (kept["state"], kept["count_complete"]) == ("kept", True)
     assert kept["objects"] == 4
     assert kept["bytes"] >= 1_400_001
     assert kept["per_month"] == pytest.approx(kept["bytes"] / 2**30 * 0.02, abs=1e-4)
-    assert left["node"]["state"] == "gone"
+    assert left["node"]["state"] == "deleted"
     assert left["node"]["bytes"] is None
 
     code, out, _ = bench.type("down", "--yes")

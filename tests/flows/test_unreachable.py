@@ -23,7 +23,7 @@ from tpuctl.errors import Transient, Unreachable
 from tpuctl.flows.follow import follow
 from tpuctl.flows.submission import Submission
 from tpuctl.flows.submit import submit
-from tpuctl.model.events import Event, LogChunk, Warned
+from tpuctl.model.events import Event, LogChunk, WarningIssued
 from tpuctl.remote.transport import Result
 
 NOBODY = 9  # the discard port, on which nothing listens
@@ -161,7 +161,7 @@ async def test_without_the_bucket_the_bundle_goes_over_ssh(
     events: list[Event] = []
     planned = Submission.of(stack.stack, tmp_path / "job.py", cloud="local")
     record = await submit(planned, broken, transports, events.append)
-    told = [event.diagnostic.summary for event in events if isinstance(event, Warned)]
+    told = [event.diagnostic.summary for event in events if isinstance(event, WarningIssued)]
     assert told == ["Bucket could not be reached"]
     assert await asyncio.wait_for(follow(record, None, transports, events.append), 60) == 0
     log = b"".join(event.data for event in events if isinstance(event, LogChunk))

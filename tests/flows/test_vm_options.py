@@ -189,7 +189,7 @@ async def test_disks_are_made_or_taken_as_named(make_vm: MakeStack) -> None:
 
     down = await stack.down(delete_bucket=True)
     assert {one.address: one.state for one in down.remaining if "disk/" in one.address} == {
-        f"disk/{made}": "gone",
+        f"disk/{made}": "deleted",
         "disk/mine": "kept",
     }
     assert (await ask(stack, "disks", "get", **WHERE, disk="mine")).size_gb == 30

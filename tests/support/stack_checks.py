@@ -112,7 +112,7 @@ async def check_nothing_left(stack: Tpuctl, down: Down) -> None:
     assert down.leaks == ()
     states = {one.address.partition("/")[0]: one.state for one in down.remaining}
     for kind in ("node", "bucket", "grants", "project-grants", "account", "firewall"):
-        assert states[kind] == "gone", (kind, states)
+        assert states[kind] == "deleted", (kind, states)
     status = await stack.status()
     assert (status.nodes, status.bucket, status.others) == ((), None, ())
     name, project = stack.stack.name, stack.stack.project

@@ -161,7 +161,7 @@ def test_prices_of_a_generation_are_each_types_cheapest(
 def test_a_budget_pays_for_what_it_pays_for(capsys: pytest.CaptureFixture[str]) -> None:
     """All that fits and nothing else, by hand from the tables."""
     data = answer(capsys, "prices", "--budget", "30/day", "--every-zone")
-    assert data["budget"] == {"sum": 30, "hours": 24}
+    assert data["budget"] == {"amount": 30, "hours": 24}
     wanted = {
         (name, zone, capacity)
         for name in CHIPS
@@ -216,13 +216,13 @@ def test_a_budget_that_pays_for_nothing_says_what_it_lacks(
 
 def test_quota_of_a_type(capsys: pytest.CaptureFixture[str]) -> None:
     data = answer(capsys, "quota", "v5litepod-16", "--capacity", "spot")
-    rows = [(row["limit"], row["place"], row["takes"], row["unit"]) for row in data["limits"]]
+    rows = [(row["quota"], row["scope"], row["per_node"], row["unit"]) for row in data["limits"]]
     assert rows == [
         ("TPUV5sPreemptibleLitepodPerProjectPerZoneForTPUAPI", "zone", 16, "chips"),
         ("TPUV5sPreemptibleLitepodPerProjectPerRegionForTPUAPI", "region", 16, "chips"),
         ("IN_USE_ADDRESSES", "region", 4, "addresses"),
     ]
-    assert data["limits"][0]["usual"] == 1536
+    assert data["limits"][0]["default"] == 1536
     assert run(["quota", "v5litepod-16"]) == 0
     assert all(len(line) <= 80 for line in capsys.readouterr().out.splitlines())
 
@@ -231,7 +231,7 @@ def test_every_limit_with_the_types_that_count_against_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     rows = answer(capsys, "quota")["limits"]
-    by_limit = {row["limit"]: row["types"] for row in rows}
+    by_limit = {row["quota"]: row["types"] for row in rows}
     assert by_limit["TPUV3sPerProjectPerZoneForTPUAPI"] == ["v3-8"]
     assert by_limit["TPUV5sLitepodServingPerProjectPerRegionForTPUAPI"] == [
         *("v5litepod-1", "v5litepod-4", "v5litepod-8"),

@@ -14,7 +14,7 @@ from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
 from tpuctl.cli.main import run
 from tpuctl.errors import Refused
-from tpuctl.model.events import Event, Warned
+from tpuctl.model.events import Event, WarningIssued
 
 STACK = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-8}\n"
 NODE = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-8, kind: node, runtime: 2.12.0}\n"
@@ -241,7 +241,7 @@ def test_a_job_with_costs_is_told_of_them_in_short(here: Path) -> None:
     stack = Tpuctl("tpuctl.yaml", emit=seen.append)
     assert stack.submission("train.py").stack == "bert"
     (event,) = seen
-    assert isinstance(event, Warned)
+    assert isinstance(event, WarningIssued)
     assert event.diagnostic.detail == "1 cost"
     assert "    tpuctl check train.py" in event.diagnostic.hint
     assert [one.code for one in stack.check("train.py").findings] == ["TPU201"]

@@ -28,11 +28,11 @@ def told(report: CompileReport) -> str:
 def test_a_batch_that_fits_is_told_for_one_core_and_in_all() -> None:
     report = replace(
         REPORT,
-        asked=FITS,
-        others=(TOO_MUCH,),
-        largest=32,
-        is_largest=True,
-        room=16 << 30,
+        requested=FITS,
+        alternatives=(TOO_MUCH,),
+        largest_batch=32,
+        largest_is_exact=True,
+        available_bytes=16 << 30,
     )
     text = told(report)
     assert report.exit_code == 0
@@ -43,7 +43,9 @@ def test_a_batch_that_fits_is_told_for_one_core_and_in_all() -> None:
 
 
 def test_a_batch_that_does_not_fit_is_told_with_the_one_that_does() -> None:
-    report = replace(REPORT, asked=TOO_MUCH, others=(FITS,), largest=32, is_largest=True)
+    report = replace(
+        REPORT, requested=TOO_MUCH, alternatives=(FITS,), largest_batch=32, largest_is_exact=True
+    )
     text = told(report)
     assert report.exit_code == 1
     assert "64 a core, 512 in all: refused, 18.24G of 15.48G" in text
@@ -51,12 +53,12 @@ def test_a_batch_that_does_not_fit_is_told_with_the_one_that_does() -> None:
 
 
 def test_where_the_next_was_not_asked_about_more_may_fit() -> None:
-    report = replace(REPORT, asked=FITS, largest=1 << 16)
+    report = replace(REPORT, requested=FITS, largest_batch=1 << 16)
     assert "65,536 a core, 524,288 in all, at least" in told(report)
 
 
 def test_one_core_has_no_sum_of_gradients_and_no_batch_in_all() -> None:
-    text = told(replace(REPORT, replicas=1, type="v5litepod-1", asked=FITS))
+    text = told(replace(REPORT, replicas=1, type="v5litepod-1", requested=FITS))
     assert "in all" not in text
     assert "gradients" not in text
 
@@ -79,11 +81,13 @@ def test_what_tpuctl_cannot_hand_over_is_not_called_the_scripts_fault() -> None:
 
 
 def test_bounds_in_place_of_sizes_are_a_cost() -> None:
-    assert "108 dimensions have a bound" in told(replace(REPORT, asked=FITS, dynamic=108))
+    assert "108 dimensions have a bound" in told(
+        replace(REPORT, requested=FITS, dynamic_dimensions=108)
+    )
 
 
 def test_what_programs_read_has_the_peak_and_both_batches() -> None:
-    plain = json.loads(json.dumps(replace(REPORT, asked=FITS, largest=128).as_dict()))
-    assert plain["asked"]["peak"] == 2_600_000_000
+    plain = json.loads(json.dumps(replace(REPORT, requested=FITS, largest_batch=128).as_dict()))
+    assert plain["requested"]["peak"] == 2_600_000_000
     assert (plain["batch_per_core"], plain["batch"]) == (32, 256)
-    assert plain["largest_in_all"] == 1024
+    assert plain["largest_total_batch"] == 1024

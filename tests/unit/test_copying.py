@@ -14,7 +14,7 @@ from tests.support.ssh_server import FileServer, serving_files
 from tpuctl.errors import NotFound, RemoteFailed, TpuctlError, Unreachable, Usage
 from tpuctl.flows.cp import CopyResult, copy
 from tpuctl.model.copy_path import parse_copy
-from tpuctl.model.events import Event, StepFinished, StepProgress, Warned
+from tpuctl.model.events import Event, StepFinished, StepProgress, WarningIssued
 from tpuctl.remote.ssh import SshTransport
 
 ODD = (b"a b.txt", "é안녕".encode(), b"new\nline", b"bad\xff", b"-r", b"*", b"'quote\"", b"x" * 255)
@@ -268,7 +268,7 @@ async def test_special_files_are_told_and_left(bench: Bench) -> None:
     os.mkfifo(bench.here / "tree" / "pipe")
     (done,) = await bench.copy("tree", "0:", recursive=True)
     assert done.files == 0
-    (warned,) = bench.told(Warned)
+    (warned,) = bench.told(WarningIssued)
     assert "tree/pipe" in str(warned)
 
 

@@ -12,22 +12,22 @@ import pytest
 
 from tpuctl.errors import Diagnostic
 from tpuctl.model import events
-from tpuctl.model.events import CommandOutput, LogChunk, Note, Outcome, StepFinished, Warned
+from tpuctl.model.events import CommandOutput, LogChunk, Note, Outcome, StepFinished, WarningIssued
 from tpuctl.view.json_lines import Machine
 
 # What programs rely on: a name or key may be added, none may go.
 PINNED = {
     "CommandOutput": {"worker", "data", "is_error"},
-    "JobEnded": {"job", "state", "exit_code", "worker", "detail"},
+    "JobEnded": {"job", "state", "exit_code", "is_job_exit_code", "worker", "detail"},
     "LogChunk": {"worker", "data", "offset", "attempt"},
     "Note": {"text"},
     "Planned": {"steps"},
     "PortForwarded": {"worker", "port", "local_port", "url"},
-    "StatusSeen": {"at", "data", "problem"},
+    "StatusUpdate": {"at", "data", "problem"},
     "StepFinished": {"address", "outcome", "seconds", "because"},
     "StepProgress": {"address", "text", "fraction", "done", "total"},
     "StepStarted": {"address", "action", "because"},
-    "Warned": {"diagnostic", "is_error"},
+    "WarningIssued": {"diagnostic", "is_error"},
 }
 
 
@@ -56,7 +56,7 @@ def test_one_line_for_each_event(capsys: pytest.CaptureFixture[str]) -> None:
     view = Machine(events=True)
     view.on(Note("a\nb\u2028c\u0085d"))
     view.on(StepFinished("node/x", Outcome.DONE, 1.5, "why"))
-    view.on(Warned(Diagnostic("summary", "detail", "hint", "where"), is_error=True))
+    view.on(WarningIssued(Diagnostic("summary", "detail", "hint", "where"), is_error=True))
     out = capsys.readouterr().out
     assert len(out.splitlines()) == 3, "whatever a reader takes for the end of a line"
     note, step, warned = (json.loads(line) for line in out.splitlines())

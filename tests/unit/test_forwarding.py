@@ -15,7 +15,7 @@ import pytest
 from tests.support.ssh_server import FileServer, serving_files
 from tpuctl.errors import Unreachable, Usage
 from tpuctl.flows.forward import PortMapping, forward_ports
-from tpuctl.model.events import Event, PortForwarded, Warned
+from tpuctl.model.events import Event, PortForwarded, WarningIssued
 from tpuctl.remote.ssh import SshTransport
 
 HELLO = b"hello from the worker"
@@ -33,7 +33,7 @@ class Bench:
         return one.local_port
 
     def warnings(self) -> list[str]:
-        return [one.diagnostic.detail for one in self.events if isinstance(one, Warned)]
+        return [one.diagnostic.detail for one in self.events if isinstance(one, WarningIssued)]
 
 
 @pytest.fixture

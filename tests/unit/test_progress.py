@@ -105,7 +105,7 @@ def test_a_job_for_programs() -> None:
         "4": "preparing",
     }
     assert data["progress"] == {"step": 1200, "loss": 2.31314, "tokens_per_second": 45210.4}
-    assert data["logged"] == "2026-01-02T03:04:02+00:00"
+    assert data["last_log_at"] == "2026-01-02T03:04:02+00:00"
 
 
 def test_the_lines_that_tell() -> None:

@@ -38,7 +38,7 @@ view.on(Note("a note on the way"))
 for node in nodes[:-1]:
     view.on(StepFinished(node, Outcome.DONE, 12.0))
 view.on(StepFinished(nodes[-1], Outcome.FAILED, 12.0, "no capacity"))
-view.on(Warned(Diagnostic("Careful", "with this", "Do\\n    tpuctl plan")))
+view.on(WarningIssued(Diagnostic("Careful", "with this", "Do\\n    tpuctl plan")))
 view.on(Planned((PlannedStep("job/upload", "send"),)))
 view.on(StepStarted("job/upload", "send"))
 for done in (10_000_000, 20_000_000, 30_000_000):

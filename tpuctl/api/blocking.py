@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from tpuctl.model.events import Emit, LogChunk, Note, Warned
+from tpuctl.model.events import Emit, LogChunk, Note, WarningIssued
 
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
@@ -32,7 +32,7 @@ def print_log(event: Event) -> None:
         print(event.data.decode(errors="replace"), end="", flush=True)
     elif isinstance(event, Note):
         print(event.text, file=sys.stderr)
-    elif isinstance(event, Warned):
+    elif isinstance(event, WarningIssued):
         print(f"{event.diagnostic.summary}: {event.diagnostic.detail}", file=sys.stderr)
 
 

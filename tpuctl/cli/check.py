@@ -201,7 +201,7 @@ class _Checked:
         if state.json:
             from tpuctl.preflight.submit_gate import diagnostic_of
 
-            state.data = {**self.facts, "checked_for": self.what, **report.as_dict()}
+            state.data = {**self.facts, "target": self.what, **report.as_dict()}
             state.problems([diagnostic_of(one) for one in report.findings])
             return
         if format is Format.text:
@@ -305,7 +305,7 @@ def _fix_once(state: State, report: Report) -> bool:
     Shows the differences on stderr and asks, unless --yes. Raises Usage where nobody can answer.
     """
     from tpuctl.errors import Diagnostic
-    from tpuctl.model.events import Note, Warned
+    from tpuctl.model.events import Note, WarningIssued
     from tpuctl.preflight.fixes import propose, write
     from tpuctl.preflight.submit_gate import shown_path
 
@@ -315,7 +315,7 @@ def _fix_once(state: State, report: Report) -> bool:
             where = f"{shown_path(left.finding.path)}:{left.finding.line}"
             detail = f"{left.finding.code}: {left.why}"
             state.view.on(
-                Warned(
+                WarningIssued(
                     Diagnostic(
                         "Not fixed",
                         detail,
@@ -338,7 +338,7 @@ def _fix_once(state: State, report: Report) -> bool:
         why = write(rewrite)
         if why:
             state.view.on(
-                Warned(
+                WarningIssued(
                     Diagnostic(
                         "Not fixed",
                         why,

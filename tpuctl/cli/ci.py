@@ -245,8 +245,8 @@ def _write(
     data: dict[str, Any] = {
         "file": None if to_stdout else str(file),
         "text": pipeline.text,
-        "fill_in": dict(pipeline.placeholders),
-        "setup": [{"what": one.title, "commands": list(one.commands)} for one in steps],
+        "placeholders": dict(pipeline.placeholders),
+        "setup": [{"title": one.title, "commands": list(one.commands)} for one in steps],
     }
     if to_stdout:
         state.answer(data, lambda: print(pipeline.text, end=""))
@@ -290,19 +290,19 @@ def _inside(file: Path, root: Path) -> str:
 
 def _warn_of_limits(state: State, pipeline: Pipeline) -> None:
     from tpuctl.errors import Diagnostic
-    from tpuctl.model.events import Warned
+    from tpuctl.model.events import WarningIssued
 
     limits = pipeline.stack.file.limits
     if limits.idle is None and limits.max_hours is None and limits.max_cost is None:
         detail = "where the pipeline itself breaks, nothing but you would take the TPU away"
         hint = "Give the stack file a limit that its machines keep:\n    limits: {idle: 30m}"
-        state.view.on(Warned(Diagnostic("No limits", detail, hint)))
+        state.view.on(WarningIssued(Diagnostic("No limits", detail, hint)))
 
 
 def _warn_of_no_repository(state: State, written: str) -> None:
     """`written` is the pipeline's file, which stays as it is when it is asked for again."""
     from tpuctl.errors import Diagnostic
-    from tpuctl.model.events import Warned
+    from tpuctl.model.events import WarningIssued
 
     detail = "no .git is here or above: the pipeline is written for this folder as the root"
     hint = "Make it one:\n    git init"
@@ -311,4 +311,4 @@ def _warn_of_no_repository(state: State, written: str) -> None:
             f"\nIf a folder above is to be the root, take {written} away, and write it again "
             "once that folder is a repository."
         )
-    state.view.on(Warned(Diagnostic("Not a repository", detail, hint)))
+    state.view.on(WarningIssued(Diagnostic("Not a repository", detail, hint)))

@@ -100,7 +100,7 @@ def follow(
     from tpuctl.cli.follow import remember
     from tpuctl.cloud.signing import is_signed_out
     from tpuctl.errors import Diagnostic, TpuctlError
-    from tpuctl.model.events import Event, LogChunk, Note, Warned
+    from tpuctl.model.events import Event, LogChunk, Note, WarningIssued
     from tpuctl.model.log_range import LogRange
 
     state: State = context.obj
@@ -132,7 +132,7 @@ def follow(
             told = error.diagnostics[0]
             detail = f"{told.detail}\nJob {record.id} goes on; the next step signs in anew"
             tpuctl.emit(
-                Warned(
+                WarningIssued(
                     Diagnostic(
                         "The sign-in expired",
                         detail,

@@ -85,7 +85,7 @@ def cp(
     wanted = parse_copy(paths, all_workers=all_workers)
     done = state.wait_for(state.tpuctl().copy(wanted, recursive=recursive))
     data = [{"worker": one.worker, "files": one.files, "bytes": one.bytes} for one in done]
-    state.answer({"copied": data})
+    state.answer({"workers": data})
 
 
 def forward(

@@ -97,7 +97,7 @@ def status(
     Example: tpuctl status --watch
     """
     from tpuctl.cli.status import moment_data, show_moment, watch_here
-    from tpuctl.model.events import Note, Warned
+    from tpuctl.model.events import Note, WarningIssued
 
     state: State = context.obj
     tpuctl = _named(context, stack, project)
@@ -117,7 +117,7 @@ def status(
             )
         )
     if moment.problem is not None:
-        state.view.on(Warned(moment.problem))
+        state.view.on(WarningIssued(moment.problem))
 
     def show() -> None:
         show_moment(moment, commands, is_free=state.is_free)

@@ -113,9 +113,9 @@ class State:
         self.view.problems([self.as_typed(one) for one in diagnostics])
 
     def _tell(self, event: Event) -> None:
-        from tpuctl.model.events import Note, Warned
+        from tpuctl.model.events import Note, WarningIssued
 
-        if isinstance(event, Warned):
+        if isinstance(event, WarningIssued):
             event = replace(event, diagnostic=self.as_typed(event.diagnostic))
         elif isinstance(event, Note):
             event = Note(self._typed_in(event.text))

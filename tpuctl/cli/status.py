@@ -45,7 +45,7 @@ def watch_here(state: State, tpuctl: Tpuctl, interval: float, commands: Mapping[
     """Show one moment after the other; in JSON a line for each, whether events were asked for
     or not, and the last one in the envelope."""
     from tpuctl.flows.signals import until_interrupted
-    from tpuctl.model.events import StatusSeen
+    from tpuctl.model.events import StatusUpdate
 
     state.events = state.events or state.json
 
@@ -54,7 +54,7 @@ def watch_here(state: State, tpuctl: Tpuctl, interval: float, commands: Mapping[
             state.data = moment_data(moment)
             problem = moment.problem
             said = f"{problem.summary}: {problem.detail}" if problem is not None else ""
-            state.view.on(StatusSeen(moment.at.isoformat(), state.data, said))
+            state.view.on(StatusUpdate(moment.at.isoformat(), state.data, said))
 
     async def for_people() -> None:
         from tpuctl.view.live_status import Watching

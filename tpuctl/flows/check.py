@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from tpuctl.model.events import Emit, Warned
+from tpuctl.model.events import Emit, WarningIssued
 from tpuctl.model.job import Form, as_argument
 from tpuctl.model.stack import Stack
 from tpuctl.preflight.check import check_wanted, target_of
@@ -29,4 +29,4 @@ def refuse_errors(stack: Stack, program: Runnable, emit: Emit) -> None:
     words = ["-m", program.program] if program.form == "module" else [file]
     warning = warning_of(report, f"tpuctl check {shlex.join(words)}")
     if warning is not None:
-        emit(Warned(warning))
+        emit(WarningIssued(warning))

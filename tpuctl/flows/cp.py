@@ -14,7 +14,7 @@ from typing import ParamSpec, TypeVar
 from tpuctl.engine.step import step
 from tpuctl.errors import Diagnostic, NotFound, RemoteFailed, TpuctlError, Transient, Usage
 from tpuctl.model.copy_path import FORMS, CopyRequest
-from tpuctl.model.events import Emit, Warned
+from tpuctl.model.events import Emit, WarningIssued
 from tpuctl.polling import Backoff, Clock, SystemClock
 from tpuctl.remote.ssh import SshTransport
 from tpuctl.remote.trees import Entry, LocalTree, RemoteTree, Tree
@@ -114,7 +114,7 @@ async def copy(
         if not isinstance(each, TpuctlError):
             raise each
         for diagnostic in each.diagnostics:
-            emit(Warned(diagnostic, is_error=True))
+            emit(WarningIssued(diagnostic, is_error=True))
     if failures:
         raise failures[0]
     return [each for each in outcomes if isinstance(each, CopyResult)]
@@ -151,7 +151,7 @@ async def _item(tree: Tree, root: Entry, recursive: bool, emit: Emit) -> _Item:
         for entry in inside:
             if entry.kind == "other":
                 emit(
-                    Warned(
+                    WarningIssued(
                         Diagnostic(
                             "Not copied",
                             f"{tree.display(entry.path)} is no file, folder or link",

@@ -109,7 +109,7 @@ async def verify_down(teardown: Teardown, cloud: Cloud) -> tuple[Remaining, ...]
 async def _with_bucket_size(
     remaining: Remaining, bucket: InventoryItem | None, cloud: Cloud
 ) -> Remaining:
-    if bucket is None or remaining.state == "gone":
+    if bucket is None or remaining.state == "deleted":
         return remaining
     try:
         holding = await measure_bucket(cloud, bucket.name)
@@ -140,7 +140,7 @@ def _remaining(resource: Resource, plan: Plan, snapshot: Snapshot) -> Remaining:
     ):
         state = "kept"
     else:
-        state = "gone"
+        state = "deleted"
     return Remaining(resource.address, state, now.because, resource.is_billable)
 
 

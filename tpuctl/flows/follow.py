@@ -16,7 +16,7 @@ from tpuctl.flows.workers import connections
 from tpuctl.jobs import launch
 from tpuctl.jobs.logs import GIVE_UP_SECONDS, WorkerLog, worker_records
 from tpuctl.jobs.start_barrier import begin
-from tpuctl.model.events import Emit, JobEnded, LogChunk, Note, Warned
+from tpuctl.model.events import Emit, JobEnded, LogChunk, Note, WarningIssued
 from tpuctl.model.job import (
     ENDED,
     JobRecord,
@@ -167,7 +167,7 @@ def report_result(result: AttemptResult, emit: Emit) -> int:
         )
     )
     if result.status.state != "succeeded":
-        emit(Warned(_diagnostic(result), is_error=True))
+        emit(WarningIssued(_diagnostic(result), is_error=True))
     return result.exit_code
 
 

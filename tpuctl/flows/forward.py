@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from tpuctl.errors import Diagnostic, TpuctlError, Usage
-from tpuctl.model.events import Emit, PortForwarded, Warned
+from tpuctl.model.events import Emit, PortForwarded, WarningIssued
 from tpuctl.remote.ports import join
 from tpuctl.remote.ssh import SshTransport
 
@@ -137,4 +137,4 @@ class _PortForwarder:
     def _warn(self, diagnostic: Diagnostic) -> None:
         if diagnostic != self._last_warning:
             self._last_warning = diagnostic
-            self._emit(Warned(diagnostic))
+            self._emit(WarningIssued(diagnostic))

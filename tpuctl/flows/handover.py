@@ -21,7 +21,7 @@ from tpuctl.flows.context import CLOUD, CONTROLLER, Keys, known_hosts
 from tpuctl.flows.workers import connect_workers, controller_transport
 from tpuctl.jobs.launch import parcel
 from tpuctl.jobs.wheel import own_wheel
-from tpuctl.model.events import Emit, Warned
+from tpuctl.model.events import Emit, WarningIssued
 from tpuctl.model.job import JobRecord
 from tpuctl.model.secret_sources import source_of
 from tpuctl.model.stack import Stack
@@ -73,7 +73,7 @@ async def prepare_controller(stack: Stack, cloud: Cloud, keys: Keys, emit: Emit)
         finally:
             await transport.close()
     except TpuctlError as error:
-        emit(Warned(_warning("Controller cannot recover jobs", error)))
+        emit(WarningIssued(_warning("Controller cannot recover jobs", error)))
 
 
 async def hand_over(
@@ -122,7 +122,7 @@ async def hand_over(
         finally:
             await transport.close()
     except TpuctlError as error:
-        emit(Warned(_warning("Controller does not watch over the job", error)))
+        emit(WarningIssued(_warning("Controller does not watch over the job", error)))
         return False
     return True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import TpuctlError
 from tpuctl.flows.inventory import list_resources
-from tpuctl.model.events import Emit, Warned
+from tpuctl.model.events import Emit, WarningIssued
 from tpuctl.model.inventory import InventoryItem, with_requests
 
 __all__ = ["orphans"]
@@ -18,7 +18,7 @@ async def orphans(cloud: Cloud, emit: Emit) -> list[InventoryItem]:
     """
 
     def warn(error: TpuctlError) -> None:
-        emit(Warned(error.diagnostics[0]))
+        emit(WarningIssued(error.diagnostics[0]))
 
     return with_requests(
         await list_resources(cloud, cloud.project, must_exist=True, on_denied=warn)

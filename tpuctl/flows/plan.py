@@ -18,7 +18,7 @@ from tpuctl.flows.permissions import require_permissions
 from tpuctl.flows.quota import read_limits, read_region, report_of
 from tpuctl.flows.zones import home_zone
 from tpuctl.model.cost import Cost
-from tpuctl.model.events import Warned
+from tpuctl.model.events import WarningIssued
 from tpuctl.model.inventory import ResourceKind
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.quota import QuotaReport
@@ -82,9 +82,9 @@ async def plan(context: Context, zone: str | None = None) -> Prepared:
     prepared = await require_permissions(stack, cloud, preparing)
     warnings = await access_warnings(stack, cloud, prepared.plan)
     if zone is None and prepared.creates_tpu_node:
-        context.emit(Warned(announcement(prepared.stack)))
+        context.emit(WarningIssued(announcement(prepared.stack)))
     for warning in (*warnings, *prepared.quota.shortfalls):
-        context.emit(Warned(warning))
+        context.emit(WarningIssued(warning))
     return prepared
 
 

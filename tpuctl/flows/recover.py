@@ -32,7 +32,7 @@ from tpuctl.flows.workers import connections, nodes_of
 from tpuctl.jobs import launch
 from tpuctl.jobs.logs import GIVE_UP_SECONDS, worker_records
 from tpuctl.model.attempt import Attempt, Retry, Verdict, retries_left
-from tpuctl.model.events import Emit, Note, Warned
+from tpuctl.model.events import Emit, Note, WarningIssued
 from tpuctl.model.failures import Failure
 from tpuctl.model.job import EXIT_LOST, EXIT_TIMED_OUT, JobRecord
 from tpuctl.model.log_range import WHOLE_LOG, LogRange
@@ -205,7 +205,9 @@ class _Recovery:
         except TpuctlError as error:
             if result.status.state != "failed":
                 raise
-            context.emit(Warned(error.diagnostics[0]))  # its own exit code is known all the same
+            context.emit(
+                WarningIssued(error.diagnostics[0])
+            )  # its own exit code is known all the same
             return result
         return (
             await self._start_next(record, decided, left)
@@ -540,7 +542,7 @@ async def start_next_attempt(
         try:
             await start_attempt(submission, following, context.store, job_transports, context.emit)
         except TpuctlError as error:  # one more that failed, for whoever weighs it
-            context.emit(Warned(error.diagnostics[0]))
+            context.emit(WarningIssued(error.diagnostics[0]))
         if await is_stop_requested(context.store, record):
             await launch.stop(following, job_transports)
         return following, True

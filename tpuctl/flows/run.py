@@ -37,7 +37,7 @@ from tpuctl.model.events import (
     StepFinished,
     StepProgress,
     StepStarted,
-    Warned,
+    WarningIssued,
 )
 from tpuctl.model.job import Form, JobRecord, as_argument
 from tpuctl.model.log_range import WHOLE_LOG, LogRange
@@ -217,9 +217,9 @@ def _report_failure(error: TpuctlError | SignalReceived, emit: Emit) -> FollowRe
     """What went wrong, told before the stack is taken down for it."""
     if isinstance(error, TpuctlError):
         for diagnostic in error.diagnostics:
-            emit(Warned(diagnostic, is_error=True))
+            emit(WarningIssued(diagnostic, is_error=True))
         return FollowResult(error.exit_code)
-    emit(Warned(NO_JOB_LEFT, is_error=True))
+    emit(WarningIssued(NO_JOB_LEFT, is_error=True))
     return FollowResult(error.exit_code, is_urgent=error.is_final)
 
 
@@ -232,18 +232,18 @@ async def _take_down(context: Context, state: RunState, signals: SignalQueue | N
         state.down_result = await (work if is_in_a_hurry else signals.run(work))
     except SignalReceived as interrupted:
         problem = Diagnostic("Interrupted while taking down", LEFTOVERS, DOWN_AGAIN)
-        context.emit(Warned(problem, is_error=True))
+        context.emit(WarningIssued(problem, is_error=True))
         return interrupted.exit_code
     except TpuctlError as error:
         problem = Diagnostic("Stack could not be taken down", LEFTOVERS, DOWN_AGAIN)
         for diagnostic in (*error.diagnostics, problem):
-            context.emit(Warned(diagnostic, is_error=True))
+            context.emit(WarningIssued(diagnostic, is_error=True))
         return error.exit_code
     if state.down_result.leaks:
         names = ", ".join(leak.address for leak in state.down_result.leaks)
         is_free = context.cloud.endpoint.is_local
         names += "; that is, on Google: the local cloud is free" if is_free else ""
-        context.emit(Warned(Diagnostic("Still charged", names, DOWN_AGAIN), is_error=True))
+        context.emit(WarningIssued(Diagnostic("Still charged", names, DOWN_AGAIN), is_error=True))
         return TpuctlError.exit_code
     kept_names = ", ".join(resource.address for resource in state.down_result.retained)
     rest = f" but {kept_names}, asked to stay" if kept_names else ""

@@ -21,7 +21,7 @@ from tpuctl.jobs.bundle import Bundle, build_bundle
 from tpuctl.jobs.bundle_upload import Shipped, renew_bundle, ship_bundle
 from tpuctl.jobs.launch import Launch, start, stop_through_bucket
 from tpuctl.jobs.pack_index_cache import cache_home
-from tpuctl.model.events import Emit, Warned
+from tpuctl.model.events import Emit, WarningIssued
 from tpuctl.model.job import JobRecord, lost_worker, new_job_id
 from tpuctl.remote.transport import Transport
 
@@ -50,7 +50,7 @@ async def submit(
             emit, "job/bundle", "make", make_bundle(submission, Path(scratch)), _describe_bundle
         )
         for warning in bundle.warnings:
-            emit(Warned(warning))
+            emit(WarningIssued(warning))
         record = _record(submission, bundle, new_job_id(now(), choice), now())
 
         with step(emit, "job/upload", "send") as progress:
@@ -64,7 +64,7 @@ async def submit(
             )
             progress.result = _describe_upload(shipped, store)
     if shipped.name is None:
-        emit(Warned(_NO_BUCKET))
+        emit(WarningIssued(_NO_BUCKET))
     else:
         record = record.model_copy(update={"bundle_name": shipped.name})
         record = await _write_record(store, record, choice, now)

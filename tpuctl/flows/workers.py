@@ -17,7 +17,7 @@ from tpuctl.files import private_folder
 from tpuctl.flows.context import Context, known_hosts
 from tpuctl.flows.controller import find_controller
 from tpuctl.flows.inventory import list_nodes
-from tpuctl.model.events import CommandOutput, Emit, Warned
+from tpuctl.model.events import CommandOutput, Emit, WarningIssued
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
 from tpuctl.polling import Backoff, gather_all, wait_until
@@ -349,7 +349,7 @@ async def _trusted_key(
     finally:
         draft.unlink()
     emit(
-        Warned(
+        WarningIssued(
             Diagnostic(
                 "Host key taken on trust",
                 f"{way or f'{host}:{port}'} publishes none; the one seen now is kept in {path}",
@@ -413,7 +413,7 @@ async def run_on_workers(
             )
         except TpuctlError as error:
             for diagnostic in error.diagnostics:
-                emit(Warned(diagnostic, is_error=True))
+                emit(WarningIssued(diagnostic, is_error=True))
             code = error.exit_code
         results.append(CommandResult(worker, code))
 

@@ -20,11 +20,11 @@ __all__ = [
     "Planned",
     "PlannedStep",
     "PortForwarded",
-    "StatusSeen",
+    "StatusUpdate",
     "StepFinished",
     "StepProgress",
     "StepStarted",
-    "Warned",
+    "WarningIssued",
     "ignore",
 ]
 
@@ -49,7 +49,7 @@ class PlannedStep:
     address: str
     action: str
     because: str = ""
-    after: tuple[str, ...] = ()
+    depends_on: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -128,19 +128,19 @@ class PortForwarded:
 class JobEnded:
     """How a job ended that was followed.
 
-    Its own exit code may equal one that tpuctl means something by: `is_own` tells them apart.
+    `is_job_exit_code` is false where `exit_code` is one of tpuctl's.
     """
 
     job: str
     state: str  # succeeded, failed, stopped, timed_out or lost
     exit_code: int
-    is_own: bool
+    is_job_exit_code: bool
     worker: int | None = None  # the one that decided, where one did
     detail: str = ""
 
 
 @dataclass(frozen=True)
-class StatusSeen:
+class StatusUpdate:
     """A stack as it was seen at `at`: `data` is what `status` answers with.
 
     `problem` is why something could not be asked just now; that is as it was seen last.
@@ -159,7 +159,7 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Warned:
+class WarningIssued:
     """Something is not as it should be, and the command goes on; an error if it was the aim."""
 
     diagnostic: Diagnostic
@@ -175,9 +175,9 @@ Event = (
     | CommandOutput
     | PortForwarded
     | JobEnded
-    | StatusSeen
+    | StatusUpdate
     | Note
-    | Warned
+    | WarningIssued
 )
 Emit = Callable[[Event], None]
 

@@ -65,13 +65,13 @@ class Comparison:
         return tuple(zone for zone, names in self.listed.by_zone.items() if name in names)
 
     def of_name(self, name: str) -> str:
-        """How a name fares, in a word: `same`, `new`, `gone`, or `+2 -1` zones."""
+        """How a name fares, in a word: `same`, `new`, `removed`, or `+2 -1` zones."""
         listed_zones = set(self.zones_of(name))
         catalog_zones = {zone for zone, names in self.catalog.items() if name in names}
         return _summary(catalog_zones, listed_zones)
 
     def of_zone(self, zone: str) -> str:
-        """How a zone fares: `same`, `new`, `gone`, `+2 -1` names, or `?` without an answer."""
+        """How a zone fares: `same`, `new`, `removed`, `+2 -1` names, or `?` without an answer."""
         if zone not in self.listed.by_zone:
             return "?"
         return _summary(self.catalog[zone], self.listed.by_zone[zone])
@@ -82,6 +82,6 @@ def _summary(before: Iterable[str], now: Iterable[str]) -> str:
     if old == new:
         return "same"
     if not old or not new:
-        return "new" if new else "gone"
+        return "new" if new else "removed"
     counts = (("+", len(new - old)), ("-", len(old - new)))
     return " ".join(f"{sign}{count}" for sign, count in counts if count)

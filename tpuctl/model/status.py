@@ -64,7 +64,7 @@ class Remaining:
     """One line of the proof that `down` ends with."""
 
     address: str
-    state: str  # "gone", "kept" or "remains"
+    state: str  # "deleted", "kept" or "remains"
     why: str
     is_billable: bool
     holding: Holding | None = None  # of a bucket of the stack that is still there

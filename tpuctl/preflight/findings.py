@@ -140,7 +140,7 @@ class Report:
                 }
                 for one in self.findings
             ],
-            "silenced": self.silenced,
+            "suppressed": self.silenced,
             "remarks": [
                 {"file": str(one.path), "line": one.line, "text": one.text} for one in self.remarks
             ],

@@ -30,22 +30,22 @@ def _lines(report: CompileReport) -> Iterator[str]:
     if report.function:
         where = f" ({report.where})" if report.where is not None else ""
         kind = "bfloat16 within" if report.has_bfloat16 else "no bfloat16"
-        yield f"  step      {report.function}{where}, {kind if report.asked else 'not lowered'}"
+        yield f"  step      {report.function}{where}, {kind if report.requested else 'not lowered'}"
     if report.refusal is not None:
         yield from _refused(report.refusal)
-    if report.asked is not None:
-        yield from _sizes(report, report.asked)
-    if report.largest is not None:
+    if report.requested is not None:
+        yield from _sizes(report, report.requested)
+    if report.largest_batch is not None:
         yield f"  largest   {_largest(report)}"
-    if report.dynamic:
+    if report.dynamic_dimensions:
         yield (
-            f"  cost      {report.dynamic} dimensions have a bound instead of a size: "
+            f"  cost      {report.dynamic_dimensions} dimensions have a bound instead of a size: "
             "slower, and more memory"
         )
     yield f"  with      TensorFlow {report.tensorflow} for TPUs, one core of {report.generation}"
     for note in report.notes:
         yield f"  note      {note}"
-    if report.asked is not None and report.replicas > 1:
+    if report.requested is not None and report.replicas > 1:
         yield (
             f"  not in it the sum of gradients over {report.replicas} replicas: leave some hundred "
             "megabytes"
@@ -54,10 +54,10 @@ def _lines(report: CompileReport) -> Iterator[str]:
 
 def _verdict(report: CompileReport) -> str:
     if report.refusal is not None:
-        return BY[report.refusal.by]
-    assert report.asked is not None
-    if report.asked.sizes is None:
-        return "not one example fits" if report.largest == 0 else "the batch does not fit"
+        return BY[report.refusal.origin]
+    assert report.requested is not None
+    if report.requested.sizes is None:
+        return "not one example fits" if report.largest_batch == 0 else "the batch does not fit"
     return "it compiles, and the batch fits"
 
 
@@ -81,12 +81,12 @@ def _refused(refusal: Refusal) -> Iterator[str]:
 def _sizes(report: CompileReport, asked: Answer) -> Iterator[str]:
     batch = "as it is" if asked.batch is None else _batch(report, asked.batch)
     if asked.sizes is None:
-        yield f"  batch     {batch}: refused, {asked.refused}"
+        yield f"  batch     {batch}: refused, {asked.shortfall}"
         return
-    room = "" if report.room is None else f" of {report.room / 1e9:.1f} GB"
+    room = "" if report.available_bytes is None else f" of {report.available_bytes / 1e9:.1f} GB"
     yield f"  batch     {batch}: {_size(asked.sizes.peak)}{room} of a core"
     yield (
-        f"            variables {_size(report.variables)}, what lies between "
+        f"            variables {_size(report.variable_bytes)}, what lies between "
         f"{_size(asked.sizes.temporary)}, program {_size(asked.sizes.code)}"
     )
 
@@ -96,17 +96,17 @@ def _size(count: int) -> str:
 
 
 def _largest(report: CompileReport) -> str:
-    assert report.largest is not None
-    if not report.largest:
+    assert report.largest_batch is not None
+    if not report.largest_batch:
         return "not one example fits"
-    least = "" if report.is_largest else ", at least"
-    answers = [one for one in (report.asked, *report.others) if one is not None]
-    refused = next((one.refused for one in answers if one.batch == 2 * report.largest), "")
+    least = "" if report.largest_is_exact else ", at least"
+    answers = [one for one in (report.requested, *report.alternatives) if one is not None]
+    refused = next((one.shortfall for one in answers if one.batch == 2 * report.largest_batch), "")
     after = f"; twice as many: {refused}" if refused else ""
-    return f"{_batch(report, report.largest)}{least} (powers of two){after}"
+    return f"{_batch(report, report.largest_batch)}{least} (powers of two){after}"
 
 
 def _batch(report: CompileReport, batch: int) -> str:
     if report.replicas == 1:
         return f"{batch:,}"
-    return f"{batch:,} a core, {report.in_all(batch):,} in all"
+    return f"{batch:,} a core, {report.total_batch(batch):,} in all"

@@ -20,7 +20,7 @@ from tpuctl.model.events import (
     StepFinished,
     StepProgress,
     StepStarted,
-    Warned,
+    WarningIssued,
 )
 from tpuctl.view.base import indent, port_sentence
 from tpuctl.view.live_region import Region
@@ -56,9 +56,9 @@ class Console:
                 print(port_sentence(event), flush=True)
             case Note(text):
                 self._say(Text(text))
-            case Warned(diagnostic, True):
+            case WarningIssued(diagnostic, True):
                 self._say(*_diagnostic("error", ERROR, diagnostic))
-            case Warned(diagnostic):
+            case WarningIssued(diagnostic):
                 self._say(*_diagnostic("warning", WARNING, diagnostic))
             case Planned():
                 if self._story.begins_anew(event):

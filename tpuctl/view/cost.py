@@ -67,13 +67,13 @@ def cost_data(cost: Cost) -> dict[str, Any]:
         "per_hour": _rounded(cost.per_hour),
         "per_month": _rounded(cost.per_month),
         "complete": cost.is_complete,
-        "read": cost.read,
+        "as_of": cost.read,
         "lines": [
             {
-                "what": line.what,
+                "item": line.what,
                 "per_hour": _rounded(line.per_hour),
                 "note": line.note,
-                "read": line.read,
+                "as_of": line.read,
             }
             for line in cost.lines
         ],

@@ -81,10 +81,10 @@ def diagnosis_data(diagnosis: Diagnosis, following: str) -> dict[str, Any]:
             {
                 "check": one.check,
                 "state": one.state.value,
-                "told": one.told,
+                "message": one.told,
                 "hint": one.hint,
                 "command": one.command,
-                "after": one.root,
+                "requires": one.root,
             }
             for one in diagnosis.findings
         ],
@@ -104,11 +104,11 @@ def role_data(role: CustomRole) -> dict[str, Any]:
             "includedPermissions": list(role.permissions),
         },
         "groups": [
-            {"for": one.purpose, "permissions": list(one.permissions), "only": one.path}
+            {"purpose": one.purpose, "permissions": list(one.permissions), "path": one.path}
             for one in role.groups
         ],
-        "shown": list(role.shown),
-        "grants": [{"for": one.why, "command": one.command} for one in role.grants],
+        "optional_permissions": list(role.shown),
+        "grants": [{"purpose": one.why, "command": one.command} for one in role.grants],
     }
 
 

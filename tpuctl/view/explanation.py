@@ -43,7 +43,7 @@ def explanation_data(one: Explanation, as_typed: Callable[[str], str]) -> dict[s
         "state": one.status.state,
         "exit_code": one.status.exit_code,
         "attempt": one.record.attempt,
-        "machines_asked": not one.is_unqueried,
+        "machines_queried": not one.is_unqueried,
         "failure": None
         if failure is None
         else {
@@ -55,7 +55,7 @@ def explanation_data(one: Explanation, as_typed: Callable[[str], str]) -> dict[s
             "detail": failure.detail,
             "lines": list(one.lines),
         },
-        "earlier": [
+        "previous_failures": [
             {
                 "attempt": each.number - 1,
                 "kind": each.why.kind,
@@ -112,7 +112,7 @@ def pasted_data(one: Pasted, hint: str) -> dict[str, Any]:
         "name": one.name,
         "kind": one.kind,
         "summary": one.summary,
-        "why": one.why,
+        "explanation": one.why,
         "hint": hint,
         "fault": one.fault or "",
         "line": one.line,

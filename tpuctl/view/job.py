@@ -16,7 +16,7 @@ __all__ = ["job_data", "show_jobs"]
 def job_data(job: JobSummary) -> dict[str, Any]:
     return {
         "id": job.record.id,
-        "form": job.record.form,
+        "kind": job.record.form,
         "script": job.record.script,
         "args": list(job.record.args),
         "state": job.status.state,
@@ -28,7 +28,9 @@ def job_data(job: JobSummary) -> dict[str, Any]:
                 "number": one.number,
                 "zone": one.footing.zone,
                 "node": one.footing.node,
-                "why": one.why.model_dump(mode="json", include={"kind", "name", "cause", "detail"}),
+                "cause": one.why.model_dump(
+                    mode="json", include={"kind", "name", "cause", "detail"}
+                ),
                 "started": one.started.isoformat(),
                 "started_by": one.started_by,
             }

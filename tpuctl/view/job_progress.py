@@ -26,7 +26,7 @@ def job_now_data(job: JobSnapshot) -> dict[str, Any]:
         **job_data(JobSummary(job.record, job.status)),
         "worker_states": {str(number): one.state for number, one in sorted(job.workers.items())},
         "progress": job.progress.as_dict(),
-        "logged": job.logged.isoformat() if job.logged else None,
+        "last_log_at": job.logged.isoformat() if job.logged else None,
     }
 
 

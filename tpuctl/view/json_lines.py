@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any
 
 from tpuctl.errors import Diagnostic
-from tpuctl.model.events import CommandOutput, Event, LogChunk, Warned
+from tpuctl.model.events import CommandOutput, Event, LogChunk, WarningIssued
 from tpuctl.view.output import Output
 
 __all__ = ["ENVELOPE_VERSION", "Machine", "envelope"]
@@ -49,7 +49,7 @@ class Machine:
         self._halves: dict[tuple[int, bool], Written] = {}
 
     def on(self, event: Event) -> None:
-        if isinstance(event, Warned):
+        if isinstance(event, WarningIssued):
             self.diagnostics.append(event.diagnostic)
         if isinstance(event, Written):
             if self.events:

@@ -78,8 +78,8 @@ def orphans_data(orphans: Orphans, command: Callable[[str], str]) -> dict[str, A
                 "resources": [
                     {
                         **found_data(row.found, row.charge),
-                        "left_behind": row.is_left,
-                        "why": row.why,
+                        "orphaned": row.is_left,
+                        "reason": row.why,
                     }
                     for row in group.rows
                 ],

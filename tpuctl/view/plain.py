@@ -20,7 +20,7 @@ from tpuctl.model.events import (
     StepFinished,
     StepProgress,
     StepStarted,
-    Warned,
+    WarningIssued,
 )
 from tpuctl.view.base import ended, indent, port_sentence
 from tpuctl.view.output import Output
@@ -49,7 +49,7 @@ class Plain:
                 self._output.write(event)
             case PortForwarded():
                 print(port_sentence(event), flush=True)
-            case Warned(diagnostic, is_error):
+            case WarningIssued(diagnostic, is_error):
                 self._diagnostic("error" if is_error else "warning", diagnostic)
             case _ if self.quiet:
                 pass

@@ -92,7 +92,7 @@ class Story:
             case Planned(steps):
                 for one in steps:
                     row = self._rows.setdefault(one.address, Row(one.address))
-                    row.action, row.after, row.text = one.action, one.after, one.because
+                    row.action, row.after, row.text = one.action, one.depends_on, one.because
                     row.standing = Standing.UNCHANGED if one.action in STAYS else Standing.PLANNED
             case StepStarted(address, action, _):
                 old = self._rows.get(address, Row(address))

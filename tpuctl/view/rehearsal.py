@@ -51,7 +51,7 @@ def rehearsal_data(done: Rehearsal) -> dict[str, Any]:
         ],
         "measured": dict(judgement.measured),
         "estimate": {
-            "why_not": likely.why_not,
+            "unavailable_reason": likely.why_not,
             "steps": likely.steps,
             "step_seconds": likely.step_seconds,
             "seconds": likely.seconds,
@@ -69,7 +69,7 @@ def rehearsal_data(done: Rehearsal) -> dict[str, Any]:
             }
             for one in done.passes
         ],
-        "left_out": list(done.left_out),
+        "skipped": list(done.left_out),
         "output": done.output,
         "interrupted": done.is_interrupted,
     }

@@ -62,7 +62,7 @@ def report_data(report: RunReport) -> dict[str, Any]:
                 "started": one.started.isoformat(),
                 "ended": one.ended.isoformat() if one.ended else None,
                 "cost": one.cost,
-                "because": one.why.why.name if one.why else None,
+                "restart_reason": one.why.why.name if one.why else None,
             }
             for one in report.attempts
         ],

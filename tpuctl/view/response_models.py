@@ -13,35 +13,35 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict
 
 __all__ = [
-    "ANSWERS",
-    "Commanded",
-    "Copied",
+    "RESPONSES",
+    "CommandResult",
+    "CopyResult",
     "Diagnosis",
-    "Forwarded",
     "Limits",
     "LocalCloud",
+    "LocalDown",
     "LocalReset",
     "LocalStatus",
-    "LocalStopped",
+    "PortForwardings",
     "Prices",
-    "Released",
+    "ReleasedFaults",
     "Role",
-    "RuntimesOffered",
+    "RuntimeCatalog",
     "Token",
-    "TypesOffered",
-    "ZonesOffered",
+    "TypeCatalog",
+    "ZoneCatalog",
 ]
 
 Object = dict[str, Any]
 
 
-class Text(TypedDict):
+class HelpText(TypedDict):
     """A page to read."""
 
     text: str
 
 
-class Written(TypedDict):
+class WrittenFiles(TypedDict):
     """The files that were made, paths from the current folder."""
 
     files: list[str]
@@ -70,10 +70,10 @@ class Change(TypedDict):
 
 
 class CostLine(TypedDict):
-    what: str
+    item: str
     per_hour: float | None
     note: str
-    read: str
+    as_of: str
 
 
 class Cost(TypedDict):
@@ -83,23 +83,25 @@ class Cost(TypedDict):
     per_hour: float | None
     per_month: float | None
     complete: bool
-    read: str
+    as_of: str
     lines: list[CostLine]
 
 
 class QuotaLine(TypedDict):
-    limit: str
-    place: str
+    """`limit` and `remaining` are null where the limit is unknown."""
+
+    quota: str
+    location: str
     unit: str | None
-    allowed: float | None
-    used: float | None
-    added: float | None
-    left: float | None
+    limit: float | None
+    usage: float | None
+    requested: float | None
+    remaining: float | None
 
 
 class Quota(TypedDict):
     limits: list[QuotaLine]
-    unread: list[str]
+    unavailable: list[str]
 
 
 class Plan(TypedDict):
@@ -109,9 +111,9 @@ class Plan(TypedDict):
     zone: str
     changes: list[Change]
     price_per_hour: float | None
-    price_read: str | None
+    price_as_of: str | None
     cost: Cost
-    costs_elsewhere: dict[str, Cost]
+    fallback_costs: dict[str, Cost]
     quota: Quota
 
 
@@ -144,7 +146,7 @@ class Resource(TypedDict):
     per_hour: float | None
     cost_so_far: float | None
     price_note: str | None
-    price_read: str | None
+    price_as_of: str | None
 
 
 class Attempt(TypedDict):
@@ -153,7 +155,7 @@ class Attempt(TypedDict):
     number: int
     zone: str
     node: str
-    why: Object
+    cause: Object
     started: str
     started_by: str
 
@@ -162,7 +164,7 @@ class Job(TypedDict):
     """A job as its record has it; `exit_code` is its own, null while it runs."""
 
     id: str
-    form: Literal["script", "module", "shell"]
+    kind: Literal["script", "module", "shell"]
     script: str
     args: list[str]
     state: str
@@ -178,12 +180,12 @@ class Job(TypedDict):
     output: str
 
 
-class JobNow(Job):
+class JobSnapshot(Job):
     """A job with its workers' states and its progress."""
 
     worker_states: dict[str, str]
     progress: Object
-    logged: str | None
+    last_log_at: str | None
 
 
 class Advice(TypedDict):
@@ -203,36 +205,36 @@ class Status(TypedDict):
     cost_so_far: float | None
     complete: bool
     advice: list[Advice]
-    jobs: list[JobNow]
+    jobs: list[JobSnapshot]
 
 
-class Remaining(TypedDict):
+class RemainingResource(TypedDict):
     """What is left after `down`; `billable` is what costs money."""
 
     address: str
     state: str
-    why: str
+    reason: str
     billable: bool
     bytes: int | None
     objects: int | None
-    counted_all: bool | None
+    count_complete: bool | None
     per_month: float | None
 
 
 class Down(TypedDict):
-    remaining: list[Remaining]
+    remaining: list[RemainingResource]
 
 
-class Orphan(Resource):
-    left_behind: bool
-    why: str
+class OrphanedResource(Resource):
+    orphaned: bool
+    reason: str
 
 
 class OrphanStack(TypedDict):
     stack: str
     in_use: bool
     command: str
-    resources: list[Orphan]
+    resources: list[OrphanedResource]
 
 
 class Orphans(TypedDict):
@@ -244,14 +246,14 @@ class Orphans(TypedDict):
     stacks: list[OrphanStack]
 
 
-class Submitted(TypedDict):
+class JobSubmission(TypedDict):
     """`job_exit_code` is the job's own: the envelope's `exit_code` may be one of tpuctl's."""
 
     job: str
     output: str
     state: NotRequired[str | None]
     job_exit_code: NotRequired[int | None]
-    remaining: NotRequired[list[Remaining]]
+    remaining: NotRequired[list[RemainingResource]]
 
 
 class Logs(TypedDict):
@@ -264,7 +266,7 @@ class Logs(TypedDict):
     job_exit_code: NotRequired[int | None]
 
 
-class Stopped(TypedDict):
+class StoppedJob(TypedDict):
     job: str
     state: str
     exit_code: int | None
@@ -280,7 +282,7 @@ class Failure(TypedDict):
     lines: list[Any]
 
 
-class Earlier(TypedDict):
+class PreviousFailure(TypedDict):
     """Why an earlier attempt ended."""
 
     attempt: int
@@ -292,101 +294,101 @@ class Earlier(TypedDict):
     at: str
 
 
-class Explained(TypedDict):
+class JobExplanation(TypedDict):
     """`failure` is null of a job that runs or succeeded."""
 
     job: str
     state: str
     exit_code: int | None
     attempt: int
-    machines_asked: bool
+    machines_queried: bool
     failure: Failure | None
-    earlier: list[Earlier]
+    previous_failures: list[PreviousFailure]
 
 
-class Pasted(TypedDict):
+class MessageExplanation(TypedDict):
     """What a message that was handed over means."""
 
     name: str
     kind: str
     summary: str
-    why: str
+    explanation: str
     hint: str
     fault: str
     line: str
 
 
-class ReportedAttempt(TypedDict):
+class AttemptReport(TypedDict):
     number: int
     zone: str
     started: str
     ended: str | None
     cost: float | None
-    because: str | None
+    restart_reason: str | None
 
 
-class Reported(TypedDict):
+class JobReport(TypedDict):
     """`curves` are points of step and value by name; `file` is the page, where one was written."""
 
     job: str
     state: str
     exit_code: int | None
     cost: float | None
-    attempts: list[ReportedAttempt]
+    attempts: list[AttemptReport]
     curves: dict[str, list[list[float]]]
     bundle: str
     file: NotRequired[str]
     markdown: NotRequired[str]
 
 
-class Ended(TypedDict):
+class WorkerExit(TypedDict):
     worker: int
     exit_code: int
 
 
-class Commanded(TypedDict):
+class CommandResult(TypedDict):
     """How a command ended on each worker."""
 
-    workers: list[Ended]
+    workers: list[WorkerExit]
 
 
-class Copy(TypedDict):
+class WorkerCopy(TypedDict):
     worker: int
     files: int
     bytes: int
 
 
-class Copied(TypedDict):
-    copied: list[Copy]
+class CopyResult(TypedDict):
+    workers: list[WorkerCopy]
 
 
-class Port(TypedDict):
+class ForwardedPort(TypedDict):
     port: int
     local_port: int
     url: str
 
 
-class Forwarded(TypedDict):
+class PortForwardings(TypedDict):
     worker: int
-    ports: list[Port]
+    ports: list[ForwardedPort]
 
 
-class TypesOffered(TypedDict):
-    """`read` is the day of the catalog; `live` what Google answered, where it was asked."""
+class TypeCatalog(TypedDict):
+    """`as_of` is the date of the catalog; `live` is Google's answer with --live."""
 
-    read: str
+    as_of: str
     types: list[Object]
     live: Object | None
 
 
-class ZonesOffered(TypedDict):
-    read: str
+class ZoneCatalog(TypedDict):
+    as_of: str
     zones: list[Object]
     live: Object | None
 
 
-class RuntimesOffered(TypedDict):
-    read: str
+class RuntimeCatalog(TypedDict):
+    as_of: str
     runtimes: list[Object]
     live: Object | None
 
@@ -394,7 +396,7 @@ class RuntimesOffered(TypedDict):
 class Prices(TypedDict):
     """One of `prices`, `offers`, `machines`, `disks` and `storage` holds the rows."""
 
-    read: str
+    as_of: str
     type: NotRequired[str | None]
     prices: NotRequired[list[Object]]
     offers: NotRequired[list[Object]]
@@ -445,7 +447,7 @@ class LocalStatus(TypedDict):
     requests: NotRequired[int]
 
 
-class LocalStopped(TypedDict):
+class LocalDown(TypedDict):
     stopped: bool
 
 
@@ -458,7 +460,7 @@ class Token(TypedDict):
     token: str
 
 
-class Released(TypedDict):
+class ReleasedFaults(TypedDict):
     released: int
 
 
@@ -467,10 +469,10 @@ class Finding(TypedDict):
 
     check: str
     state: str
-    told: str
+    message: str
     hint: str
     command: str
-    after: str
+    requires: str
 
 
 class Diagnosis(TypedDict):
@@ -487,13 +489,13 @@ class Role(TypedDict):
     project: str
     role: Object
     groups: list[Object]
-    shown: list[str]
+    optional_permissions: list[str]
     grants: list[Object]
 
 
 # By command. A list has more than one meaning: which, the options of the command say.
-ANSWERS: Mapping[str, tuple[Any, ...]] = {
-    "init": (Written, list[str]),
+RESPONSES: Mapping[str, tuple[Any, ...]] = {
+    "init": (WrittenFiles, list[str]),
     "doctor": (Diagnosis, Role),
     "plan": (Plan,),
     "up": (Plan,),
@@ -502,32 +504,32 @@ ANSWERS: Mapping[str, tuple[Any, ...]] = {
     "orphans": (Orphans,),
     "check": (CheckedStack, Rules, Object),
     "rehearse": (Object,),
-    "run": (Submitted,),
+    "run": (JobSubmission,),
     "jobs": (list[Job],),
-    "jobs show": (Reported,),
+    "jobs show": (JobReport,),
     "logs": (Logs,),
-    "wait": (Submitted,),
-    "stop": (Stopped,),
-    "explain": (Explained, Pasted, Object),
-    "report": (Reported,),
-    "ssh": (Commanded,),
-    "cp": (Copied,),
-    "forward": (Forwarded,),
-    "types": (TypesOffered,),
-    "zones": (ZonesOffered,),
-    "runtimes": (RuntimesOffered,),
+    "wait": (JobSubmission,),
+    "stop": (StoppedJob,),
+    "explain": (JobExplanation, MessageExplanation, Object),
+    "report": (JobReport,),
+    "ssh": (CommandResult,),
+    "cp": (CopyResult,),
+    "forward": (PortForwardings,),
+    "types": (TypeCatalog,),
+    "zones": (ZoneCatalog,),
+    "runtimes": (RuntimeCatalog,),
     "prices": (Prices,),
     "quota": (Limits, Object),
-    "help": (Text,),
+    "help": (HelpText,),
     "ci": (Object,),
     "ci github": (Object,),
     "ci gitlab": (Object,),
     "ci cloudbuild": (Object,),
-    "ci start": (Submitted,),
-    "ci follow": (Submitted,),
-    "ci summary": (Reported,),
+    "ci start": (JobSubmission,),
+    "ci follow": (JobSubmission,),
+    "ci summary": (JobReport,),
     "local up": (LocalCloud,),
-    "local down": (LocalStopped,),
+    "local down": (LocalDown,),
     "local status": (LocalStatus,),
     "local reset": (LocalReset,),
     "local token": (Token,),
@@ -536,5 +538,5 @@ ANSWERS: Mapping[str, tuple[Any, ...]] = {
     "local fault add": (Object,),
     "local fault list": (list[Object],),
     "local fault remove": (list[Object],),
-    "local fault release": (Released,),
+    "local fault release": (ReleasedFaults,),
 }

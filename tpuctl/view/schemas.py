@@ -7,7 +7,7 @@ import typing
 from typing import Any
 
 from tpuctl.view.json_lines import ENVELOPE_VERSION
-from tpuctl.view.response_models import ANSWERS
+from tpuctl.view.response_models import RESPONSES
 
 __all__ = ["envelope_schema", "events_schema"]
 
@@ -27,7 +27,7 @@ def envelope_schema() -> dict[str, Any]:
 
     definitions: dict[str, Any] = {"diagnostic": DIAGNOSTIC}
     conditions = []
-    for command, shapes in sorted(ANSWERS.items()):
+    for command, shapes in sorted(RESPONSES.items()):
         forms = []
         for shape in shapes:
             made = TypeAdapter(shape).json_schema(ref_template="#/$defs/{model}")
@@ -108,10 +108,10 @@ def _of(written: str) -> dict[str, Any]:
             "type": "array",
             "items": {
                 "type": "object",
-                "required": ["address", "action", "because", "after"],
+                "required": ["address", "action", "because", "depends_on"],
                 "properties": {
                     **dict.fromkeys(("address", "action", "because"), TEXT),
-                    "after": {"type": "array", "items": TEXT},
+                    "depends_on": {"type": "array", "items": TEXT},
                 },
             },
         },

@@ -55,29 +55,29 @@ def plan_data(
             for change in plan
         ],
         "price_per_hour": price.per_hour if price else None,
-        "price_read": price.read if price else None,
+        "price_as_of": price.read if price else None,
         "cost": cost_data(cost),
-        "costs_elsewhere": {zone: cost_data(other) for zone, other in elsewhere.items()},
+        "fallback_costs": {zone: cost_data(other) for zone, other in elsewhere.items()},
         "quota": quota_data(quota),
     }
 
 
 def quota_data(quota: QuotaReport) -> dict[str, Any]:
-    """`allowed` and `left` are null where nobody tells them."""
+    """`limit` and `remaining` are null where the limit is unknown."""
     return {
         "limits": [
             {
-                "limit": line.limit,
-                "place": line.place,
+                "quota": line.limit,
+                "location": line.place,
                 "unit": line.unit or None,
-                "allowed": line.allowed,
-                "used": line.used,
-                "added": line.added,
-                "left": line.left,
+                "limit": line.allowed,
+                "usage": line.used,
+                "requested": line.added,
+                "remaining": line.left,
             }
             for line in quota.lines
         ],
-        "unread": list(quota.unread),
+        "unavailable": list(quota.unread),
     }
 
 
@@ -129,11 +129,11 @@ def remaining_data(remaining: Iterable[Remaining]) -> list[dict[str, Any]]:
         {
             "address": one.address,
             "state": one.state,
-            "why": one.why,
+            "reason": one.why,
             "billable": one.is_billable,
             "bytes": one.holding.bytes if one.holding else None,
             "objects": one.holding.objects if one.holding else None,
-            "counted_all": one.holding.is_whole if one.holding else None,
+            "count_complete": one.holding.is_whole if one.holding else None,
             "per_month": None if one.per_month is None else round(one.per_month, 4),
         }
         for one in remaining
@@ -148,11 +148,11 @@ def show_remaining(remaining: Iterable[Remaining], *, is_free: bool) -> None:
         [
             (item.address, item.state, _why(item, is_free))
             for item in remaining
-            if item.state != "gone"
+            if item.state != "deleted"
         ],
     )
-    if gone := [item.address for item in remaining if item.state == "gone"]:
-        console().print(Text(f"\nGone: {', '.join(gone)}."))
+    if deleted := [item.address for item in remaining if item.state == "deleted"]:
+        console().print(Text(f"\nDeleted: {', '.join(deleted)}."))
 
 
 def _why(item: Remaining, is_free: bool) -> str:

@@ -55,11 +55,11 @@ def charge_data(charge: Charge) -> dict[str, Any]:
         "per_hour": _rounded(charge.per_hour),
         "cost_so_far": _rounded(charge.so_far),
         "price_note": charge.note,
-        "price_read": charge.read or None,
+        "price_as_of": charge.read or None,
     }
 
 
-_FREE = dict.fromkeys(("age_hours", "per_hour", "cost_so_far", "price_note", "price_read"))
+_FREE = dict.fromkeys(("age_hours", "per_hour", "cost_so_far", "price_note", "price_as_of"))
 
 
 def status_data(

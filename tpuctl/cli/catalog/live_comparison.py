@@ -33,9 +33,9 @@ class Live:
         return {
             "project": self.project,
             "zones": list(self.compared.zones),
-            "unread": dict(self.compared.listed.unread),
+            "unavailable": dict(self.compared.listed.unread),
             "new": pairs(self.compared.new),
-            "gone": pairs(self.compared.removed),
+            "removed": pairs(self.compared.removed),
         }
 
     def sentences(self) -> list[str]:
@@ -45,7 +45,7 @@ class Live:
         told = [f"Asked for project {self.project} in {where}."]
         if not compared.new and not compared.removed:
             told[0] += " All is as in the catalog."
-        for word, found in (("New", compared.new), ("Gone", compared.removed)):
+        for word, found in (("New", compared.new), ("Removed", compared.removed)):
             told += (f"{word}: {text}" for text in _by_name(found))
         told += (f"No answer from {zone}: {why}." for zone, why in compared.listed.unread.items())
         return told

@@ -91,7 +91,7 @@ class Shown:
                     f"tpuctl prices {only.name} --budget 20/day",
                 )
 
-        data = {"type": only.name, "read": self.read, "prices": rows, "live": self._live_data()}
+        data = {"type": only.name, "as_of": self.read, "prices": rows, "live": self._live_data()}
         self.state.answer(data, show)
 
     def offers(
@@ -128,9 +128,9 @@ class Shown:
                 self._tell_nothing(everything, paid)
             self._tell_differences()
 
-        data: Row = {"type": None, "read": self.read, "offers": rows, "live": self._live_data()}
+        data: Row = {"type": None, "as_of": self.read, "offers": rows, "live": self._live_data()}
         if paid is not None:
-            data["budget"] = {"sum": paid.sum, "hours": paid.hours}
+            data["budget"] = {"amount": paid.sum, "hours": paid.hours}
         self.state.answer(data, show)
 
     @property
@@ -201,7 +201,7 @@ class Shown:
     def _live_data(self) -> Row | None:
         if self.live is None:
             return None
-        return {"read": self.live.read, "differences": self._differences()}
+        return {"as_of": self.live.read, "differences": self._differences()}
 
     def _tell_differences(self) -> None:
         from tpuctl.view.tables import money

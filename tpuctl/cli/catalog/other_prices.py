@@ -76,7 +76,7 @@ def machine_prices(state: State, region: str, sort: str, limit: int | None) -> N
         cheapest = "" if region else ", where each is cheapest"
         print(f"US dollars an hour without disks{cheapest}, prices of {read}; spot floats.")
 
-    state.answer({"read": read, "machines": rows}, show)
+    state.answer({"as_of": read, "machines": rows}, show)
 
 
 def disk_prices(state: State, region: str, sort: str, limit: int | None) -> None:
@@ -116,7 +116,7 @@ def disk_prices(state: State, region: str, sort: str, limit: int | None) -> None
         if general:
             print(f"Of {', '.join(general)} one general figure is public, of us-central1.")
 
-    state.answer({"read": read, "general": general, "disks": rows}, show)
+    state.answer({"as_of": read, "general": general, "disks": rows}, show)
 
 
 def storage_prices(state: State, region: str, sort: str, limit: int | None) -> None:
@@ -163,7 +163,7 @@ def storage_prices(state: State, region: str, sort: str, limit: int | None) -> N
         )
         print(f"US dollars for the Standard class, prices of {read_date()}.")
 
-    state.answer({"read": read_date(), "region": region or None, "storage": rows}, show)
+    state.answer({"as_of": read_date(), "region": region or None, "storage": rows}, show)
 
 
 def _money(amount: Any) -> str:

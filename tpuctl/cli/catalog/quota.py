@@ -89,13 +89,13 @@ def _of_type(state: State, name: str, spot: bool | None, sort: str, limit: int |
     known = accelerator_type(name)
     assert known is not None
     rows = in_order(_limit_rows(known, spot), sort, limit, _keys())
-    shown = [{**row, "takes": f"{row['takes']} {row['unit']}"} for row in rows]
+    shown = [{**row, "per_node": f"{row['per_node']} {row['unit']}"} for row in rows]
 
     def show() -> None:
         if not known.in_tpu_api:
             print(f"{name} is offered through Compute Engine or GKE alone: Cloud TPU limits none.")
         if rows:
-            print_rows(shown, {"capacity": "capacity", "limit": "limit", "takes": "one node"})
+            print_rows(shown, {"capacity": "capacity", "quota": "quota", "per_node": "per node"})
         for sentence in _usual_sentences(known, spot):
             print(wrapped(sentence, WIDTH))
         if known.in_tpu_api:
@@ -114,11 +114,11 @@ def _limit_rows(known: AcceleratorType, spot: bool | None) -> list[Row]:
         rows += (
             {
                 "capacity": capacity,
-                "limit": one.id,
-                "place": one.scope,
+                "quota": one.id,
+                "scope": one.scope,
                 "unit": one.unit,
-                "takes": one.amount(known),
-                "usual": usual_quota(known, is_spot) if one.scope == "zone" else None,
+                "per_node": one.amount(known),
+                "default": usual_quota(known, is_spot) if one.scope == "zone" else None,
             }
             for one in quota_limits(known, is_spot)
         )
@@ -126,11 +126,11 @@ def _limit_rows(known: AcceleratorType, spot: bool | None) -> list[Row]:
         rows.append(
             {
                 "capacity": "any",
-                "limit": ADDRESSES,
-                "place": "region",
+                "quota": ADDRESSES,
+                "scope": "region",
                 "unit": "addresses" if known.workers > 1 else "address",
-                "takes": known.workers,
-                "usual": None,
+                "per_node": known.workers,
+                "default": None,
             }
         )
     return rows
@@ -162,11 +162,11 @@ def _of_all(state: State, spot: bool | None, sort: str, limit: int | None) -> No
     by_limit: dict[tuple[str, str], Row] = {}
     pairs: dict[tuple[str, ...], Row] = {}
     for one in accelerator_types().values():
-        mine = [row for row in _limit_rows(one, spot) if row["limit"] != ADDRESSES]
+        mine = [row for row in _limit_rows(one, spot) if row["quota"] != ADDRESSES]
         for row in mine:
-            kept = by_limit.setdefault((row["limit"], row["place"]), {**row, "takes": None})
+            kept = by_limit.setdefault((row["quota"], row["scope"]), {**row, "per_node": None})
             kept.setdefault("types", []).append(one.name)
-        stems = {row["capacity"]: row["limit"].partition("PerProject")[0] for row in mine}
+        stems = {row["capacity"]: row["quota"].partition("PerProject")[0] for row in mine}
         if stems:
             pairs.setdefault(
                 tuple(stems.values()),
@@ -198,11 +198,11 @@ def _of_all(state: State, spot: bool | None, sort: str, limit: int | None) -> No
 
 def _keys() -> dict[str, Any]:
     return {
-        "limit": field("limit"),
+        "quota": field("quota"),
         "capacity": field("capacity"),
-        "place": field("place"),
-        "takes": field("takes"),
-        "usual": field("usual"),
+        "scope": field("scope"),
+        "per-node": field("per_node"),
+        "default": field("default"),
     }
 
 
@@ -259,8 +259,8 @@ def _live(
         {
             "zone": field("zone"),
             "capacity": field("capacity"),
-            "allowed": field("allowed"),
-            "used": field("used"),
+            "limit": field("limit"),
+            "usage": field("usage"),
             "nodes": field("nodes"),
         },
     )
@@ -272,21 +272,21 @@ def _live(
         shown = [
             {
                 **row,
-                "allowed": _amount(row["allowed"], row["is_known"]),
-                "used": f"{row['used']:g}",
-                "nodes": _nodes(row["nodes"], row["is_known"]),
+                "limit": _amount(row["limit"], row["limit_known"]),
+                "usage": f"{row['usage']:g}",
+                "nodes": _nodes(row["nodes"], row["limit_known"]),
             }
             for row in rows
         ]
         columns = {
             "zone": "zone",
             "capacity": "capacity",
-            "allowed": "allowed",
-            "used": "used",
+            "limit": "limit",
+            "usage": "usage",
             "nodes": "nodes that fit",
-            "bound": "bound by",
+            "limited_by": "limited by",
         }
-        print_rows(shown, columns, numbers=("allowed", "used", "nodes"))
+        print_rows(shown, columns, numbers=("limit", "usage", "nodes"))
         print(f"In {rooms[0].unit}; one {name} takes {rooms[0].takes}. Quota is no capacity.")
         for one in unread:
             print(wrapped(f"External addresses are not counted: {one}.", WIDTH))
@@ -302,25 +302,25 @@ def _live(
     data = {
         "type": name,
         "limits": _limit_rows(known, spot),
-        "live": {"project": tpuctl.project, "zones": rows, "unread": unread, "more": more},
+        "live": {"project": tpuctl.project, "zones": rows, "unavailable": unread, "increase": more},
     }
     state.answer(data, show)
 
 
 def _room_row(one: Room) -> Row:
-    """An `allowed` of null is no bound where `is_known`, and unknown where it is not."""
+    """A `limit` of null is no limit where `limit_known`, and an unknown one otherwise."""
     is_bound = one.allowed is not None and one.allowed != float("inf")
     return {
         "zone": one.zone,
         "capacity": one.capacity,
-        "limit": one.limit,
+        "quota": one.limit,
         "unit": one.unit,
-        "takes": one.takes,
-        "allowed": one.allowed if is_bound else None,
-        "is_known": one.allowed is not None,
-        "used": one.used,
+        "per_node": one.takes,
+        "limit": one.allowed if is_bound else None,
+        "limit_known": one.allowed is not None,
+        "usage": one.used,
         "nodes": one.nodes,
-        "bound": one.bound or None,
+        "limited_by": one.bound or None,
     }
 
 

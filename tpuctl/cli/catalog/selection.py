@@ -319,5 +319,5 @@ def finish(
             then(state, text, command.format(**rows[0]))
 
     state.answer(
-        {"read": read_date(), name: rows, "live": told.data if told is not None else None}, show
+        {"as_of": read_date(), name: rows, "live": told.data if told is not None else None}, show
     )

@@ -43,7 +43,7 @@ def power_of_two(number: float) -> int:
 def guess(answer: Answer, room: int | None) -> int:
     """Where to begin, by what was said of one batch, if what lies between grew with it."""
     batch = answer.batch or 1
-    amounts = _amounts(answer.words)
+    amounts = _amounts(answer.compiler_message)
     if answer.sizes is None and amounts is not None:
         used, there = map(_bytes, amounts)
         return power_of_two(batch * there / used)

@@ -204,11 +204,11 @@ class _Compilation:
             return replace(found, refusal=self.refusals[batch])
         found = replace(
             found,
-            asked=asked,
-            room=await self._room(),
-            dynamic=self.lowered["dynamic"],
+            requested=asked,
+            available_bytes=await self._room(),
+            dynamic_dimensions=self.lowered["dynamic"],
             has_bfloat16=self.lowered["has_bfloat16"],
-            variables=self.lowered["held"],
+            variable_bytes=self.lowered["held"],
         )
         if wanted.batch is not None or batch is None:
             return found
@@ -219,7 +219,7 @@ class _Compilation:
             answer = await self.ask(batch)
             return answer is not None and answer.sizes is not None
 
-        most = await largest(fits, guess(asked, found.room))
+        most = await largest(fits, guess(asked, found.available_bytes))
         following = max(1, 2 * most)
         notes = found.notes
         if following in self.refusals:
@@ -227,9 +227,9 @@ class _Compilation:
             notes += (f"{following} a core was refused: {why.message.splitlines()[0][:300]}",)
         return replace(
             found,
-            largest=most,
-            is_largest=following in self.answers and 2 * most <= MOST,
-            others=tuple(one for one in self.answers.values() if one is not asked),
+            largest_batch=most,
+            largest_is_exact=following in self.answers and 2 * most <= MOST,
+            alternatives=tuple(one for one in self.answers.values() if one is not asked),
             notes=notes,
         )
 
@@ -274,7 +274,9 @@ class _Compilation:
             if not words:
                 sizes = Sizes(*(said[name] for name in Sizes.__dataclass_fields__))
             answer = Answer(batch, sizes, too_much(words) if words else "", words, said["seconds"])
-            asking.result = f"{sizes.peak / 1e9:.1f} GB" if sizes else f"refused: {answer.refused}"
+            asking.result = (
+                f"{sizes.peak / 1e9:.1f} GB" if sizes else f"refused: {answer.shortfall}"
+            )
         self.answers[batch] = answer
         return answer
 

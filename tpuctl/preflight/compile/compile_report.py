@@ -35,7 +35,7 @@ class Refusal:
     or tpuctl cannot hand it to the compiler, though a TPU may run it."""
 
     message: str
-    by: Literal["script", "compiler", "tpuctl"]
+    origin: Literal["script", "compiler", "tpuctl"]
     where: Place | None = None
     obstacles: tuple[Obstacle, ...] = ()
 
@@ -62,8 +62,8 @@ class Answer:
 
     batch: int | None  # of one core; None where the step has no batch that is known
     sizes: Sizes | None
-    refused: str  # "16.59G of 15.48G"; empty where it fits
-    words: str  # the compiler's own, in full
+    shortfall: str  # "16.59G of 15.48G"; empty where it fits
+    compiler_message: str  # the compiler's own, in full
     seconds: float
 
 
@@ -80,36 +80,40 @@ class CompileReport:
     function: str = ""
     where: Place | None = None
     inputs: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    room: int | None = None  # bytes of a core that a program can have
-    asked: Answer | None = None  # of the script's batch, or the one of --batch
-    others: tuple[Answer, ...] = ()
-    largest: int | None = None  # of one core, a power of two; 0 where not one fits
-    is_largest: bool = False  # the next one was refused
+    available_bytes: int | None = None  # of a core, for one program
+    requested: Answer | None = None  # of the script's batch, or the one of --batch
+    alternatives: tuple[Answer, ...] = ()
+    largest_batch: int | None = None  # of one core, a power of two; 0 where not one fits
+    largest_is_exact: bool = False  # the next one was refused
     refusal: Refusal | None = None
-    dynamic: int = 0
+    dynamic_dimensions: int = 0
     has_bfloat16: bool = False
-    variables: int = 0  # bytes
+    variable_bytes: int = 0
     notes: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
         """1 where it does not compile, or the batch does not fit."""
-        fits = self.refusal is None and self.asked is not None and self.asked.sizes is not None
+        fits = (
+            self.refusal is None and self.requested is not None and self.requested.sizes is not None
+        )
         return 0 if fits else 1
 
-    def in_all(self, batch: int) -> int:
+    def total_batch(self, batch: int) -> int:
         """The batch over all replicas."""
         return batch * self.replicas
 
     def as_dict(self) -> dict[str, Any]:
         plain = asdict(self)
-        for answer in (plain["asked"], *plain["others"]):
+        for answer in (plain["requested"], *plain["alternatives"]):
             if answer and answer["sizes"]:
                 answer["peak"] = Sizes(**answer["sizes"]).peak
-        batch = self.asked.batch if self.asked is not None else None
+        batch = self.requested.batch if self.requested is not None else None
         plain["batch_per_core"] = batch
-        plain["batch"] = self.in_all(batch) if batch is not None else None
-        plain["largest_in_all"] = self.in_all(self.largest) if self.largest is not None else None
+        plain["batch"] = self.total_batch(batch) if batch is not None else None
+        plain["largest_total_batch"] = (
+            self.total_batch(self.largest_batch) if self.largest_batch is not None else None
+        )
         return plain
 
 
